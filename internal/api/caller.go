@@ -10,14 +10,15 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// maxCaller limits the length of Caller's result, which goes into the log.
+// maxCaller limits the length of Caller's result, because it is written to the log.
 const maxCaller = 256
 
-// unixSocket stands for any caller on a Unix socket: they are all on the member's machine.
+// unixSocket describes a caller on a Unix socket. Such a caller runs on the member's machine.
 const unixSocket = "unix socket"
 
-// Caller returns a readable description of the caller: the name in its certificate or, without one,
-// the address of its connection. It is empty if neither is known.
+// Caller returns a readable description of the caller. It prefers the name in the caller's
+// certificate and falls back to the address of its connection. The result is empty if neither is
+// known.
 func Caller(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -32,8 +33,8 @@ func Caller(ctx context.Context) string {
 	return strings.ToValidUTF8(out[:min(len(out), maxCaller)], "")
 }
 
-// Address returns the address of the caller's connection, including the port unless the call came
-// through the JSON gateway. It is empty if unknown.
+// Address returns the address of the caller's connection. It includes the port, unless the call
+// came through the JSON gateway. It is empty if the address is unknown.
 func Address(ctx context.Context) string {
 	p, ok := peer.FromContext(ctx)
 	if !ok || p.Addr == nil {
@@ -49,12 +50,12 @@ func Address(ctx context.Context) string {
 	}
 }
 
-// forwardedFor returns the last forwarded address, which is the one that the gateway itself saw.
+// forwardedFor returns the last forwarded address. The gateway itself added that one.
 func forwardedFor(ctx context.Context) string {
 	m, _ := metadata.FromIncomingContext(ctx)
 	list := m.Get("x-forwarded-for")
 	if len(list) == 0 {
-		return unixSocket // such callers have no address
+		return unixSocket // callers on a Unix socket have no address
 	}
 	last := list[len(list)-1]
 	return strings.TrimSpace(last[strings.LastIndexByte(last, ',')+1:])

@@ -21,27 +21,27 @@ import (
 	"leasehold.dev/lease"
 )
 
-// NotReady returns the error of a member that cannot serve calls yet.
+// NotReady returns the error for calls to a member that cannot serve them yet.
 func NotReady(why cause.Code, text string) error {
 	return withDetails(status.New(codes.Unavailable, text), googleDetails(&pb.Error{
 		Reason: unavailable, Metadata: map[string]string{cause.Key: string(why)},
 	})...)
 }
 
-// retrySoon is the delay before a retry if there is no leader or the queue is full. Usually a
-// leader is elected, or the queue emptied, in less time.
+// retrySoon is the suggested retry delay if there is no leader or a queue is full. Electing a
+// leader or draining the queue usually takes less time.
 const retrySoon lease.TTL = 100
 
-// data is the data of an error in addition to its text.
+// data is what an error carries in addition to its text.
 type data struct {
-	reason pb.Reason         // unspecified if the table has it
+	reason pb.Reason         // unspecified if the wire table contains it
 	facts  map[string]string // metadata for programs; nil if the reason suffices
-	holder *lease.Info       // the lease that has what was requested; may be nil
+	holder *lease.Info       // the lease that holds the requested name, ID or key; may be nil
 	retry  lease.TTL         // delay before a retry, 0 if unknown
 }
 
-// dataOf returns the data of an error. Names are not among the facts: they can be long, and the
-// caller has them.
+// dataOf returns the data of an error. The metadata omits names, because they can be long and the
+// caller already has them.
 func dataOf(err error) (d data) {
 	var (
 		ttl    *lease.TTLError
@@ -81,7 +81,7 @@ func dataOf(err error) (d data) {
 	}
 	if d.holder != nil {
 		d.facts = heldBy(d.holder)
-		if d.holder.Delayed { // by then, the name or key is free
+		if d.holder.Delayed { // the name or key is free after that time
 			d.retry = d.holder.LockDelay
 		}
 	}
@@ -91,8 +91,7 @@ func dataOf(err error) (d data) {
 	return d
 }
 
-// limitFacts returns the limit that was reached, and the current use unless that must not be
-// disclosed.
+// limitFacts returns the limit that was reached and, if it may be disclosed, the current use.
 func limitFacts(e *access.LimitError) map[string]string {
 	m := map[string]string{"resource": e.What.String(), "limit": number(e.Limit)}
 	if e.Used >= 0 && e.What != access.Rate {
@@ -101,7 +100,7 @@ func limitFacts(e *access.LimitError) map[string]string {
 	return m
 }
 
-// heldBy returns the metadata of the lease that holds what was requested.
+// heldBy returns the metadata about the lease that holds what was requested.
 func heldBy(i *lease.Info) map[string]string {
 	m := map[string]string{
 		"lease": number(i.ID), "token": strconv.FormatUint(uint64(i.Token), 10),
@@ -114,7 +113,7 @@ func heldBy(i *lease.Info) map[string]string {
 
 func number[T ~int | ~int64](n T) string { return strconv.FormatInt(int64(n), 10) }
 
-// usualRetry returns the retry delay that the table has for an error, or 0 if unknown.
+// usualRetry returns the retry delay that the wire table gives for an error, or 0 if it gives none.
 func usualRetry(err error) lease.TTL {
 	for i := range wire {
 		if w := &wire[i]; w.retry > 0 && (errors.Is(err, w.from) || errors.Is(err, w.to)) {
@@ -124,7 +123,7 @@ func usualRetry(err error) lease.TTL {
 	return 0
 }
 
-// googleDetails translates an Error message into google.rpc's error details.
+// googleDetails translates an Error message into google.rpc error details.
 func googleDetails(e *pb.Error) []protoadapt.MessageV1 {
 	out := []protoadapt.MessageV1{&errdetails.ErrorInfo{
 		Reason: strings.TrimPrefix(e.Reason.String(), "REASON_"), Domain: cause.Domain,
@@ -141,11 +140,11 @@ func withDetails(s *status.Status, list ...protoadapt.MessageV1) error {
 	if out, err := s.WithDetails(list...); err == nil {
 		return out.Err()
 	}
-	return s.Err() // unreachable: these messages always marshal
+	return s.Err() // unreachable: these messages can always be marshaled
 }
 
-// withFacts adds the metadata of err to an error of the etcd API. Most errors have none: they are
-// returned unchanged, and Inform adds their reason.
+// withFacts adds the metadata of err to sent, an error of the etcd API. Most errors have no
+// metadata and are returned unchanged. Inform later adds their reason.
 func withFacts(sent, err error) error {
 	if dataOf(err).facts == nil {
 		return sent
@@ -153,8 +152,7 @@ func withFacts(sent, err error) error {
 	return withDetails(status.Convert(sent), googleDetails(ErrorMessage(err, Reason(err)))...)
 }
 
-// informed maps the texts of the etcd API's errors to these errors with the details that Inform
-// adds.
+// informed maps the text of each etcd API error to the same error with the details added by Inform.
 var informed = func() map[string]error {
 	all := make(map[string]error, len(wire))
 	for i := range wire {
@@ -168,8 +166,8 @@ var informed = func() map[string]error {
 	return all
 }()
 
-// Inform adds google.rpc.ErrorInfo and RetryInfo to an error unless it has details already. It
-// leaves the code and the text, which etcd's clients rely on, unchanged.
+// Inform adds google.rpc.ErrorInfo and RetryInfo to an error that has no details yet. It does not
+// change the code or the text, because etcd clients rely on them.
 func Inform(err error) error {
 	if err == nil {
 		return nil

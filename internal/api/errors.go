@@ -1,5 +1,5 @@
-// Package api contains the code that the wire APIs share, above all the table that maps the
-// service's errors to those that clients see.
+// Package api contains the code shared by the wire APIs. Its most important part is the table that
+// maps internal errors to the errors that clients receive.
 package api
 
 import (
@@ -21,17 +21,17 @@ import (
 	"leasehold.dev/lease"
 )
 
-// These errors are the member's own, in addition to those of package replica: they mean that a
-// request has no outcome, or an unknown one. All of them may be retried.
+// These errors complement the errors of package replica. They mean that a request has no outcome or
+// that its outcome is unknown. All of them may be retried.
 var (
-	// ErrUndecided means that the core did not accept a renewal because it cannot decide whether it
-	// is allowed: this member does not have the lease yet, users or roles have just changed, or the
-	// lease has no owner and many keys. It is never returned to clients.
+	// ErrUndecided means that the core did not accept a renewal because it could not decide whether
+	// the renewal is allowed. This member may not have the lease yet, users or roles may have just
+	// changed, or the lease may have no owner and many keys. It is never returned to clients.
 	ErrUndecided = errors.New("member: not yet decided whether the lease may be renewed")
 	// ErrTooManyRequests means that the queue is full. Nothing was done.
 	ErrTooManyRequests = errors.New("member: too many requests")
 	// ErrDiskFull means that this member's disk is too full even for entries from the leader.
-	// Nothing was done, and another member may be able to serve the request.
+	// Nothing was done. Another member may be able to serve the request.
 	ErrDiskFull = errors.New("member: the disk is full")
 	// ErrStopped means that the member is stopping.
 	ErrStopped = errors.New("member: stopped")
@@ -39,15 +39,18 @@ var (
 	ErrTimeout = errors.New("member: request timed out")
 )
 
-// A TimeoutError is an ErrTimeout with the cause of the delay.
+// A TimeoutError is an ErrTimeout that includes the cause of the delay.
 type TimeoutError struct {
-	// Caches is how long a command may have waited for caches, if leases hold ranges.
+	// Caches is the time that the command may have spent waiting for caches, or 0 if no lease holds
+	// a range.
 	Caches lease.TTL
-	// Outage is the reason why the cluster is unavailable, if the member knows it.
+	// Outage is the reason why the cluster is unavailable. It is empty if the member cannot
+	// determine it.
 	Outage string
 }
 
-// Timeout returns ErrTimeout for a command that may have waited for caches for the given time.
+// Timeout returns the error for a command that timed out, possibly after waiting for caches for the
+// given time.
 func Timeout(caches lease.TTL) error {
 	if caches == 0 {
 		return ErrTimeout
@@ -55,7 +58,7 @@ func Timeout(caches lease.TTL) error {
 	return &TimeoutError{Caches: caches}
 }
 
-// Error returns the text of ErrTimeout and the possible cause of the delay.
+// Error returns the text of ErrTimeout, followed by the possible cause of the delay.
 func (e *TimeoutError) Error() string { return ErrTimeout.Error() + e.why() }
 
 func (e *TimeoutError) why() string {
@@ -81,9 +84,9 @@ func (e *TimeoutError) facts() map[string]string {
 // Unwrap returns ErrTimeout.
 func (e *TimeoutError) Unwrap() error { return ErrTimeout }
 
-// wire is the single table from the service's errors to those that clients see: to is the error in
-// the etcd API, with etcd's texts, because client libraries compare them; reason is that of a
-// failed command in leasehold.v1.
+// wire is the only table that maps internal errors to the errors that clients receive. In each
+// entry, to is the error in the etcd API, with etcd's text, because client libraries compare it.
+// reason is reported for a failed command in leasehold.v1.
 var wire = []struct {
 	from, to error
 	reason   pb.Reason
@@ -91,8 +94,8 @@ var wire = []struct {
 }{
 	{from: lease.ErrNotFound, to: rpctypes.ErrGRPCLeaseNotFound, reason: notFound},
 	{from: lease.ErrExists, to: rpctypes.ErrGRPCLeaseExist, reason: idTaken},
-	// An expiring lease may still be renewed, but a caller must not rely on that. For a holder, the
-	// safe answer is that the lease is gone.
+	// An expiring lease may still be renewed, but callers must not rely on that. Holders are safe
+	// if they assume that the lease is gone.
 	{from: lease.ErrExpiring, to: rpctypes.ErrGRPCLeaseNotFound, reason: notFound},
 	{
 		from: lease.ErrBadID, reason: invalid,
@@ -120,7 +123,7 @@ var wire = []struct {
 	{from: fsm.ErrMemberExists, to: rpctypes.ErrGRPCMemberExist, reason: invalid},
 	{from: fsm.ErrPeerURLExists, to: rpctypes.ErrGRPCPeerURLExist, reason: invalid},
 	{from: fsm.ErrNotLearner, to: rpctypes.ErrGRPCMemberNotLearner, reason: invalid},
-	// The removal would leave no started member.
+	// Removing the member would leave no started member.
 	{from: fsm.ErrLastVoter, to: rpctypes.ErrGRPCMemberNotEnoughStarted, reason: invalid},
 	{from: fsm.ErrVersion, to: rpctypes.ErrGRPCInvalidDowngradeTargetVersion, reason: invalid},
 	{from: fsm.ErrDowngrade, to: rpctypes.ErrGRPCDowngradeInProcess, reason: invalid},
@@ -225,9 +228,9 @@ var wire = []struct {
 	{from: context.DeadlineExceeded, to: rpctypes.ErrGRPCDeadlineExceeded, reason: unknown},
 }
 
-// Error returns the gRPC status of err for a client of the etcd API. A nil error and a status are
-// returned unchanged; an error missing from the table becomes Unknown with its own text, as in
-// etcd.
+// Error returns the gRPC status of err for a client of the etcd API. A nil error or a gRPC status
+// is returned unchanged. As in etcd, an error that is not in the table becomes Unknown and keeps
+// its text.
 func Error(err error) error {
 	if err == nil {
 		return nil
@@ -243,9 +246,9 @@ func Error(err error) error {
 	return withFacts(translated(err), err)
 }
 
-// translated is Error for errors that are not in the table themselves, but may wrap one that is.
+// translated is Error for errors that are not in the table but may wrap one that is.
 func translated(err error) error {
-	// The text is extended like etcd's own "request timed out, possibly due to ...".
+	// Append the cause, as etcd does in "request timed out, possibly due to ...".
 	if late := new(TimeoutError); errors.As(err, &late) {
 		return status.Error(codes.Unavailable, rpctypes.ErrTimeout.Error()+late.why())
 	}
@@ -257,7 +260,7 @@ func translated(err error) error {
 		return status.Error(codes.ResourceExhausted, "etcdserver: "+text(keys)+" (--lease-max-keys)")
 	}
 	if often := new(RateError); errors.As(err, &often) {
-		return rpctypes.ErrGRPCRequestTooManyRequests // the error that etcd's clients recognize
+		return rpctypes.ErrGRPCRequestTooManyRequests // the error that etcd clients recognize
 	}
 	for i := range wire {
 		if errors.Is(err, wire[i].from) {
@@ -267,7 +270,7 @@ func translated(err error) error {
 	return status.Error(refusal(err), text(err))
 }
 
-// refusal returns the code of an error that carries data. Such errors keep their text, because etcd
+// refusal returns the code for an error that carries data. Such errors keep their text because etcd
 // has no equivalent.
 func refusal(err error) codes.Code {
 	if r := dataOf(err).reason; r != pb.Reason_REASON_UNSPECIFIED {
@@ -276,10 +279,10 @@ func refusal(err error) codes.Code {
 	return codes.Unknown
 }
 
-// ProposalError is Error for a proposed command. As in etcd, a deadline that passes while the
-// outcome is unknown is reported as a timeout of the service, which tells clients that the command
-// may have taken effect. A missing leader is reported in the same way: etcd's clients expect that
-// of a write without a quorum.
+// ProposalError is Error for a proposed command. As in etcd, if the caller's deadline passes while
+// the outcome is unknown, the error is a timeout of the service. This warns clients that the
+// command may have taken effect. A missing leader is also reported as a timeout, because etcd
+// clients expect one when a write has no quorum.
 func ProposalError(err error) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		return rpctypes.ErrGRPCTimeout
@@ -287,8 +290,8 @@ func ProposalError(err error) error {
 	return ReadError(err)
 }
 
-// ReadError is Error for a read of keys or members that waited for a confirm round. As in etcd, a
-// call that waits for a leader in vain gets a timeout. Only renewals, lease queries, and calls that
+// ReadError is Error for a read of keys or members that required a confirm round. As in etcd, a
+// call that waits in vain for a leader gets a timeout. Only renewals, lease queries, and calls that
 // require a leader get ErrNoLeader.
 func ReadError(err error) error {
 	if errors.Is(err, replica.ErrNoLeader) {

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// Event is a change of a key on its way to the watchers of all APIs. Its encodings are made on
-// first use and then shared by all watchers. It is safe for concurrent use.
+// Event is a change to a key, ready to be sent to the watchers of all APIs. Each encoding is
+// created on first use and then shared by all watchers. An Event is safe for concurrent use.
 type Event struct {
 	event   mvcc.Event
 	encoded [encodings]atomic.Pointer[Encoded]
@@ -20,8 +20,8 @@ type Event struct {
 // Encoding is a wire format of an event.
 type Encoding int
 
-// The encodings are those of the etcd API and of leasehold.v1, each without and with the previous
-// key-value pair.
+// Both the etcd API and leasehold.v1 have one encoding with the previous key-value pair and one
+// without it.
 const (
 	EtcdPlain Encoding = iota
 	EtcdFull
@@ -30,26 +30,26 @@ const (
 	encodings
 )
 
-// Encoded is an encoded event, as bytes and as a gRPC buffer, so that a large event is sent without
-// copying.
+// Encoded is an encoded event. It is kept both as bytes and as a gRPC buffer, so a large event can
+// be sent without copying it.
 type Encoded struct {
 	Bytes  []byte
 	Buffer mem.Buffer
 }
 
-// NewEvent returns the event of a change.
+// NewEvent returns the Event for a change.
 func NewEvent(e *mvcc.Event) *Event { return &Event{event: *e} }
 
-// publishBatch is the approximate number of events published at once. A batch of any size fits into
-// an empty backlog.
+// publishBatch is the approximate number of events to publish in one call. A batch of any size fits
+// into an empty backlog.
 const publishBatch = 512
 
-// publishLater is the number of changes in a revision above which the hub creates the events
-// itself, because that would block the core for too long. The memory of so many changes is never
-// reused (fsm.Machine.ReuseChanges).
+// publishLater is the largest number of changes in one revision for which Publish creates the
+// events itself. Above it, the hub creates them, because creating them here would block the core
+// for too long. The memory of such a large revision is never reused (see fsm.Machine.ReuseChanges).
 const publishLater = 8192
 
-// Publish sends changes, which the hub's current view must already include, to the hub. Events are
+// Publish sends changes to the hub. The hub's current view must already include them. Events are
 // created only if there are watchers.
 func Publish(h *watch.Hub[*Event], changes []fsm.Change) {
 	for len(changes) > 0 {
@@ -75,7 +75,7 @@ func Publish(h *watch.Hub[*Event], changes []fsm.Change) {
 	}
 }
 
-// newEvents returns the n events of changes.
+// newEvents returns the n events in changes.
 func newEvents(changes []fsm.Change, n int) []*Event {
 	slab := make([]Event, n)
 	events := make([]*Event, 0, n)
@@ -100,14 +100,15 @@ func (e *Event) Revision() int64 { return e.event.KV.ModRevision }
 // IsDelete reports whether the change is a delete.
 func (e *Event) IsDelete() bool { return e.event.Delete }
 
-// Size returns the approximate size of the event on the wire, without the previous pair.
+// Size returns the approximate size of the event on the wire, excluding the previous key-value
+// pair.
 func (e *Event) Size() int {
 	const numbers = 32
 	return len(e.event.KV.Key) + len(e.event.KV.Value) + numbers
 }
 
-// Encoded returns the event in the given encoding, calling encode on first use. Two goroutines may
-// both encode at first; either result is fine.
+// Encoded returns the event in the given encoding. It calls encode on first use. Two goroutines may
+// both call encode the first time; either result is fine.
 func (e *Event) Encoded(as Encoding, encode func(*mvcc.Event) []byte) *Encoded {
 	p := &e.encoded[as]
 	if enc := p.Load(); enc != nil {
@@ -119,8 +120,8 @@ func (e *Event) Encoded(as Encoding, encode func(*mvcc.Event) []byte) *Encoded {
 	return enc
 }
 
-// NewHistory returns the past events of a view, for the hub. They are encoded separately for each
-// watcher: only new events are shared.
+// NewHistory provides the hub with the past events in a view. Past events are encoded separately
+// for each watcher; only new events are shared.
 func NewHistory(v *mvcc.View) watch.History[*Event] { return history{v} }
 
 type history struct{ *mvcc.View }

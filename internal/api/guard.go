@@ -7,15 +7,15 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Need lists the permissions that an open request needs: to read ranges, and to hold a lease.
+// Need lists the permissions that an open request needs: to read some ranges and to hold a lease.
 type Need struct {
 	Reads []keyrange.Range
-	Holds bool // the lease
+	Holds bool // whether permission to hold Lease is needed
 	Lease access.Lease
 }
 
-// Check returns an error if the caller lacks any of them. The lease is checked first: only its
-// owner may learn what it holds.
+// Check returns an error if the caller lacks any of these permissions. It checks the lease first,
+// because only the lease's owner may learn which ranges it holds.
 func (n *Need) Check(by *access.State, who access.Caller) error {
 	if err := by.CheckKnown(who); err != nil {
 		return err
@@ -33,10 +33,10 @@ func (n *Need) Check(by *access.State, who access.Caller) error {
 	return nil
 }
 
-// Guard checks the permissions of a caller's open requests. When users, roles or the login have
-// changed, it checks all of them again, so a revoked permission ends a request before it delivers
-// anything more. A stream first takes the responses to deliver, then calls Review, and drops the
-// responses to requests that are Refused. It is safe for concurrent use.
+// Guard checks the permissions of a caller's open requests. It checks all of them again after
+// users, roles or the login have changed, so revoking a permission ends a request before it
+// delivers anything else. A stream takes the responses to deliver, then calls Review, and drops the
+// responses to requests that are Refused. A Guard is safe for concurrent use.
 type Guard struct {
 	now func() (access.Caller, *access.State)
 
@@ -44,15 +44,17 @@ type Guard struct {
 	state *access.State
 	who   access.Caller
 	open  map[uint64]*Need
-	// refused are requests that were refused and have not ended yet.
+	// refused contains the refused requests that have not ended yet.
 	refused map[uint64]bool
 }
 
-// NewGuard returns a Guard. now returns the caller, and the users and roles to check against: those
-// of the state from which the next delivery is taken, or of a newer one.
+// NewGuard returns a Guard. Its argument must return the caller, and the users and roles to check
+// the caller against. They must come from the state used for the next delivery or from a newer
+// state.
 func NewGuard(now func() (access.Caller, *access.State)) *Guard { return &Guard{now: now} }
 
-// Enter adds a request, or returns an error if the caller lacks a permission that it needs.
+// Enter adds a request. It returns an error if the caller lacks a permission that the request
+// needs.
 func (g *Guard) Enter(id uint64, n *Need) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -64,7 +66,7 @@ func (g *Guard) Enter(id uint64, n *Need) error {
 		g.open, g.refused = make(map[uint64]*Need), make(map[uint64]bool)
 	}
 	g.open[id] = n
-	// Check everything again in the next Review, because the state may have changed.
+	// The state may have changed, so the next Review must check everything again.
 	g.state, g.who = nil, access.Caller{}
 	return nil
 }
@@ -83,8 +85,8 @@ type Lost struct {
 	Why error
 }
 
-// Review returns the requests that must end, each of them once. It costs only a comparison unless
-// users, roles or the login have changed. After an error, all of the caller's requests must end.
+// Review returns the requests that must end, each of them once. It is cheap unless users, roles or
+// the login have changed. If it returns an error, all requests of the caller must end.
 func (g *Guard) Review() ([]Lost, error) {
 	who, by := g.now()
 	g.mu.Lock()
@@ -107,14 +109,14 @@ func (g *Guard) Review() ([]Lost, error) {
 	return list, nil
 }
 
-// Refused reports whether a request was refused. It must not deliver anything more.
+// Refused reports whether a request was refused. A refused request must not deliver anything else.
 func (g *Guard) Refused(id uint64) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.refused[id]
 }
 
-// ReviewOne is Review for a caller with a single request.
+// ReviewOne is Review for a Guard with a single request.
 func (g *Guard) ReviewOne() error {
 	list, err := g.Review()
 	if len(list) > 0 {

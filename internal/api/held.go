@@ -6,28 +6,30 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Held describes a lease's ownership, which decides who may renew it and who may see it.
+// Held describes the ownership of a lease, which determines who may renew it and who may see it.
 type Held struct {
 	ID    lease.ID
 	Found bool
 	Of    access.Lease
 	Token lease.Token
-	// Keys are the keys of a lease that has neither a name nor an owner.
+	// Keys contains the attached keys if the lease has neither a name nor an owner.
 	Keys []string
 
 	started bool
 	parts   int // number of reads so far
 }
 
-// maxGathered limits the number of keys that the core gathers in one step.
+// maxGathered limits the number of keys that the core collects in one step.
 const maxGathered = 10_000
 
-// maxParts limits the number of steps for one lease. After that, the rest of its keys is gathered
-// in a single step, since keys could be detached and attached again forever.
+// maxParts limits the number of steps for one lease. After that, the remaining keys are collected
+// in a single step. Otherwise a client could prolong the process forever by detaching and attaching
+// keys.
 const maxParts = 100
 
-// Gather looks up leases by ID, in as many steps of the core as their keys need. It finds all keys
-// that stay attached throughout. After an error, the core may still write to the list.
+// Gather looks up leases by ID. If they have many keys, it splits the work into several steps of
+// the core. It finds all keys that stay attached throughout. After an error, the core may still
+// write to the list.
 func Gather(list []Held, inspect func(func(*lease.Lessor)) error) error {
 	for i := range list {
 		list[i] = Held{ID: list[i].ID}
@@ -52,8 +54,8 @@ func Gather(list []Held, inspect func(func(*lease.Lessor)) error) error {
 	return nil
 }
 
-// read reads a lease, with at most room further keys. It resumes after the last key that it has
-// found and that is still attached, and reports whether it is done.
+// read reads a lease and at most room more keys. It resumes after the last key found that is still
+// attached, and reports whether it has finished.
 func (x *Held) read(l *lease.Lessor, room int) (whole bool) {
 	info, found := l.Lookup(x.ID)
 	if of := fsm.BelongsTo(&info); !x.started || !found || x.Token != info.Token || x.Of != of {
@@ -78,7 +80,7 @@ func (x *Held) read(l *lease.Lessor, room int) (whole bool) {
 }
 
 // last returns the last key found that is still attached to the lease, or "". New keys are inserted
-// before all others, so the keys after it are exactly those not found yet.
+// before all existing keys, so exactly the keys after it have not been found yet.
 func (x *Held) last(l *lease.Lessor) string {
 	for i := len(x.Keys) - 1; i >= 0; i-- {
 		if l.LeaseOf(x.Keys[i]) == x.ID {

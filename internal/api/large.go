@@ -5,28 +5,29 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// fewKeys is the maximum number of keys in a small answer.
+// fewKeys is the maximum number of keys in a small response.
 const fewKeys = 4
 
-// MayBeLarge reports whether the answer to a command may have more than a few keys with their
-// values. Such a request must reserve memory before it is evaluated (listen.Room).
+// MayBeLarge reports whether the response to a command may contain more than a few keys with their
+// values. Such a request must reserve memory before it is evaluated (see listen.Room).
 func MayBeLarge(c fsm.Command) bool { return few.returned(c) > fewKeys }
 
-// KeysReturned returns approximately how many keys with their values the answer to a command
-// contains.
+// KeysReturned returns the approximate number of keys that the response to a command contains with
+// their values.
 func KeysReturned(c fsm.Command, v *mvcc.View) int64 {
 	return counting(func(key, end string, limit int64) int64 {
 		return v.Visits(key, end, mvcc.RangeOptions{Limit: limit})
 	}).returned(c)
 }
 
-// ManyKeys reports whether a range may have more than a few keys.
+// ManyKeys reports whether a range may contain more than a few keys.
 func ManyKeys(end string, limit int64) bool { return few("", end, limit) > fewKeys }
 
-// counting counts the keys of a range.
+// counting is a function that counts the keys in a range.
 type counting func(key, end string, limit int64) int64
 
-// returned returns an upper bound on the number of keys that are returned with their values.
+// returned returns an upper bound on the number of keys that the response to c contains with their
+// values.
 func (f counting) returned(c fsm.Command) int64 {
 	switch c := c.(type) {
 	case *fsm.Put:
@@ -57,7 +58,8 @@ func (f counting) returnedBy(ops []fsm.Op) (n int64) {
 	return n
 }
 
-// few returns an upper bound on the number of keys in a range, which may exceed fewKeys.
+// few returns an upper bound on the number of keys in a range, or fewKeys+1 if the bound exceeds
+// fewKeys.
 var few counting = func(_, end string, limit int64) int64 {
 	switch {
 	case end == "":

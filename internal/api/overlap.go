@@ -15,27 +15,28 @@ var ErrDuplicateKey = errors.New("api: a key is written twice in one transaction
 // ErrTooDeep means that transactions are nested too deeply.
 var ErrTooDeep = errors.New("api: transactions are nested too deeply")
 
-// A transaction and all those nested in it may together have nestedFactor times as many operations
-// as one list, but at most maxNestedOps: comparing them with each other takes quadratic time. Three
-// full lists are always allowed.
+// A transaction, including all nested ones, can have up to nestedFactor times as many operations as
+// one list, but at most maxNestedOps, because comparing them takes quadratic time. Three full lists
+// are always allowed.
 const (
 	nestedFactor = 64
 	maxNestedOps = 1 << 14
 )
 
-// writes are the keys that a list of operations, including all nested ones, puts and deletes.
+// writes contains the keys that a list of operations puts and deletes, including nested operations.
 type writes struct {
 	puts map[string]struct{}
-	dels []keyrange.Span // as keyrange.Join returns them
+	dels []keyrange.Span // sorted and merged by keyrange.Join
 }
 
-// CheckTxn rejects a transaction that the log would not accept: with ErrTooDeep, or with
-// fsm.ErrTxnTooLarge if it has too many operations in all; most is the limit of each list. It
-// returns ErrDuplicateKey for a transaction that may write a key twice. A key may be put once, and
-// not both put and deleted, neither in one list nor in a list and the transactions nested in it.
-// The two branches of a nested transaction may write the same keys, since only one of them runs.
-// These are etcd's rules, except that etcd ignores open-ended deletes (etcd #22445): there, a put
-// silently replaces what the same transaction has just deleted.
+// CheckTxn rejects a transaction that the log would not accept. It returns ErrTooDeep, or
+// fsm.ErrTxnTooLarge if the transaction has too many operations; most is the limit for each list.
+//
+// It returns ErrDuplicateKey if the transaction may write a key twice. A list, together with the
+// transactions nested in it, must not put a key twice, nor put a key and delete it. The two
+// branches of a nested transaction may write the same keys, because only one of them runs. etcd has
+// the same rules, except that it ignores open-ended deletes (etcd #22445). There, a put silently
+// replaces what the same transaction has just deleted.
 func CheckTxn(t *fsm.Txn, most int) error {
 	if t.TooDeep() {
 		return ErrTooDeep
@@ -54,11 +55,11 @@ func CheckTxn(t *fsm.Txn, most int) error {
 	return nil
 }
 
-// MaxOperations returns the maximum number of operations in a transaction, if most is the limit of
-// each list.
+// MaxOperations returns the maximum number of operations in a transaction. The limit for each list
+// is most.
 func MaxOperations(most int) int { return max(3*most, min(nestedFactor*most, maxNestedOps)) }
 
-// single reports whether at most one operation writes, so that none can overlap.
+// single reports whether at most one operation writes, in which case no writes can overlap.
 func single(ops []fsm.Op) bool {
 	n := 0
 	for i := range ops {
@@ -105,7 +106,7 @@ func (w *writes) put(key string) error {
 	return nil
 }
 
-// deletes reports whether the list deletes a key.
+// deletes reports whether the list deletes the key.
 func (w *writes) deletes(key string) bool {
 	after := sort.Search(len(w.dels), func(i int) bool { return w.dels[i].From > key })
 	return after > 0 && w.dels[after-1].Has(key)
@@ -128,7 +129,7 @@ func (w *writes) nest(t *fsm.Txn) error {
 	}
 	for key := range other.puts {
 		if _, ok := then.puts[key]; ok {
-			continue // already added for the other branch
+			continue // already added from the other branch
 		}
 		if err := w.put(key); err != nil {
 			return err

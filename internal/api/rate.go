@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A RateError is an *access.LimitError for too many requests, with the delay before a retry.
+// A RateError is an *access.LimitError for too many requests. It includes the delay before a retry.
 type RateError struct {
 	access.LimitError
 	Retry lease.TTL
@@ -20,25 +20,26 @@ type RateError struct {
 // Unwrap returns the LimitError.
 func (e *RateError) Unwrap() error { return &e.LimitError }
 
-// RateLimiter rejects requests of principals that exceed their rate on this member. It also counts
-// rejections by limits of any kind. It is safe for concurrent use.
+// RateLimiter rejects requests from principals that exceed their rate on this member. It also
+// counts the rejections caused by any limit. It is safe for concurrent use.
 type RateLimiter struct {
 	by    func() *access.State
-	names int // how many principals refused counts separately
+	names int // number of principals that refused counts separately
 
 	mu    sync.Mutex // guards the following fields
 	rates map[string]*rate.Limiter
-	sweep int // number of rates at which unused ones are dropped
-	// refused counts rejections by principal, for the first principals that were rejected; all
-	// others are counted under "".
+	sweep int // number of rates that triggers dropping unused ones
+	// refused counts the rejections of each principal. It counts the first principals to be
+	// rejected separately and all others under "".
 	refused map[string]*[access.Resources]uint64
 }
 
-// minSweep is how many principals are kept before any are dropped.
+// minSweep is the number of principals to keep before any are dropped.
 const minSweep = 4096
 
-// NewRateLimiter returns a RateLimiter with the limits of the latest state, which by returns. It
-// counts the refusals of the given number of principals separately.
+// NewRateLimiter returns a RateLimiter that enforces the limits in the latest state. Its first
+// argument must return that state. It counts refusals separately for up to the given number of
+// principals.
 func NewRateLimiter(by func() *access.State, names int) *RateLimiter {
 	return &RateLimiter{
 		by: by, names: names, rates: make(map[string]*rate.Limiter), sweep: minSweep,
@@ -46,8 +47,8 @@ func NewRateLimiter(by func() *access.State, names int) *RateLimiter {
 	}
 }
 
-// Admit counts a request of the caller in ctx, or returns a *RateError if it exceeds the rate. Do
-// not call it for renewals: no lease may be lost to a limit.
+// Admit counts a request from the caller in ctx. It returns a *RateError if the caller exceeds its
+// rate. Do not call it for renewals, because a limit must not cause a lease to expire.
 func (l *RateLimiter) Admit(ctx context.Context) error {
 	by := l.by()
 	if !by.Limited() {
@@ -71,7 +72,7 @@ func (l *RateLimiter) Admit(ctx context.Context) error {
 	}
 }
 
-// rateLocked returns the limiter of a principal. Its burst is one second's worth of requests.
+// rateLocked returns the limiter of a principal. The burst is one second's worth of requests.
 func (l *RateLimiter) rateLocked(principal string, most int64) *rate.Limiter {
 	burst := int(min(most, 1<<30))
 	r := l.rates[principal]
@@ -87,7 +88,7 @@ func (l *RateLimiter) rateLocked(principal string, most int64) *rate.Limiter {
 	return r
 }
 
-// sweepLocked drops the limiters of idle principals, if there are many.
+// sweepLocked drops the limiters of idle principals if there are too many limiters.
 func (l *RateLimiter) sweepLocked() {
 	if len(l.rates) < l.sweep {
 		return
@@ -100,7 +101,7 @@ func (l *RateLimiter) sweepLocked() {
 	l.sweep = max(minSweep, 2*len(l.rates))
 }
 
-// reserve takes a token, or returns the time until one is available.
+// reserve takes a token. If none is available, it returns the time until one is.
 func reserve(r *rate.Limiter) lease.TTL {
 	t := r.Reserve()
 	d := t.Delay()
@@ -111,7 +112,7 @@ func reserve(r *rate.Limiter) lease.TTL {
 	return lease.TTL(max(1, (d+time.Millisecond-1)/time.Millisecond))
 }
 
-// Refused counts a rejection by a limit on the replicated state.
+// Refused counts a rejection caused by a limit on the replicated state.
 func (l *RateLimiter) Refused(e *access.LimitError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -131,8 +132,8 @@ func (l *RateLimiter) refusedLocked(principal string, what access.Resource) {
 	n[what]++
 }
 
-// Refusals returns how many times the limits of a resource rejected requests, by principal, and
-// under "" for all principals that are not counted separately.
+// Refusals returns how many requests the limits of a resource have rejected for each principal. The
+// key "" covers all principals that are not counted separately.
 func (l *RateLimiter) Refusals(what access.Resource) map[string]uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()

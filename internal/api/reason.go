@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Short names of the reasons, for the tables.
+// Short names for the reasons, used in the tables.
 const (
 	invalid     = pb.Reason_REASON_INVALID
 	notFound    = pb.Reason_REASON_LEASE_NOT_FOUND
@@ -43,18 +43,18 @@ var nativeCodes = map[pb.Reason]codes.Code{
 	noSpace:                            codes.ResourceExhausted,
 	unavailable:                        codes.Unavailable,
 	pb.Reason_REASON_SESSION_NOT_FOUND: codes.FailedPrecondition,
-	// Not Unavailable: proxies and libraries retry that automatically.
+	// Do not use Unavailable: proxies and libraries retry it automatically.
 	unknown:   codes.Unknown,
 	denied:    codes.PermissionDenied,
 	loggedOut: codes.Unauthenticated,
 	limited:   codes.ResourceExhausted,
 }
 
-// A HolderError is returned if another lease holds what was requested.
+// A HolderError means that another lease holds what was requested.
 type HolderError struct {
 	// Err is lease.ErrExists or a *lease.NameError.
 	Err error
-	// Holder is the lease that holds it.
+	// Holder is the lease that holds what was requested.
 	Holder lease.Info
 }
 
@@ -64,8 +64,8 @@ func (e *HolderError) Error() string { return e.Err.Error() }
 // Unwrap returns e.Err.
 func (e *HolderError) Unwrap() error { return e.Err }
 
-// Reason returns the reason of a command's error in leasehold.v1: unspecified for nil, and an
-// unknown outcome for an unlisted error.
+// Reason returns the leasehold.v1 reason for a command's error. It is unspecified for a nil error
+// and an unknown outcome for an unlisted one.
 func Reason(err error) pb.Reason {
 	if err == nil {
 		return pb.Reason_REASON_UNSPECIFIED
@@ -88,7 +88,8 @@ func Reason(err error) pb.Reason {
 	}
 }
 
-// ReadReason is Reason for requests that change nothing: after any failure, they can be retried.
+// ReadReason is Reason for requests that change nothing. Such requests can be retried after any
+// failure.
 func ReadReason(err error) pb.Reason {
 	if r := Reason(err); r != unknown {
 		return r
@@ -96,7 +97,7 @@ func ReadReason(err error) pb.Reason {
 	return unavailable
 }
 
-// ErrorMessage returns the leasehold.v1 message of an error with the given reason, and with the
+// ErrorMessage returns the leasehold.v1 message for an error with the given reason. It includes the
 // holder if the error has one.
 func ErrorMessage(err error, reason pb.Reason) *pb.Error {
 	d := dataOf(err)
@@ -110,19 +111,19 @@ func ErrorMessage(err error, reason pb.Reason) *pb.Error {
 	return detail
 }
 
-// NativeError returns the gRPC status of an error for a client of leasehold.v1. Its details contain
-// the ErrorMessage and google.rpc's messages.
+// NativeError returns the gRPC status of an error for a leasehold.v1 client. Its details contain
+// the ErrorMessage and the google.rpc messages.
 func NativeError(err error, reason pb.Reason) error {
 	return MessageError(ErrorMessage(err, reason))
 }
 
-// MessageError returns the gRPC status of an ErrorMessage.
+// MessageError returns the gRPC status for an ErrorMessage.
 func MessageError(e *pb.Error) error {
 	s := status.New(nativeCodes[e.Reason], e.Message)
 	return withDetails(s, append([]protoadapt.MessageV1{e}, googleDetails(e)...)...)
 }
 
-// Detail returns the leasehold.v1 message in the details of a status, or nil.
+// Detail returns the leasehold.v1 message from the details of a status, or nil.
 func Detail(err error) *pb.Error {
 	for _, d := range status.Convert(err).Details() {
 		if e, ok := d.(*pb.Error); ok {
@@ -132,8 +133,8 @@ func Detail(err error) *pb.Error {
 	return nil
 }
 
-// text returns the text of an error for people, without the package name in front. Only "lease" is
-// kept, because it is also a word that they understand.
+// text returns the text of an error for people. It removes the prefix with the package name, except
+// for "lease", because readers understand that word.
 func text(err error) string {
 	if s, ok := status.FromError(err); ok {
 		return s.Message()
@@ -148,15 +149,15 @@ func text(err error) string {
 	return text
 }
 
-// LeaseMessage returns the leasehold.v1 message of a lease. It contains neither the remaining time
-// nor the keys, and never the hash of the secret.
+// LeaseMessage returns the leasehold.v1 message for a lease. The message contains neither the
+// remaining time nor the keys, and never the hash of the secret.
 func LeaseMessage(i *lease.Info) *pb.Lease {
 	m := new(pb.Lease)
 	FillLease(m, i)
 	return m
 }
 
-// FillLease fills an empty message like LeaseMessage.
+// FillLease is LeaseMessage with an empty message provided by the caller.
 func FillLease(m *pb.Lease, i *lease.Info) {
 	m.Id, m.Token = int64(i.ID), uint64(i.Token)
 	m.TtlMs, m.LockDelayMs = int64(i.TTL), int64(i.LockDelay)

@@ -13,28 +13,29 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Limits of the renewals of one principal at a member.
+// Limits on the renewals of one principal at a member.
 const (
-	// maxRenewing limits the leases in renewals whose answers have not been sent and, separately,
-	// the leases in renewals that wait for the former.
+	// maxRenewing limits the number of leases in renewals whose responses have not been sent yet.
+	// It also limits, separately, the number of leases in renewals that are waiting to start.
 	maxRenewing = 1 << 18
-	// A principal may renew lostRate leases a second that do not exist or are not its own, with
-	// bursts of lostBurst.
+	// A principal can renew lostRate leases per second that do not exist or belong to another
+	// principal, with bursts of lostBurst.
 	lostRate, lostBurst = 2000, 100_000
-	// maxDebt limits how long its other renewals are delayed for that.
+	// maxDebt limits how long such renewals can delay the principal's other renewals.
 	maxDebt = 2 * time.Second
 )
 
-// Renewals limits what one principal can cost a member by renewals. Renewals are exempt from the
-// limit on requests, because no lease may end because of it. So these limits are far above what a
-// holder needs: one on the leases in unanswered renewals, and one on the rate of renewals of leases
-// that do not exist. Anonymous callers are not limited: they have either all permissions or none.
+// Renewals limits the load that one principal's renewals can put on a member. Renewals are exempt
+// from the limit on requests, because a limit must not cause a lease to expire. So the limits here
+// are far above what a holder needs. One limits the leases in unanswered renewals. The other limits
+// the rate of renewals of leases that do not exist. Anonymous callers are not limited, because they
+// have either all permissions or none.
 //
-// It is safe for concurrent use.
+// Renewals is safe for concurrent use.
 type Renewals struct {
 	mu    sync.Mutex
 	of    map[string]*renewing
-	slow  atomic.Int32 // number of principals with a lost limiter
+	slow  atomic.Int32 // number of principals with a non-nil lost
 	sweep int
 }
 
@@ -42,10 +43,10 @@ type Renewals struct {
 type renewing struct {
 	leases int                 // admitted or waiting
 	room   *semaphore.Weighted // capacity maxRenewing
-	lost   *rate.Limiter       // nil if there were no lost leases lately
+	lost   *rate.Limiter       // nil if the principal has not renewed lost leases recently
 }
 
-// NewRenewals returns a Renewals without principals.
+// NewRenewals returns a Renewals without any principals.
 func NewRenewals() *Renewals { return &Renewals{of: make(map[string]*renewing), sweep: minSweep} }
 
 // ofLocked returns the state of a principal.
@@ -71,8 +72,8 @@ func (r *Renewals) ofLocked(principal string) *renewing {
 	return p
 }
 
-// Enter waits until the renewal of the given number of leases may start, and refuses it if too many
-// are waiting. It returns how many leases are counted until Leave.
+// Enter waits until a renewal of the given number of leases can start. It returns an error if too
+// many are already waiting. It returns the number of leases to pass to Leave.
 func (r *Renewals) Enter(ctx context.Context, principal string, leases int) (held int, err error) {
 	held = min(leases, maxRenewing)
 	if principal == "" {
@@ -94,7 +95,7 @@ func (r *Renewals) Enter(ctx context.Context, principal string, leases int) (hel
 	return held, nil
 }
 
-// Leave stops counting leases, once their answer has been sent or never will be.
+// Leave stops counting leases. Call it when their response has been sent or will never be sent.
 func (r *Renewals) Leave(principal string, leases int) {
 	if p := r.leave(principal, leases); p != nil {
 		p.room.Release(int64(leases))
@@ -132,8 +133,9 @@ func (r *Renewals) Lost(principal string, leases int) {
 	}
 }
 
-// Wait delays a caller that recently renewed too many leases that it does not have, by at most
-// about maxDebt. A wait does not use up the rate, so a holder can renew all leases that do exist.
+// Wait delays callers that have recently renewed too many leases that they do not have. The delay
+// is about maxDebt at most. Waiting does not use up the rate, so a holder can still renew all
+// leases that exist.
 func (r *Renewals) Wait(ctx context.Context) error {
 	if r.slow.Load() == 0 {
 		return nil
@@ -152,7 +154,8 @@ func (r *Renewals) Wait(ctx context.Context) error {
 	}
 }
 
-// tokens returns how many more leases a principal may lose at once. If negative, it has to wait.
+// tokens returns how many more leases a principal can lose immediately. If it is negative, the
+// principal has to wait.
 func (r *Renewals) tokens(principal string) float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

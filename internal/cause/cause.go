@@ -1,24 +1,25 @@
-// Package cause contains the codes with which a member reports problems, and "leasehold recover"
-// its findings. Programs compare codes; the accompanying texts are for people, and may change.
-// docs/operations.md explains each code.
+// Package cause defines the codes with which members report problems and "leasehold recover"
+// reports its findings. Programs should compare the codes. The accompanying texts are for people
+// and may change. docs/operations.md explains each code.
 package cause
 
 import "strings"
 
-// An error has its code in google.rpc.ErrorInfo: under this key in the metadata of errors of this
-// domain.
+// The location of the code in an error's google.rpc.ErrorInfo. Errors of this domain contain the
+// code in their metadata under this key.
 const (
 	Domain = "leasehold.dev"
 	Key    = "cause"
 )
 
-// Code identifies a cause. The codes are an interface: their meanings never change.
+// Code identifies a cause. The codes are a public interface, so their meanings never change.
 type Code string
 
-// Report puts the code before a text, as members do in one line.
+// Report returns a line with the code and a text, in the form used by members.
 func (c Code) Report(text string) string { return string(c) + ": " + text }
 
-// OfReport splits a report. A report without a code is returned as text.
+// OfReport splits a report into its code and its text. If there is no code, the entire report is
+// returned as the text.
 func OfReport(report string) (c Code, text string) {
 	code, text, found := strings.Cut(report, ": ")
 	if !found || code == "" || strings.Trim(code, "ABCDEFGHIJKLMNOPQRSTUVWXYZ_") != "" {
@@ -27,90 +28,93 @@ func OfReport(report string) (c Code, text string) {
 	return Code(code), text
 }
 
-// Causes for which a member stopped, or did not start.
+// Reasons why a member stopped or did not start.
 const (
-	// TooOld: a newer release wrote the data or the log.
+	// TooOld means that a newer release wrote the data or the log.
 	TooOld Code = "TOO_OLD"
-	// VersionNotSpoken: the release does not support the cluster version.
+	// VersionNotSpoken means that this release does not support the cluster version.
 	VersionNotSpoken Code = "VERSION_NOT_SPOKEN"
-	// LostData: the cluster remembers the member with other data.
+	// LostData means that the cluster knows this member with different data.
 	LostData Code = "LOST_DATA"
-	// CopiedData: two processes are the same member. The one that continues reports it, too.
+	// CopiedData means that two processes are running as the same member. The process that
+	// continues also reports it.
 	CopiedData Code = "COPIED_DATA"
-	// Removed: the cluster has removed the member.
+	// Removed means that the cluster has removed this member.
 	Removed Code = "REMOVED"
-	// StatesDiffer: the member's state differs from that of the majority.
+	// StatesDiffer means that the member's state differs from the majority's.
 	StatesDiffer Code = "STATES_DIFFER"
-	// RolledBack: the data are older than what the member has promised.
+	// RolledBack means that the data is older than the member's promises to the cluster.
 	RolledBack Code = "ROLLED_BACK"
-	// Contradicted: another member contradicts the member's disk in some other way.
+	// Contradicted means that another member contradicts this member's disk in some other way.
 	Contradicted Code = "CONTRADICTED"
-	// NotApplicable: members of this release cannot apply an entry of the log.
+	// NotApplicable means that members running this release cannot apply an entry of the log.
 	NotApplicable Code = "ENTRY_NOT_APPLICABLE"
-	// Damaged: the data differ from what was written.
+	// Damaged means that the data differs from what was written.
 	Damaged Code = "DAMAGED"
-	// HalfRestored: a restore into the directory was interrupted.
+	// HalfRestored means that a restore into the directory was interrupted.
 	HalfRestored Code = "HALF_RESTORED"
-	// InUse: another process uses the directory.
+	// InUse means that another process is using the directory.
 	InUse Code = "IN_USE"
-	// ForeignData: the directory belongs to another program.
+	// ForeignData means that the directory belongs to another program.
 	ForeignData Code = "FOREIGN_DATA"
-	// DiskFull: the disk is full. A running member reports it.
+	// DiskFull means that the disk is full. It is also reported by running members.
 	DiskFull Code = "DISK_FULL"
-	// BackupsFail: backups have been failing for a while. The leader reports it.
+	// BackupsFail means that backups have been failing for a while. The leader reports it.
 	BackupsFail Code = "BACKUPS_FAIL"
-	// DiskFailed: the disk failed to write or read.
+	// DiskFailed means that the disk returned an error on a read or write.
 	DiskFailed Code = "DISK_FAILED"
-	// Failed: everything else.
+	// Failed covers all other reasons.
 	Failed Code = "FAILED"
 )
 
-// Causes for which a member, or a cluster, does not answer.
+// Reasons why a member or a cluster does not respond.
 const (
-	// NoLeader: the member knows no leader. Errors have this code in ErrorInfo, too.
+	// NoLeader means that the member does not know a leader. This code also appears in ErrorInfo.
 	NoLeader Code = "NO_LEADER"
-	// NoState: the member does not have the state of its cluster; also in ErrorInfo.
+	// NoState means that the member does not have the state of its cluster. This code also appears
+	// in ErrorInfo.
 	NoState Code = "NO_STATE"
-	// Refused: the host answers, but no process listens on the port.
+	// Refused means that the host responds but no process is listening on the port.
 	Refused Code = "REFUSED"
-	// Unreachable: the address accepts no connection for another reason.
+	// Unreachable means that the address does not accept connections for some other reason.
 	Unreachable Code = "UNREACHABLE"
-	// Hangs: the process accepts connections but answers no calls.
+	// Hangs means that the process accepts connections but does not respond to calls.
 	Hangs Code = "HANGS"
-	// NotAMember: the process on the port is not a member.
+	// NotAMember means that the process on the port is not a member.
 	NotAMember Code = "NOT_A_MEMBER"
-	// NotStarted: the member was added and has never run.
+	// NotStarted means that the member was added but has never been started.
 	NotStarted Code = "NOT_STARTED"
-	// CallFailed: a call failed on a connection, for the reason in the text.
+	// CallFailed means that a call failed on an established connection. The text contains the
+	// reason.
 	CallFailed Code = "CALL_FAILED"
-	// LoginRequired: the member rejected a call for a missing or wrong login.
+	// LoginRequired means that the member rejected a call because the login is missing or wrong.
 	LoginRequired Code = "LOGIN_REQUIRED"
-	// NoAnswer: no member of the cluster answers.
+	// NoAnswer means that no member of the cluster responds.
 	NoAnswer Code = "NO_ANSWER"
-	// NoMajority: too few members of the cluster answer.
+	// NoMajority means that too few members of the cluster respond.
 	NoMajority Code = "NO_MAJORITY"
-	// NotServing: enough members answer, but the cluster does not serve.
+	// NotServing means that enough members respond but the cluster is not serving.
 	NotServing Code = "NOT_SERVING"
 )
 
-// Other findings of recover.
+// Other findings of "leasehold recover".
 const (
-	// CertificateExpired: certificates are not valid now.
+	// CertificateExpired means that certificates are not currently valid.
 	CertificateExpired Code = "CERTIFICATE_EXPIRED"
-	// TwoClusters: the endpoints belong to different clusters.
+	// TwoClusters means that the endpoints belong to different clusters.
 	TwoClusters Code = "TWO_CLUSTERS"
-	// OtherCluster: the directory belongs to another cluster than the one that answers.
+	// OtherCluster means that the directory does not belong to the cluster that responds.
 	OtherCluster Code = "OTHER_CLUSTER"
-	// QuotaUsedUp: the state is as large as the quota.
+	// QuotaUsedUp means that the state has reached the quota.
 	QuotaUsedUp Code = "QUOTA_USED_UP"
-	// NotRunning: the member's data are sound, but no process runs it.
+	// NotRunning means that the member's data is intact but no process is running the member.
 	NotRunning Code = "NOT_RUNNING"
-	// Split: states differ, and no majority agrees.
+	// Split means that the members' states differ and that no majority agrees.
 	Split Code = "SPLIT"
-	// DiskLost: the member has no data.
+	// DiskLost means that the member has no data.
 	DiskLost Code = "DISK_LOST"
-	// NoData: the host has no data of a cluster that does not serve.
+	// NoData means that the cluster is not serving and this host has none of its data.
 	NoData Code = "NO_DATA"
-	// Reported: the member reports a problem without a code.
+	// Reported means that the member reports a problem without a code.
 	Reported Code = "REPORTED"
 )

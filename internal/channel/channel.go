@@ -22,48 +22,48 @@ var errEnded = errors.New("the call has ended")
 type Channel struct {
 	link *Link
 	id   uint64
-	// cancel is called when the other end abandons the call; nil at a relay.
+	// cancel is called when the other end abandons the call. It is nil on a relay.
 	cancel   func()
 	readable chan struct{} // capacity 1: there may be something to receive
 	writable chan struct{} // capacity 1: there may be room to send
 
-	// Guarded by the link's mu.
-	pieces []piece // received, in order
-	// delivered has whole messages from this side: see Deliver. They may overtake pieces of other
-	// messages.
+	// The link's mu guards the fields below.
+	pieces []piece // received pieces, in order
+	// delivered contains complete messages that originate on this side (see Deliver). They may
+	// overtake pieces of other messages.
 	delivered   [][]byte
-	undelivered int  // bytes of delivered
-	recvUsed    int  // the window that received frames use: their cost, less what was returned
-	consumed    int  // the part of recvUsed that the receiver has consumed
-	halfClosed  bool // all pieces have arrived: the other end half-closed
-	sendWindow  int  // bytes that may be sent
-	queued      int  // frames waiting to be sent
-	long        int  // the part of them in the link's long
+	undelivered int  // total bytes in delivered
+	recvUsed    int  // window used by received frames: their cost minus the window returned so far
+	consumed    int  // part of recvUsed that the receiver has consumed
+	halfClosed  bool // the other end has half-closed the channel, and all pieces have arrived
+	sendWindow  int  // number of bytes that may be sent
+	queued      int  // number of frames waiting to be sent
+	long        int  // number of those frames that are in the link's long queue
 	header      header
 	end         *pb.RelayEnd // received from the other end
-	sendClosed  bool         // nothing more is sent
+	sendClosed  bool         // nothing more will be sent
 	ended       bool         // the channel has ended
-	reason      error        // the reason, if the link ended it
+	reason      error        // why the link ended, if it ended the channel
 	onReceive   func()       // see Park; nil while a receiver is active
 	count       func(int)    // see Count
-	kept        int          // bytes of pieces and delivered
+	kept        int          // bytes in pieces and delivered
 
-	sending sync.Mutex // held while a message is sent
+	sending sync.Mutex // held while a message is being sent
 
-	buffer []byte // of an incomplete message; owned by the receiver
+	buffer []byte // beginning of an incomplete message; owned by the receiver
 }
 
 // header is the header of the response.
 type header struct {
-	*pb.RelayHeader      // nil until it arrives
-	unread          bool // the receiver may not have read it yet
+	*pb.RelayHeader      // nil until it has arrived
+	unread          bool // whether the receiver may not have read it yet
 }
 
-// piece is a part of a message.
+// piece is part of a message.
 type piece struct {
 	bytes      []byte
 	last       bool
-	windowless bool // uses no window
+	windowless bool // whether it does not count toward the window
 }
 
 // receiveLocked processes a frame of this channel.
@@ -80,7 +80,8 @@ func (c *Channel) receiveLocked(f *pb.RelayFrame) error {
 	}
 	if len(f.Data) > 0 || f.EndMessage {
 		n := len(f.Data) + cost
-		// The last of these frames was sent while the window was not used up.
+		// The other end may exceed the window only with the last frame, because it may send a frame
+		// while any of the window is left.
 		if len(f.Data) > pieceSize || c.recvUsed >= window || c.halfClosed {
 			return fmt.Errorf("%w: %d bytes on channel %d, where %d are waiting",
 				errProtocol, len(f.Data), c.id, c.recvUsed)
@@ -97,7 +98,8 @@ func (c *Channel) receiveLocked(f *pb.RelayFrame) error {
 	return nil
 }
 
-// endLocked records that the channel has ended, and returns cancel for the caller to call.
+// endLocked records that the channel has ended. It returns cancel, which the caller must call
+// without the lock.
 func (c *Channel) endLocked() (cancel func()) {
 	c.ended, c.reason = true, c.link.why
 	c.wakeLocked()
@@ -105,17 +107,18 @@ func (c *Channel) endLocked() (cancel func()) {
 	return c.cancel
 }
 
-// Send sends a message. It blocks while the window is used up.
+// Send sends a message. It blocks while the window is exhausted.
 func (c *Channel) Send(ctx context.Context, message []byte) error {
 	return c.SendPieces(ctx, message, func(int) {})
 }
 
-// SendPieces is Send, and calls sent with the length of each piece that fits into the window.
+// SendPieces is Send with a callback. It calls sent with the length of each piece that fits into
+// the window.
 func (c *Channel) SendPieces(ctx context.Context, message []byte, sent func(bytes int)) error {
 	return c.send(ctx, message, func(piece []byte) []byte { return piece }, sent)
 }
 
-// SendCopy is SendPieces for a message whose memory the caller may reuse.
+// SendCopy is SendPieces for a message in memory that the caller will reuse.
 func (c *Channel) SendCopy(ctx context.Context, message []byte, sent func(bytes int)) error {
 	return c.send(ctx, message, bytes.Clone, sent)
 }
@@ -140,7 +143,7 @@ func (c *Channel) send(
 	}
 }
 
-// push sends a piece once the window allows it.
+// push sends a piece as soon as the window allows it.
 func (c *Channel) push(ctx context.Context, f *pb.RelayFrame) error {
 	for {
 		c.link.mu.Lock()
@@ -167,8 +170,8 @@ func (c *Channel) push(ctx context.Context, f *pb.RelayFrame) error {
 	}
 }
 
-// CloseSend ends the messages from this side. Any goroutine may call it; a message that was not
-// completely sent then never arrives.
+// CloseSend signals that this side will not send any more messages. Any goroutine may call it. If a
+// message has not been sent completely, it will never arrive.
 func (c *Channel) CloseSend() {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -189,14 +192,14 @@ func (c *Channel) SendHeader(h *pb.RelayHeader) {
 	}
 }
 
-// Await waits for up to d, and reports whether there may be something to receive. Only the receiver
-// may call it.
+// Await waits up to d and reports whether there may be something to receive. Only the receiver may
+// call it.
 func (c *Channel) Await(d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()
 	for !c.hasInput() {
 		select {
-		case <-c.readable: // perhaps from something that was consumed already
+		case <-c.readable: // the token may be left over from something already consumed
 		case <-t.C:
 			return false
 		}
@@ -204,7 +207,7 @@ func (c *Channel) Await(d time.Duration) bool {
 	return true
 }
 
-// hasInput reports whether there is something to receive, or nothing more will arrive.
+// hasInput reports whether there is something to receive or nothing more will arrive.
 func (c *Channel) hasInput() bool {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -215,9 +218,9 @@ func (c *Channel) hasNewsLocked() bool {
 	return len(c.pieces)+len(c.delivered) > 0 || c.halfClosed || c.ended
 }
 
-// Park releases the receiver's goroutine: the link calls receive in a new one when there is
-// something to receive. It returns false if there is something already. Only the receiver may call
-// it.
+// Park lets the receiver's goroutine end. The link calls onReceive on a new goroutine when there is
+// something to receive. If there already is something, Park returns false. Only the receiver may
+// call it.
 func (c *Channel) Park(onReceive func()) bool {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -228,7 +231,7 @@ func (c *Channel) Park(onReceive func()) bool {
 	return true
 }
 
-// wakeLocked wakes the receiver: there is something to receive, or nothing more will arrive.
+// wakeLocked wakes the receiver because there is something to receive or nothing more will arrive.
 func (c *Channel) wakeLocked() {
 	notify(c.readable)
 	if f := c.onReceive; f != nil {
@@ -237,11 +240,11 @@ func (c *Channel) wakeLocked() {
 	}
 }
 
-// RecvOr returns ErrOther if there is something else to handle.
+// ErrOther is returned by RecvOr when there is something to handle other than a message.
 var ErrOther = errors.New("received something other than a message")
 
-// Recv returns the next message. After the last one it returns io.EOF, or the reason if the channel
-// ended early.
+// Recv returns the next message. After the last message, it returns io.EOF. If the channel ended
+// early, it returns the reason.
 func (c *Channel) Recv(ctx context.Context) ([]byte, error) {
 	for {
 		b, err := c.RecvOr(ctx, nil)
@@ -251,8 +254,8 @@ func (c *Channel) Recv(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// RecvOr is Recv, but returns ErrOther if other has a token before a message is complete, or when
-// the header arrives.
+// RecvOr is Recv, except that it returns ErrOther if the header arrives, or if other has a token
+// before a message is complete.
 func (c *Channel) RecvOr(ctx context.Context, other <-chan struct{}) ([]byte, error) {
 	for {
 		list, err := c.received()
@@ -290,8 +293,8 @@ func (c *Channel) RecvOr(ctx context.Context, other <-chan struct{}) ([]byte, er
 	}
 }
 
-// received consumes pieces up to the end of a message and returns their window. If there are none
-// and none will come, it returns the reason.
+// received consumes pieces up to the end of a message and returns their window to the other end. If
+// there are no pieces and none will arrive, it returns the reason.
 func (c *Channel) received() (list []piece, err error) {
 	l := c.link
 	l.mu.Lock()
@@ -337,7 +340,7 @@ func (c *Channel) received() (list []piece, err error) {
 	}
 	c.consumed += consumed
 	c.keepLocked(-consumed)
-	// Not for each message, which would double the number of frames.
+	// Do not return the window for each message, which would double the number of frames.
 	if c.consumed >= window/2 && !c.ended {
 		c.recvUsed -= c.consumed
 		l.pushLocked(&pb.RelayFrame{Channel: c.id, Window: uint64(c.consumed)}, nil)
@@ -346,21 +349,21 @@ func (c *Channel) received() (list []piece, err error) {
 	return list, nil
 }
 
-// Header returns the received header, or nil.
+// Header returns the header that has been received, or nil.
 func (c *Channel) Header() *pb.RelayHeader {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	return c.header.RelayHeader
 }
 
-// Ended returns the RelayEnd from the other end, or nil if there was none.
+// Ended returns the RelayEnd sent by the other end, or nil if there was none.
 func (c *Channel) Ended() *pb.RelayEnd {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	return c.end
 }
 
-// End ends the channel from this side, and drops what was not received.
+// End ends the channel from this side. It drops everything that has not been received.
 func (c *Channel) End(e *pb.RelayEnd) {
 	l := c.link
 	l.mu.Lock()
@@ -383,13 +386,14 @@ func (c *Channel) SendJoined(j *pb.RelayJoined) {
 	defer c.link.mu.Unlock()
 	f, via := &pb.RelayFrame{Channel: c.id, Joined: j}, c
 	if c.ended {
-		via = nil // the relay must know, or the leases would stay in their groups
+		// send it anyway, or the leases would stay in their groups without the relay's knowledge
+		via = nil
 	}
 	c.link.pushLocked(f, via)
 }
 
-// Deliver adds a message of this side's own to the received ones. The caller must limit the memory
-// of such messages: see Behind and Undelivered.
+// Deliver adds a message from this side to the received messages. The caller must limit the memory
+// used by such messages; see Behind and Undelivered.
 func (c *Channel) Deliver(message []byte) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
@@ -401,30 +405,30 @@ func (c *Channel) Deliver(message []byte) {
 	}
 }
 
-// Behind returns the number of frames to be sent and of pieces to be received.
+// Behind returns the number of frames waiting to be sent and of pieces waiting to be received.
 func (c *Channel) Behind() int {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	return c.queued + len(c.pieces) + len(c.delivered)
 }
 
-// Undelivered returns the bytes passed to Deliver and not received yet.
+// Undelivered returns the number of bytes passed to Deliver that have not been received yet.
 func (c *Channel) Undelivered() int {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	return c.undelivered
 }
 
-// Count makes the channel call f with each change in the bytes that this end keeps for the channel:
-// pieces that wait to be sent, and data that has arrived but was not received. f must not block,
-// and must not call methods of the channel.
+// Count makes the channel call f whenever the number of bytes that this end buffers for the channel
+// changes. These are pieces waiting to be sent and data that has arrived but has not been received.
+// f must not block and must not call methods of the channel.
 func (c *Channel) Count(f func(bytes int)) {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()
 	c.count = f
 }
 
-// keepLocked counts bytes that have arrived, and are received or dropped later.
+// keepLocked changes the number of bytes that have arrived but have not been received or dropped.
 func (c *Channel) keepLocked(bytes int) {
 	c.kept += bytes
 	c.countLocked(bytes)
@@ -436,17 +440,18 @@ func (c *Channel) countLocked(bytes int) {
 	}
 }
 
-// Keeper returns the keeper that was passed to Link.TakeGroups, or 0.
+// Keeper returns the keeper passed to Link.TakeGroups, or 0.
 func (c *Channel) Keeper() uint64 { return c.link.keeper }
 
 type contextKey struct{}
 
-// Context returns a context that contains the channel of its call.
+// Context returns a context that contains the channel.
 func (c *Channel) Context(ctx context.Context) context.Context {
 	return context.WithValue(ctx, contextKey{}, c)
 }
 
-// Of returns the channel of a call's context, or nil if the call did not come through a relay.
+// Of returns the channel in the context of a call. It returns nil if the call did not come through
+// a relay.
 func Of(ctx context.Context) *Channel {
 	c, _ := ctx.Value(contextKey{}).(*Channel)
 	return c

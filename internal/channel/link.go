@@ -17,71 +17,73 @@ import (
 )
 
 const (
-	// window is the initial window of a channel in each direction, and cost is the part of it that
-	// each frame uses in addition to its data. They are part of the protocol.
+	// window is the initial window of a channel in each direction. cost is the part of the window
+	// that each frame uses in addition to its data. Both are part of the protocol.
 	window    = 64 << 10
 	cost      = 64
 	pieceSize = 16 << 10
-	// parts is the number of parts of the timeout in Answers.
+	// parts is the number of parts into which Answers divides its timeout.
 	parts = 8
-	// shortMessage is the largest size of messages that overtake pieces of others.
+	// shortMessage is the maximum size of messages that overtake pieces of other messages.
 	shortMessage = 4 << 10
-	// maxBatch limits the bytes of one message of the stream, except for its last frame, so that it
-	// has less than 64 KiB: if others leave large answers unread, a member delays larger messages,
-	// and renewals would wait with them.
+	// maxBatch limits the bytes in one message of the stream, not counting its last frame, so that
+	// the message is smaller than 64 KiB. If other clients leave large responses unread, a member
+	// delays larger messages, and renewals in them would have to wait.
 	maxBatch = 40 << 10
-	// maxChannels limits the channels that a link accepts, and maxCall the bytes of a call.
+	// maxChannels limits the number of channels that a link accepts. maxCall limits the size of a
+	// call's description, in bytes.
 	maxChannels = 1 << 18
 	maxCall     = 128 << 10
-	// maxFree limits the waiting frames that use no window. Each group of an outcome counts as one
-	// more.
+	// maxFree limits the number of waiting frames that do not use the window. Each group in an
+	// outcome counts as one additional frame.
 	maxFree = 1 << 18
 )
 
 // ErrLost is wrapped by the errors of channels whose stream has ended.
 var ErrLost = errors.New("the connection to the member was lost")
 
-// errProtocol is wrapped when the other end violates the protocol.
+// errProtocol is wrapped by errors that report a protocol violation by the other end.
 var errProtocol = errors.New("the other end violated the relay protocol")
 
-// Stream is a stream of messages of several frames each.
+// Stream is a stream of messages that contain several frames each.
 type Stream interface {
 	Send(frames []*pb.RelayFrame) error
 	Recv() (frames []*pb.RelayFrame, err error)
 }
 
-// Accept starts to serve a channel. The returned function is called once, when the call is
-// abandoned. Neither may block.
+// Accept starts serving a channel. The returned function is called once, when the call is
+// abandoned. Neither function may block.
 type Accept func(*Channel, *pb.RelayCall) (cancel func())
 
 // Link is one end of a stream. Its methods are safe for concurrent use.
 type Link struct {
 	stream   Stream
-	accept   Accept // nil at a relay, which accepts no channels
+	accept   Accept // nil on a relay, which does not accept channels
 	most     int    // maximum message size
 	wake     chan struct{}
-	done     chan struct{} // closed when the link ends
-	received chan struct{} // capacity 1: something was received
+	done     chan struct{} // closed when the link has ended
+	received chan struct{} // capacity 1: something has been received
 	groups   func(*Channel, *pb.RelayFrame)
 	keeper   uint64
 
 	mu       sync.Mutex // guards the following fields
 	channels map[uint64]*Channel
 	newest   uint64
-	short    []outgoing // to be sent, before those in long
+	short    []outgoing // frames to send, before those in long
 	long     []outgoing
-	free     int   // number of frames in both that use no window
-	finish   error // why it ends once everything is sent; nil if it does not
-	why      error // why it ended; nil if it has not
+	free     int   // number of frames in both queues that do not use the window
+	finish   error // reason to end once everything has been sent; nil to continue
+	why      error // why the link has ended; nil if it has not
 }
 
-// outgoing is a frame to be sent, with its channel, or nil.
+// outgoing is a frame to send and its channel. The channel may be nil.
 type outgoing struct {
 	*pb.RelayFrame
 	of *Channel
 }
 
-// New returns a link for messages of up to most bytes. accept is nil at a relay.
+// New returns a link. most is the maximum size of a message, in bytes. accept must be nil on a
+// relay.
 func New(s Stream, most int, accept Accept) *Link {
 	return &Link{
 		stream: s, accept: accept, most: most,
@@ -90,9 +92,9 @@ func New(s Stream, most int, accept Accept) *Link {
 	}
 }
 
-// TakeGroups makes the link call f, which must not block, for each frame about groups of leases. c
-// is nil for channel 0. At a member, keeper is the keeper of the relay's groups. Call TakeGroups
-// before Run.
+// TakeGroups makes the link call f for each frame about groups of leases. f must not block. For
+// frames on channel 0, c is nil. On a member, keeper is the keeper of the relay's groups.
+// TakeGroups must be called before Run.
 func (l *Link) TakeGroups(keeper uint64, f func(c *Channel, frame *pb.RelayFrame)) {
 	l.keeper, l.groups = keeper, f
 }
@@ -106,8 +108,8 @@ func (l *Link) SendGroups(f *pb.RelayFrame) {
 	}
 }
 
-// Run carries frames until the stream, the context or the link ends, and returns the reason. The
-// goroutine that receives ends with the stream, possibly after Run.
+// Run transports frames until the stream, the context or the link ends. It returns the reason. The
+// receiving goroutine ends with the stream, possibly after Run returns.
 func (l *Link) Run(ctx context.Context) error {
 	go l.receiveAll()
 	for {
@@ -129,7 +131,7 @@ func (l *Link) Run(ctx context.Context) error {
 			}
 		}
 		if err := l.stream.Send(frames); err != nil {
-			if errors.Is(err, io.EOF) { // the receiver has the reason
+			if errors.Is(err, io.EOF) { // the receiving goroutine gets the reason
 				<-l.done
 			}
 			l.End(err)
@@ -159,7 +161,7 @@ func (l *Link) reason() error {
 	return l.why
 }
 
-// End ends the link and all its channels, unless it has ended.
+// End ends the link and all its channels. It does nothing if the link has already ended.
 func (l *Link) End(why error) {
 	l.mu.Lock()
 	if l.why != nil {
@@ -184,7 +186,7 @@ func (l *Link) End(why error) {
 	callAll(cancels)
 }
 
-// Finish ends the link after everything that is waiting now has been sent.
+// Finish ends the link once everything that is currently waiting has been sent.
 func (l *Link) Finish(why error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -202,11 +204,13 @@ func (l *Link) Channels() int {
 	return len(l.channels)
 }
 
-// Answers reports whether the other end has sent anything since the last call. If not, it probes
-// it, and reports whether it responds within the timeout. It waits in parts: a process that was
-// stopped, or got no CPU time, misses only one or two of them. After each part it yields: the
-// scheduler prefers the goroutine with an expired timer, while the answer may be in one of ten
-// thousand others. Only one goroutine may call it.
+// Answers reports whether the other end has sent anything since the last call. If not, Answers
+// probes the other end and reports whether it responds within the timeout.
+//
+// The timeout is divided into parts. If this process was paused or got no CPU time, it misses only
+// one or two of them. Answers yields after each part, because the scheduler prefers a goroutine
+// whose timer has expired. The goroutine with the response may be one of ten thousand others. Only
+// one goroutine may call Answers.
 func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
 	select {
 	case <-l.received:
@@ -259,9 +263,9 @@ func (l *Link) addLocked(id uint64) *Channel {
 	return c
 }
 
-// receive processes a message. An error ends the link.
+// receive processes one message of the stream. An error ends the link.
 func (l *Link) receive(frames []*pb.RelayFrame) error {
-	var after []func() // to call without the lock
+	var after []func() // functions to call without holding the lock
 	defer func() { callAll(after) }()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -319,7 +323,7 @@ func (l *Link) receive(frames []*pb.RelayFrame) error {
 	return nil
 }
 
-// refusesLocked returns the reason why a call is rejected, or "".
+// refusesLocked returns the reason for rejecting a call, or "" to accept it.
 func (l *Link) refusesLocked(call *pb.RelayCall) string {
 	if len(l.channels) >= maxChannels {
 		return fmt.Sprintf("the relay has %d calls in flight; use more relays", len(l.channels))
@@ -338,7 +342,7 @@ func callAll(list []func()) {
 	}
 }
 
-// pushLocked queues a frame, after the pieces of its channel, if it has one.
+// pushLocked queues a frame. If the frame has a channel, it follows the channel's queued pieces.
 func (l *Link) pushLocked(f *pb.RelayFrame, c *Channel) {
 	if c != nil {
 		c.queued++
@@ -356,8 +360,8 @@ func (l *Link) pushLocked(f *pb.RelayFrame, c *Channel) {
 	notify(l.wake)
 }
 
-// next returns the frames of the next message. If there are none, finish is the reason to end the
-// link, or nil.
+// next returns the frames for the next message. If there are none, finish is the reason to end the
+// link, or nil to continue.
 func (l *Link) next() (out []*pb.RelayFrame, finish error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -390,7 +394,7 @@ func (l *Link) next() (out []*pb.RelayFrame, finish error) {
 	return out, l.finish
 }
 
-// notify puts a token into a channel of capacity 1, unless it has one.
+// notify sends a token to a channel of capacity 1, unless the channel already contains one.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

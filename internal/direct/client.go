@@ -17,18 +17,19 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// ErrNotSpoken means that the peer does not speak this protocol. It may speak gRPC.
+// ErrNotSpoken means that the peer does not support this protocol. It may support gRPC.
 var ErrNotSpoken = errors.New("direct: the peer does not speak " + Protocol)
 
-// Open opens a stream of a method on a connection, with the outgoing metadata of ctx. The stream
-// owns the connection, and closes it when ctx or the stream ends, or if Open fails. Open returns
-// once the server has greeted. The error is ErrNotSpoken if the server has answered anything else,
-// or has closed the connection. (A reset connection may mean the same.)
+// Open opens a stream for a method on a connection. It sends the outgoing metadata of ctx. The
+// stream owns the connection and closes it when ctx or the stream ends, or if Open fails. Open
+// returns once the server has sent its greeting. If the server responds with anything else or
+// closes the connection, the error is ErrNotSpoken. (A connection reset may also mean that the
+// server does not support the protocol.)
 func Open(
 	ctx context.Context, c net.Conn, method string, codec encoding.CodecV2,
 ) (grpc.ClientStream, error) {
 	s := &clientStream{ctx: ctx, c: c, in: reader{c: c}, codec: codec}
-	s.close = sync.OnceFunc(func() { _ = c.Close() }) // the stream has ended
+	s.close = sync.OnceFunc(func() { _ = c.Close() }) // ignore errors, because the stream has ended
 	unhook := context.AfterFunc(ctx, s.close)
 	s.end = func() { unhook(); s.close() }
 	if err := s.begin(method); err != nil {
@@ -41,20 +42,20 @@ func Open(
 	return s, nil
 }
 
-// clientStream implements grpc.ClientStream. One goroutine may receive while another sends.
+// clientStream implements grpc.ClientStream. One goroutine can receive while another sends.
 type clientStream struct {
 	ctx   context.Context
 	c     net.Conn
 	codec encoding.CodecV2
 	close func()
-	end   func() // close, and release the context
+	end   func() // calls close and releases the context
 
-	// The following fields belong to the receiving goroutine.
+	// The fields below belong to the receiving goroutine.
 	in      reader
 	header  head
 	trailer head
 	greeted bool  // the header has been received
-	why     error // why the stream has ended, if it has
+	why     error // why the stream has ended; nil if it has not
 }
 
 func (s *clientStream) begin(method string) error {
@@ -63,7 +64,7 @@ func (s *clientStream) begin(method string) error {
 	if err != nil {
 		return status.Error(codes.InvalidArgument, err.Error())
 	}
-	var opening bytes.Buffer // to be sent in one packet
+	var opening bytes.Buffer // sent in a single packet
 	fmt.Fprintf(&opening, "%s %s\n", Protocol, method)
 	_ = writeFrame(&opening, flagMetadata, mem.BufferSlice{mem.SliceBuffer(text)})
 	_, err = s.c.Write(opening.Bytes())
@@ -80,7 +81,8 @@ func (s *clientStream) begin(method string) error {
 	return err
 }
 
-// Header implements grpc.ClientStream. Only the receiving goroutine may call it, after a RecvMsg.
+// Header implements grpc.ClientStream. Only the receiving goroutine may call it, and only after
+// RecvMsg.
 func (s *clientStream) Header() (metadata.MD, error) { return s.header, s.why }
 
 // Trailer implements grpc.ClientStream.
@@ -93,7 +95,7 @@ func (s *clientStream) CloseSend() error { return writeFrame(s.c, flagMetadata, 
 func (s *clientStream) Context() context.Context { return s.ctx }
 
 // SendMsg implements grpc.ClientStream. It returns when the kernel has accepted the message. If it
-// returns io.EOF, RecvMsg returns the reason.
+// returns io.EOF, RecvMsg returns the actual error.
 func (s *clientStream) SendMsg(m any) error {
 	data, err := s.codec.Marshal(m)
 	if err != nil {
@@ -120,7 +122,7 @@ func (s *clientStream) RecvMsg(m any) error {
 	return s.why
 }
 
-// reason returns the error for the caller.
+// reason converts an error to the error that RecvMsg returns.
 func (s *clientStream) reason(err error) error {
 	switch {
 	case s.ctx.Err() != nil:
@@ -133,7 +135,7 @@ func (s *clientStream) reason(err error) error {
 	return status.Errorf(codes.Unavailable, "connection lost: %v", err)
 }
 
-// receive reads a frame, and reports whether it contained a message.
+// receive reads one frame and reports whether it contained a message.
 func (s *clientStream) receive(m any) (done bool, err error) {
 	flags, size, err := s.in.head()
 	switch {

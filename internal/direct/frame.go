@@ -17,10 +17,10 @@ import (
 
 const (
 	headSize = 5
-	// chunk is how much of a frame longer than the buffer is read at once, until it is known that
-	// more arrives. The pools of gRPC have buffers of this size, and the next size is largest:
-	// sizes in between are not pooled, or else a little more than a chunk would cost as much as
-	// that.
+	// chunk is how much to read at a time from a frame that does not fit into the buffer, until it
+	// is known that more has arrived. The gRPC buffer pools contain buffers of this size, and the
+	// next larger size is largest. Sizes in between are not pooled. Otherwise, a frame slightly
+	// longer than chunk would use a buffer of size largest.
 	chunk   = 32 << 10
 	largest = 1 << 20
 )
@@ -39,28 +39,28 @@ var (
 	errLongLine = errors.New("direct: the first line is too long")
 )
 
-// bufferSize is how much is read at once, unless a longer message is known to follow.
+// bufferSize is how much to read at a time, unless a longer message is known to follow.
 const bufferSize = 512
 
-// buffers are for readers that have something to read.
+// buffers is a pool of buffers. A reader has one only while it has something to read.
 var buffers = sync.Pool{New: func() any { return new([bufferSize]byte) }}
 
-// reader reads frames. Its buffer receives what arrives together with a frame's head, so that a
-// small message takes one system call.
+// reader reads frames. Its buffer stores data that arrives together with a frame's header, so that
+// a small message needs only one system call.
 type reader struct {
 	c    net.Conn
-	buf  *[bufferSize]byte // nil if empty
-	r, w int               // the unread part of the buffer
-	// most limits the size of messages longer than the buffer; 0 means no limit.
+	buf  *[bufferSize]byte // nil if there are no unread bytes
+	r, w int               // the range of unread bytes in buf
+	// most limits the size of messages that do not fit into the buffer. 0 means no limit.
 	most int
-	// hold is called before memory is allocated for a message longer than the buffer. The function
-	// it returns is called when the message has moved to larger memory, was decoded, or has failed.
-	// If hold is nil, nothing is recorded.
+	// hold is called before memory is allocated for a message that does not fit into the buffer.
+	// The function that it returns is called when the message has moved to a larger buffer, has
+	// been decoded, or has failed. If hold is nil, memory use is not tracked.
 	hold    func(bytes int) (release func(), err error)
-	release func() // nil if nothing is held
+	release func() // nil if no memory is held
 }
 
-// fill reads until n bytes are available, at most the size of the buffer.
+// fill reads until n bytes are available. n must not exceed the size of the buffer.
 func (r *reader) fill(n int) error {
 	if r.w-r.r >= n {
 		return nil
@@ -71,7 +71,8 @@ func (r *reader) fill(n int) error {
 	return err
 }
 
-// makeRoom gets a buffer if there is none, and moves the unread bytes to its start.
+// makeRoom allocates a buffer if there is none. Otherwise, it moves the unread bytes to the start
+// of the buffer.
 func (r *reader) makeRoom() {
 	if r.buf == nil {
 		r.buf = buffers.Get().(*[bufferSize]byte)
@@ -82,7 +83,7 @@ func (r *reader) makeRoom() {
 	}
 }
 
-// giveBack returns the buffer to the pool if it is empty.
+// giveBack returns the buffer to the pool if it has no unread bytes.
 func (r *reader) giveBack() {
 	if r.buf != nil && r.r == r.w {
 		buffers.Put(r.buf)
@@ -90,7 +91,7 @@ func (r *reader) giveBack() {
 	}
 }
 
-// line reads a line, and returns it without its end.
+// line reads a line and returns it without the line terminator.
 func (r *reader) line(most int) (string, error) {
 	for n := 1; n <= most; n++ {
 		if err := r.fill(n); err != nil {
@@ -106,7 +107,7 @@ func (r *reader) line(most int) (string, error) {
 	return "", errLongLine
 }
 
-// head reads the head of a frame.
+// head reads the header of a frame.
 func (r *reader) head() (flags byte, size int, err error) {
 	if err := r.fill(headSize); err != nil {
 		return 0, 0, err
@@ -120,7 +121,7 @@ func (r *reader) head() (flags byte, size int, err error) {
 	return head[0], int(n), nil
 }
 
-// body reads the data of a frame. The caller must free it before reading more.
+// body reads the data of a frame. The caller must free the data before reading more.
 func (r *reader) body(size int) (mem.Buffer, error) {
 	if size <= bufferSize {
 		if err := r.fill(size); err != nil {
@@ -133,8 +134,9 @@ func (r *reader) body(size int) (mem.Buffer, error) {
 	return r.longBody(size)
 }
 
-// longBody is body for data longer than the buffer. It allocates memory for the beginning first,
-// and for more when that has arrived: a head alone does not justify a large allocation.
+// longBody is body for data that does not fit into the buffer. It first allocates memory for the
+// beginning only, and more after that has arrived. A frame header alone does not justify a large
+// allocation.
 func (r *reader) longBody(size int) (mem.Buffer, error) {
 	var pool mem.BufferPool = mem.NopBufferPool{}
 	b := new([]byte)
@@ -161,7 +163,7 @@ func (r *reader) longBody(size int) (mem.Buffer, error) {
 	}
 }
 
-// enlarge replaces a buffer with a larger one that has the same content.
+// enlarge replaces a buffer with a larger one and copies its contents.
 func (r *reader) enlarge(b **[]byte, pool *mem.BufferPool, size int) error {
 	var release func()
 	var err error
@@ -182,7 +184,7 @@ func (r *reader) enlarge(b **[]byte, pool *mem.BufferPool, size int) error {
 	return nil
 }
 
-// letGo reports that nothing is held any longer.
+// letGo releases the memory that is held, if any.
 func (r *reader) letGo() {
 	if r.release != nil {
 		r.release()
@@ -190,7 +192,7 @@ func (r *reader) letGo() {
 	}
 }
 
-// message reads the message of a frame whose head has been read.
+// message reads the message of a frame after its header has been read.
 func (r *reader) message(size int, codec encoding.CodecV2, m any) error {
 	if r.most > 0 && size > max(r.most, bufferSize) {
 		return status.Errorf(codes.ResourceExhausted,
@@ -209,7 +211,7 @@ func (r *reader) message(size int, codec encoding.CodecV2, m any) error {
 	return nil
 }
 
-// undecodable is the error for a complete message that cannot be decoded.
+// undecodable is the error for a message that has arrived completely but cannot be decoded.
 type undecodable struct{ error }
 
 // GRPCStatus returns the error as a gRPC status.
@@ -233,7 +235,7 @@ func (r *reader) metadata(size int) (head, error) {
 	return parseHead(string(b.ReadOnlyData()))
 }
 
-// writeFrame writes a frame, and frees its data.
+// writeFrame writes a frame and frees its data.
 func writeFrame(c io.Writer, flags byte, data mem.BufferSlice) error {
 	defer data.Free()
 	size := data.Len()
@@ -248,7 +250,8 @@ func writeFrame(c io.Writer, flags byte, data mem.BufferSlice) error {
 	have := headSize
 	for _, part := range data {
 		for rest := part.ReadOnlyData(); len(rest) > 0; {
-			if have == 0 && len(rest) >= len(*b) { // nothing gathered, so no need to copy
+			// the buffer is empty, so there is no need to copy
+			if have == 0 && len(rest) >= len(*b) {
 				if _, err := c.Write(rest); err != nil {
 					return err
 				}

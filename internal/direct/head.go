@@ -14,17 +14,17 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// head is metadata in the form in which it is sent.
+// head is metadata as it is sent.
 type head = metadata.MD
 
 const (
 	keyStatus  = "grpc-status"
 	keyDetails = "grpc-status-details-bin"
-	binary64   = "-bin" // suffix of names whose values may be any bytes
+	binary64   = "-bin" // suffix of names whose values can contain arbitrary bytes
 	lineCost   = 32     // overhead of a line, as in HTTP/2 (RFC 7541, 4.1)
 )
 
-// encodeHead returns the lines of metadata, sorted by name.
+// encodeHead returns metadata as lines, sorted by name.
 func encodeHead(md head) (string, error) {
 	names := make([]string, 0, len(md))
 	for name := range md {
@@ -49,7 +49,7 @@ func encodeHead(md head) (string, error) {
 	return b.String(), nil
 }
 
-// printable reports whether gRPC permits the value.
+// printable reports whether a value is allowed by gRPC.
 func printable(value string) bool {
 	return !strings.ContainsFunc(value, func(r rune) bool { return r < ' ' || r > '~' })
 }
@@ -79,27 +79,29 @@ func parseHead(text string) (head, error) {
 	return md, nil
 }
 
-// mostDetails limits the details of a stream's outcome, to leave room for other metadata.
+// mostDetails limits the details of a stream's outcome. It leaves room for other metadata.
 const mostDetails = maxHead / 4
 
-// encodeEnd returns the metadata with the outcome of a stream.
+// encodeEnd returns metadata that contains the outcome of a stream.
 func encodeEnd(err error) head {
 	s, ok := status.FromError(err)
 	if !ok {
 		s = status.FromContextError(err)
 	}
 	details, err := proto.Marshal(s.Proto())
-	if err != nil || len(details) > mostDetails { // the text may be too long, or not valid UTF-8
+	if err != nil || len(details) > mostDetails { // the text may be too long or invalid UTF-8
 		text := s.Message()
 		text = strings.ToValidUTF8(text[:min(len(text), mostDetails-16)], "")
-		details, _ = proto.Marshal(&spb.Status{Code: int32(s.Code()), Message: text}) // cannot fail
+		// always succeeds
+		details, _ = proto.Marshal(&spb.Status{Code: int32(s.Code()), Message: text})
 	}
 	return head{
 		keyStatus: {fmt.Sprint(int(s.Code()))}, keyDetails: {string(details)},
 	}
 }
 
-// decodeEnd is the inverse of encodeEnd. It reports whether the metadata is that of a stream's end.
+// decodeEnd is the inverse of encodeEnd. ended reports whether the metadata marks the end of a
+// stream.
 func decodeEnd(md head) (ended bool, err error) {
 	if len(md[keyStatus]) == 0 {
 		return false, nil

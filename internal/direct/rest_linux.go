@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Rest allows a stream to have no receiving goroutine while its client is idle: the server waits
-// for all such connections in one goroutine, and starts another when something arrives. A nil Rest
-// never rests.
+// Rest lets a stream do without a receiving goroutine while its client is idle. A single goroutine
+// of the server waits for all such connections and starts a receiving goroutine when something
+// arrives. A nil Rest never rests.
 type Rest struct {
 	stream *serverStream
 	raw    syscall.RawConn // the socket
@@ -20,8 +20,8 @@ type Rest struct {
 	id     uint64
 
 	mu     sync.Mutex // guards the following fields
-	wake   func()     // nil unless the stream rests
-	known  bool       // to the poller
+	wake   func()     // nil unless the stream is resting
+	known  bool       // whether the poller knows the connection
 	closed bool
 }
 
@@ -33,8 +33,8 @@ func RestOf(ctx context.Context) *Rest {
 	return r
 }
 
-// withRest returns a context from which RestOf gets the stream's Rest, if its connection has a
-// socket.
+// withRest returns a context from which RestOf gets the stream's Rest. It returns ctx unchanged if
+// the connection has no socket.
 func (g *serverStream) withRest(ctx context.Context) context.Context {
 	raw := socketOf(g.raw)
 	if raw == nil {
@@ -48,8 +48,8 @@ func (g *serverStream) withRest(ctx context.Context) context.Context {
 	return context.WithValue(ctx, restKey{}, g.rest)
 }
 
-// socketOf returns the socket of a connection, or nil if there is none. A wrapper of one has a
-// method that returns it.
+// socketOf returns the socket of a connection, or nil if there is none. If the connection wraps
+// another one, its Socket method returns that one.
 func socketOf(c net.Conn) syscall.RawConn {
 	if outer, ok := c.(interface{ Socket() net.Conn }); ok {
 		c = outer.Socket()
@@ -62,13 +62,13 @@ func socketOf(c net.Conn) syscall.RawConn {
 	return nil
 }
 
-// Await waits at most d, and reports whether there may be something to receive. Only the receiving
+// Await waits at most d and reports whether there may be something to receive. Only the receiving
 // goroutine may call it.
 func (r *Rest) Await(d time.Duration) bool { return r == nil || r.stream.await(d) }
 
-// Begin starts a rest after Await has returned false, and reports whether it did. If so, the
-// receiving goroutine must end. A new one calls wake when there is something to receive, or when
-// the stream ends.
+// Begin starts a rest and reports whether it succeeded. It must be called after Await has returned
+// false. If Begin returns true, the receiving goroutine must end. A new goroutine calls wake when
+// there is something to receive or when the stream ends.
 func (r *Rest) Begin(wake func()) bool {
 	if r == nil {
 		return false
@@ -85,7 +85,7 @@ func (r *Rest) Begin(wake func()) bool {
 	return r.wake != nil
 }
 
-// end ends the rest, if there is one.
+// end ends the rest, if the stream is resting.
 func (r *Rest) end() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -95,7 +95,7 @@ func (r *Rest) end() {
 	}
 }
 
-// close ends all rests, because the stream ends.
+// close prevents further rests and ends the current one, because the stream is ending.
 func (r *Rest) close() {
 	if r == nil {
 		return
@@ -107,8 +107,9 @@ func (r *Rest) close() {
 	r.poller.forget(r)
 }
 
-// await implements [Rest.Await]. If d has already passed, it only checks what has been read before,
-// also by TLS; if the socket has data, the poller reports that at once.
+// await implements [Rest.Await]. If d is not positive, it checks only data that has already been
+// read, including by TLS. That is sufficient, because the poller reports immediately if the socket
+// has data.
 func (g *serverStream) await(d time.Duration) bool {
 	g.receiving.Lock()
 	defer g.receiving.Unlock()
@@ -124,17 +125,18 @@ func (g *serverStream) await(d time.Duration) bool {
 	return false
 }
 
-// readBy sets the deadline for reading, unless the stream has ended.
+// readBy sets the read deadline. It does nothing and returns false if the stream has ended.
 func (g *serverStream) readBy(at time.Time) bool {
 	g.ending.Lock()
 	defer g.ending.Unlock()
 	return g.ctx.Err() == nil && g.c.SetReadDeadline(at) == nil
 }
 
-// poller waits for the connections of all streams at rest, once for each rest. It has its own epoll
-// instance, for which Go's poller waits as for any file: one goroutine waits, and no thread. Each
-// connection has a number that is never reused, so that an event of a closed connection is never
-// taken for one of the next with the same file descriptor.
+// poller waits for the connections of all resting streams. Each rest waits for a single event. The
+// poller has its own epoll instance, for which Go's runtime waits as it does for any file, so
+// waiting blocks one goroutine but no thread. Each connection has a number that is never reused.
+// Therefore, an event of a closed connection is never mistaken for an event of a later connection
+// with the same file descriptor.
 type poller struct {
 	file   *os.File
 	raw    syscall.RawConn
@@ -142,17 +144,17 @@ type poller struct {
 	wg     sync.WaitGroup
 
 	mu    sync.Mutex       // guards the following fields
-	rests map[uint64]*Rest // that have rested and are not closed
+	rests map[uint64]*Rest // streams that have rested and are not closed
 	last  uint64
 }
 
-// newPoller returns a poller, which runs until it is closed.
+// newPoller returns a poller that runs until it is closed.
 func newPoller() (*poller, error) {
 	fd, err := syscall.EpollCreate1(syscall.EPOLL_CLOEXEC)
 	if err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
-	if err := syscall.SetNonblock(fd, true); err != nil { // so that os polls it
+	if err := syscall.SetNonblock(fd, true); err != nil { // so that package os polls it
 		return nil, errors.Join(os.NewSyscallError("fcntl", err), syscall.Close(fd))
 	}
 	p := &poller{file: os.NewFile(uintptr(fd), "epoll"), rests: make(map[uint64]*Rest)}
@@ -168,15 +170,15 @@ func (p *poller) close() {
 	p.wg.Wait()
 }
 
-// If many streams rest, there is something to receive for one of them nearly all the time. Pausing
-// briefly to collect more events then saves most of the wake-ups of threads, which are most of the
-// cost of a renewal.
+// If many streams are resting, nearly always one of them has something to receive. A brief pause
+// collects more events. It avoids most of the thread wake-ups, which account for most of the cost
+// of a renewal.
 const (
 	many  = 256
 	pause = 4 * time.Millisecond
 )
 
-// run wakes streams that have something to receive.
+// run wakes the streams that have something to receive.
 func (p *poller) run() {
 	n := 0
 	try := func(fd uintptr) bool {
@@ -208,8 +210,8 @@ func (p *poller) newID() uint64 {
 	return p.last
 }
 
-// arm waits for a connection, which the kernel forgets when it is closed. The first event disarms
-// it, so the next rest takes one system call.
+// arm starts waiting for a connection. The kernel removes the connection when it is closed. The
+// first event disarms it, so the next rest takes only one system call.
 func (p *poller) arm(r *Rest) error {
 	op := syscall.EPOLL_CTL_MOD
 	if !r.known {

@@ -8,16 +8,16 @@ import (
 	"time"
 )
 
-// Rest is always nil here: no stream rests.
+// Rest is always nil on this platform. Streams never rest.
 type Rest struct{}
 
 // RestOf returns nil.
 func RestOf(context.Context) *Rest { return nil }
 
-// Await reports true.
+// Await returns true.
 func (*Rest) Await(time.Duration) bool { return true }
 
-// Begin reports false.
+// Begin returns false.
 func (*Rest) Begin(func()) bool { return false }
 
 func (*Rest) close() {}

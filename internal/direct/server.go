@@ -21,48 +21,48 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// Options configure a server.
+// Options configures a server.
 type Options struct {
-	// Credentials perform the handshake of a connection, as for a grpc.Server.
+	// Credentials performs the handshake of a connection, as for a grpc.Server.
 	Credentials credentials.TransportCredentials
 	// Codec encodes and decodes messages.
 	Codec encoding.CodecV2
-	// Interceptors wrap a handler, outermost first.
+	// Interceptors wrap the handlers, outermost first.
 	Interceptors []intercept.Stream
-	// Panics converts panics of handlers to errors. If it is nil, a panic ends the process.
+	// Panics converts panics in handlers to errors. If it is nil, a panic ends the process.
 	Panics intercept.Panics
-	// MaxMessage limits the size of a client's messages.
+	// MaxMessage is the maximum size of a client's message.
 	MaxMessage int
-	// Requests limits what clients can cost before their messages are complete; nil means no
-	// limits.
+	// Requests limits the resources that clients can use before their messages are complete. If it
+	// is nil, there are no limits.
 	Requests Requests
-	// Patience is how long a client may take to send its metadata.
+	// Patience is the timeout for a client to send its metadata.
 	Patience time.Duration
 }
 
-// Requests limits what clients can cost before their messages are complete.
+// Requests limits the resources that clients can use before their messages are complete.
 type Requests interface {
-	// Stream opens the account of a stream, whose connection is closed by end, or refuses it. The
-	// stream gets the returned context.
+	// Stream opens the account of a stream or rejects the stream. Calling end closes the
+	// connection. The stream uses the returned context.
 	Stream(ctx context.Context, from string, end func()) (context.Context, Account, error)
 }
 
-// Account tracks what a stream costs. All methods except Close are called by the receiving
-// goroutine.
+// Account tracks the resources that a stream uses. Only the receiving goroutine calls its methods,
+// except for Close.
 type Account interface {
-	// Wait waits until the next message may be received.
+	// Wait waits until the next message can be received.
 	Wait() error
 	// Came records that a message has arrived completely.
 	Came()
-	// Hold reserves memory for a message that is still arriving, beyond what earlier calls
-	// reserved. Release is called when the stream needs more, or none.
+	// Hold reserves memory for a message that is still arriving, in addition to earlier
+	// reservations. The caller calls release when the stream needs more memory or none.
 	Hold(bytes int) (release func(), err error)
-	// Close closes the account, and wakes Wait.
+	// Close closes the account and unblocks Wait.
 	Close()
 }
 
-// Server serves streams. Its methods are safe for concurrent use, but services must be registered
-// before it serves.
+// Server serves streams. It is safe for concurrent use, but all services must be registered before
+// it starts serving.
 type Server struct {
 	o       Options
 	methods map[string]*intercept.Method
@@ -70,8 +70,8 @@ type Server struct {
 
 	mu     sync.Mutex
 	closed bool
-	conns  map[net.Conn]*serverStream // nil before the stream has started
-	poller *poller                    // nil until the first stream that can rest
+	conns  map[net.Conn]*serverStream // the stream is nil until it has started
+	poller *poller                    // nil until a stream can rest
 }
 
 var _ grpc.ServiceRegistrar = (*Server)(nil)
@@ -84,7 +84,7 @@ func NewServer(o Options) *Server {
 	}
 }
 
-// RegisterService implements grpc.ServiceRegistrar. Only bidirectional streaming methods of the
+// RegisterService implements grpc.ServiceRegistrar. Only the bidirectional streaming methods of the
 // service can be called.
 func (s *Server) RegisterService(d *grpc.ServiceDesc, service any) {
 	for _, m := range d.Streams {
@@ -102,8 +102,8 @@ func (s *Server) RegisterService(d *grpc.ServiceDesc, service any) {
 	}
 }
 
-// Serve serves the connections of a listener until that is closed, and returns the error that ended
-// it.
+// Serve accepts and serves connections until the listener is closed. It returns the error from the
+// listener.
 func (s *Server) Serve(l net.Listener) error {
 	for {
 		c, err := l.Accept()
@@ -111,7 +111,7 @@ func (s *Server) Serve(l net.Listener) error {
 			return err
 		}
 		if !s.enter(c) {
-			_ = c.Close() // the server has stopped
+			_ = c.Close() // the server has been stopped
 			continue
 		}
 		go s.serve(c)
@@ -129,7 +129,8 @@ func (s *Server) enter(c net.Conn) bool {
 	return true
 }
 
-// begin records that the stream of a connection starts, and reports whether it may.
+// begin records that the stream of a connection is starting. It returns false if the server has
+// been stopped.
 func (s *Server) begin(g *serverStream) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,8 +138,8 @@ func (s *Server) begin(g *serverStream) bool {
 	return !s.closed
 }
 
-// GracefulStop accepts no more connections, and returns when all streams have ended. Connections
-// without a stream are closed, as one might never start.
+// GracefulStop stops accepting connections and returns when all streams have ended. It closes
+// connections without a stream, because a stream might never start.
 func (s *Server) GracefulStop() {
 	s.mu.Lock()
 	s.closed = true
@@ -152,17 +153,17 @@ func (s *Server) GracefulStop() {
 	s.stopPolling()
 }
 
-// poll returns the poller of all streams at rest, or nil if none is available.
+// poll returns the poller for all resting streams, or nil if none is available.
 func (s *Server) poll() *poller {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.poller == nil {
-		s.poller, _ = newPoller() // without one, each stream keeps its goroutines
+		s.poller, _ = newPoller() // without a poller, each stream keeps its goroutines
 	}
 	return s.poller
 }
 
-// stopPolling closes the poller if there will be no more streams.
+// stopPolling closes the poller if there will not be any more streams.
 func (s *Server) stopPolling() {
 	s.mu.Lock()
 	p := s.poller
@@ -178,7 +179,7 @@ func (s *Server) stopPolling() {
 	}
 }
 
-// Stop closes all connections at once.
+// Stop closes all connections immediately.
 func (s *Server) Stop() {
 	defer s.stopPolling()
 	s.mu.Lock()
@@ -186,7 +187,8 @@ func (s *Server) Stop() {
 	s.closed = true
 	for c, g := range s.conns {
 		go func() {
-			_ = c.Close() // ends its stream; TLS may wait for its goodbye to be sent
+			// ends the stream; TLS may wait until its close notification has been sent
+			_ = c.Close()
 			if g != nil {
 				g.rest.close()
 			}
@@ -196,7 +198,7 @@ func (s *Server) Stop() {
 
 // serve serves a connection until its stream ends or pauses.
 func (s *Server) serve(raw net.Conn) {
-	_ = raw.SetDeadline(time.Now().Add(s.o.Patience)) // if that fails, so does the rest
+	_ = raw.SetDeadline(time.Now().Add(s.o.Patience)) // if this fails, the handshake fails too
 	c, info, err := s.o.Credentials.ServerHandshake(raw)
 	if err != nil {
 		s.leave(raw)
@@ -206,7 +208,7 @@ func (s *Server) serve(raw net.Conn) {
 	m, err := g.begin(info)
 	switch {
 	case err != nil && status.Code(err) == codes.Unknown, err == nil && !s.begin(g):
-		g.close() // the connection failed, not the request
+		g.close() // the connection failed, or the server has been stopped
 	case err != nil:
 		g.end(err)
 	default:
@@ -221,7 +223,7 @@ func (s *Server) serve(raw net.Conn) {
 	}
 }
 
-// leave removes a connection that is finished.
+// leave removes a connection that is no longer needed.
 func (s *Server) leave(raw net.Conn) {
 	s.mu.Lock()
 	delete(s.conns, raw)
@@ -231,15 +233,15 @@ func (s *Server) leave(raw net.Conn) {
 	s.wg.Done()
 }
 
-// past is a deadline that wakes anything waiting for a connection.
+// past is a deadline that unblocks everything waiting for a connection.
 var past = time.Unix(1, 0)
 
-// serverStream implements grpc.ServerStream. As in gRPC, one goroutine may receive while another
-// sends; headers are for the latter.
+// serverStream implements grpc.ServerStream. As in gRPC, one goroutine can receive while another
+// sends. Only the sending goroutine may use the header methods.
 type serverStream struct {
 	server  *Server
 	raw     net.Conn
-	c       net.Conn // over raw
+	c       net.Conn // wraps raw
 	call    *intercept.Call
 	in      reader
 	account Account // nil if there are no limits
@@ -247,17 +249,17 @@ type serverStream struct {
 	cancel  context.CancelFunc
 	header  head
 	trailer head
-	sent    bool  // the header was sent
-	rest    *Rest // nil if it cannot rest
-	// ending guards the deadline for reading, which is in the past once the stream has ended.
+	sent    bool  // the header has been sent
+	rest    *Rest // nil if the stream cannot rest
+	// ending guards the read deadline. Once the stream has ended, the deadline is in the past.
 	ending sync.Mutex
-	// receiving is locked while a message is being received, and guards through.
+	// receiving is held while a message is being received. It also guards through.
 	receiving sync.Mutex
-	through   bool // the client sends no more messages
+	through   bool // the client will not send any more messages
 }
 
-// begin greets the client and reads its request. An error without a gRPC code is about the
-// connection.
+// begin greets the client and reads its request. An error without a gRPC code means that the
+// connection has failed.
 func (g *serverStream) begin(info credentials.AuthInfo) (*intercept.Method, error) {
 	line, err := g.in.line(maxMethod)
 	if err != nil {
@@ -310,19 +312,20 @@ func (g *serverStream) serve() {
 	g.end(err)
 }
 
-// silence makes sure that no more messages are received. What the client still sends is discarded
-// in pieces: a goroutine that received the rest might take the middle of a message for a new one.
+// silence ensures that no more messages are received. Anything that the client still sends is
+// discarded without regard to message boundaries. A goroutine that continued to receive could
+// mistake the middle of a message for a new one.
 func (g *serverStream) silence() {
 	g.cancel()
 	if g.account != nil {
 		g.account.Close()
 	}
 	g.ending.Lock()
-	_ = g.c.SetReadDeadline(past) // wakes a goroutine that receives
+	_ = g.c.SetReadDeadline(past) // unblocks the receiving goroutine
 	g.ending.Unlock()
 	g.rest.close()
 	g.receiving.Lock()
-	defer g.receiving.Unlock() // no goroutine receives now or later, as the context has ended
+	defer g.receiving.Unlock() // the context has ended, so no goroutine will receive from now on
 }
 
 // close closes the connection.
@@ -334,8 +337,8 @@ func (g *serverStream) close() {
 	g.server.leave(g.raw)
 }
 
-// end sends the outcome of the stream to the client, and waits briefly until the client has
-// received it.
+// end sends the outcome of the stream to the client. It waits briefly until the client has received
+// it.
 func (g *serverStream) end(err error) {
 	defer g.close()
 	_ = g.c.SetDeadline(time.Now().Add(farewellTime))
@@ -343,12 +346,12 @@ func (g *serverStream) end(err error) {
 		return
 	}
 	if g.sendHead(metadata.Join(g.trailer, encodeEnd(err))) == nil {
-		_, _ = io.CopyN(io.Discard, g.c, farewellBytes) // until the client closes
+		_, _ = io.CopyN(io.Discard, g.c, farewellBytes) // until the client closes the connection
 	}
 }
 
-// Context implements grpc.ServerStream. It ends when the connection has failed or the handler has
-// returned.
+// Context implements grpc.ServerStream. The context ends when the connection has failed or the
+// handler has returned.
 func (g *serverStream) Context() context.Context { return g.ctx }
 
 // SetHeader implements grpc.ServerStream.
@@ -398,7 +401,7 @@ func (g *serverStream) SendMsg(m any) error {
 	return nil
 }
 
-// lost ends the stream after its connection has failed.
+// lost ends the stream because its connection has failed.
 func (g *serverStream) lost() error {
 	g.cancel()
 	return status.FromContextError(context.Canceled).Err()
@@ -429,7 +432,8 @@ func (g *serverStream) RecvMsg(m any) error {
 	case status.Code(err) != codes.Unknown:
 		return err
 	}
-	_ = g.c.SetWriteDeadline(past) // wakes a goroutine that sends to a client that does not read
+	// unblocks a goroutine that is sending to a client that does not read
+	_ = g.c.SetWriteDeadline(past)
 	return g.lost()
 }
 

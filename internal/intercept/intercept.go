@@ -1,9 +1,9 @@
-// Package intercept splits the interceptor of a stream into two halves: one runs before the handler
-// is called, and one after the stream has ended.
+// Package intercept splits a stream interceptor into two halves: one runs before the handler, and
+// the other after the stream has ended.
 //
-// A grpc.StreamServerInterceptor calls the handler. So a stream needs a goroutine that remains in
-// all of its interceptors until it ends, and its stack is most of the cost of an idle client. With
-// halves, an idle stream needs no goroutine: see [Service].
+// A grpc.StreamServerInterceptor calls the handler. Therefore, a stream needs a goroutine that
+// stays inside all interceptors until the stream ends. The stack of that goroutine is most of the
+// cost of an idle client. With two halves, an idle stream does not need a goroutine; see [Service].
 package intercept
 
 import (
@@ -12,17 +12,18 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Stream is the first half of a [grpc.StreamServerInterceptor]. It returns the stream for the
-// handler, and the second half, which may be nil. After an error the handler is not called.
+// Stream is the first half of a [grpc.StreamServerInterceptor]. It returns the stream to pass to
+// the handler, and the second half, which may be nil. If it returns an error, the handler is not
+// called.
 type Stream func(
 	s grpc.ServerStream, info *grpc.StreamServerInfo,
 ) (inner grpc.ServerStream, leave Leave, err error)
 
-// Leave is the second half. It is called once, with the error of the handler, and returns the error
-// for the outer interceptor.
+// Leave is the second half. It is called once with the error of the handler. It returns the error
+// to pass to the outer interceptor.
 type Leave func(error) error
 
-// Whole joins the two halves.
+// Whole joins the two halves into one interceptor.
 func (i Stream) Whole() grpc.StreamServerInterceptor {
 	return func(
 		srv any, s grpc.ServerStream, info *grpc.StreamServerInfo, next grpc.StreamHandler,
@@ -38,13 +39,13 @@ func (i Stream) Whole() grpc.StreamServerInterceptor {
 	}
 }
 
-// Around wraps a handler. The two halves get no StreamServerInfo.
+// Around wraps a handler. The interceptor receives a nil StreamServerInfo.
 func (i Stream) Around(next grpc.StreamHandler) grpc.StreamHandler {
 	whole := i.Whole()
 	return func(srv any, s grpc.ServerStream) error { return whole(srv, s, nil, next) }
 }
 
-// Wholes joins the halves of each.
+// Wholes calls Whole on each Stream.
 func Wholes(list []Stream) []grpc.StreamServerInterceptor {
 	out := make([]grpc.StreamServerInterceptor, len(list))
 	for i, s := range list {
@@ -53,7 +54,7 @@ func Wholes(list []Stream) []grpc.StreamServerInterceptor {
 	return out
 }
 
-// Chain combines several into one; the first is the outermost.
+// Chain combines several Streams into one. The first one is the outermost.
 func Chain(list ...Stream) Stream {
 	return func(
 		s grpc.ServerStream, info *grpc.StreamServerInfo,
@@ -79,23 +80,23 @@ func Chain(list ...Stream) Stream {
 	}
 }
 
-// Service is a service whose idle streams need no goroutine.
+// Service is a service whose idle streams do not need a goroutine.
 type Service interface {
-	// Begin begins a stream. It calls resume, from any goroutine, when a paused stream has
-	// something to do: its Serve is then called again soon. resume does not block.
+	// Begin begins a stream. The service calls resume when a paused stream has something to do.
+	// Serve is then called again soon. resume does not block and can be called from any goroutine.
 	Begin(s grpc.ServerStream, resume func()) (Session, error)
 }
 
-// Session is a stream of a [Service]. Its methods are called by one goroutine at a time.
+// Session is a stream of a [Service]. Only one goroutine at a time calls its methods.
 type Session interface {
-	// Serve serves the stream until it ends or is idle, and returns true if it is idle. It may
-	// already have been resumed by then.
+	// Serve serves the stream until it ends or becomes idle. It returns true if the stream is idle.
+	// By that time, the stream may already have been resumed.
 	Serve() (paused bool, err error)
-	// End is called when the stream has ended, and returns the error for the client.
+	// End is called when the stream has ended. It returns the error to send to the client.
 	End(err error) error
 }
 
-// Panics turns panics into errors. End must be deferred; what names the call.
+// Panics converts panics to errors. End must be deferred. what identifies the call.
 type Panics interface {
 	End(what string, err *error)
 }
@@ -104,22 +105,22 @@ type Panics interface {
 type Method struct {
 	Info    *grpc.StreamServerInfo
 	Handler grpc.StreamHandler
-	// Service is passed to the handler. If it is a [Service], the handler is not called.
+	// Service is passed to the handler. If it implements [Service], the handler is not called.
 	Service any
 	Around  Stream
-	Panics  Panics // nil: a panic ends the process
+	Panics  Panics // if nil, a panic ends the process
 }
 
-// Call is a stream of a method.
+// Call is a call to a streaming method.
 type Call struct {
 	method  *Method
 	stream  grpc.ServerStream
 	leave   Leave
 	resume  func()
-	session Session // nil before the first Serve
+	session Session // nil until the first Serve
 }
 
-// Begin begins a call; see [Service] for resume. After an error the call has ended.
+// Begin begins a call. See [Service] for resume. If it returns an error, the call has ended.
 func (m *Method) Begin(s grpc.ServerStream, resume func()) (*Call, error) {
 	inner, leave, err := m.Around(s, m.Info)
 	if err != nil {

@@ -7,9 +7,9 @@ import (
 	"google.golang.org/grpc"
 )
 
-// Inside returns a service with interceptors before its methods. The interceptors of the server are
-// outside of these, and see which calls are rejected. unary returns the one for a call, or nil for
-// none; streams may be nil.
+// Inside returns a service with interceptors around its methods. These run inside the server's
+// interceptors, which therefore see which calls are rejected. unary returns the interceptor for a
+// call, or nil if there is none. streams may be nil.
 func Inside(
 	d grpc.ServiceDesc, unary func(context.Context) grpc.UnaryServerInterceptor, streams Stream,
 ) *grpc.ServiceDesc {
@@ -34,7 +34,7 @@ func Inside(
 	return &d
 }
 
-// within returns the interceptor inner inside the interceptor outer, which may be nil.
+// within returns an interceptor that runs inner inside outer. outer may be nil.
 func within(outer, inner grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	if outer == nil {
 		return inner

@@ -32,15 +32,15 @@ import (
 )
 
 const (
-	// throughTime is how long the client's end of a single-request call may take to arrive after
-	// the request.
+	// throughTime is how long to wait, after the request of a single-request call, for the client
+	// to signal that it has finished sending.
 	throughTime = 100 * time.Millisecond
 
-	// largeMessage is the minimum size of messages that share the bound mostLarge.
+	// largeMessage is the minimum size of messages that count toward mostLarge.
 	largeMessage = 64 << 10
 	mostLarge    = 512 << 20
-	// A call with a large request ends if the member does not accept the request within patience,
-	// plus a second for each leastRate bytes: others need the memory.
+	// A call with a large request ends if the member does not accept the request in time, because
+	// others need the memory. The timeout is patience plus one second for every leastRate bytes.
 	patience  = 20 * time.Second
 	leastRate = 1 << 20
 )
@@ -54,7 +54,8 @@ var (
 	errGaveUp   = errors.New("the client abandoned the call")
 )
 
-// streams describes the service with streams that do not need HTTP/2, so that they are relayed.
+// streams returns the description of the stream service. Its streams do not need HTTP/2, and its
+// handlers relay them.
 func (r *Relay) streams() *grpc.ServiceDesc {
 	d := pb.StreamService_ServiceDesc
 	d.Streams = slices.Clone(d.Streams)
@@ -75,7 +76,8 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	r.count.calls.Inc()
 	r.count.open.Inc()
 	defer r.count.open.Dec()
-	if !utf8.ValidString(method) { // no member has such a method, and the protocol cannot encode it
+	// no member has such a method, and the protocol could not encode it
+	if !utf8.ValidString(method) {
 		return status.Errorf(codes.Unimplemented, "unknown method %+q", method)
 	}
 	w, err := r.members.get(s.Context())
@@ -90,7 +92,7 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	if err != nil {
 		return lost(err)
 	}
-	defer c.End(&pb.RelayEnd{}) // it has ended, but may still hold messages
+	defer c.End(&pb.RelayEnd{}) // ended already, but the channel may still hold messages
 	kept := r.answers.Kept(s.Context())
 	c.Count(kept.Add)
 	ctx, cancel := context.WithCancelCause(s.Context())
@@ -111,7 +113,7 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 		}
 		defer p.watches.close()
 	}
-	// A call in progress still gets its answers. A stream does not end by itself.
+	// A call in progress still gets its response. A stream would not end on its own.
 	defer context.AfterFunc(r.draining, p.stop)()
 	defer context.AfterFunc(r.drained, func() { cancel(errStopping) })()
 	go p.up()
@@ -128,19 +130,19 @@ type passage struct {
 	channel  *channel.Channel
 	ctx      context.Context
 	end      context.CancelCauseFunc
-	large    *semaphore.Weighted // counts bytes
-	sent     atomic.Bool         // the first message was sent completely
+	large    *semaphore.Weighted // weighted by bytes
+	sent     atomic.Bool         // the first message has been sent completely
 	stopping atomic.Bool         // the relay is stopping
-	through  atomic.Bool         // the client will send nothing more
-	read     chan struct{}       // closed when nothing more will be read
+	through  atomic.Bool         // the client will not send anything more
+	read     chan struct{}       // closed when nothing more will be read from the client
 	keeping  *keeping            // answers renewals; nil if the call cannot contain any
 	renewals prometheus.Counter  // counts the renewals that keeping answers
 	watches  *watching           // nil if the call cannot have watches to merge
 	kept     *listen.Kept
 }
 
-// stop lets the member end a stream that does not end by itself. The first message is always sent:
-// it may be the whole call.
+// stop makes the member end a stream that would not end on its own. The first message is always
+// sent, because it may be the entire call.
 func (p *passage) stop() {
 	p.stopping.Store(true)
 	if p.sent.Load() {
@@ -148,8 +150,8 @@ func (p *passage) stop() {
 	}
 }
 
-// isThrough reports whether the client will send nothing more. A call with a single request signals
-// that with the request, and the signal may not have been read yet.
+// isThrough reports whether the client will not send anything more. A call with a single request
+// signals this together with the request, but the signal may not have been read yet.
 func (p *passage) isThrough() bool {
 	t := time.NewTimer(throughTime)
 	defer t.Stop()
@@ -160,7 +162,7 @@ func (p *passage) isThrough() bool {
 	return p.through.Load()
 }
 
-// up relays the client's messages, until the call ends.
+// up relays messages from the client until the call ends.
 func (p *passage) up() {
 	defer close(p.read)
 	for {
@@ -171,10 +173,10 @@ func (p *passage) up() {
 			p.closeSend()
 			return
 		case err != nil:
-			return // the context ends, too
+			return // the context also ends
 		}
 		if !p.renew(m.bytes) && p.sendUp(p.watches.up(m.bytes)) != nil {
-			return // down returns the error
+			return // down will return the error
 		}
 		p.sent.Store(true)
 		if p.stopping.Load() {
@@ -183,7 +185,7 @@ func (p *passage) up() {
 	}
 }
 
-// closeSend signals that the client will send nothing more.
+// closeSend signals that the client will not send anything more.
 func (p *passage) closeSend() {
 	if p.keeping == nil {
 		p.channel.CloseSend()
@@ -192,7 +194,7 @@ func (p *passage) closeSend() {
 	p.keeping.closeSend(p.channel)
 }
 
-// renew queues a renewal for a round, if possible.
+// renew queues a renewal for a round. It returns false if that is not possible.
 func (p *passage) renew(message []byte) bool {
 	if p.keeping == nil || !p.keeping.renew(p.channel, message) {
 		return false
@@ -231,7 +233,7 @@ func (p *passage) sendDown(m *message) error {
 	return p.stream.SendMsg(m)
 }
 
-// hold reserves memory for a message that waits for the other side, until it is released.
+// hold reserves memory for a message that is waiting for the other side. release frees the memory.
 func (p *passage) hold(bytes int) (release func(), err error) {
 	if bytes <= largeMessage {
 		return func() {}, nil
@@ -243,7 +245,7 @@ func (p *passage) hold(bytes int) (release func(), err error) {
 	return func() { p.large.Release(room) }, nil
 }
 
-// down relays the member's messages, until the member ends the call.
+// down relays messages from the member until the member ends the call.
 func (p *passage) down() error {
 	headerSent := false
 	for {
@@ -287,7 +289,7 @@ func (p *passage) down() error {
 	}
 }
 
-// sendWatchMessages sends messages of merged watches.
+// sendWatchMessages sends pending messages of merged watches.
 func (p *passage) sendWatchMessages() error {
 	for _, m := range p.watches.take() {
 		if err := p.sendDown(&m); err != nil {
@@ -297,7 +299,7 @@ func (p *passage) sendWatchMessages() error {
 	return nil
 }
 
-// giveUp ends a call that its client has abandoned.
+// giveUp ends a call that the client has abandoned.
 func (p *passage) giveUp(why error) error {
 	p.channel.End(&pb.RelayEnd{Code: int32(codes.Canceled), Message: errGaveUp.Error()})
 	if _, ok := status.FromError(why); ok {
@@ -306,18 +308,18 @@ func (p *passage) giveUp(why error) error {
 	return status.FromContextError(why).Err()
 }
 
-// lost is the error that clients get for a call after its member is lost.
+// lost returns the error for a client's call after the connection to its member was lost.
 func lost(why error) error {
 	return status.Errorf(codes.Unavailable, "leasehold: %v", why)
 }
 
-// callOf returns the description of a call for the member.
+// callOf returns the description of a call to send to the member.
 func callOf(ctx context.Context, method string) *pb.RelayCall {
 	call := &pb.RelayCall{Method: method, Address: api.Address(ctx)}
 	md, _ := metadata.FromIncomingContext(ctx)
 	for name, list := range md {
 		if strings.HasPrefix(name, ":") || strings.HasPrefix(name, "grpc-") || name == "content-type" {
-			continue // they belong to the connection
+			continue // it belongs to the connection
 		}
 		for _, v := range list {
 			call.Headers = append(call.Headers, &pb.RelayHeaderField{Name: name, Value: []byte(v)})
@@ -335,7 +337,7 @@ func callOf(ctx context.Context, method string) *pb.RelayCall {
 	return call
 }
 
-// statusOf returns the status with which a call ended.
+// statusOf returns the status of an ended call.
 func statusOf(e *pb.RelayEnd) error {
 	if len(e.Details) > 0 {
 		p := new(statuspb.Status)
@@ -354,13 +356,14 @@ func fieldsOf(list []*pb.RelayHeaderField) metadata.MD {
 	return md
 }
 
-// message is an encoded message of any type. It has two parts, and messages may share the second.
+// message is an encoded message of any type. It consists of two parts. Several messages can share
+// the second part.
 type message struct{ bytes, body []byte }
 
-// Size returns the size for the bound on unread answers.
+// Size returns the size that counts toward the limit on unread responses.
 func (m *message) Size() int { return len(m.bytes) + len(m.body) }
 
-// codec passes encoded messages through.
+// codec passes encoded messages through unchanged.
 type codec struct{ encoding.CodecV2 }
 
 // Marshal implements encoding.CodecV2.

@@ -19,31 +19,32 @@ import (
 
 // Config configures a relay.
 type Config struct {
-	// Endpoints are the members' endpoints, as for a client. TLS is for those with https.
-	// RootCAFile is as in client.Config.
+	// Endpoints lists the endpoints of the members, as for a client. TLS is used for endpoints with
+	// https. RootCAFile is described at client.Config.
 	Endpoints  []string
 	RootCAFile string
 	TLS        *tls.Config
-	// User, Password and TokenFile are the login of the relay, as in client.Config.
+	// User, Password and TokenFile are the relay's login. They are described at client.Config.
 	User, Password, TokenFile string
-	// Listen contains the URLs for clients, and ListenMetrics those for /metrics and the health
-	// pages only.
+	// Listen contains the URLs for clients. ListenMetrics contains the URLs that serve only
+	// /metrics and the health pages.
 	Listen, ListenMetrics []url.URL
-	// ListenTLS is for the encrypted URLs of both.
+	// ListenTLS configures the encrypted URLs in both lists.
 	ListenTLS listen.TLS
-	// MaxRequestBytes is the largest request, as configured for the members.
+	// MaxRequestBytes is the maximum size of a request. It must match the members' configuration.
 	MaxRequestBytes int
-	// HTTP configures the gateway and the page. The zero value serves neither.
+	// HTTP configures the gateway and the page. The zero value disables both.
 	HTTP web.Settings
-	// Logger receives the relay's log. Default: no log. Its handler must not block.
+	// Logger receives the relay's log. By default, there is no log. Its handler must not block.
 	Logger *slog.Logger
-	// Collectors are metrics of the process, shown at /metrics together with the relay's.
+	// Collectors contains metrics of the process. They appear at /metrics together with the relay's
+	// own.
 	Collectors []prometheus.Collector
-	// Host is for tests of this module. Default: this machine.
+	// Host is set by tests in this module. By default, it is the real host.
 	Host *host.Host
 }
 
-// Validate returns an error if a Config is invalid, in terms of the command's flags.
+// Validate returns an error if the Config is invalid. The error refers to the command's flags.
 func (c *Config) Validate() error {
 	switch {
 	case len(c.Endpoints) == 0:
@@ -78,7 +79,7 @@ func (c *Config) Validate() error {
 	return c.ListenTLS.Validate()
 }
 
-// client returns the client with which the relay finds the members.
+// client returns the client that the relay uses to find members.
 func (c *Config) client() (*client.Client, error) {
 	cfg := client.Config{
 		Endpoints: c.Endpoints, TLS: c.TLS, RootCAFile: c.RootCAFile, Logger: c.Logger,

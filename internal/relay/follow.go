@@ -21,16 +21,17 @@ import (
 )
 
 const (
-	// connectTime bounds one attempt to become the relay of a member.
+	// connectTime is the timeout for one attempt to become a relay of a member.
 	connectTime = 2 * time.Second
-	// A member that has sent nothing for a beat is probed. The relay leaves it if it has not
-	// answered for silence; a member that the relay has already moved away from, after oldSilence.
+	// A member that has sent nothing for beat is probed. If it does not respond within silence, the
+	// relay leaves it. The timeout is oldSilence for a member that the relay has already moved away
+	// from.
 	beat       = 500 * time.Millisecond
 	silence    = 2 * time.Second
 	oldSilence = 500 * time.Millisecond
-	// callsWait is how long calls wait for a member. After that, their clients should go elsewhere.
+	// callsWait is how long calls wait for a member. After that, clients should go elsewhere.
 	callsWait = time.Second
-	// longestPause bounds the time between two attempts.
+	// longestPause is the maximum time between two attempts.
 	longestPause = 500 * time.Millisecond
 )
 
@@ -39,7 +40,7 @@ var (
 	errRetired = errors.New("the last calls to a previous member have ended")
 )
 
-// way is the connection and stream to one member.
+// way is the connection to a member and the stream over it.
 type way struct {
 	*channel.Link
 	keeping  *keeping
@@ -47,27 +48,27 @@ type way struct {
 	end      func() // ends the connection
 }
 
-// leave ends the stream and its connection. Ending only the stream could block on a member that
-// reads nothing.
+// leave ends the stream and its connection. Ending only the stream could block if the member does
+// not read.
 func (w *way) leave(why error) {
 	w.End(why)
 	w.end()
 }
 
-// members finds the member that calls are sent to, and keeps the stream to it.
+// members finds the member to which calls are sent, and maintains the stream to it.
 type members struct {
 	client *client.Client
 	log    *slog.Logger
 	count  *metrics
 	all    sync.WaitGroup
-	// changes is called when a member is found or lost.
+	// changes is called when a member is found or lost. there is true if one was found.
 	changes func(there bool)
 
 	mu      sync.Mutex // guards the following fields
-	now     *way       // nil for none
+	now     *way       // nil if there is none
 	changed chan struct{}
-	why     error  // why there is none
-	logged  string // the last failure logged; there are several per second
+	why     error  // why there is no connection to a member
+	logged  string // the most recently logged failure, because there can be several per second
 }
 
 func newMembers(c *client.Client, log *slog.Logger, count *metrics) *members {
@@ -78,7 +79,7 @@ func newMembers(c *client.Client, log *slog.Logger, count *metrics) *members {
 	}
 }
 
-// get returns the way to a member, waiting a while if the relay knows none.
+// get returns the way to a member. If there is none, it waits for a while.
 func (m *members) get(ctx context.Context) (*way, error) {
 	if w, _ := m.known(); w != nil {
 		return w, nil
@@ -112,14 +113,15 @@ func (m *members) wait(ctx context.Context) (*way, error) {
 	}
 }
 
-// known returns the current way, nil for none, and a channel that is closed when it changes.
+// known returns the current way, or nil if there is none. It also returns a channel that is closed
+// when the way changes.
 func (m *members) known() (*way, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.now, m.changed
 }
 
-// set sets the current way. Calls on an earlier one stay there.
+// set sets the current way. Calls on an earlier way stay there.
 func (m *members) set(w *way) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -146,7 +148,7 @@ func (m *members) setLocked(w *way) {
 	m.changes(w != nil)
 }
 
-// run keeps a way until the context ends, and then ends all ways.
+// run maintains a way until the context ends. Then it ends all ways.
 func (m *members) run(ctx context.Context) {
 	defer m.all.Wait()
 	m.all.Go(func() { m.probe(ctx) })
@@ -178,7 +180,7 @@ func (m *members) run(ctx context.Context) {
 	}
 }
 
-// failed records why a member accepts no calls.
+// failed records why a member does not accept calls.
 func (m *members) failed(ctx context.Context, endpoint string, err error) {
 	if ctx.Err() != nil {
 		return
@@ -197,7 +199,7 @@ func (m *members) failed(ctx context.Context, endpoint string, err error) {
 	}
 }
 
-// connect opens a way to the client's member.
+// connect opens a way to the member that the client is using.
 func (m *members) connect(ctx context.Context) (*way, error) {
 	conn, at, err := m.client.DialMember(ctx, grpc.WithWriteBufferSize(128<<10),
 		grpc.WithReadBufferSize(128<<10))
@@ -207,12 +209,12 @@ func (m *members) connect(ctx context.Context) (*way, error) {
 	open, cancel := context.WithCancelCause(ctx)
 	end := func() {
 		cancel(nil)
-		_ = conn.Close() // an error changes nothing
+		_ = conn.Close() // ignore errors, because the connection is no longer needed
 	}
 	late := time.AfterFunc(connectTime, func() { cancel(errSilent) })
 	s, err := pb.NewRelayServiceClient(conn).Relay(open)
 	if err == nil {
-		_, err = s.Recv() // confirms that this is a relay of the member
+		_, err = s.Recv() // the member confirms that it accepts the relay
 	}
 	if !late.Stop() {
 		err = errSilent
@@ -235,7 +237,8 @@ func (m *members) connect(ctx context.Context) (*way, error) {
 	return w, nil
 }
 
-// watch ends a way if its member does not respond, or if the relay has left it and it has no calls.
+// watch ends a way if its member does not respond. It also ends a way that the relay has left once
+// there are no more calls on it.
 func (m *members) watch(ctx context.Context, w *way) {
 	t := time.NewTicker(beat)
 	defer t.Stop()
@@ -262,13 +265,13 @@ func (m *members) watch(ctx context.Context, w *way) {
 	}
 }
 
-// probe reads from the member every beat, unless it has just confirmed a round. So the client of
-// the relay notices when it should move to another member.
+// probe sends a read to the member every beat, unless the member has recently confirmed a round.
+// This lets the relay's client detect when it should move to another member.
 func (m *members) probe(ctx context.Context) {
 	for ctx.Err() == nil {
 		if w, _ := m.known(); w == nil || !w.keeping.confirmed(2*beat) {
 			short, cancel := context.WithTimeout(ctx, silence)
-			_ = m.read(short) // the client learns from the outcome
+			_ = m.read(short) // the client acts on the outcome
 			cancel()
 		}
 		backoff.Sleep(ctx, beat)
@@ -281,7 +284,7 @@ func (m *members) read(ctx context.Context) error {
 	return err
 }
 
-// messages adapts the stream to a member for package channel.
+// messages adapts the stream to a member to channel.Stream.
 type messages struct {
 	pb.RelayService_RelayClient
 }

@@ -16,68 +16,69 @@ import (
 )
 
 const (
-	// A renewal waits at the relay for others: for a hundredth of the TTL of its leases (at most
-	// gatherMost), and until a twentieth of the TTL (at most pauseMost) after the previous round.
-	// Holders renew long before a lease ends, so they can afford the delay.
+	// A renewal waits in the relay so that it can share a round with others. It waits for a
+	// hundredth of the TTL of its leases (at most gatherMost). It also waits until a twentieth of
+	// the TTL (at most pauseMost) has passed since the previous round. Holders can afford the
+	// delay, because they renew long before a lease ends.
 	gatherShare = 100
 	gatherMost  = 150 * time.Millisecond
 	pauseShare  = 20
 	pauseMost   = 500 * time.Millisecond
-	// maxAnswers bounds a client's unread answers, and maxWaiting the bytes of these and of its
-	// renewals that wait for a round. maxRequests bounds the leases in all clients' waiting
-	// renewals.
+	// maxAnswers limits a client's unread responses. maxWaiting limits the total size, in bytes, of
+	// these responses and of the client's renewals that are waiting for a round. maxRequests limits
+	// the number of leases in the waiting renewals of all clients.
 	maxAnswers  = 64
 	maxWaiting  = 64 << 10
 	maxRequests = 1 << 20
-	// roundTime is how long a round may take: this, or half of the shortest TTL in it if that is
-	// less. After that, waiting renewals go to the member on their clients' streams, which also
-	// explains the delay.
+	// roundTime is the timeout for a round. If half of the shortest TTL in the round is less than
+	// that, it is used instead. After the timeout, the waiting renewals are sent to the member on
+	// their clients' streams. The member's response then also explains the delay.
 	roundTime = 2 * time.Second
 )
 
-// keeping keeps alive the leases that clients renew over streams to one member. The first renewal
-// of a lease goes to the member, which checks it, and reports that the lease has joined a group of
-// the relay. The following renewals are answered by rounds: see holder.Agent.
+// keeping keeps alive the leases that clients renew on streams to one member. The member handles
+// and checks the first renewal of a lease. It then reports that the lease has joined a group of the
+// relay. Later renewals are answered by rounds; see holder.Agent.
 type keeping struct {
-	began time.Time // time 0 of its clock
+	began time.Time // the agent's clock starts at this time
 	link  *channel.Link
 
 	mu      sync.Mutex // guards the following fields
 	agent   holder.Agent[*channel.Channel, place]
 	clients map[*channel.Channel]*tended
 	timer   *time.Timer
-	due     time.Time     // when the next round is due; zero if nothing waits for one
-	least   time.Duration // the shortest TTL of the renewals that wait for the next round; 0 for none
-	sent    time.Time     // when the last round was sent
-	late    time.Time     // when the round in progress has taken too long
-	renewed time.Time     // when the last outcome of a round that renewed a group arrived
+	due     time.Time     // when the next round is due; zero if nothing is waiting for one
+	least   time.Duration // shortest TTL of the renewals waiting for the next round; 0 if none
+	sent    time.Time     // when the previous round was sent
+	late    time.Time     // when the current round times out
+	renewed time.Time     // when the last outcome of a round that renewed any group arrived
 	closed  bool
 }
 
-// tended holds the leases kept alive for a client's stream.
+// tended contains the leases that are kept alive for one client stream.
 type tended struct {
-	// joined are the leases to remove from their groups when the stream ends. Leases that have left
-	// already are pruned when there are room entries.
+	// joined contains the leases to remove from their groups when the stream ends. When it exceeds
+	// room entries, leases that have already left their groups are removed from it.
 	joined map[lease.ID]struct{}
 	room   int
 
-	waiting int  // bytes of renewals that wait for a round, or to be sent to the member
-	counted int  // what these cost, as passed to count
-	through bool // the client will send nothing more
+	waiting int  // bytes of renewals that are waiting for a round or to be sent to the member
+	counted int  // the cost of these renewals, as passed to count
+	through bool // the client will not send anything more
 	count   func(bytes int)
 }
 
-// waiting is a renewal that waits for a round.
+// waiting is a renewal that is waiting for a round.
 type waiting struct {
 	renewal
 	channel *channel.Channel
 	message []byte
 	ttls    []int64
-	open    int // leases without an outcome
+	open    int // number of leases without an outcome
 	failed  bool
 }
 
-// place is one of the leases of a renewal.
+// place identifies one of the leases of a renewal.
 type place struct {
 	*waiting
 	at int
@@ -90,7 +91,7 @@ func newKeeping() *keeping {
 	return k
 }
 
-// over sets the link that rounds are sent over. It must be called before the link runs.
+// over sets the link over which rounds are sent. It must be called before the link runs.
 func (k *keeping) over(l *channel.Link) {
 	k.link = l
 	l.TakeGroups(0, k.take)
@@ -133,7 +134,8 @@ func (k *keeping) joinLocked(c *channel.Channel, j *pb.RelayJoined) {
 			By: c, ID: lease.ID(id), Token: lease.Token(j.Tokens[i]),
 			Group: lease.GroupID(j.Groups[i]), TTL: lease.TTL(j.TtlMs[i]), Rounds: j.AnsweredRounds,
 		}
-		if its == nil { // the client is gone; the group, and so the lease, would be kept alive for others
+		// the client is gone, but the group would keep its lease alive
+		if its == nil {
 			k.agent.Unwanted(join)
 			continue
 		}
@@ -150,18 +152,18 @@ func (k *keeping) joinLocked(c *channel.Channel, j *pb.RelayJoined) {
 
 const minJoined = 64
 
-// now is the agent's clock.
+// now returns the time of the agent's clock.
 func (k *keeping) now() lease.Instant { return lease.Instant(time.Since(k.began).Milliseconds()) }
 
-// confirmed reports whether a round was confirmed within this time, and none has been waiting for
-// half of it: the member reaches a leader.
+// confirmed reports whether the member can reach a leader. This is the case if a round was
+// confirmed within the given time and no round has been pending for half of it.
 func (k *keeping) confirmed(within time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return time.Since(k.renewed) < within && !(k.agent.Pending() && time.Since(k.sent) >= within/2)
 }
 
-// begin registers a client's stream; end unregisters it.
+// begin registers a client stream. The returned function unregisters it.
 func (k *keeping) begin(c *channel.Channel, count func(bytes int)) (end func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -177,12 +179,12 @@ func (k *keeping) begin(c *channel.Channel, count func(bytes int)) (end func()) 
 		}
 		delete(k.clients, c)
 		its.countWaiting(-its.counted)
-		its.count = func(int) {} // renewals that are being passed on
+		its.count = func(int) {} // for renewals that are still being passed on
 	}
 }
 
-// renew accepts a message of a client's stream, if it is only a renewal and all its leases are in
-// groups.
+// renew accepts a message from a client stream if it contains only a renewal and all its leases are
+// in groups.
 func (k *keeping) renew(c *channel.Channel, message []byte) bool {
 	if len(message) > maxWaiting {
 		return false
@@ -227,7 +229,7 @@ func (k *keeping) renew(c *channel.Channel, message []byte) bool {
 	return true
 }
 
-// dueLocked schedules a round at a time or earlier.
+// dueLocked schedules a round for the given time or earlier.
 func (k *keeping) dueLocked(at time.Time) {
 	if k.due.IsZero() || at.Before(k.due) {
 		k.due = at
@@ -259,7 +261,7 @@ func (k *keeping) armLocked() {
 	}
 }
 
-// step sends a round, or abandons one that has timed out.
+// step sends a round or gives up on one that has timed out.
 func (k *keeping) step() {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -278,7 +280,7 @@ func (k *keeping) step() {
 		k.due, k.least, k.sent, k.late = time.Time{}, 0, now, now.Add(patience)
 		k.link.SendGroups(&pb.RelayFrame{Round: roundOf(r)})
 	} else if !k.agent.Pending() {
-		k.due = time.Time{} // nothing is due any more
+		k.due = time.Time{} // no round is due
 	}
 	k.armLocked()
 }
@@ -296,8 +298,8 @@ func roundOf(r holder.Round) *pb.RelayRound {
 	return out
 }
 
-// answerLocked answers the renewals whose outcomes are complete. A renewal with a lease that was
-// not renewed goes to the member.
+// answerLocked answers the renewals for which all outcomes are known. If any lease was not renewed,
+// the renewal goes to the member instead.
 func (k *keeping) answerLocked(h *pb.Header, list []holder.Answer[place]) {
 	for _, a := range list {
 		w := a.Of.waiting
@@ -319,7 +321,8 @@ func (k *keeping) answerLocked(h *pb.Header, list []holder.Answer[place]) {
 	}
 }
 
-// passOn sends a renewal to the member like any other message, and waits until it is sent.
+// passOn sends a renewal to the member like any other message. It waits until the message has been
+// sent.
 func (k *keeping) passOn(its *tended, w *waiting) {
 	_ = w.channel.Send(context.Background(), w.message) // an error means that the call has ended
 	k.mu.Lock()
@@ -327,7 +330,7 @@ func (k *keeping) passOn(its *tended, w *waiting) {
 	its.answeredLocked(w)
 }
 
-// answeredLocked records that a renewal no longer waits.
+// answeredLocked records that a renewal is no longer waiting.
 func (its *tended) answeredLocked(w *waiting) {
 	its.waiting -= len(w.message)
 	its.countWaiting(-w.cost())
@@ -336,18 +339,19 @@ func (its *tended) answeredLocked(w *waiting) {
 	}
 }
 
-// countWaiting counts the bytes that a waiting renewal costs.
+// countWaiting changes the cost of the client's waiting renewals by a number of bytes.
 func (its *tended) countWaiting(bytes int) {
 	its.counted += bytes
 	its.count(bytes)
 }
 
-// cost returns the bytes that a waiting renewal costs, including the records of its leases.
+// cost returns the cost of a waiting renewal in bytes, including the records of its leases.
 func (w *waiting) cost() int { return len(w.message) + leaseCost*len(w.ids) }
 
 const leaseCost = 128
 
-// closeSend signals that the client will send nothing more, once all of its renewals are answered.
+// closeSend signals that the client will not send anything more. If renewals are waiting, this
+// happens after they have been answered.
 func (k *keeping) closeSend(c *channel.Channel) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -358,18 +362,18 @@ func (k *keeping) closeSend(c *channel.Channel) {
 	c.CloseSend()
 }
 
-// renewedMessage encodes the answer to a renewal.
+// renewedMessage encodes the response to a renewal.
 func renewedMessage(h *pb.Header, request uint64, ttls []int64) []byte {
 	b, err := proto.Marshal(&pb.ServerMessage{Responses: []*pb.Response{{
 		Id: request, Body: &pb.Response_Renew{Renew: &pb.RenewResponse{Header: h, TtlMs: ttls}},
 	}}})
 	if err != nil {
-		panic(err) // numbers can always be encoded
+		panic(err) // numbers can always be marshaled
 	}
 	return b
 }
 
-// close stops k when the link has ended.
+// close stops k. It is called when the link has ended.
 func (k *keeping) close() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -18,70 +18,73 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// Equal watches of leasehold.v1 are merged. The first of them goes to the member unchanged. Each of
-// the others also goes to the member, but without events: the member answers it, checks its
-// client's permission, and ends it. The events of the others come from one more watch, of the relay
-// itself, which they share. This is the same call by the same principal, so the member ends it when
-// the principal loses its permission, before it sends any more events.
+// Equal watches of leasehold.v1 are merged. The first watch is sent to the member unchanged. The
+// other watches are also sent to the member, but changed so that they receive no events. The member
+// still responds to them, checks the permissions of their clients, and ends them. Their events come
+// from an additional watch that the relay opens and that they share. That watch is the same call by
+// the same principal. If the principal loses its permission, the member ends that watch before
+// sending any more events.
 //
 // The relay tracks the revision that each client has reached (follower.at). A watch joins the
-// shared one if that has, or will have, all missing events. Otherwise it first catches up with a
-// call of its own. So does the watch of a slow client, once the client has read the waiting
-// messages.
+// shared watch if that one has, or will have, all missing events. Otherwise, it first catches up
+// with a separate call. The watch of a slow client does the same once the client has read its
+// waiting messages.
 
 const (
-	// maxMerged bounds the size of watch requests that are merged.
+	// maxMerged limits the size, in bytes, of watch requests that can be merged.
 	maxMerged = 4 << 10
-	// maxRecent bounds the bytes of recent events that are kept for watches that join, and
-	// maxAllRecent those of all shared watches.
+	// maxRecent limits the bytes of recent events that each shared watch keeps for watches that
+	// join. maxAllRecent is the limit for all shared watches together.
 	maxRecent    = 64 << 10
 	maxAllRecent = 64 << 20
-	// maxUnread bounds the bytes of events that wait in a call for its client.
+	// maxUnread limits the bytes of events that are waiting in a call to be read by its client.
 	maxUnread = 64 << 10
-	// catchUpEvery is the interval, in milliseconds, of progress notifications for a watch that
-	// catches up.
+	// catchUpEvery is the interval between progress notifications, in milliseconds, for a watch
+	// that is catching up.
 	catchUpEvery = 100
-	// apartTime is how long a principal's watches are not merged after one of its limits rejected
-	// another watch.
+	// apartTime is how long the watches of a principal are not merged after a limit of that
+	// principal rejected another watch.
 	apartTime = time.Minute
-	// againTime is the delay before a shared watch that ended is opened again.
+	// againTime is the delay before reopening a shared watch that has ended.
 	againTime = time.Second
-	// refusalTime is how long after a failure the member has to report the reason.
+	// refusalTime is how long to wait after a failure for the member to report the reason.
 	refusalTime = time.Second
-	// maxTurns bounds the watches of a call that catch up at once, and turnTime how long each may
-	// do so while others wait.
+	// maxTurns limits the number of watches of a call that catch up concurrently. turnTime limits
+	// how long each of them can do so while others are waiting.
 	maxTurns = 4
 	turnTime = time.Second
-	// A watch that a limit rejects retries after firstPause, then after twice as long, up to
-	// lastPause. While others of the principal catch up, it keeps retrying.
+	// A watch that is rejected by a limit retries after firstPause. The delay doubles with each
+	// attempt, up to lastPause. The watch keeps retrying while others of the same principal are
+	// catching up.
 	firstPause = 50 * time.Millisecond
 	lastPause  = 800 * time.Millisecond
 )
 
-// errRefused means that a limit does not allow a watch to catch up.
+// errRefused means that a limit prevents a watch from catching up.
 var errRefused = errors.New("a limit is reached")
 
 var errUnfollowed = status.Error(codes.Unavailable, "leasehold: the member no longer sends the "+
 	"relay these events; continue with a new watch")
 
-// principal is a hash of the caller's identity: see caller.
+// principal is a hash of a caller's identity; see caller.
 type principal [sha256.Size]byte
 
-// watchKey is the key of equal watches.
+// watchKey identifies a set of equal watches.
 type watchKey struct {
 	way  *way
 	who  principal
 	what string
 }
 
-// merger tracks the watches of all clients.
+// merger merges the watches of all clients.
 type merger struct {
 	count  *metrics
-	recent atomic.Int64 // bytes of recent in all groups
+	recent atomic.Int64 // total size of recent in all groups, in bytes
 
 	mu     sync.Mutex // guards the following fields
 	groups map[watchKey]*group
-	// By principal: the time until which its watches are not merged, and how many of them catch up.
+	// For each principal, the time until which its watches are not merged, and the number of its
+	// watches that are catching up.
 	apart    map[principal]time.Time
 	catching map[principal]int
 }
@@ -94,7 +97,7 @@ func newMerger(count *metrics) *merger {
 	}
 }
 
-// catchUp adds to the number of watches of a principal that catch up.
+// catchUp changes the number of a principal's watches that are catching up.
 func (m *merger) catchUp(who principal, more int) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -103,7 +106,7 @@ func (m *merger) catchUp(who principal, more int) {
 	}
 }
 
-// catchesUp reports whether any watch of a principal catches up.
+// catchesUp reports whether any watch of a principal is catching up.
 func (m *merger) catchesUp(who principal) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -114,21 +117,21 @@ func (m *merger) catchesUp(who principal) bool {
 type group struct {
 	merger *merger
 	key    watchKey
-	call   *pb.RelayCall // of one of them; all have the same principal
+	call   *pb.RelayCall // the call of one of the watches; all have the same principal
 	ask    *pb.WatchRequest
 	all    int // guarded by the merger's mu
 
-	mu      sync.Mutex // guards the following fields; after the merger's
-	merged  int        // watches without events of their own
+	mu      sync.Mutex // guards the following fields; locked after the merger's mu
+	merged  int        // number of watches that receive no events from the member
 	joined  map[*follower]struct{}
-	channel *channel.Channel // of the shared watch; nil for none
-	recent  []watchMessage   // its latest messages: all above the revision floor
-	bytes   int              // of recent
+	channel *channel.Channel // the shared watch; nil if there is none
+	recent  []watchMessage   // its most recent messages; their revisions are above floor
+	bytes   int              // total size of recent
 	floor   int64
-	again   time.Time // the earliest time for another shared watch
+	again   time.Time // when a shared watch may be opened again
 }
 
-// enter adds a watch to its group, and decides whether it is merged.
+// enter adds a watch to its group and decides whether to merge it.
 func (m *merger) enter(f *follower, key watchKey, ask *pb.WatchRequest) {
 	m.count.watches.Inc()
 	m.mu.Lock()
@@ -171,7 +174,7 @@ func (m *merger) leave(f *follower) {
 	}
 }
 
-// isApartLocked reports whether a principal's watches must not be merged.
+// isApartLocked reports whether the watches of a principal must not be merged.
 func (m *merger) isApartLocked(who principal) bool {
 	now := time.Now()
 	for k, until := range m.apart {
@@ -183,14 +186,15 @@ func (m *merger) isApartLocked(who principal) bool {
 	return apart
 }
 
-// setApart records that a limit allows a principal no watches in addition to those of its clients.
+// setApart records that a limit prevents the relay from opening watches for a principal in addition
+// to those of its clients.
 func (m *merger) setApart(who principal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.apart[who] = time.Now().Add(apartTime)
 }
 
-// open opens a watch of the relay itself, starting at a revision.
+// open opens a watch for the relay itself, starting at the given revision.
 func (g *group) open(from, progress int64) (*channel.Channel, error) {
 	ask := proto.CloneOf(g.ask)
 	ask.StartRevision, ask.ProgressMs = from, progress
@@ -202,7 +206,7 @@ func (g *group) open(from, progress int64) (*channel.Channel, error) {
 	if err != nil {
 		return nil, err
 	}
-	_ = c.Send(context.Background(), b) // does not block; Recv returns errors
+	_ = c.Send(context.Background(), b) // does not block; Recv returns any error
 	c.CloseSend()
 	return c, nil
 }
@@ -211,8 +215,8 @@ func endOfOwn() *pb.RelayEnd {
 	return &pb.RelayEnd{Code: int32(codes.Canceled), Message: errGaveUp.Error()}
 }
 
-// join adds a watch to the shared one. It returns false if the shared watch cannot supply all
-// missing events, or the client reads too slowly.
+// join adds a watch to the shared watch. It returns false if the shared watch cannot provide all
+// missing events, or if the client reads too slowly.
 func (g *group) join(f *follower) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -244,7 +248,7 @@ func (g *group) join(f *follower) bool {
 	return true
 }
 
-// follow distributes the messages of a shared watch until it ends.
+// follow distributes the messages of a shared watch until that watch ends.
 func (g *group) follow(c *channel.Channel) {
 	for began := false; ; began = true {
 		b, err := c.Recv(context.Background())
@@ -259,7 +263,7 @@ func (g *group) follow(c *channel.Channel) {
 	}
 }
 
-// distribute passes a message to all joined watches.
+// distribute passes a message to all watches that have joined.
 func (g *group) distribute(c *channel.Channel, t watchMessage) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -267,7 +271,7 @@ func (g *group) distribute(c *channel.Channel, t watchMessage) {
 		return
 	}
 	if t.fragment || len(t.bytes) > largeMessage {
-		// Each watch gets this message by its own call, when it has room for it.
+		// Each watch gets this message through a separate call when it has room for it.
 		g.forgetLocked(t.revision)
 		g.dismissLocked()
 		return
@@ -281,7 +285,7 @@ func (g *group) distribute(c *channel.Channel, t watchMessage) {
 	}
 }
 
-// keepLocked keeps events for watches that join.
+// keepLocked keeps events for watches that join later.
 func (g *group) keepLocked(t watchMessage) {
 	if t.first == 0 {
 		return
@@ -298,7 +302,7 @@ func (g *group) keepLocked(t watchMessage) {
 	}
 }
 
-// forgetLocked drops the kept messages, all of which are up to the revision floor.
+// forgetLocked drops all kept messages. floor is the highest revision that is no longer available.
 func (g *group) forgetLocked(floor int64) {
 	g.countLocked(-g.bytes)
 	g.recent, g.floor = nil, floor
@@ -309,10 +313,10 @@ func (g *group) countLocked(more int) {
 	g.merger.recent.Add(int64(more))
 }
 
-// cost is the approximate memory of a message, excluding its bytes.
+// cost is the approximate memory used by a message, excluding its bytes.
 const cost = 64
 
-// dismissLocked makes all joined watches catch up on their own.
+// dismissLocked makes all joined watches catch up separately.
 func (g *group) dismissLocked() {
 	for f := range g.joined {
 		delete(g.joined, f)
@@ -324,7 +328,7 @@ func (g *group) dismissLocked() {
 func (g *group) lose(c *channel.Channel) {
 	wait := againTime
 	if g.refused(c) {
-		wait = apartTime // otherwise the watches that share it would retry forever
+		wait = apartTime // the watches that share it would otherwise retry forever
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -336,7 +340,7 @@ func (g *group) lose(c *channel.Channel) {
 	}
 }
 
-// refused handles a watch of the relay that the member has ended, and reports whether a limit was
+// refused handles a watch of the relay that the member has ended. It reports whether a limit was
 // the reason.
 func (g *group) refused(c *channel.Channel) bool {
 	c.End(endOfOwn())
@@ -348,15 +352,15 @@ func (g *group) refused(c *channel.Channel) bool {
 	return full
 }
 
-// caller holds everything that identifies a caller to a member, except for its address. If two are
-// equal, so are their principals and permissions.
+// caller contains everything that identifies a caller to a member, except for its address. If two
+// callers are equal, they have the same principal and permissions.
 type caller struct {
 	headers     []*pb.RelayHeaderField
 	certificate []byte
 	sum         principal
 }
 
-// plain are headers that do not identify the caller.
+// plain lists headers that do not identify the caller.
 var plain = []string{"user-agent", "traceparent", "tracestate", "leasehold-cluster"}
 
 func callerOf(call *pb.RelayCall) *caller {
@@ -369,7 +373,7 @@ func callerOf(call *pb.RelayCall) *caller {
 	c := &caller{headers: list, certificate: call.Certificate}
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(c.call(""))
 	if err != nil {
-		panic(err) // numbers and bytes can always be encoded
+		panic(err) // numbers and bytes can always be marshaled
 	}
 	c.sum = sha256.Sum256(b)
 	return c
@@ -383,8 +387,8 @@ func (c *caller) call(address string) *pb.RelayCall {
 	}
 }
 
-// mergeable returns the request of a watch without its start revision. It returns false for watches
-// that are not merged: large ones, those without events, and those with unknown options.
+// mergeable returns the request of a watch without its start revision. ok is false for watches that
+// cannot be merged: large watches, watches without events, and watches with unknown options.
 func mergeable(r *pb.WatchRequest) (ask *pb.WatchRequest, what string, ok bool) {
 	if len(r.GetKey()) == 0 || r.StartRevision < 0 || r.NoPut && r.NoDelete ||
 		len(r.ProtoReflect().GetUnknown()) > 0 || proto.Size(r) > maxMerged {

@@ -5,7 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 )
 
-// metrics are the metrics of a relay.
+// metrics contains the metrics of a relay.
 type metrics struct {
 	registry        *prometheus.Registry
 	open, connected prometheus.Gauge

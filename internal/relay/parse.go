@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// leastTimeout is the shortest client timeout, in milliseconds, of a renewal that the relay
-// answers: a member never waits that long.
+// leastTimeout is the minimum client timeout, in milliseconds, of a renewal that the relay answers.
+// A member never waits that long.
 const leastTimeout = 10_000
 
 // Field numbers in stream.proto and leases.proto.
@@ -21,7 +21,7 @@ const (
 	fieldJoin     = 4
 )
 
-// renewal is a client's request to renew leases; tokens holds their tokens, 0 for any.
+// renewal is a client's request to renew leases. A token of 0 matches any token of the lease.
 type renewal struct {
 	request uint64
 	ids     []lease.ID
@@ -29,7 +29,8 @@ type renewal struct {
 }
 
 // parseRenewal decodes a message of StreamService.Open that only renews leases. It returns false
-// for any other message: an unknown field may change the meaning, so the member must read it.
+// for any other message. An unknown field may change the meaning of a message, so such messages are
+// left to the member.
 func parseRenewal(message []byte) (r renewal, ok bool) {
 	requests := 0
 	ok = eachField(message, func(n protowire.Number, _ uint64, request []byte) bool {
@@ -61,7 +62,7 @@ func parseRequest(request []byte, r *renewal) bool {
 func parseRenew(b []byte, r *renewal) bool {
 	return eachField(b, func(n protowire.Number, _ uint64, column []byte) bool {
 		if column == nil {
-			return n == fieldJoin // the relay has the groups
+			return n == fieldJoin // the relay manages the groups itself
 		}
 		if len(column)%8 != 0 {
 			return false
@@ -82,8 +83,9 @@ func parseRenew(b []byte, r *renewal) bool {
 	})
 }
 
-// eachField calls f with each field of a message, until f returns false. Every field must be a
-// number or bytes. It returns false if f did, or if the message has a field of another type.
+// eachField calls f with each field of a message until f returns false. Every field must be a
+// varint or bytes. eachField returns false if f does, or if the message contains a field of another
+// type.
 func eachField(b []byte, f func(n protowire.Number, v uint64, bytes []byte) bool) bool {
 	for len(b) > 0 {
 		n, kind, size := protowire.ConsumeTag(b)

@@ -31,27 +31,28 @@ import (
 )
 
 const (
-	// drainTime is how long calls in progress may take when the relay stops.
+	// drainTime is how long calls in progress can continue when the relay stops.
 	drainTime = time.Second
-	// stopTime bounds the rest of the stop.
+	// stopTime is the timeout for the rest of the shutdown.
 	stopTime = 2 * time.Second
 	// ownFiles is the number of files reserved for the relay itself.
 	ownFiles = 100
-	// handshakeTime is how long a client may take for the handshake of HTTP/2.
+	// handshakeTime is the timeout for a client's HTTP/2 handshake.
 	handshakeTime = 10 * time.Second
 )
 
-// Relay is one relay. New creates it, and Run runs it once.
+// Relay is a relay. New creates it, and Run runs it once.
 type Relay struct {
 	cfg     Config
 	client  *client.Client
 	members *members
 	count   *metrics
 	ready   chan struct{}
-	large   *semaphore.Weighted // bytes of large messages that wait in the relay
+	large   *semaphore.Weighted // bytes of large messages waiting in the relay
 	answers *listen.Answers
 	merger  *merger
-	// draining ends when the relay stops accepting calls, drained when those in progress must end.
+	// draining ends when the relay stops accepting calls. drained ends when calls in progress must
+	// end.
 	draining, drained context.Context
 	drain, endAll     context.CancelFunc
 }
@@ -80,10 +81,10 @@ func New(cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// Ready returns a channel that is closed when the relay has found a member and serves.
+// Ready returns a channel that is closed when the relay has found a member and is serving.
 func (r *Relay) Ready() <-chan struct{} { return r.ready }
 
-// Run serves until the context ends, or a port fails.
+// Run serves until the context ends or a port fails.
 func (r *Relay) Run(ctx context.Context) error {
 	defer r.client.Close()
 	ctx, fail := context.WithCancelCause(ctx)
@@ -111,7 +112,7 @@ func (r *Relay) Run(ctx context.Context) error {
 	return nil
 }
 
-// logReady logs that the relay serves clients, and the address of its page.
+// logReady logs that the relay is serving clients, and the address of its page.
 func (r *Relay) logReady() {
 	attrs := []any{
 		"version", version.Version, "listen-client-urls", urlStrings(r.cfg.Listen),
@@ -122,26 +123,26 @@ func (r *Relay) logReady() {
 	r.cfg.Logger.Info("ready to serve client requests", attrs...)
 }
 
-// strangerCalls bounds the calls of a connection before a member has accepted a login on it. There
-// are more than at a member, because a client may make many calls at once with a token that only
-// members can check.
+// strangerCalls limits the calls on a connection before a member has accepted a login on it. The
+// limit is higher than on a member, because a client may make many calls concurrently with a token
+// that only members can check.
 const strangerCalls = 256
 
-// frontend is everything that listens.
+// frontend contains everything that listens for clients.
 type frontend struct {
 	mux     *listen.Mux
 	grpc    *grpc.Server
-	direct  *direct.Server // of streams without HTTP/2
+	direct  *direct.Server // serves streams without HTTP/2
 	http    *http.Server
 	metrics *http.Server
 	health  *health.Server
-	inside  *grpc.ClientConn   // for the calls of the gateway
-	endHTTP context.CancelFunc // ends the HTTP requests in progress
+	inside  *grpc.ClientConn   // used by the gateway for its calls
+	endHTTP context.CancelFunc // ends HTTP requests in progress
 	serving sync.WaitGroup
 	log     *slog.Logger
 }
 
-// listen opens all ports, and serves.
+// listen opens all ports and starts serving.
 func (r *Relay) listen(ctx context.Context, fail context.CancelCauseFunc) (*frontend, error) {
 	conf, ports, err := r.open(ctx)
 	if err != nil {
@@ -192,7 +193,7 @@ func (r *Relay) listen(ctx context.Context, fail context.CancelCauseFunc) (*fron
 	return f, nil
 }
 
-// webOptions returns the options of the gateway, the page and the health pages.
+// webOptions returns the options for the gateway, the page and the health pages.
 func (r *Relay) webOptions(f *frontend, api etcd.Options) web.Options {
 	o := web.Options{
 		Health: state{r}, Gatherer: r.count.registry, Logger: r.cfg.Logger,
@@ -215,7 +216,7 @@ func (r *Relay) webOptions(f *frontend, api etcd.Options) web.Options {
 	return o
 }
 
-// readiness returns a function that records whether there is a member.
+// readiness returns a function that records whether there is a connection to a member.
 func (f *frontend) readiness(count *metrics) func(bool) {
 	f.health.SetServingStatus("", grpc_health_v1.HealthCheckResponse_NOT_SERVING)
 	return func(there bool) {
@@ -229,7 +230,7 @@ func (f *frontend) readiness(count *metrics) func(bool) {
 	}
 }
 
-// start runs a server whose failure ends the relay.
+// start runs a server. If the server fails, the relay ends.
 func (f *frontend) start(fail context.CancelCauseFunc, serve func() error) {
 	f.serving.Go(func() {
 		err := serve()
@@ -259,7 +260,7 @@ func (f *frontend) accept(p port, conf *tls.Config) error {
 	return f.metrics.Serve(p.Listener)
 }
 
-// open opens all ports, or none.
+// open opens all ports. If one fails, it closes the others.
 func (r *Relay) open(ctx context.Context) (conf *tls.Config, all []port, err error) {
 	if r.cfg.ListenTLS.Enabled() {
 		if conf, err = r.cfg.ListenTLS.Server(); err != nil {
@@ -293,7 +294,7 @@ func closeAll(all []port) error {
 	return err
 }
 
-// shutdown rejects new calls, lets calls in progress end, and cuts off those that take too long.
+// shutdown rejects new calls and lets calls in progress end. It cuts off calls that take too long.
 func (f *frontend) shutdown(endAll func()) {
 	f.health.Shutdown()
 	late := time.AfterFunc(drainTime, endAll)
@@ -305,13 +306,13 @@ func (f *frontend) shutdown(endAll func()) {
 	})
 	defer tooLate.Stop()
 	f.serving.Go(f.direct.GracefulStop)
-	f.grpc.GracefulStop() // the calls of the gateway end, too
+	f.grpc.GracefulStop() // this also ends the calls of the gateway
 	f.endHTTP()
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()
 	for _, h := range []*http.Server{f.http, f.metrics} {
 		if h.Shutdown(ctx) != nil {
-			_ = h.Close() // the time is up
+			_ = h.Close() // the timeout has expired
 		}
 	}
 	_ = f.inside.Close()
@@ -326,7 +327,7 @@ func urlStrings(list []url.URL) (out []string) {
 	return out
 }
 
-// state answers the health pages.
+// state provides the state for the health pages.
 type state struct{ r *Relay }
 
 var _ web.Health = state{}
@@ -343,7 +344,7 @@ func (state) Alarms() []string { return nil }
 // Disk implements web.Health.
 func (state) Disk() error { return nil }
 
-// Read implements web.Health. A relay has no data of its own to read.
+// Read implements web.Health. A relay has no data of its own, so it reads from its member.
 func (s state) Read(ctx context.Context, serializable bool) error {
 	switch {
 	case s.r.draining.Err() != nil:
@@ -357,5 +358,5 @@ func (s state) Read(ctx context.Context, serializable bool) error {
 	if err := s.r.members.read(ctx); !errors.Is(err, client.ErrPermissionDenied) {
 		return err
 	}
-	return nil // a member has confirmed it
+	return nil // a member has responded
 }

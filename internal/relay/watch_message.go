@@ -12,8 +12,8 @@ import (
 // watchMessage is an encoded pb.WatchResponse.
 type watchMessage struct {
 	bytes    []byte
-	revision int64 // up to which all events were sent, unless it is a fragment
-	first    int64 // of its events, 0 without any
+	revision int64 // unless it is a fragment, all events up to this revision have been sent
+	first    int64 // revision of its first event; 0 if it has none
 	fragment bool
 }
 
@@ -21,14 +21,14 @@ type watchMessage struct {
 const (
 	fieldResponses = 1
 	fieldMore      = 2
-	fieldWatch     = 11 // of a request and of a response
+	fieldWatch     = 11 // of both requests and responses
 	fieldHeader    = 1
 	fieldEvents    = 2
 	fieldFragment  = 3
 )
 
-// parseWatchMessage decodes the relevant fields of a pb.WatchResponse. It returns false if b is not
-// one.
+// parseWatchMessage decodes the relevant fields of a pb.WatchResponse. It returns false if b cannot
+// be decoded.
 func parseWatchMessage(b []byte) (t watchMessage, ok bool) {
 	t.bytes = b
 	ok = scan(b, func(n protowire.Number, v uint64, field []byte) bool {
@@ -53,8 +53,9 @@ func parseWatchMessage(b []byte) (t watchMessage, ok bool) {
 	return t, ok
 }
 
-// after returns the message without the events up to a revision, nil if nothing is left. A message
-// without events is kept even if its revision is not new: it is a progress notification.
+// after returns the message without the events up to the given revision, or nil if there is nothing
+// left. A message without events is a progress notification. It is kept even if its revision is not
+// new.
 func (t watchMessage) after(revision int64) ([]byte, error) {
 	switch {
 	case t.revision < revision, t.revision == revision && t.first > 0:
@@ -75,8 +76,8 @@ func (t watchMessage) after(revision int64) ([]byte, error) {
 	return proto.Marshal(m)
 }
 
-// head encodes what precedes a pb.WatchResponse of a size in a pb.ServerMessage, as a response to a
-// request.
+// head encodes the part of a pb.ServerMessage that precedes a pb.WatchResponse of the given size.
+// The pb.WatchResponse is part of the response to a request.
 func head(request uint64, size int) []byte {
 	inner := protowire.AppendVarint([]byte{fieldID << 3}, request)
 	inner = append(inner, fieldMore<<3, 1, fieldWatch<<3|byte(protowire.BytesType))
@@ -85,15 +86,15 @@ func head(request uint64, size int) []byte {
 	return append(protowire.AppendVarint(outer, uint64(len(inner)+size)), inner...)
 }
 
-// response holds the relevant fields of a pb.Response.
+// response contains the relevant fields of a pb.Response.
 type response struct {
 	id    uint64
 	more  bool
-	watch []byte // nil if it is not for a watch
+	watch []byte // nil if the response is not for a watch
 }
 
-// parseResponses calls f with the responses of a pb.ServerMessage. It returns false if message is
-// not one.
+// parseResponses calls f with each response in a pb.ServerMessage. It returns false if the message
+// cannot be decoded.
 func parseResponses(message []byte, f func(response)) bool {
 	return scan(message, func(n protowire.Number, _ uint64, b []byte) bool {
 		if n != fieldResponses || b == nil {
@@ -118,7 +119,7 @@ func parseResponses(message []byte, f func(response)) bool {
 	})
 }
 
-// hasWatches reports whether a pb.ClientMessage has watch requests.
+// hasWatches reports whether a pb.ClientMessage contains watch requests.
 func hasWatches(message []byte) (has bool) {
 	scan(message, func(n protowire.Number, _ uint64, request []byte) bool {
 		return n != fieldRequests || scan(request, func(n protowire.Number, _ uint64, _ []byte) bool {
@@ -129,8 +130,8 @@ func hasWatches(message []byte) (has bool) {
 	return has
 }
 
-// scan is eachField for messages that may have fields of any type: f is called with those that are
-// numbers or bytes.
+// scan is eachField for messages that can contain fields of any type. It calls f only for varints
+// and bytes.
 func scan(b []byte, f func(n protowire.Number, v uint64, bytes []byte) bool) bool {
 	for len(b) > 0 {
 		_, kind, size := protowire.ConsumeField(b)

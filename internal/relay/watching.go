@@ -13,24 +13,25 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// watching holds the watches of one call, and their messages from shared watches.
+// watching contains the watches of one call and their pending messages from shared watches.
 type watching struct {
 	merger *merger
 	way    *way
 	call   *pb.RelayCall
-	ctx    context.Context // of the call
+	ctx    context.Context // the call's context
 	fail   func(error)     // ends the call
-	stream bool            // of StreamService: may have many watches, each with its request's ID
-	wake   chan struct{}   // capacity 1: something can be sent
-	turns  chan struct{}   // a token for each watch that catches up
+	// a call to StreamService, which can have many watches, identified by their request IDs
+	stream bool
+	wake   chan struct{} // capacity 1: there may be something to send
+	turns  chan struct{} // contains a token for each watch that is catching up
 
-	caller *caller // belongs to the upward direction; nil until needed
+	caller *caller // belongs to the goroutine that sends to the member; nil until needed
 
 	mu    sync.Mutex // guards the following fields; locked after a group's mu
 	open  map[uint64]*follower
 	list  []message
-	bytes int           // of list
-	read  chan struct{} // closed when the list becomes empty; nil if nothing waits for that
+	bytes int           // total size of list
+	read  chan struct{} // closed when list becomes empty; nil if nothing is waiting for that
 	over  bool
 }
 
@@ -40,18 +41,19 @@ type follower struct {
 	id     uint64
 	group  *group
 	merged bool
-	from   int64 // the requested revision, 0 for none
+	from   int64 // the requested start revision; 0 if there is none
 
-	// at is the revision up to which all events have been sent. It belongs to the sender: while the
-	// follower has joined the shared watch, the group's mu guards it.
+	// at is the revision up to which all events have been sent. It belongs to the goroutine that
+	// passes events to the follower. While the follower is part of the shared watch, the group's mu
+	// guards it.
 	at int64
 
 	// The fields below are guarded by of.mu.
 	begun, over bool
-	stop        context.CancelFunc // nil if it does not catch up
+	stop        context.CancelFunc // nil unless the follower is catching up
 }
 
-// up tracks the watches in a client's message, and returns the message to send.
+// up tracks the watches in a message from the client. It returns the message to send to the member.
 func (w *watching) up(b []byte) []byte {
 	if w == nil {
 		return b
@@ -85,11 +87,11 @@ func encoded(m proto.Message, old []byte) []byte {
 	if b, err := proto.Marshal(m); err == nil {
 		return b
 	}
-	return old // not reached: it arrived encoded
+	return old // unreachable: the message arrived in encoded form
 }
 
-// begin tracks a watch. If the watch is merged, begin returns true and changes the request to omit
-// events.
+// begin starts tracking a watch. If the watch is merged, begin changes the request so that the
+// member sends no events, and returns true.
 func (w *watching) begin(id uint64, r *pb.WatchRequest) (merged bool) {
 	ask, what, ok := mergeable(r)
 	if !ok {
@@ -110,8 +112,8 @@ func (w *watching) begin(id uint64, r *pb.WatchRequest) (merged bool) {
 	return f.merged
 }
 
-// add returns false if the call has ended, or already has a watch with this ID: the member will
-// report that.
+// add adds a watch. It returns false if the call has ended or already has a watch with the same ID.
+// The member reports the latter.
 func (w *watching) add(f *follower) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -125,7 +127,7 @@ func (w *watching) add(f *follower) bool {
 	return true
 }
 
-// news returns a channel that has a token when something can be sent.
+// news returns a channel that contains a token when there may be something to send.
 func (w *watching) news() <-chan struct{} {
 	if w == nil {
 		return nil
@@ -133,8 +135,8 @@ func (w *watching) news() <-chan struct{} {
 	return w.wake
 }
 
-// down tracks a member's messages about watches before they are sent. It returns the watches that
-// have begun; they join once the message has been sent.
+// down tracks a message from the member before it is sent to the client. It returns the watches
+// that have begun. They must join after the message has been sent.
 func (w *watching) down(b []byte) (begun []*follower) {
 	if w == nil || !w.has() {
 		return nil
@@ -172,7 +174,7 @@ func (w *watching) handle(r response, begun []*follower) []*follower {
 	return begun
 }
 
-// join makes watches join their groups, or catch up.
+// join makes each watch join its group or catch up.
 func (w *watching) join(begun []*follower) {
 	for _, f := range begun {
 		if !f.group.join(f) {
@@ -224,7 +226,7 @@ func (w *watching) take() (list []message) {
 	return list
 }
 
-// put adds a message to send. It returns false if too many are waiting.
+// put adds a message to send to the client. It returns false if too many bytes are waiting.
 func (f *follower) put(b []byte) bool {
 	w := f.of
 	w.mu.Lock()
@@ -284,7 +286,8 @@ func (f *follower) room(ctx context.Context) {
 	}
 }
 
-// catchUp fetches the missing events of the watch with a separate call, until it can join.
+// catchUp fetches the missing events of the watch with separate calls until the watch can join its
+// group.
 func (f *follower) catchUp() {
 	ctx, cancel := context.WithCancel(f.of.ctx)
 	defer cancel()
@@ -302,9 +305,10 @@ func (f *follower) catchUp() {
 			return
 		case err == nil:
 			wait = firstPause
-			continue // others have a turn
+			continue // let other watches have a turn
 		case errors.Is(err, errRefused) && f.group.merger.catchesUp(f.group.key.who):
-			wait = firstPause // others are using up the limit, and will release it
+			// the watches that are catching up use up the limit and will release it
+			wait = firstPause
 		case !errors.Is(err, errRefused) || wait > lastPause:
 			f.failLate(ctx)
 			return
@@ -314,16 +318,16 @@ func (f *follower) catchUp() {
 	}
 }
 
-// failLate ends the call, unless the member soon reports the reason.
+// failLate ends the call unless the member reports the reason first.
 func (f *follower) failLate(ctx context.Context) {
 	if backoff.Sleep(ctx, refusalTime) {
 		f.of.fail(errUnfollowed)
 	}
 }
 
-// turn lets the watch catch up for a while, once its client has read the waiting messages and few
-// enough other watches of the call are catching up. It returns true when the watch has joined or
-// ended.
+// turn lets the watch catch up for a while. It first waits until the client has read its waiting
+// messages and few enough other watches of the call are catching up. It returns true when the watch
+// has joined or ended.
 func (f *follower) turn(ctx context.Context) (joined bool, err error) {
 	select {
 	case f.of.turns <- struct{}{}:
@@ -340,8 +344,8 @@ func (f *follower) turn(ctx context.Context) (joined bool, err error) {
 	return f.catchUpAlone(ctx)
 }
 
-// catchUpAlone passes the messages of a separate call to the watch, until it can join or its turn
-// ends.
+// catchUpAlone makes a separate call and passes its messages to the watch. It returns when the
+// watch can join or its turn is over.
 func (f *follower) catchUpAlone(ctx context.Context) (joined bool, err error) {
 	until := time.Now().Add(turnTime)
 	c, err := f.group.open(f.at+1, catchUpEvery)
@@ -374,7 +378,7 @@ func (f *follower) catchUpAlone(ctx context.Context) (joined bool, err error) {
 			}
 		}
 		if t.fragment {
-			continue // not before the revision is complete
+			continue // wait until the revision is complete
 		}
 		f.at = max(f.at, t.revision)
 		if joined = f.group.join(f); joined || time.Now().After(until) {

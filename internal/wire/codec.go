@@ -2,15 +2,15 @@ package wire
 
 import (
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // registers the codec we stand on
+	_ "google.golang.org/grpc/encoding/proto" // registers the standard codec
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Codec returns gRPC's codec for protocol buffers, except that it uses this package for the
-// messages of a stream.
+// Codec returns gRPC's codec for protocol buffers, except that it uses this package for stream
+// messages.
 func Codec() encoding.CodecV2 { return codec{encoding.GetCodecV2("proto")} }
 
 type codec struct{ encoding.CodecV2 }
@@ -51,30 +51,30 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return read(b.ReadOnlyData(), v)
 }
 
-// RequestSize returns the encoded length of a request, without unknown fields. ok is false if it
-// has a string that is not UTF-8, and so cannot be sent.
+// RequestSize returns the encoded length of a request, excluding unknown fields. ok is false if the
+// request contains a string that is not valid UTF-8 and therefore cannot be sent.
 func RequestSize(m *pb.Request) (n int, ok bool) {
 	w := writer{strict: true}
 	w.writeRequest(m)
 	return -w.i, !w.odd
 }
 
-// ResponseSize returns the encoded length of a response, without unknown fields.
+// ResponseSize returns the encoded length of a response, excluding unknown fields.
 func ResponseSize(m *pb.Response) int {
 	w := writer{}
 	w.writeResponse(m)
 	return -w.i
 }
 
-// size returns the encoded length of a message of a stream, without unknown fields.
+// size returns the encoded length of a stream message, excluding unknown fields.
 func size(v any) int {
 	w := writer{}
 	w.message(v)
 	return -w.i
 }
 
-// write encodes a message of a stream into b, which must have exactly its length. ok is false if
-// only the standard encoding can handle it.
+// write encodes a stream message into b. The length of b must be the encoded length of the message.
+// ok is false if the standard encoding must be used instead.
 func write(b []byte, v any) (ok bool) {
 	w := writer{b: b, i: len(b)}
 	w.message(v)
@@ -90,7 +90,7 @@ func (w *writer) message(v any) {
 	}
 }
 
-// read decodes a message of a stream.
+// read decodes a stream message.
 func read(b []byte, v any) error {
 	r := reader{b: b, end: len(b)}
 	switch m := v.(type) {

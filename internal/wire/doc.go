@@ -1,20 +1,22 @@
-// Package wire encodes and decodes the messages of leasehold.v1's stream, for member and client.
+// Package wire encodes and decodes the stream messages of leasehold.v1, for both members and
+// clients.
 //
-// A stream carries a hundred thousand requests a second, and reflection took a fifth of a client's
-// time. So a generator writes a reader and a writer for each message (messages.go). Messages that
-// these do not handle go to the standard implementation: those with maps, unknown fields, fields
-// that occur twice or deep nesting, and malformed ones. So the result, or the error, is always that
-// of the standard implementation; the tests compare them on random and damaged messages.
+// A stream can carry a hundred thousand requests per second. With reflection, encoding took a fifth
+// of a client's time. Therefore, a generator creates a reader and a writer for each message
+// (messages.go). Messages that these cannot handle are left to the standard implementation. These
+// are messages with maps, unknown fields, duplicate fields or deep nesting, and malformed messages.
+// Thus the result, or the error, is always the same as that of the standard implementation. The
+// tests compare both on random and damaged messages.
 //
 // vtprotobuf would be the obvious generator. But its decoder makes two and a half times as many
-// allocations, because no parts share memory. It also accepts strings that are not UTF-8, and has
-// no limit on nesting, which a server must have.
+// allocations, because parts of a message do not share memory. It also accepts strings that are not
+// valid UTF-8 and does not limit nesting, which a server must do.
 //
-// After a change of the .proto files, run go generate here; a test fails until then.
+// After changing the .proto files, run go generate in this directory. Until then, a test fails.
 //
-// Decoded messages have their own memory. Parts of one request share an allocation, but requests do
-// not: a request that waits for long keeps only its own memory. Values, which the store keeps, are
-// allocated separately.
+// Decoded messages have their own memory. Parts of one request share an allocation, but different
+// requests do not, so a request that waits for a long time retains only its own memory. Values are
+// allocated separately because the store keeps them.
 package wire
 
 //go:generate go run ./generate

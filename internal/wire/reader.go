@@ -10,31 +10,31 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// maxDepth is the maximum nesting of messages in messages of their own type.
+// maxDepth is the maximum nesting depth of messages within messages of the same type.
 const maxDepth = 40
 
-// standardPart decodes a part of a message.
+// standardPart is the standard decoder for part of a message.
 var standardPart = proto.UnmarshalOptions{RecursionLimit: protowire.DefaultRecursionLimit - 1}
 
-// Wire types. Each field has a tag of its number and its type.
+// Wire types. The tag of each field consists of its number and its wire type.
 const (
 	typeVarint = 0
 	typeBytes  = 2
 )
 
-// reader reads a message. Its results are copies.
+// reader decodes a message. It copies all data that it returns.
 type reader struct {
 	b     []byte
 	i     int    // position of the next byte
-	end   int    // of the message that is being read
-	depth int    // of nested transactions
-	last  []byte // the last key; never modified
-	// odd is set if the standard decoder has to handle the message: it is malformed, or has an
-	// unknown field or a field twice.
+	end   int    // end of the current message
+	depth int    // nesting depth of transactions
+	last  []byte // the previous key; never modified
+	// odd is set if the standard decoder must handle the message. This is the case if the message
+	// is malformed, or contains an unknown or duplicate field.
 	odd bool
 }
 
-// more reports whether the message has another field. If not, the reader continues with the
+// more reports whether the current message has another field. If not, the reader returns to the
 // enclosing message, which ends at outer.
 func (r *reader) more(outer int) bool {
 	if r.i < r.end && !r.odd {
@@ -44,7 +44,7 @@ func (r *reader) more(outer int) bool {
 	return false
 }
 
-// field reads a field's tag: number and type, as encoded.
+// field reads the tag of a field, which contains its number and type.
 func (r *reader) field() uint64 { return r.varint() }
 
 func (r *reader) varint() uint64 {
@@ -85,8 +85,7 @@ func (r *reader) bytes() []byte {
 	return b
 }
 
-// key reads bytes for a key. Consecutive equal keys, as in the transactions of a lock, share one
-// copy.
+// key reads a key. Consecutive equal keys, as in the transactions of a lock, share one copy.
 func (r *reader) key() []byte {
 	v := r.view()
 	if !bytes.Equal(v, r.last) || r.last == nil {
@@ -105,7 +104,7 @@ func (r *reader) text() string {
 	return string(v)
 }
 
-// readFixed64 appends the numbers of a packed list.
+// readFixed64 appends the numbers in a packed list.
 func readFixed64[T int64 | uint64](r *reader, list []T) []T {
 	v := r.view()
 	if len(v)%8 != 0 {
@@ -119,7 +118,7 @@ func readFixed64[T int64 | uint64](r *reader, list []T) []T {
 	return list
 }
 
-// enter begins a nested message. It returns the end of the enclosing one, for more.
+// enter begins a nested message. It returns the end of the enclosing message, to be passed to more.
 func (r *reader) enter() (outer int) {
 	outer = r.end
 	n := r.varint()
@@ -131,8 +130,8 @@ func (r *reader) enter() (outer int) {
 	return outer
 }
 
-// once reports whether a field that must not be repeated occurs for the first time, and records it
-// if not.
+// once reports whether a field that must not be repeated occurs for the first time. If not, it sets
+// odd.
 func (r *reader) once(first bool) bool {
 	r.odd = r.odd || !first
 	return first

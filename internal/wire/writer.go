@@ -8,14 +8,14 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// writer writes a message backward: then the length of a part is known when it has to be written,
-// before the part. Without a buffer it only counts.
+// writer encodes a message backward, because the length of a part must precede the part and is
+// known only after the part has been written. Without a buffer, it only computes the length.
 type writer struct {
-	b      []byte // nil to only count
-	i      int    // position of the first byte written; without a buffer, minus the size
-	strict bool   // check strings even without a buffer
-	// odd is set if the standard encoder has to handle the message: it returns the error, or
-	// handles a case that is missing here.
+	b      []byte // nil to only compute the length
+	i      int    // position of the first byte written; without a buffer, the negated length
+	strict bool   // check strings even if there is no buffer
+	// odd is set if the standard encoder must handle the message. The standard encoder either
+	// returns the error or handles a case that is not supported here.
 	odd bool
 }
 
@@ -42,7 +42,7 @@ func (w *writer) varint(v uint64) {
 	w.b[i] = byte(v)
 }
 
-// set writes a number, even 0.
+// set writes a number, even if it is 0.
 func (w *writer) set(field int, v uint64) {
 	w.varint(v)
 	w.varint(uint64(field)<<3 | typeVarint)
@@ -61,7 +61,7 @@ func (w *writer) flag(field int, v bool) {
 	}
 }
 
-// fixed64 writes a number of a packed list.
+// fixed64 writes one number of a packed list.
 func (w *writer) fixed64(v uint64) {
 	w.i -= 8
 	if w.b != nil {
@@ -69,7 +69,7 @@ func (w *writer) fixed64(v uint64) {
 	}
 }
 
-// setBytes writes bytes, even if empty.
+// setBytes writes a byte field, even if it is empty.
 func (w *writer) setBytes(field int, v []byte) {
 	w.i -= len(v)
 	if w.b != nil {
@@ -79,7 +79,7 @@ func (w *writer) setBytes(field int, v []byte) {
 	w.varint(uint64(field)<<3 | typeBytes)
 }
 
-// bytes writes bytes unless empty.
+// bytes writes a byte field unless it is empty.
 func (w *writer) bytes(field int, v []byte) {
 	if len(v) > 0 {
 		w.setBytes(field, v)
@@ -93,7 +93,7 @@ func (w *writer) text(field int, v string) {
 	}
 }
 
-// setText writes a string, even if empty.
+// setText writes a string, even if it is empty.
 func (w *writer) setText(field int, v string) {
 	w.i -= len(v)
 	if w.b != nil {
@@ -106,18 +106,19 @@ func (w *writer) setText(field int, v string) {
 	w.varint(uint64(field)<<3 | typeBytes)
 }
 
-// close writes the tag and length before a nested message whose last byte is before end, and which
-// was just written.
+// close writes the tag and the length of a nested message that has just been written. The message
+// ends before end.
 //
-// The code around each call (the check for nil, the loop over a list, unknown fields) is repeated.
-// A function could take the writing of the part as an argument, but then the writer would escape to
-// the heap: each message would cost one allocation to measure it and another to write it.
+// The code around each call (the nil check, the loop over a list, the check for unknown fields) is
+// repeated in the generated code. A helper could take a function that writes the part. But then the
+// writer would escape to the heap, and each message would cost one allocation to compute its length
+// and another to write it.
 func (w *writer) close(field, end int) {
 	w.varint(uint64(end - w.i))
 	w.varint(uint64(field)<<3 | typeBytes)
 }
 
-// standard writes a message with the standard encoder.
+// standard writes a message using the standard encoder.
 func (w *writer) standard(m proto.Message) {
 	end, n := w.i, proto.Size(m)
 	w.i -= n
@@ -133,7 +134,7 @@ func (w *writer) standard(m proto.Message) {
 	w.odd = w.odd || err != nil || len(b) != n
 }
 
-// known records whether a message has unknown fields.
+// known sets odd if a message has unknown fields.
 func (w *writer) known(m proto.Message) {
 	if w.b != nil && len(m.ProtoReflect().GetUnknown()) > 0 {
 		w.odd = true

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// errHash refuses password hashes, which only etcd's members send to each other.
+// errHash rejects password hashes. In etcd, only members send them to each other.
 var errHash = status.Error(codes.InvalidArgument,
 	"leasehold: set the user's password, not its hash")
 
@@ -25,7 +25,7 @@ type authService struct {
 	node Node
 }
 
-// change proposes a command about users and roles, and returns the header of the answer.
+// change proposes a command that changes users or roles. It returns the header of the response.
 func (s *authService) change(ctx context.Context, c fsm.Command) (*pb.ResponseHeader, error) {
 	res, err := propose(ctx, s.node, c)
 	if err != nil {
@@ -34,7 +34,7 @@ func (s *authService) change(ctx context.Context, c fsm.Command) (*pb.ResponseHe
 	return s.headerAt(s.node.View(), res.Revision), nil
 }
 
-// read returns a state at least as new as the call.
+// read returns a state that is at least as new as the call.
 func (s *authService) read(ctx context.Context) (*fsm.View, error) {
 	if err := s.node.Confirm(ctx); err != nil {
 		return nil, api.ReadError(err)
@@ -58,7 +58,7 @@ func (s *authService) AuthDisable(
 	return &pb.AuthDisableResponse{Header: h}, err
 }
 
-// AuthStatus implements pb.AuthServer. As in etcd no login is required.
+// AuthStatus implements pb.AuthServer. As in etcd, it does not require a login.
 func (s *authService) AuthStatus(
 	ctx context.Context, _ *pb.AuthStatusRequest,
 ) (*pb.AuthStatusResponse, error) {
@@ -82,7 +82,7 @@ func (s *authService) Authenticate(
 	return &pb.AuthenticateResponse{Header: s.header(s.node.View()), Token: token}, nil
 }
 
-// hash returns the hash of a user's password. It is expensive, so only root may cause it.
+// hash returns the hash of a user's password. Hashing is expensive, so only root may request it.
 func (s *authService) hash(ctx context.Context, password, hashed string) ([]byte, error) {
 	if err := root(ctx, s.node.View()); err != nil {
 		return nil, err
@@ -109,7 +109,7 @@ func (s *authService) UserAdd(
 	return &pb.AuthUserAddResponse{Header: h}, err
 }
 
-// UserGet implements pb.AuthServer. Users may get themselves.
+// UserGet implements pb.AuthServer. Users other than root may get only themselves.
 func (s *authService) UserGet(
 	ctx context.Context, r *pb.AuthUserGetRequest,
 ) (*pb.AuthUserGetResponse, error) {
@@ -149,8 +149,8 @@ func (s *authService) UserDelete(
 	return &pb.AuthUserDeleteResponse{Header: h}, err
 }
 
-// UserChangePassword implements pb.AuthServer. An empty password disables logins by password, as in
-// etcd.
+// UserChangePassword implements pb.AuthServer. As in etcd, an empty password disables password
+// logins.
 func (s *authService) UserChangePassword(
 	ctx context.Context, r *pb.AuthUserChangePasswordRequest,
 ) (*pb.AuthUserChangePasswordResponse, error) {
@@ -189,7 +189,7 @@ func (s *authService) RoleAdd(
 	return &pb.AuthRoleAddResponse{Header: h}, err
 }
 
-// RoleGet implements pb.AuthServer. Users may get their own roles.
+// RoleGet implements pb.AuthServer. Users other than root may get only their own roles.
 func (s *authService) RoleGet(
 	ctx context.Context, r *pb.AuthRoleGetRequest,
 ) (*pb.AuthRoleGetResponse, error) {
@@ -204,13 +204,13 @@ func (s *authService) RoleGet(
 	if !ok {
 		return nil, rpctypes.ErrGRPCRoleNotFound
 	}
-	if role.Name == access.Root { // may do everything, regardless of its permissions
+	if role.Name == access.Root { // root may do anything, regardless of its permissions
 		role.Permissions = []access.Permission{{Kind: access.ReadWrite, End: "\x00"}}
 	}
 	resp := &pb.AuthRoleGetResponse{Header: s.header(v)}
 	for _, p := range role.Permissions {
 		if p.Kind > access.ReadWrite {
-			continue // a permission on lease names, which etcd's clients do not have
+			continue // a permission on lease names, which etcd does not have
 		}
 		resp.Perm = append(resp.Perm, &authpb.Permission{
 			PermType: authpb.Permission_Type(p.Kind), Key: []byte(p.Key), RangeEnd: []byte(p.End),

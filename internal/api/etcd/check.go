@@ -7,7 +7,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// errCompare rejects a condition that is not in the API.
+// errCompare rejects a comparison that is not part of the API.
 var errCompare = status.Error(codes.InvalidArgument, "etcdserver: invalid compare in txn request")
 
 func checkRange(r *pb.RangeRequest) error {
@@ -41,8 +41,8 @@ func checkDelete(r *pb.DeleteRangeRequest) error {
 	return nil
 }
 
-// checkTxn checks a transaction and those nested in it. The longest of its three lists counts
-// against maxOps, and the remainder bounds the nested ones.
+// checkTxn checks a transaction and all transactions nested in it. The length of the longest of its
+// three lists counts toward maxOps, and the remainder limits the nested transactions.
 func checkTxn(r *pb.TxnRequest, maxOps int) error {
 	n := max(len(r.GetCompare()), len(r.GetSuccess()), len(r.GetFailure()))
 	if n > maxOps {
@@ -84,7 +84,7 @@ func checkOp(op *pb.RequestOp, maxOps int) error {
 		return checkDelete(r.RequestDeleteRange)
 	case *pb.RequestOp_RequestTxn:
 		return checkTxn(r.RequestTxn, maxOps)
-	default: // an operation without content; the text is etcd's
+	default: // an empty operation; etcd returns this error
 		return rpctypes.ErrGRPCKeyNotFound
 	}
 }

@@ -43,8 +43,8 @@ func (s *clusterService) MemberList(
 	return &pb.MemberListResponse{Header: s.header(v), Members: members(v)}, nil
 }
 
-// MemberAdd implements pb.ClusterServer. It draws the ID, because apply must be deterministic, and
-// draws again in the unlikely case that the ID was ever in use.
+// MemberAdd implements pb.ClusterServer. It draws the ID, because apply must be deterministic. If
+// the ID has ever been in use, which is unlikely, it draws another.
 func (s *clusterService) MemberAdd(
 	ctx context.Context, r *pb.MemberAddRequest,
 ) (*pb.MemberAddResponse, error) {
@@ -84,8 +84,8 @@ func (s *clusterService) MemberRemove(
 	return &pb.MemberRemoveResponse{Header: s.header(v), Members: left}, nil
 }
 
-// MemberUpdate implements pb.ClusterServer. It proposes only the change; the member itself reports
-// the rest when it starts.
+// MemberUpdate implements pb.ClusterServer. It proposes only the peer URLs. The member reports its
+// other properties when it starts.
 func (s *clusterService) MemberUpdate(
 	ctx context.Context, r *pb.MemberUpdateRequest,
 ) (*pb.MemberUpdateResponse, error) {
@@ -114,8 +114,8 @@ func (s *clusterService) MemberPromote(
 	return &pb.MemberPromoteResponse{Header: s.header(v), Members: members(v)}, nil
 }
 
-// change proposes a command about a member. If the change is unsafe because members were added and
-// never started, it returns a separate error, by etcd's rules, because the remedy differs.
+// change proposes a membership change. A change can be unsafe because added members were never
+// started. As in etcd, this case has its own error, because the remedy is different.
 func (s *clusterService) change(ctx context.Context, c fsm.Command) error {
 	_, err := propose(ctx, s.node, c)
 	if errors.Is(err, rpctypes.ErrGRPCUnhealthy) && fewStarted(s.node.View(), c) {
@@ -124,8 +124,8 @@ func (s *clusterService) change(ctx context.Context, c fsm.Command) error {
 	return err
 }
 
-// fewStarted reports whether, after the change c, the voters that were ever started would be fewer
-// than a quorum. A started voter has a name.
+// fewStarted reports whether, after the change c, fewer than a quorum of the voters would ever have
+// been started. Started voters have names.
 func fewStarted(v *fsm.View, c fsm.Command) bool {
 	var voters, started int
 	count := func(without uint64) {
@@ -150,7 +150,7 @@ func fewStarted(v *fsm.View, c fsm.Command) bool {
 	case *fsm.PromoteMember:
 		count(c.ID)
 		voters++
-		started++ // the learner was started: it is in sync
+		started++ // the learner is in sync, so it has been started
 	default:
 		return false
 	}
@@ -168,7 +168,7 @@ func members(v *fsm.View) []*pb.Member {
 	return out
 }
 
-// validURLs reports whether all are valid addresses of a member, by etcd's rules.
+// validURLs reports whether all URLs are valid addresses of a member. The rules are etcd's.
 func validURLs(urls []string) bool {
 	for _, s := range urls {
 		u, err := url.Parse(strings.TrimSpace(s))
@@ -188,7 +188,7 @@ func validURLs(urls []string) bool {
 	return len(urls) > 0
 }
 
-// cleanURLs returns URLs in the form that validURLs parsed.
+// cleanURLs returns the URLs in the form that validURLs checked, sorted.
 func cleanURLs(urls []string) []string {
 	out := make([]string, len(urls))
 	for i, s := range urls {

@@ -16,9 +16,9 @@ type frame interface {
 	buffers() mem.BufferSlice
 }
 
-// codec is gRPC's own codec for protocol buffers, with exceptions: messages of leasehold.v1's
-// streams, frames, which encode themselves, and keep-alive requests, because there are hundreds of
-// thousands a second.
+// codec is gRPC's codec for protocol buffers, with three exceptions: the stream messages of
+// leasehold.v1, frames, which encode themselves, and keep-alive requests, because hundreds of
+// thousands of them can arrive per second.
 type codec struct{ encoding.CodecV2 }
 
 func newCodec() codec { return codec{wire.Codec()} }
@@ -40,7 +40,7 @@ func (c codec) Unmarshal(data mem.BufferSlice, v any) error {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// readKeepAlive decodes a request that has only an ID; ok is false for others.
+// readKeepAlive decodes a request that contains only an ID. For other requests, ok is false.
 func readKeepAlive(b []byte, m *pb.LeaseKeepAliveRequest) (ok bool) {
 	if len(b) == 0 || b[0] != varint1 {
 		return false

@@ -9,11 +9,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The commands below keep the byte slices of the request: gRPC decodes every request into new
-// memory, and nothing modifies it afterwards.
+// The commands below share byte slices with the request. This is safe because gRPC decodes every
+// request into new memory and nothing modifies it afterwards.
 
-// putCommand converts a put. If the put is on a lease, the lease may have at most maxKeys keys
-// afterwards.
+// putCommand converts a put. If the put attaches the key to a lease, the lease can have at most
+// maxKeys keys.
 func putCommand(r *pb.PutRequest, maxKeys int) *fsm.Put {
 	c := &fsm.Put{
 		Key:         string(r.Key),
@@ -33,7 +33,7 @@ func deleteCommand(r *pb.DeleteRangeRequest) *fsm.DeleteRange {
 	return &fsm.DeleteRange{Key: string(r.Key), End: string(r.RangeEnd), PrevKV: r.PrevKv}
 }
 
-// txnCommand converts a transaction that checkTxn has passed.
+// txnCommand converts a transaction that has passed checkTxn.
 func txnCommand(r *pb.TxnRequest, maxKeys int) *fsm.Txn {
 	t := &fsm.Txn{Then: opCommands(r.Success, maxKeys), Else: opCommands(r.Failure, maxKeys)}
 	if len(r.Compare) > 0 {
@@ -54,8 +54,8 @@ func txnCommand(r *pb.TxnRequest, maxKeys int) *fsm.Txn {
 	return t
 }
 
-// number returns the operand of a condition. An operand of another kind than the target counts as
-// zero.
+// number returns the operand of a comparison. If the operand's type does not match the target,
+// number returns 0.
 func number(c *pb.Compare) int64 {
 	switch c.Target {
 	case pb.Compare_VERSION:
@@ -109,7 +109,7 @@ func rangeOptions(r *pb.RangeRequest) mvcc.RangeOptions {
 	}
 }
 
-// sortBy converts the sort target. Without an order, the default is key order.
+// sortBy converts the sort target. The default is to sort by key.
 func sortBy(r *pb.RangeRequest) mvcc.SortBy {
 	switch r.SortTarget {
 	case pb.RangeRequest_VERSION:
@@ -125,7 +125,7 @@ func sortBy(r *pb.RangeRequest) mvcc.SortBy {
 	}
 }
 
-// rangeResponse converts the result of a range, without the header.
+// rangeResponse converts the result of a range, except for the header.
 func rangeResponse(r *pb.RangeRequest, res *mvcc.RangeResult) *pb.RangeResponse {
 	return &pb.RangeResponse{
 		Kvs:   pairs(res.KVs, r.KeysOnly),
@@ -134,8 +134,9 @@ func rangeResponse(r *pb.RangeRequest, res *mvcc.RangeResult) *pb.RangeResponse 
 	}
 }
 
-// serializable reports whether a transaction may be answered without a confirm round. A transaction
-// without operations may not, because its answer still depends on its conditions.
+// serializable reports whether a transaction may be answered without a confirm round. This is never
+// the case for a transaction without operations, because its result still depends on its
+// comparisons.
 func serializable(r *pb.TxnRequest) bool {
 	n := 0
 	for _, ops := range [...][]*pb.RequestOp{r.Success, r.Failure} {
@@ -150,8 +151,8 @@ func serializable(r *pb.TxnRequest) bool {
 	return n > 0
 }
 
-// txnResponse converts the result of a transaction, without the header. revision is the store's
-// after it.
+// txnResponse converts the result of a transaction, except for the header. revision is the revision
+// of the store after the transaction.
 func txnResponse(r *pb.TxnRequest, res *fsm.TxnResult, revision int64) *pb.TxnResponse {
 	c := converter{final: revision, before: revision}
 	if changed(res) {
@@ -160,7 +161,7 @@ func txnResponse(r *pb.TxnRequest, res *fsm.TxnResult, revision int64) *pb.TxnRe
 	return c.txn(r, res)
 }
 
-// changed reports whether a transaction changed anything, and so has its own revision.
+// changed reports whether a transaction changed anything. If so, it has its own revision.
 func changed(res *fsm.TxnResult) bool {
 	for _, x := range res.Responses {
 		switch x := x.(type) {
@@ -179,8 +180,8 @@ func changed(res *fsm.TxnResult) bool {
 	return false
 }
 
-// converter walks a transaction in the order of execution, because each response's header has the
-// revision as of that operation.
+// converter walks a transaction in execution order, because the header of each response contains
+// the revision as of that operation.
 type converter struct {
 	before, final int64
 	wrote         bool
@@ -237,7 +238,7 @@ func (c *converter) op(r *pb.RequestOp, res any) *pb.ResponseOp {
 	}
 }
 
-// pair converts one pair.
+// pair converts a key-value pair.
 func pair(kv *mvcc.KeyValue) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{
 		Key:            []byte(kv.Key),
@@ -249,7 +250,7 @@ func pair(kv *mvcc.KeyValue) *mvccpb.KeyValue {
 	}
 }
 
-// pairs converts pairs in three allocations, regardless of their number.
+// pairs converts any number of key-value pairs with three allocations.
 func pairs(kvs []*mvcc.KeyValue, keysOnly bool) []*mvccpb.KeyValue {
 	if len(kvs) == 0 {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The texts and the code Unknown are etcd's.
+// etcd uses the same texts, with the code Unknown.
 var (
 	errNotLeader = status.Error(codes.Unknown, "election: not leader")
 	errNoLeader  = status.Error(codes.Unknown, "election: no leader")
@@ -62,7 +62,7 @@ func (s *electionService) Proclaim(
 	case len(r.Leader.Key) == 0:
 		return nil, rpctypes.ErrGRPCEmptyKey
 	case r.Leader.Rev <= 0:
-		return nil, errNotLeader // the error for a write, not the one for a missing key
+		return nil, errNotLeader // the error for a write, not for a missing key
 	}
 	h, err := s.proclaim(ctx, r.Leader, r.Value)
 	if err != nil {
@@ -71,7 +71,7 @@ func (s *electionService) Proclaim(
 	return &pb.ProclaimResponse{Header: h}, nil
 }
 
-// proclaim writes a value, if the key is still the one that was entered.
+// proclaim writes a value if the key has not been replaced since the candidate entered the queue.
 func (s *electionService) proclaim(
 	ctx context.Context, l *pb.LeaderKey, value []byte,
 ) (*etcdserverpb.ResponseHeader, error) {
@@ -79,7 +79,7 @@ func (s *electionService) proclaim(
 		Compare: []fsm.Compare{{Key: string(l.Key), Target: fsm.TargetCreate, Number: l.Rev}},
 		Then: []fsm.Op{{Put: &fsm.Put{
 			Key: string(l.Key), Value: value, Lease: lease.ID(l.Lease),
-			// The key stays on its lease, whatever the caller passes.
+			// The key stays attached to its lease, regardless of what the caller passes.
 			IgnoreLease: l.Lease == 0,
 		}}},
 	})
@@ -128,7 +128,7 @@ func (s *electionService) Resign(
 	}
 	t := ticket{key: string(r.Leader.Key), revision: r.Leader.Rev}
 	if t.revision <= 0 {
-		// No candidate leads with such a revision, so there is nothing to resign.
+		// A candidate never leads with such a revision, so there is nothing to resign.
 		return &pb.ResignResponse{Header: s.header(s.node.View())}, nil
 	}
 	res, err := propose(ctx, s.node, t.removal())

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// encoded returns an event as a field of a watch response, with the previous pair if it exists and
-// is wanted.
+// encoded returns an event, encoded as a field of a watch response. It includes the previous
+// key-value pair if that exists and is wanted.
 func encoded(e *api.Event, prev bool) *api.Encoded {
 	if prev && e.Change().Prev != nil {
 		return e.Encoded(api.EtcdFull, encodeFull)
@@ -20,14 +20,14 @@ func encodePlain(e *mvcc.Event) []byte { return encodeEvent(e, false) }
 
 func encodeFull(e *mvcc.Event) []byte { return encodeEvent(e, true) }
 
-// encodedSize is the length of encoded, computed without encoding: many callers may be waiting for
-// room at a time.
+// encodedSize returns the length of encoded without encoding the event. This matters because many
+// callers may be waiting for room at the same time.
 func encodedSize(e *api.Event, prev bool) int {
 	change := e.Change()
 	return blockSize(eventSize(change, pairOf(change), prev && change.Prev != nil))
 }
 
-// pairOf returns the pair that etcd's clients see, without the cause of a delete.
+// pairOf returns the key-value pair that etcd clients see. It omits the cause of a delete.
 func pairOf(e *mvcc.Event) *mvcc.KeyValue {
 	if e.Delete {
 		return &mvcc.KeyValue{Key: e.KV.Key, ModRevision: e.KV.ModRevision}
@@ -35,7 +35,7 @@ func pairOf(e *mvcc.Event) *mvcc.KeyValue {
 	return e.KV
 }
 
-// eventSize is the length of an event with this pair.
+// eventSize returns the length of an event with the given pair.
 func eventSize(e *mvcc.Event, kv *mvcc.KeyValue, prev bool) int {
 	size := blockSize(pairSize(kv))
 	if e.Delete {

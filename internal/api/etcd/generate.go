@@ -1,8 +1,8 @@
 package etcd
 
-// The services that etcd's api module leaves out are generated from our own
-// .proto files, against the descriptors of that module. Needed on the PATH:
-// protoc 3.21, protoc-gen-go 1.36.11 and protoc-gen-go-grpc 1.6.2.
+// The etcd API module omits these services, so they are generated from our own .proto files, using
+// the descriptors of that module. This requires protoc 3.21, protoc-gen-go 1.36.11 and
+// protoc-gen-go-grpc 1.6.2 on the PATH.
 
 //go:generate go run ./protodesc etcd.protoset
 //go:generate protoc @protoc.args

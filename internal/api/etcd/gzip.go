@@ -15,15 +15,16 @@ func init() {
 	})
 }
 
-// gzipCompressor decompresses few requests at a time: a kilobyte from a client that has not
-// authenticated can cost milliseconds of CPU time and a megabyte of memory. gRPC stops at
-// MaxRecvMsgSize decompressed bytes.
+// gzipCompressor limits how many requests are decompressed concurrently. A kilobyte from a client
+// that is not authenticated can cost milliseconds of CPU time and a megabyte of memory. gRPC stops
+// after MaxRecvMsgSize decompressed bytes.
 type gzipCompressor struct {
 	encoding.Compressor
 	slots chan struct{} // one token for each request being decompressed
 }
 
-// Decompress implements encoding.Compressor. gRPC closes the reader when it has the whole message.
+// Decompress implements encoding.Compressor. gRPC closes the reader after it has read the whole
+// message.
 func (c gzipCompressor) Decompress(r io.Reader) (io.Reader, error) {
 	c.slots <- struct{}{}
 	release := sync.OnceFunc(func() { <-c.slots })

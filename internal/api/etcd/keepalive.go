@@ -16,19 +16,19 @@ import (
 	"leasehold.dev/lease"
 )
 
-// maxRenewals bounds the unanswered renewals of one stream, and so its memory. If a client does not
-// read its answers, its requests are not read either.
+// maxRenewals limits the unanswered renewals of one stream, and thus the stream's memory. If a
+// client does not read its responses, the member stops reading its requests.
 const maxRenewals = 4096
 
-// maxTended bounds the leases that a stream records, to report at its end that they are untended.
-// The leader detects others by their silence.
+// maxTended limits the number of leases that a stream tracks. When the stream ends, it reports that
+// these leases are untended. The leader detects any other leases when they become silent.
 const maxTended = 4096
 
 // LeaseKeepAlive implements pb.LeaseServer.
 //
-// One goroutine receives and submits; this one sends outcomes as they come, in any order, because
-// clients match them by lease. So a slow renewal, such as that of a lease about to expire, delays
-// no other (T15).
+// One goroutine receives and submits renewals. The calling goroutine sends outcomes as they arrive,
+// in any order, because clients match them by lease. Therefore, a slow renewal, such as for a lease
+// that is about to expire, does not delay others (T15).
 func (s *leaseService) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error {
 	k := &keepAlive{
 		service: s,
@@ -48,27 +48,27 @@ type keepAlive struct {
 	service *leaseService
 	stream  pb.Lease_LeaseKeepAliveServer
 	wake    chan struct{} // capacity 1: send has work
-	room    chan struct{} // capacity 1: open was lowered
+	room    chan struct{} // capacity 1: open has been lowered
 	permits permits
 
 	mu   sync.Mutex // guards the following fields
-	done []*renewal // outcomes to be sent
+	done []*renewal // outcomes to send
 	free []*renewal
-	// open counts the renewals in use.
+	// open is the number of renewals in use.
 	//
 	// Invariant: open <= maxRenewals.
 	open int
-	end  error // the error that ended receiving; io.EOF if the client is done
+	end  error // the error that ended receiving; io.EOF if the client has finished
 }
 
-// renewal is one renewal of a stream, from its receipt to its answer.
+// renewal is one renewal on a stream, from its receipt to its response.
 type renewal struct {
 	owner *keepAlive
-	// revision and term are from before the renewal was submitted: a client that sees a lease
-	// revoked at a revision must not see it renewed at a later one.
+	// revision and term are from before the renewal was submitted. A client that sees a lease
+	// revoked at some revision must not see it renewed at a later one.
 	revision int64
 	term     uint64
-	holder   *access.Caller // the principal for the core to check, nil for none
+	holder   *access.Caller // the caller for the core to check; nil if no check is needed
 	id       lease.ID
 	ttl      lease.TTL
 	err      error
@@ -94,14 +94,14 @@ func (r *renewal) Renewed(id lease.ID, ttl lease.TTL, err error) {
 	}
 }
 
-// receive submits renewals until the client, or the stream, ends.
+// receive submits renewals until the client finishes or the stream ends.
 func (k *keepAlive) receive(ctx context.Context) {
 	if err := k.receiveAll(ctx); err != nil {
 		k.finish(err)
 	}
 }
 
-// receiveAll returns nil if ctx ends first: send has then returned, or is about to.
+// receiveAll returns nil if ctx ends first. In that case, send has returned or is about to.
 func (k *keepAlive) receiveAll(ctx context.Context) (err error) {
 	defer k.service.panics.End("keep alive", &err)
 	var req pb.LeaseKeepAliveRequest
@@ -129,10 +129,11 @@ func (k *keepAlive) receiveAll(ctx context.Context) (err error) {
 	}
 }
 
-// user returns the principal of the stream, "" if there is none.
+// user returns the principal of the stream, or "" if there is none.
 func (k *keepAlive) user() string { return api.CallerOf(k.stream.Context()).User }
 
-// take returns an unused renewal once fewer than maxRenewals are open, or nil if ctx ends first.
+// take returns an unused renewal. It waits until fewer than maxRenewals are open. If ctx ends
+// first, take returns nil.
 func (k *keepAlive) take(ctx context.Context) *renewal {
 	for {
 		k.mu.Lock()
@@ -165,11 +166,12 @@ func (k *keepAlive) finish(err error) {
 	signal(k.wake)
 }
 
-// send answers renewals until the stream ends. A client that has closed its side still gets its
-// answers.
+// send sends the responses until the stream ends. A client that has closed its side still receives
+// its responses.
 func (k *keepAlive) send(ctx context.Context) error {
 	msg := &renewedFrame{identity: k.service.identity}
-	// A caller that may not renew a lease cannot declare it untended either.
+	// Only leases that the caller may renew are tracked, so a caller cannot declare other leases
+	// untended.
 	tended := make(map[lease.ID]struct{})
 	defer func() {
 		if len(tended) > 0 {
@@ -209,7 +211,8 @@ func (k *keepAlive) send(ctx context.Context) error {
 	}
 }
 
-// release frees answered renewals. It reports whether the stream has ended, and with which error.
+// release frees answered renewals. It reports whether the stream has ended and returns the stream's
+// error.
 func (k *keepAlive) release(batch []*renewal) (bool, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -230,12 +233,13 @@ func (k *keepAlive) release(batch []*renewal) (bool, error) {
 	}
 }
 
-// gone reports whether a rejected renewal means that the lease has ended, or must count as ended.
+// gone reports whether the error of a renewal means that the lease has ended or must be considered
+// ended.
 func gone(err error) bool {
 	return errors.Is(err, lease.ErrNotFound) || errors.Is(err, lease.ErrExpiring)
 }
 
-// signal puts a token into a channel of capacity 1, unless it has one.
+// signal sends a token to a channel of capacity 1, unless the channel already contains one.
 func signal(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -243,7 +247,7 @@ func signal(c chan<- struct{}) {
 	}
 }
 
-// renewedFrame is a pb.LeaseKeepAliveResponse.
+// renewedFrame encodes a pb.LeaseKeepAliveResponse.
 type renewedFrame struct {
 	identity
 	revision int64

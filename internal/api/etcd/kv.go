@@ -18,7 +18,7 @@ type kvService struct {
 	identity
 	node     Node
 	maxOps   int
-	maxKeys  int // of one lease
+	maxKeys  int // per lease
 	maxBytes int
 }
 
@@ -126,7 +126,7 @@ func (s *kvService) Txn(ctx context.Context, r *pb.TxnRequest) (*pb.TxnResponse,
 	return resp, nil
 }
 
-// readTxn answers a read-only transaction from a view.
+// readTxn executes a read-only transaction on a view.
 func (s *kvService) readTxn(
 	ctx context.Context, r *pb.TxnRequest, t *fsm.Txn,
 ) (*pb.TxnResponse, error) {
@@ -152,8 +152,9 @@ func (s *kvService) readTxn(
 	return resp, nil
 }
 
-// Compact implements pb.KVServer. It returns once the compaction is applied. The data is unreadable
-// from then on, so a request for a physical compaction need not wait for anything else.
+// Compact implements pb.KVServer. It returns when the compaction has been applied. From then on,
+// the compacted data cannot be read, so a request for a physical compaction does not have to wait
+// any longer.
 func (s *kvService) Compact(
 	ctx context.Context, r *pb.CompactionRequest,
 ) (*pb.CompactionResponse, error) {
@@ -165,16 +166,17 @@ func (s *kvService) Compact(
 }
 
 // checkSize rejects requests that would not fit into one log entry. It computes the exact size only
-// if the parts of variable length are near the limit.
+// if the variable-length parts come close to the limit.
 func (s *kvService) checkSize(parts int, m proto.Message) error {
-	const numbers = 256 // more than the other fields can take
+	const numbers = 256 // upper bound for the other fields
 	if parts+numbers > s.maxBytes && proto.Size(m) > s.maxBytes {
 		return rpctypes.ErrGRPCRequestTooLarge
 	}
 	return nil
 }
 
-// room waits, if the answer may be large, until the client has read enough of earlier ones.
+// room waits until the client has read enough of the earlier responses. It does nothing unless the
+// response may be large.
 func (s *kvService) room(ctx context.Context, c fsm.Command) error {
 	if !api.MayBeLarge(c) {
 		return nil
@@ -182,7 +184,7 @@ func (s *kvService) room(ctx context.Context, c fsm.Command) error {
 	return listen.RoomFor(ctx, api.KeysReturned(c, s.node.View().KV))
 }
 
-// propose returns the result of a command, or the error for the client.
+// propose returns the result of a command, or the error to return to the client.
 func propose(ctx context.Context, n Node, c fsm.Command) (fsm.Result, error) {
 	res, err := n.Propose(ctx, c)
 	if err != nil {

@@ -12,25 +12,25 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// leaderPatience is how many checks in a row must find no leader before streams that require one
-// are ended, because reconnecting costs a client more than waiting for an election. The same
-// applies to new streams: clients of a dead leader reconnect during the election, and etcd's
-// clients end a watch for good if they get the error that there is no leader.
+// leaderPatience is how many successive checks must find no leader before streams that require one
+// are ended. Waiting for an election costs a client less than reconnecting does. The same applies
+// to new streams. When a leader dies, its clients reconnect during the election, and etcd clients
+// end a watch permanently if they receive the error for a missing leader.
 const leaderPatience = 3
 
-// leaderGuard rejects calls and ends streams that require a leader (etcd's "hasleader" metadata)
-// when there is none. It is safe for concurrent use.
+// leaderGuard handles calls and streams that require a leader (etcd's "hasleader" metadata). When
+// there is no leader, it rejects these calls and ends these streams. It is safe for concurrent use.
 type leaderGuard struct {
 	node     Node
-	interval time.Duration // between checks
+	interval time.Duration // interval between checks
 
 	mu      sync.Mutex // guards the following fields
 	streams map[*guardedStream]struct{}
-	looking chan struct{} // closed when there are no streams; nil if no goroutine checks
+	looking chan struct{} // closed when there are no streams; nil if no goroutine is checking
 }
 
-// wanted reports whether the call requires a leader. It reads only this value, because copying all
-// metadata for each call is expensive.
+// wanted reports whether the call requires a leader. It reads only one metadata value, because
+// copying all metadata for every call would be expensive.
 func wanted(ctx context.Context) bool {
 	v := metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataRequireLeaderKey)
 	return len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
@@ -38,8 +38,8 @@ func wanted(ctx context.Context) bool {
 
 func (g *leaderGuard) leaderless() bool { return g.node.Status().Leader == 0 }
 
-// guard returns the service with a check before each of its methods. A call that does not require a
-// leader costs one look-up in its metadata.
+// guard wraps each method of the service with a check. For a call that does not require a leader,
+// the check costs one metadata lookup.
 func (g *leaderGuard) guard(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	return intercept.Inside(d, g.unary, g.stream)
 }
@@ -51,7 +51,7 @@ func (g *leaderGuard) unary(ctx context.Context) grpc.UnaryServerInterceptor {
 	return nil
 }
 
-// refuse fails a call for lack of a leader.
+// refuse rejects a call because there is no leader.
 func refuse(context.Context, any, *grpc.UnaryServerInfo, grpc.UnaryHandler) (any, error) {
 	return nil, rpctypes.ErrGRPCNoLeader
 }
@@ -93,7 +93,7 @@ func (g *leaderGuard) remove(s *guardedStream) {
 	g.restLocked()
 }
 
-// restLocked ends the checking goroutine if there are no streams.
+// restLocked ends the checking goroutine if there are no streams left.
 func (g *leaderGuard) restLocked() {
 	if len(g.streams) == 0 && g.looking != nil {
 		close(g.looking)
@@ -102,7 +102,7 @@ func (g *leaderGuard) restLocked() {
 }
 
 // look ends the streams when there has been no leader for a while. It returns when there are no
-// streams.
+// streams left.
 func (g *leaderGuard) look(none chan struct{}) {
 	t := time.NewTicker(g.interval)
 	defer t.Stop()
@@ -122,12 +122,12 @@ func (g *leaderGuard) look(none chan struct{}) {
 	}
 }
 
-// endAll ends all streams, on behalf of the goroutine with this channel.
+// endAll ends all streams. The channel identifies the goroutine that calls it.
 func (g *leaderGuard) endAll(none chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.looking != none {
-		return // the streams have ended, and new ones have begun
+		return // those streams have ended, and new ones have started
 	}
 	for s := range g.streams {
 		s.cancel(rpctypes.ErrGRPCNoLeader)
@@ -136,8 +136,7 @@ func (g *leaderGuard) endAll(none chan struct{}) {
 	g.restLocked()
 }
 
-// guardedStream ends when there is no leader: its context's cause is then
-// ErrGRPCNoLeader.
+// guardedStream ends when there is no leader. The cause of its context is then ErrGRPCNoLeader.
 type guardedStream struct {
 	grpc.ServerStream
 	ctx    context.Context

@@ -10,26 +10,25 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// learnerGuard rejects the calls that etcd's learners do not serve. Our learners could serve
-// everything, but clients, and programs that wait for a promotion, recognize a learner by the
-// rejection.
+// learnerGuard rejects the calls that learners do not serve in etcd. Our learners could serve all
+// calls. But clients, and programs that wait for a promotion, recognize a learner by the rejection.
 type learnerGuard struct {
 	identity
 	node Node
 }
 
-// learning reports whether this member is a learner. A member that is not in its own list counts as
-// a voter, as in etcd.
+// learning reports whether this member is a learner. As in etcd, a member that is missing from its
+// own member list counts as a voter.
 func (g learnerGuard) learning() bool {
 	self, _ := g.node.View().Member(g.member)
 	return self.Learner
 }
 
-// guard returns the service with a check before each of its methods, inside the interceptors.
+// guard wraps each method of the service with a check, which runs after the interceptors.
 func (g learnerGuard) guard(d grpc.ServiceDesc) *grpc.ServiceDesc {
 	out := intercept.Inside(d, g.unary, g.stream)
 	if d.ServiceName == pb.Maintenance_ServiceDesc.ServiceName {
-		out.Streams = d.Streams // the only stream that a learner serves is a snapshot
+		out.Streams = d.Streams // learners serve only one stream, the snapshot
 	}
 	return out
 }

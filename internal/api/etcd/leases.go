@@ -19,13 +19,13 @@ import (
 )
 
 const (
-	// maxTTL and minTTL bound a lease's TTL in seconds. More than maxTTL is refused; less than
-	// minTTL, even zero and negative, is raised, as in etcd (whose minimum follows from its
-	// election timeout, and is 2 by default).
+	// maxTTL and minTTL limit the TTL of a lease, in seconds. A TTL above maxTTL is rejected. A TTL
+	// below minTTL is raised to it, even if it is zero or negative. etcd does the same, but derives
+	// its minimum from the election timeout (2 by default).
 	maxTTL = 9_000_000_000
 	minTTL = 1
 
-	second = 1000 // of lease.TTL
+	second = 1000 // in units of lease.TTL
 )
 
 var errLeaseID = status.Error(codes.InvalidArgument, "etcdserver: lease ID is negative")
@@ -35,7 +35,7 @@ type leaseService struct {
 	pb.UnsafeLeaseServer
 	identity
 	node     Node
-	stop     context.Context // ends when the service does
+	stop     context.Context // ends with the service
 	panics   *listen.Panics
 	renewals *api.Renewals
 }
@@ -62,8 +62,8 @@ func (s *leaseService) LeaseGrant(
 	}, nil
 }
 
-// grant grants a lease. Without an ID it draws one, and another in the unlikely case that it is in
-// use; apply must be deterministic.
+// grant grants a lease. If t has no ID, grant draws one, because apply must be deterministic. If
+// that ID is in use, which is unlikely, it draws another.
 func grant(ctx context.Context, n Node, t lease.Terms) (*lease.Info, int64, error) {
 	chosen := t.ID == 0
 	for {
@@ -109,10 +109,10 @@ func (s *leaseService) LeaseTimeToLive(
 		info, here := l.Lookup(id)
 		of = fsm.BelongsTo(&info)
 		if !ok || !here || info.Delayed {
-			return // a lease that has ended since the leader answered is gone, too
+			return // the lease may have ended since the leader responded
 		}
 		resp.GrantedTTL = wholeSeconds(info.TTL)
-		// Rounded down, and never -1, which would mean that there is no lease.
+		// Round down. The result must not be -1, which would mean that the lease does not exist.
 		resp.TTL = max(0, int64(left/second))
 		if r.Keys {
 			keys = l.Keys(id)
@@ -121,7 +121,7 @@ func (s *leaseService) LeaseTimeToLive(
 	if err != nil {
 		return nil, api.Error(err)
 	}
-	v := s.node.View() // at least as new as the state that f saw
+	v := s.node.View() // at least as new as the state passed to f
 	if err := seen(ctx, v, of); err != nil {
 		return nil, err
 	}
@@ -141,9 +141,9 @@ func (s *leaseService) LeaseTimeToLive(
 	return resp, nil
 }
 
-// LeaseLeases implements pb.LeaseServer. The leases are in ID order. As in etcd, the call is
-// rejected if any lease has a key that the caller may not read. Leases with a name or a principal,
-// which etcd does not have, are included if the caller may see them.
+// LeaseLeases implements pb.LeaseServer. It returns leases in ID order. As in etcd, it rejects the
+// call if any lease has a key that the caller may not read. Leases with a name or a principal do
+// not exist in etcd. They are included if the caller may see them.
 func (s *leaseService) LeaseLeases(
 	ctx context.Context, _ *pb.LeaseLeasesRequest,
 ) (*pb.LeaseLeasesResponse, error) {
@@ -168,6 +168,6 @@ func (s *leaseService) LeaseLeases(
 	return resp, nil
 }
 
-// wholeSeconds is a TTL in seconds, rounded down, but never 0, which would mean that the lease is
-// gone.
+// wholeSeconds converts a TTL to seconds, rounding down. It never returns 0, which would mean that
+// the lease is gone.
 func wholeSeconds(t lease.TTL) int64 { return max(1, int64(t/second)) }

@@ -29,8 +29,8 @@ func (s *lockService) Lock(ctx context.Context, r *pb.LockRequest) (*pb.LockResp
 	return &pb.LockResponse{Header: h, Key: []byte(t.key)}, nil
 }
 
-// Unlock implements v3lockpb.LockServer. The request has only the key, so a late request may unlock
-// for a later holder with the same lease.
+// Unlock implements v3lockpb.LockServer. The request contains only the key. A delayed request may
+// therefore release the lock of a later holder that uses the same lease.
 func (s *lockService) Unlock(
 	ctx context.Context, r *pb.UnlockRequest,
 ) (*pb.UnlockResponse, error) {

@@ -25,12 +25,12 @@ type maintenanceService struct {
 	pb.UnsafeMaintenanceServer
 	identity
 	node      Node
-	snapshots chan struct{} // has a token for each snapshot that is being sent
-	hashing   chan struct{} // has a token while a call hashes the keys
+	snapshots chan struct{} // contains a token for each snapshot being sent
+	hashing   chan struct{} // contains a token while a call is hashing the keys
 }
 
-// maxSnapshots bounds the snapshots that are sent at a time. Each encodes the whole state, and
-// keeps the old versions of changed data in memory until then.
+// maxSnapshots limits the number of snapshots that are sent concurrently. Each one encodes the
+// entire state. Until it is complete, it keeps old versions of changed data in memory.
 const maxSnapshots = 4
 
 var errSnapshots = status.Errorf(codes.ResourceExhausted, "leasehold: this member is already "+
@@ -45,7 +45,7 @@ func (s *maintenanceService) Alarm(
 	}
 	off := r.Action == pb.AlarmRequest_DEACTIVATE
 	if !off && r.Action != pb.AlarmRequest_ACTIVATE || r.Alarm == pb.AlarmType_NONE {
-		// As etcd, succeed without doing anything.
+		// Like etcd, succeed without doing anything.
 		if err := root(ctx, s.node.View()); err != nil {
 			return nil, err
 		}
@@ -66,7 +66,7 @@ func (s *maintenanceService) Alarm(
 	}, nil
 }
 
-// alarms returns the raised alarms of the requested kind.
+// alarms returns the active alarms of the requested type.
 func (s *maintenanceService) alarms(
 	ctx context.Context, r *pb.AlarmRequest,
 ) (*pb.AlarmResponse, error) {
@@ -80,7 +80,7 @@ func (s *maintenanceService) alarms(
 	return &pb.AlarmResponse{Header: s.header(v), Alarms: alarmMembers(s.node.Alarms(), r.Alarm)}, nil
 }
 
-// alarmMembers converts the alarms of one kind, or all for NONE.
+// alarmMembers converts the alarms of one type, or of all types for NONE.
 func alarmMembers(alarms []fsm.Alarm, kind pb.AlarmType) []*pb.AlarmMember {
 	var out []*pb.AlarmMember
 	for _, a := range alarms {
@@ -95,8 +95,8 @@ func alarmMembers(alarms []fsm.Alarm, kind pb.AlarmType) []*pb.AlarmMember {
 	return out
 }
 
-// Status implements pb.MaintenanceServer. As in etcd, where an empty file has pages too, sizes are
-// never 0: JSON would omit them.
+// Status implements pb.MaintenanceServer. Sizes are never 0, because JSON would omit them. In etcd
+// they are never 0 either, because even an empty file has pages.
 func (s *maintenanceService) Status(
 	ctx context.Context, _ *pb.StatusRequest,
 ) (*pb.StatusResponse, error) {
@@ -142,11 +142,12 @@ func (s *maintenanceService) Defragment(
 	if err := s.node.Defragment(ctx); err != nil {
 		return nil, api.Error(err)
 	}
-	return &pb.DefragmentResponse{}, nil // without a header, as in etcd
+	return &pb.DefragmentResponse{}, nil // like etcd, omit the header
 }
 
-// emptyHash is the hash of an empty store for clients, because JSON would omit our 0. It is the
-// hash that etcd returns, which starts from the name of a table.
+// emptyHash is the hash of an empty store as seen by clients. Our own hash would be 0, which JSON
+// would omit. etcd's hash of an empty store has this value because etcd starts by hashing the name
+// of a table.
 var emptyHash = crc32.Checksum([]byte("key"), crc32.MakeTable(crc32.Castagnoli))
 
 // Hash implements pb.MaintenanceServer.
@@ -177,7 +178,7 @@ func (s *maintenanceService) HashKV(
 		return nil, err
 	}
 	if compacted == 0 {
-		compacted = -1 // as in etcd: never
+		compacted = -1 // as in etcd, if there has been no compaction
 	}
 	rev := r.Revision
 	if rev <= 0 {
@@ -188,8 +189,8 @@ func (s *maintenanceService) HashKV(
 	}, nil
 }
 
-// hash returns the hash of all keys as of a revision. Calls take turns: each uses a whole
-// processor, and dozens would hold up everything else.
+// hash returns the hash of all keys as of a revision. Calls take turns, because each one uses an
+// entire CPU and dozens of them would starve everything else.
 func (s *maintenanceService) hash(
 	ctx context.Context, v *fsm.View, revision int64,
 ) (hash uint32, compacted int64, err error) {
@@ -206,8 +207,8 @@ func (s *maintenanceService) hash(
 	return hash, compacted, nil
 }
 
-// MoveLeader implements pb.MaintenanceServer. Only the leader can hand over; clients find it
-// themselves.
+// MoveLeader implements pb.MaintenanceServer. Only the leader can transfer leadership. Clients are
+// responsible for finding the leader.
 func (s *maintenanceService) MoveLeader(
 	ctx context.Context, r *pb.MoveLeaderRequest,
 ) (*pb.MoveLeaderResponse, error) {
@@ -220,14 +221,14 @@ func (s *maintenanceService) MoveLeader(
 	case err != nil:
 		return nil, api.Error(err)
 	}
-	return &pb.MoveLeaderResponse{}, nil // without a header, as in etcd
+	return &pb.MoveLeaderResponse{}, nil // like etcd, omit the header
 }
 
-// release matches a version to downgrade to.
+// release matches a version that can be the target of a downgrade.
 var release = regexp.MustCompile(`^v?[0-9]+\.[0-9]+(\.[0-9]+)?(-[0-9A-Za-z.-]+)?$`)
 
-// Downgrade implements pb.MaintenanceServer. The versions are our cluster versions, because etcd
-// could not take over our data. As in etcd, cancelling without a downgrade in progress succeeds.
+// Downgrade implements pb.MaintenanceServer. The versions are our own cluster versions, because
+// etcd cannot read our data. As in etcd, canceling succeeds even if no downgrade is in progress.
 func (s *maintenanceService) Downgrade(
 	ctx context.Context, r *pb.DowngradeRequest,
 ) (*pb.DowngradeResponse, error) {
@@ -264,10 +265,11 @@ func (s *maintenanceService) Downgrade(
 	}, nil
 }
 
-// snapshotChunk is the size of a message of a snapshot.
+// snapshotChunk is the size, in bytes, of one message of a snapshot.
 const snapshotChunk = 64 << 10
 
-// Snapshot implements pb.MaintenanceServer. The last message has the SHA-256 of all before it.
+// Snapshot implements pb.MaintenanceServer. The last message contains the SHA-256 of all previous
+// messages.
 func (s *maintenanceService) Snapshot(
 	_ *pb.SnapshotRequest, stream pb.Maintenance_SnapshotServer,
 ) error {
@@ -299,8 +301,8 @@ type snapshotWriter struct {
 	sum     hash.Hash
 	version string
 	chunk   []byte
-	// estimate is approximately how many bytes are left. A snapshot is sent while it is made, so
-	// its size is known only at the end.
+	// estimate is the approximate number of bytes left to send. A snapshot is sent while it is
+	// being created, so its exact size is unknown until the end.
 	estimate int64
 }
 
@@ -309,7 +311,7 @@ func (w *snapshotWriter) Write(p []byte) (int, error) {
 	total := len(p)
 	for len(p) > 0 {
 		if w.chunk == nil {
-			// A new chunk for each message: gRPC may keep the last one.
+			// Allocate a new chunk for each message, because gRPC may retain the previous one.
 			w.chunk = make([]byte, 0, snapshotChunk)
 		}
 		n := min(len(p), cap(w.chunk)-len(w.chunk))
@@ -324,7 +326,7 @@ func (w *snapshotWriter) Write(p []byte) (int, error) {
 	return total, nil
 }
 
-// flush sends what was written since the last message.
+// flush sends everything written since the last message.
 func (w *snapshotWriter) flush() error {
 	if len(w.chunk) == 0 {
 		return nil

@@ -10,39 +10,39 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Node is the member that the services belong to. It is safe for concurrent use.
+// Node is the member to which the services belong. It is safe for concurrent use.
 type Node interface {
 	api.Node
-	// Confirm returns once a View taken afterwards is no older than any write
-	// that was acknowledged before the call.
+	// Confirm returns once View is guaranteed to include every write that was acknowledged before
+	// the call.
 	Confirm(ctx context.Context) error
-	// InspectLease is Inspect with the leader's answer about one lease: how long it will certainly
-	// live, and whether it exists. Only the leader knows that. Everything else that f sees is this
-	// member's state, which is at least as new as that answer.
+	// InspectLease is Inspect with additional data from the leader about one lease: whether it
+	// exists, and how long it will last at least. Only the leader has this data. Everything else
+	// that f sees is the state of this member, which is at least as new as the leader's data.
 	InspectLease(
 		ctx context.Context, id lease.ID, f func(l *lease.Lessor, left lease.TTL, ok bool),
 	) error
-	// Renew returns at once. to is called exactly once, possibly before Renew returns, unless Renew
-	// returns an error. The caller has permission to renew the lease according to the users and
-	// roles in by or newer ones.
+	// Renew submits a renewal without blocking. It reports the outcome exactly once, possibly
+	// before it returns. If it returns an error, it does not report an outcome. The caller must
+	// have permission to renew the lease under the given users and roles or newer ones.
 	Renew(id lease.ID, by *access.State, to api.Renewed) error
-	// Abandon reports that the client that renewed these leases is gone, because its stream has
-	// ended.
+	// Abandon reports that the client renewing these leases is gone, because its stream has ended.
 	Abandon(ids []lease.ID)
-	// Status is cheap enough for every connection, not for every request.
+	// Status is cheap enough to call for every connection but not for every request.
 	Status() Status
-	// Alarms returns the alarms of the cluster, and NoSpace of this member while its disk is full.
+	// Alarms returns the alarms of the cluster. While this member's disk is full, they include
+	// NoSpace for this member.
 	Alarms() []fsm.Alarm
 	// SnapshotTo writes a snapshot of the applied state.
 	SnapshotTo(ctx context.Context, w io.Writer) error
 	// Defragment returns space to the file system.
 	Defragment(ctx context.Context) error
-	// MoveLeader returns when the member target leads. On a member other than the leader it returns
-	// replica.ErrNoLeader.
+	// MoveLeader transfers leadership to the given member and returns once that member leads. If
+	// this member is not the leader, it returns replica.ErrNoLeader.
 	MoveLeader(ctx context.Context, target uint64) error
-	// LogIn returns a token for a user and password. Its error is login.ErrRefused,
-	// access.ErrNotEnabled, or the reason why the password could not be checked. Logging in is slow
-	// on purpose, and the number of concurrent checks is bounded; the same holds for HashPassword.
+	// LogIn returns a token for a user and password. The error is login.ErrRefused,
+	// access.ErrNotEnabled, or the reason why the password could not be checked. LogIn and
+	// HashPassword are deliberately slow and limit the number of concurrent checks.
 	LogIn(ctx context.Context, user, password string) (token string, err error)
 	// HashPassword returns the hash of a new password.
 	HashPassword(ctx context.Context, password string) ([]byte, error)
@@ -50,21 +50,21 @@ type Node interface {
 
 // Status is a member's view of itself and its cluster.
 type Status struct {
-	// MemberID and ClusterID never change while the member runs.
+	// MemberID and ClusterID do not change while the member is running.
 	MemberID, ClusterID uint64
-	// Leader is the leader's member ID, 0 if none is known.
+	// Leader is the member ID of the leader, or 0 if no leader is known.
 	Leader uint64
-	// Term is the Raft term; Index the committed and Applied the applied index.
+	// Term is the Raft term. Index is the committed index, and Applied the applied index.
 	Term, Index, Applied uint64
-	// DBSize is the size of the data, DBSizeInUse the live part of it, and Quota the limit, all in
-	// bytes.
+	// DBSize is the size of the data, DBSizeInUse is the size of the live part of it, and Quota is
+	// the limit. All are in bytes.
 	DBSize, DBSizeInUse, Quota int64
 	// StorageVersion is the newest cluster version of any record on the member's disk, as a
-	// semantic version: a release that supports it can start on the data.
+	// semantic version. A release that supports this version can start on the data.
 	StorageVersion string
-	// Learner is true if the member does not vote.
+	// Learner is true if the member is a learner, which does not vote.
 	Learner bool
-	// Errors are the reasons why the member is not healthy, except for alarms and the lack of a
-	// leader, which are reported elsewhere. Each is a report of package cause.
+	// Errors lists the reasons why the member is unhealthy. Alarms and a missing leader are
+	// reported elsewhere. Each entry is a report from package cause.
 	Errors []string
 }

@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// Observe implements v3electionpb.ElectionServer. It follows one ordered stream of all events of
-// the election, and computes the leader after each revision. So it never reports a candidate that
-// did not lead, and omits no leader (T17).
+// Observe implements v3electionpb.ElectionServer. It follows a single ordered stream of all events
+// of the election and computes the leader after each revision. Therefore, it never reports a
+// candidate that did not lead, and never skips a leader (T17).
 func (s *electionService) Observe(
 	r *pb.LeaderRequest, stream pb.Election_ObserveServer,
 ) error {
@@ -35,12 +35,12 @@ type observer struct {
 	service *electionService
 	stream  pb.Election_ObserveServer
 	prefix  string
-	keys    map[string]*mvcc.KeyValue // the candidates, the leader among them
-	sent    *mvcc.KeyValue            // the last pair sent to the client
+	keys    map[string]*mvcc.KeyValue // the candidates, including the leader
+	sent    *mvcc.KeyValue            // the last key-value pair sent to the client
 }
 
-// follow sends the client every leader from view v on. again is true if the next revision was
-// compacted before it was read, so that a new view is needed.
+// follow sends the client every leader, starting with view v. again is true if the next revision
+// was compacted before it could be read. The caller must then start over with a new view.
 func (o *observer) follow(ctx context.Context, v *fsm.View) (again bool, err error) {
 	if err := readable(ctx, v, o.prefix, prefixEnd(o.prefix)); err != nil {
 		return false, err
@@ -73,7 +73,7 @@ func (o *observer) follow(ctx context.Context, v *fsm.View) (again bool, err err
 	}
 }
 
-// apply applies whole revisions, and sends the outcome of each.
+// apply applies whole revisions and sends the resulting leader after each one.
 func (o *observer) apply(events []*api.Event) error {
 	for i, e := range events {
 		if e.IsDelete() {
@@ -91,8 +91,8 @@ func (o *observer) apply(events []*api.Event) error {
 	return nil
 }
 
-// tell sends the leader as of a revision, unless the client has it already. If there is no leader,
-// it sends nothing: the response cannot express that.
+// tell sends the leader as of a revision, unless the client already has it. If there is no leader,
+// it sends nothing, because the response cannot express that.
 func (o *observer) tell(revision int64) error {
 	var first *mvcc.KeyValue
 	for _, kv := range o.keys {

@@ -19,60 +19,66 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// Options configure the services. Zero values have the defaults below, which are etcd's.
+// Options configures the services. Zero values have the defaults given below, which are the same as
+// in etcd unless stated otherwise.
 type Options struct {
-	// MaxRequestBytes bounds a request: 1.5 MiB.
+	// MaxRequestBytes is the maximum size of a request. The default is 1.5 MiB.
 	MaxRequestBytes int
-	// MaxTxnOps bounds the conditions, and the operations of each branch, of a
-	// transaction: 128.
+	// MaxTxnOps limits the number of conditions in a transaction and the number of operations in
+	// each branch. The default is 128.
 	MaxTxnOps int
-	// MaxKeys is how many keys a lease may have when this API attaches one: 10,000. etcd has no
-	// bound.
+	// MaxKeys is the maximum number of keys that this API can attach to a lease. The default is
+	// 10,000. etcd has no limit.
 	MaxKeys int
-	// MaxConcurrentStreams bounds the calls in progress on one connection: 16,384. etcd has no
-	// bound.
+	// MaxConcurrentStreams limits the concurrent calls on one connection. The default is 16,384.
+	// etcd has no limit.
 	MaxConcurrentStreams uint32
-	// ProgressInterval is the time between progress notifications of an idle watch: 10 minutes, at
-	// least 100 ms.
+	// ProgressInterval is the time between progress notifications of an idle watch. The default is
+	// 10 minutes, and the minimum is 100 ms.
 	ProgressInterval time.Duration
-	// LeaderInterval is how often streams that require a leader check for one: 1 s, an election
-	// timeout.
+	// LeaderInterval is how often streams that require a leader check for one. The default is 1 s,
+	// which is an election timeout.
 	LeaderInterval time.Duration
-	// MinPingInterval is the shortest time between a client's pings that does not count as abuse: 5
-	// s.
+	// MinPingInterval is the minimum time between a client's pings. More frequent pings count as
+	// abuse. The default is 5 s.
 	MinPingInterval time.Duration
-	// PingInterval is how often a silent client is pinged: 2 hours. PingTimeout is how long it may
-	// take to answer: 20 s.
+	// PingInterval is how long a client can be silent before it is pinged. The default is 2 hours.
+	// PingTimeout is how long it has to answer. The default is 20 s.
 	PingInterval, PingTimeout time.Duration
-	// Unary and Stream run before the services, outermost first; metrics are counted there.
+	// Unary and Stream are interceptors that run before the services, outermost first. They count
+	// metrics, for example.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []intercept.Stream
-	// Admit rejects a request on a stream if its caller makes too many. Nil rejects none.
+	// Admit rejects a request on a stream if its caller exceeds its rate. If it is nil, no requests
+	// are rejected.
 	Admit func(context.Context) error
-	// Renewals bounds what the renewals of one principal cost. Nil means a separate bound.
+	// Renewals limits the load from one principal's renewals. If it is nil, the services create
+	// their own.
 	Renewals *api.Renewals
-	// Panics recovers calls that panic. With nil the process ends.
+	// Panics recovers panics in calls. If it is nil, a panic ends the process.
 	Panics *listen.Panics
-	// Answers bounds the unread answers of each connection accepted with [listen.Credentials] made
-	// from it. Nil means one bound for all connections together.
+	// Answers limits the unread responses of each connection. The connection must be accepted with
+	// [listen.Credentials] created from it. If it is nil, one limit applies to all connections
+	// together.
 	Answers *listen.Answers
-	// Requests bounds the bytes of incomplete requests, per connection like Answers. Nil means no
-	// bound.
+	// Requests limits the bytes of incomplete requests. Like Answers, it applies to each
+	// connection. If it is nil, there is no limit.
 	Requests *listen.Requests
-	// Codec is used by a server of other services; nil for these.
+	// Codec replaces the codec on a server of other services. It is nil for these services.
 	Codec encoding.CodecV2
-	// Stop, when closed, ends all streams and waits, and turns the health service to "not serving".
-	// Nil never ends them.
+	// When Stop is closed, all streams and waiting calls end, and the health service reports "not
+	// serving". It may be nil.
 	Stop <-chan struct{}
 }
 
 const (
-	// requestOverhead is how much a message may exceed MaxRequestBytes before gRPC itself rejects
-	// it, so that most get a better error text.
+	// requestOverhead is how much a message can exceed MaxRequestBytes before gRPC itself rejects
+	// it. The margin lets most oversized requests receive a better error message.
 	requestOverhead = 512 << 10
 
-	// maxHeaderList bounds the headers of a call. A single byte can stand for a long header (RFC
-	// 7541), so with gRPC's default of 16 MiB, few bytes could fill the memory.
+	// maxHeaderList limits the size of a call's headers, in bytes. A single byte can stand for a
+	// long header (RFC 7541). With gRPC's default limit of 16 MiB, a few bytes could exhaust the
+	// memory.
 	maxHeaderList = 16 << 10
 
 	minProgressInterval = 100 * time.Millisecond
@@ -113,8 +119,8 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// ServerOptions returns the options that a gRPC server of these services requires, for messages of
-// this size and many small calls.
+// ServerOptions returns the options that a gRPC server needs to provide these services. They are
+// tuned for many small calls and for messages of the configured size.
 func ServerOptions(o Options) []grpc.ServerOption {
 	o = o.withDefaults()
 	unary, streams := o.interceptors()
@@ -139,8 +145,8 @@ func ServerOptions(o Options) []grpc.ServerOption {
 	)
 }
 
-// Relayed returns options with which calls through a relay are served like calls on a connection,
-// except that requests are not counted, because the relay counts them.
+// Relayed returns the options for serving calls through a relay. They are served like calls on a
+// connection, except that requests are not counted, because the relay already does that.
 func Relayed(o Options) relayed.Options {
 	o = o.withDefaults()
 	out := relayed.Options{
@@ -155,19 +161,18 @@ func Relayed(o Options) relayed.Options {
 
 func (o Options) codec() encoding.CodecV2 { return o.Panics.Codec(o.Codec) }
 
-// maxMessage bounds the messages that gRPC accepts.
+// maxMessage returns the maximum size of a message that gRPC accepts.
 func (o Options) maxMessage() int { return o.MaxRequestBytes + requestOverhead }
 
-// interceptors returns the interceptors between a call and its service, except the one that
-// recovers panics of streams.
+// interceptors returns the interceptors that run between a call and its service. They do not
+// include the one that recovers panics in streams.
 func (o Options) interceptors() ([]grpc.UnaryServerInterceptor, []intercept.Stream) {
 	return slices.Concat([]grpc.UnaryServerInterceptor{informUnary}, o.Unary,
 			[]grpc.UnaryServerInterceptor{o.Panics.Unary}),
 		slices.Concat([]intercept.Stream{informStream}, o.Stream)
 }
 
-// DirectOptions returns the options for streams without HTTP/2 that correspond to ServerOptions for
-// a gRPC server.
+// DirectOptions returns the options for streams without HTTP/2. They correspond to ServerOptions.
 func DirectOptions(o Options) direct.Options {
 	o = o.withDefaults()
 	_, streams := o.interceptors()
@@ -181,7 +186,7 @@ func DirectOptions(o Options) direct.Options {
 	}
 }
 
-// informUnary adds the details to the error of a call of any service.
+// informUnary adds details to the error of a call to any service.
 func informUnary(
 	ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
@@ -196,7 +201,7 @@ func informStream(
 	return s, api.Inform, nil
 }
 
-// until returns a context that ends with ctx or, with its cause, with stop.
+// until returns a context that ends when ctx or stop ends. If stop ends first, its cause is used.
 func until(ctx, stop context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(stop, func() { cancel(context.Cause(stop)) })
@@ -206,8 +211,8 @@ func until(ctx, stop context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// why returns err or, if err only reports that ctx has ended, the cause of that: only some waits
-// return the cause.
+// why returns err. If err only reports that ctx was canceled, why returns the cause instead,
+// because only some waits return the cause.
 func why(ctx context.Context, err error) error {
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return context.Cause(ctx)
@@ -215,8 +220,8 @@ func why(ctx context.Context, err error) error {
 	return err
 }
 
-// stopping returns a context that ends with api.ErrStopped when c is closed, and afterwards calls
-// then.
+// stopping returns a context that ends when c is closed, with the cause api.ErrStopped. After that,
+// it calls the given function.
 func stopping(c <-chan struct{}, then func()) context.Context {
 	if c == nil {
 		return context.Background()

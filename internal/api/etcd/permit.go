@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Read permissions are checked against the state that the caller is shown. Permissions for commands
-// are checked where the command is applied: see fsm.By.
+// Read permissions are checked against the state that is returned to the caller. Permissions for
+// commands are checked when a command is applied (see fsm.By).
 
 // root returns an error if the caller may not act as root.
 func root(ctx context.Context, v *fsm.View) error {
@@ -21,7 +21,7 @@ func root(ctx context.Context, v *fsm.View) error {
 	return api.Error(v.Access.CheckRoot(api.CallerOf(ctx)))
 }
 
-// known returns an error if a login is required and the caller is anonymous.
+// known returns an error if login is required and the caller is anonymous.
 func known(ctx context.Context, v *fsm.View) error {
 	if !v.Access.Enabled() {
 		return nil
@@ -29,7 +29,7 @@ func known(ctx context.Context, v *fsm.View) error {
 	return api.Error(v.Access.CheckKnown(api.CallerOf(ctx)))
 }
 
-// readable returns an error if the caller may not read all keys of a range.
+// readable returns an error unless the caller may read all keys in a range.
 func readable(ctx context.Context, v *fsm.View, key, end string) error {
 	if !v.Access.Enabled() {
 		return nil
@@ -38,8 +38,8 @@ func readable(ctx context.Context, v *fsm.View, key, end string) error {
 		api.CallerOf(ctx), access.Read, keyrange.Range{Key: key, End: end}))
 }
 
-// allKeys returns an error if the caller has not logged in, or may not read (or write) one of the
-// keys.
+// allKeys returns an error if the caller is not logged in, or if it lacks the permission of the
+// given kind for any of the keys.
 func allKeys(ctx context.Context, v *fsm.View, what access.Kind, keys []string) error {
 	if !v.Access.Enabled() {
 		return nil
@@ -59,8 +59,8 @@ func allKeys(ctx context.Context, v *fsm.View, what access.Kind, keys []string) 
 	return nil
 }
 
-// seen returns an error if the caller may not see a lease. For a lease without name and principal,
-// its keys decide.
+// seen returns an error if the caller may not see a lease. It ignores leases without a name and a
+// principal, because the permissions for these depend on their keys.
 func seen(ctx context.Context, v *fsm.View, of access.Lease) error {
 	if !v.Access.Enabled() || of == (access.Lease{}) {
 		return nil
@@ -68,8 +68,8 @@ func seen(ctx context.Context, v *fsm.View, of access.Lease) error {
 	return api.Error(v.Access.CheckLease(api.CallerOf(ctx), access.See, of))
 }
 
-// allLeases returns an error if the caller may not see one of the leases for which the keys decide.
-// It checks all keys, unless the caller is root.
+// allLeases returns an error if any lease has no name and no principal, and has a key that the
+// caller may not read. It checks all keys unless the caller is root.
 func allLeases(ctx context.Context, v *fsm.View, all lease.View) error {
 	who := api.CallerOf(ctx)
 	if !v.Access.Enabled() || v.Access.IsRoot(who) {

@@ -14,44 +14,46 @@ import (
 	"leasehold.dev/lease"
 )
 
-// permits decides which leases a stream may renew: those that its user may hold or, if a lease has
-// no principal, those with only keys that it may write. The core checks each renewal. The cases
-// that the core leaves undecided are decided here: leases that this member does not have yet, and
-// those with many keys.
+// permits decides which leases a stream may renew. These are the leases that its user may hold. If
+// a lease has no principal, the user must be allowed to write all of its keys.
+//
+// The core checks each renewal. It leaves some cases undecided, which permits decides instead:
+// leases that this member does not have yet, and leases with many keys.
 type permits struct {
 	service *leaseService
 	known   knownHolder // belongs to receive
 	ctx     context.Context
 	cancel  context.CancelFunc
-	looks   sync.WaitGroup // the goroutine that checks
+	looks   sync.WaitGroup // the goroutine that checks leases
 
 	mu      sync.Mutex // guards the following fields
 	closed  bool
-	unsure  []*renewal // undecided
-	looking bool       // a goroutine is checking them
-	// until is when the check of a lease with many keys becomes invalid, for state and who.
+	unsure  []*renewal // undecided renewals
+	looking bool       // whether a goroutine is checking leases
+	// until records when the check of a lease with many keys expires. It is valid for state and
+	// looked.
 	until  map[lease.ID]time.Time
 	state  weak.Pointer[access.State]
 	looked access.Caller
 }
 
-// knownHolder is the cached decision about a caller under one state of users and roles. States
-// never change, so the decision need not be repeated for each renewal. An idle stream must not keep
-// the state in memory.
+// knownHolder caches the decision about a caller for one state of users and roles. A state is
+// immutable, so the decision does not have to be repeated for each renewal. The pointer is weak so
+// that an idle stream does not keep the state in memory.
 type knownHolder struct {
 	by     weak.Pointer[access.State]
 	who    access.Caller
-	holder *access.Caller // nil for one that may renew every lease
+	holder *access.Caller // nil if the caller may renew every lease
 }
 
-// permitTime is how long a stream may renew a lease without another check of its many keys.
+// permitTime is how long a stream may renew a lease without checking its many keys again.
 const permitTime = time.Second
 
-// maxPermits bounds the leases whose checks a stream remembers.
+// maxPermits limits the number of checks that a stream caches.
 const maxPermits = 4096
 
-// holder returns the principal that the core must check, nil for none, or an error if the caller
-// may renew nothing.
+// holder returns the caller that the core must check, or nil if no check is needed. It returns an
+// error if the caller may not renew any leases.
 func (p *permits) holder(ctx context.Context, v *fsm.View, id lease.ID) (*access.Caller, error) {
 	if !v.Access.Enabled() {
 		return nil, nil
@@ -63,7 +65,8 @@ func (p *permits) holder(ctx context.Context, v *fsm.View, id lease.ID) (*access
 		}
 		p.known = knownHolder{by: weak.Make(v.Access), who: who}
 		if !v.Access.IsRoot(who) {
-			holder := who // a copy, since who would escape to the heap for each renewal
+			// copied here, because who would otherwise escape to the heap for each renewal
+			holder := who
 			p.known.holder = &holder
 		}
 	}
@@ -73,7 +76,7 @@ func (p *permits) holder(ctx context.Context, v *fsm.View, id lease.ID) (*access
 	return p.known.holder, nil
 }
 
-// lookedAt reports whether all keys of a lease were checked within permitTime.
+// lookedAt reports whether all keys of the lease have been checked within permitTime.
 func (p *permits) lookedAt(v *fsm.View, who access.Caller, id lease.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -84,8 +87,8 @@ func (p *permits) lookedAt(v *fsm.View, who access.Caller, id lease.ID) bool {
 	return ok && time.Now().Before(until)
 }
 
-// undecided queues the lease of a renewal that the core has not decided. It does not wait. When the
-// stream has ended, it does nothing.
+// undecided queues a renewal that the core has left undecided. It does not block. After the stream
+// has ended, it does nothing.
 func (p *permits) undecided(r *renewal) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -103,7 +106,7 @@ func (p *permits) undecided(r *renewal) {
 	}
 }
 
-// close ends the goroutine that checks leases, and waits for it.
+// close ends the goroutine that checks leases and waits for it.
 func (p *permits) close() {
 	p.mu.Lock()
 	p.closed = true
@@ -112,7 +115,7 @@ func (p *permits) close() {
 	p.looks.Wait()
 }
 
-// look checks leases until none is undecided.
+// look checks leases until there are no undecided ones left.
 func (p *permits) look(ctx context.Context) (err error) {
 	defer p.service.panics.End("keep alive", &err)
 	for {
@@ -140,8 +143,8 @@ func (p *permits) look(ctx context.Context) (err error) {
 	}
 }
 
-// lookAt returns for each lease an error if the caller may not renew it. It queries the leader once
-// about all leases that this member does not have, because they may be new.
+// lookAt checks whether the caller may renew each lease and returns one error per lease. It queries
+// the leader once about all leases that this member does not have, because they may be new.
 func (p *permits) lookAt(ctx context.Context, ids []lease.ID) ([]error, error) {
 	node, errs := p.service.node, make([]error, len(ids))
 	found := make([]api.Held, len(ids))
@@ -175,8 +178,8 @@ func (p *permits) lookAt(ctx context.Context, ids []lease.ID) ([]error, error) {
 	return errs, nil
 }
 
-// decide returns an error if the caller may not renew a lease. It remembers a lease that the caller
-// may renew because of its keys.
+// decide returns an error if the caller may not renew a lease. If the caller may renew the lease
+// because of its keys, decide caches that result.
 func (p *permits) decide(a fsm.Asker, x *api.Held) error {
 	if !x.Found {
 		return lease.ErrNotFound

@@ -20,57 +20,57 @@ import (
 	"leasehold.dev/lease"
 )
 
-// sessionTTL is the TTL of the lease for a caller that passes none. As in etcd, nothing renews it,
-// so the lock ends after a minute no matter what the holder does (T18): callers should pass a lease
-// and keep it alive.
+// sessionTTL is the TTL of the lease granted to a caller that does not pass one. As in etcd, that
+// lease is never renewed, so the lock ends after a minute regardless of what the holder does (T18).
+// Callers should pass a lease and keep it alive.
 const sessionTTL = 60 * second
 
-// cleanUpTime bounds the removal of the key of a caller that left.
+// cleanUpTime is the timeout for removing the key of a caller that has left.
 const cleanUpTime = 10 * time.Second
 
-// queue is the wait queue that implements locks and elections: below a prefix, each lease has one
-// key, and the oldest key, by create revision, is at the head; of keys that one transaction
-// created, the smallest. The keys are those of etcd's concurrency package, so that programs that
-// use that package and programs that use these services exclude each other.
+// queue is the wait queue that implements locks and elections. Each lease has one key below a
+// prefix. The oldest key, by create revision, is at the head. If one transaction created several
+// keys, the smallest of them comes first. etcd's concurrency package uses the same keys, so
+// programs that use that package and programs that use these services exclude each other.
 //
-// So every key below the prefix counts, as it does for that package, regardless of its name and
-// lease. In a queue of package waitqueue only tickets count, and no key is in two queues, so that
-// package cannot be used here.
+// As in that package, every key below the prefix counts, regardless of its name and lease. Package
+// waitqueue cannot be used here, because its queues count only tickets, and a key is never in two
+// of its queues.
 type queue struct {
 	identity
 	node    Node
-	maxKeys int             // of one lease
-	stop    context.Context // ends when the service does
+	maxKeys int             // per lease
+	stop    context.Context // ends with the service
 }
 
-// older reports whether a is before b in a queue.
+// older reports whether a comes before b in a queue.
 func older(a, b *mvcc.KeyValue) bool {
 	return cmp.Or(cmp.Compare(a.CreateRevision, b.CreateRevision), cmp.Compare(a.Key, b.Key)) < 0
 }
 
-// ticket is a position in a queue.
+// ticket is an entry in a queue.
 type ticket struct {
 	prefix, key string
 	lease       lease.ID
 	revision    int64 // create revision of the key
-	// granted is true if this call granted the lease, and entered if it put the key.
+	// granted is true if this call granted the lease. entered is true if this call put the key.
 	granted, entered bool
 }
 
-// queuePrefix is the prefix of the keys of a lock or an election.
+// queuePrefix returns the key prefix of a lock or an election.
 func queuePrefix(name []byte) string { return string(name) + "/" }
 
-// prefixEnd is the end of the range of a prefix that ends in a slash.
+// prefixEnd returns the end of the range of a prefix. The prefix must end in a slash.
 func prefixEnd(prefix string) string { return prefix[:len(prefix)-1] + "0" }
 
-// enter creates the lease's key in the queue, or finds it with the value it was entered with.
-// Without a lease it grants one.
+// enter creates the lease's key in the queue. If the key already exists, enter returns it with its
+// value. If no lease is given, enter grants one.
 func (q *queue) enter(
 	ctx context.Context, name, value []byte, id lease.ID,
 ) (*ticket, *mvcc.KeyValue, error) {
 	t := &ticket{prefix: queuePrefix(name), lease: id}
 	if err := readable(ctx, q.node.View(), t.prefix, prefixEnd(t.prefix)); err != nil {
-		return nil, nil, err // check before entering, not only after: see ahead
+		return nil, nil, err // check before entering; ahead checks again afterwards
 	}
 	if id == 0 {
 		info, _, err := grant(ctx, q.node, lease.Terms{TTL: sessionTTL})
@@ -89,7 +89,7 @@ func (q *queue) enter(
 	})
 	switch {
 	case err != nil:
-		t.entered = true // unknown, so it may have been
+		t.entered = true // the outcome is unknown, so the key may have been put
 		q.leave(ctx, t)
 		return nil, nil, api.ProposalError(err)
 	case res.Err != nil:
@@ -106,9 +106,10 @@ func (q *queue) enter(
 	return t, old, nil
 }
 
-// head waits until the ticket is at the head of its queue and returns the header as of then. If the
-// ticket's key is deleted in the meantime, as happens with its lease, it returns errExpired at once
-// (T16). On an error it removes the ticket from the queue.
+// head waits until the ticket is at the head of its queue. It returns a header with the revision at
+// that time. If the ticket's key is deleted while waiting, for example because its lease ends, head
+// returns errExpired immediately (T16). If it returns an error, it also removes the ticket from the
+// queue.
 func (q *queue) head(ctx context.Context, t *ticket) (*pb.ResponseHeader, error) {
 	h, err := q.wait(ctx, t)
 	if err != nil {
@@ -135,8 +136,8 @@ func (q *queue) wait(ctx context.Context, t *ticket) (*pb.ResponseHeader, error)
 			return nil, err
 		}
 	}
-	// What was seen may be out of date. Report success only if a confirmed read shows key and lease
-	// together (T16, T17).
+	// The observed state may be out of date. Report success only if a confirmed read shows both the
+	// key and its lease (T16, T17).
 	if err := q.node.Confirm(ctx); err != nil {
 		return nil, api.ReadError(err)
 	}
@@ -147,11 +148,11 @@ func (q *queue) wait(ctx context.Context, t *ticket) (*pb.ResponseHeader, error)
 	return q.header(v), nil
 }
 
-// ahead returns the youngest of the keys older than the ticket's, nil if the ticket is at the head,
-// or errExpired if it is no longer in the queue. Waiting for the youngest alone, not for the head,
-// wakes one waiter at a time.
+// ahead returns the youngest key that is older than the ticket's key. It returns nil if the ticket
+// is at the head, and errExpired if it is no longer in the queue. Each ticket waits for the
+// youngest key rather than for the head, so that only one waiter is woken at a time.
 //
-// As in etcd the caller must be allowed to read all keys of the queue.
+// As in etcd, the caller must be allowed to read all keys in the queue.
 func (q *queue) ahead(
 	ctx context.Context, v *fsm.View, t *ticket,
 ) (*mvcc.KeyValue, error) {
@@ -171,12 +172,12 @@ func (q *queue) ahead(
 	return before, nil
 }
 
-// leave removes the ticket, if this call put its key, even if the caller is gone: a key without a
-// waiter would block the queue while its lease lives.
+// leave removes the ticket if this call put its key, even if the caller is gone. Otherwise, a key
+// without a waiter would block the queue for as long as its lease lives.
 func (q *queue) leave(ctx context.Context, t *ticket) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanUpTime)
 	defer cancel()
-	// Errors are ignored: the end of the lease cleans up.
+	// Ignore errors: the end of the lease removes the key.
 	switch {
 	case t.granted:
 		_, _ = q.node.Propose(ctx, &fsm.Revoke{ID: t.lease})
@@ -185,8 +186,8 @@ func (q *queue) leave(ctx context.Context, t *ticket) {
 	}
 }
 
-// removal deletes the ticket's key if it is still the ticket's. Without a known revision the lease
-// identifies it.
+// removal returns a transaction that deletes the ticket's key if it still belongs to the ticket. If
+// the revision is unknown, the lease identifies the key.
 func (t *ticket) removal() *fsm.Txn {
 	own := fsm.Compare{Key: t.key, Target: fsm.TargetCreate, Number: t.revision}
 	if t.revision == 0 {
@@ -198,20 +199,21 @@ func (t *ticket) removal() *fsm.Txn {
 	}
 }
 
-// waiter waits for the keys ahead of a ticket to be deleted, one after the other.
+// waiter waits for the keys ahead of a ticket to be deleted, one after another.
 type waiter struct {
 	*queue
 	ticket *ticket
 	stream *watch.Stream[*api.Event]
 }
 
-// IDs of the watches of a waiter.
+// The IDs of a waiter's watches.
 const (
 	watchOwn   = 1
 	watchAhead = 2
 )
 
-// wait returns when nothing is ahead of the ticket. v and ahead are its current position.
+// wait returns when nothing is ahead of the ticket. v is the current view, and ahead is the key
+// ahead of the ticket in it.
 func (w *waiter) wait(ctx context.Context, v *fsm.View, ahead *mvcc.KeyValue) error {
 	if err := w.watch(watchOwn, w.ticket.key, v); err != nil {
 		return err
@@ -223,7 +225,7 @@ func (w *waiter) wait(ctx context.Context, v *fsm.View, ahead *mvcc.KeyValue) er
 		if err := w.gone(ctx); err != nil {
 			return err
 		}
-		// The watch may have ended by itself.
+		// The watch may have ended already.
 		if err := w.stream.Cancel(watchAhead); err != nil && !errors.Is(err, watch.ErrNotFound) {
 			return api.Error(err)
 		}
@@ -244,7 +246,8 @@ func (w *waiter) watch(id int64, key string, v *fsm.View) error {
 	return api.Error(err)
 }
 
-// gone returns when the awaited key was deleted, or errExpired if the ticket's own was.
+// gone returns when the key ahead has been deleted. It returns errExpired if the ticket's own key
+// has been deleted.
 func (w *waiter) gone(ctx context.Context) error {
 	for {
 		b, err := w.stream.Next(ctx)
@@ -252,7 +255,8 @@ func (w *waiter) gone(ctx context.Context) error {
 		case err != nil:
 			return api.Error(err)
 		case b.Err != nil:
-			// Compacted before it was read: the next view shows whether the key still exists.
+			// The events were compacted before they could be read. The next view shows whether the
+			// key still exists.
 			if b.ID == watchOwn {
 				return w.watch(watchOwn, w.ticket.key, w.node.View())
 			}
@@ -267,8 +271,8 @@ func (w *waiter) gone(ctx context.Context) error {
 	}
 }
 
-// WaitsForOthers reports whether the calls of a method wait until other callers release a lock or
-// an election. Like streams, such calls outlast changes of users, and leave the queue when they
+// WaitsForOthers reports whether calls to a method wait for other callers to release a lock or an
+// election. Like streams, such calls survive changes to users, and they leave the queue when they
 // end.
 func WaitsForOthers(method string) bool {
 	return method == v3lockpb.Lock_Lock_FullMethodName ||

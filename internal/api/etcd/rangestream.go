@@ -20,7 +20,7 @@ var (
 		"RangeStream does not support revision filters")
 )
 
-// streamChunk is the target size in bytes of the parts of a range stream.
+// streamChunk is the target size, in bytes, of the parts of a range stream.
 const streamChunk = 512 << 10
 
 func checkRangeStream(r *pb.RangeRequest) error {
@@ -39,7 +39,7 @@ func checkRangeStream(r *pb.RangeRequest) error {
 }
 
 // RangeStream implements pb.KVServer. All parts come from one view, so they are consistent. The
-// last part has the header and the count.
+// last part contains the header and the count.
 func (s *kvService) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServer) error {
 	if err := checkRangeStream(r); err != nil {
 		return err
@@ -75,19 +75,20 @@ func (s *kvService) RangeStream(r *pb.RangeRequest, stream pb.KV_RangeStreamServ
 	return stream.Send(&pb.RangeStreamResponse{RangeResponse: last})
 }
 
-// streamed returns the pairs of a stream. Only key order can be streamed directly. etcd also
-// accepts other sort targets without an order; for these, the pairs are collected and sorted first.
+// streamed returns the key-value pairs to stream. Pairs can be streamed directly only in key order.
+// etcd also accepts other sort targets if no sort order is given. In that case, the pairs are
+// collected and sorted first.
 func streamed(r *pb.RangeRequest, v *mvcc.View) (iter.Seq[*mvcc.KeyValue], error) {
 	if r.SortTarget == pb.RangeRequest_KEY {
 		return v.Ascend(string(r.Key), string(r.RangeEnd), r.Revision), nil
 	}
 	o := rangeOptions(r)
-	o.Limit = 0 // sendParts counts and limits
+	o.Limit = 0 // sendParts counts the pairs and applies the limit
 	res, err := v.Range(string(r.Key), string(r.RangeEnd), o)
 	return slices.Values(res.KVs), err
 }
 
-// sendParts sends all parts but the last, which it fills.
+// sendParts sends all parts except the last, which it only fills.
 func sendParts(
 	r *pb.RangeRequest, stream pb.KV_RangeStreamServer, kvs iter.Seq[*mvcc.KeyValue],
 	last *pb.RangeResponse,
@@ -102,7 +103,7 @@ func sendParts(
 		last.Count++
 		if last.Count > limit {
 			last.More = true
-			continue // only counted
+			continue // count it only
 		}
 		if size >= streamChunk {
 			out := &pb.RangeResponse{Kvs: pairs(part, r.KeysOnly)}

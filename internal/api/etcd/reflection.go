@@ -14,16 +14,16 @@ import (
 	"google.golang.org/protobuf/types/descriptorpb"
 )
 
-// registerReflection adds server reflection, in both versions that tools use.
+// registerReflection registers server reflection in both versions that tools use.
 func registerReflection(s reflection.GRPCServer) {
 	o := reflection.ServerOptions{Services: s, DescriptorResolver: &descriptors{}}
 	v1.RegisterServerReflectionServer(s, reflection.NewServerV1(o))
 	v1alpha.RegisterServerReflectionServer(s, reflection.NewServer(o))
 }
 
-// registered returns the path under which the file is registered that etcd's .proto files import as
-// path. Imports include the directory, the generated code does not. Without this, tools find the
-// services but not the messages that they import.
+// registered returns the path under which a file is registered. The .proto files of etcd import
+// each other by paths that include the directory, but the generated code is registered without it.
+// Without this correction, tools find the services but not the messages that they import.
 func registered(file string) string {
 	if strings.HasPrefix(file, "etcd/api/") {
 		return path.Base(file)
@@ -31,8 +31,8 @@ func registered(file string) string {
 	return file
 }
 
-// descriptors resolves the files of this program with corrected imports. It is built when the first
-// tool asks.
+// descriptors resolves the files of this program with corrected imports. The files are loaded on
+// first use.
 type descriptors struct {
 	once  sync.Once
 	files *protoregistry.Files
@@ -51,7 +51,7 @@ func (d *descriptors) load() *protoregistry.Files {
 		})
 		files, err := protodesc.FileOptions{AllowUnresolvable: true}.NewFiles(set)
 		if err != nil {
-			files = protoregistry.GlobalFiles // better incomplete than none
+			files = protoregistry.GlobalFiles // an incomplete result is better than none
 		}
 		d.files = files
 	})

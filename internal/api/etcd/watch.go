@@ -25,27 +25,27 @@ type watchService struct {
 	pb.UnsafeWatchServer
 	identity
 	node     Node
-	maxBytes int           // of one fragment
-	interval time.Duration // between progress notifications
+	maxBytes int           // per fragment
+	interval time.Duration // interval between progress notifications
 	stop     context.Context
 	panics   *listen.Panics
 	admit    func(context.Context) error
 }
 
-// watcher is a stream's data about one of its watchers. The receiving goroutine creates it, and the
-// sending one owns it from then on.
+// watcher is a stream's data about one of its watchers. The receiving goroutine creates it. From
+// then on, the sending goroutine owns it.
 type watcher struct {
-	prev     bool // events come with the previous pair
-	fragment bool // large responses are split
-	progress bool // progress is reported while nothing happens
-	quiet    bool // nothing was sent since the last tick
+	prev     bool // include the previous key-value pair in events
+	fragment bool // split large responses
+	progress bool // report progress while there are no events
+	quiet    bool // nothing has been sent since the last tick
 
-	key, end string // as they are watched
-	denied   error  // set if the caller may not continue; sent at the end of the watch
+	key, end string // the watched range
+	denied   error  // set if the caller has lost permission; sent when the watch ends
 }
 
-// Watch implements pb.WatchServer. One goroutine receives and passes requests to the hub; this one
-// sends the hub's batches for the stream.
+// Watch implements pb.WatchServer. One goroutine receives requests and passes them to the hub. The
+// calling goroutine sends the hub's batches for the stream.
 func (s *watchService) Watch(stream pb.Watch_WatchServer) error {
 	w := &watchStream{
 		service: s,
@@ -64,18 +64,17 @@ type watchStream struct {
 	service *watchService
 	stream  pb.Watch_WatchServer
 	hub     *watch.Stream[*api.Event]
-	ended   chan error // receives once, if receiving fails
+	ended   chan error // receives one error if receiving fails
 
-	// The fields below belong to send.
-	watchers map[int64]*watcher // known to the client
-	// allowed and who are the users and roles, and the caller, with which the watchers were last
-	// checked.
+	// The fields below belong to the sending goroutine.
+	watchers map[int64]*watcher // watchers whose creation has been reported to the client
+	// allowed and who are the users and roles and the caller as of the last check of the watchers.
 	allowed *access.State
 	who     access.Caller
-	quiet   map[int64]*watcher // those that want progress reports
+	quiet   map[int64]*watcher // watchers with progress notifications
 	ticker  *time.Ticker       // runs while quiet is not empty
-	due     []int64            // watchers for which progress has yet to be requested
-	pending int                // and the number of open requests
+	due     []int64            // watchers for which progress must still be requested
+	pending int                // number of outstanding progress requests
 	frame   watchFrame
 }
 
@@ -86,9 +85,9 @@ func (w *watchStream) close() {
 	}
 }
 
-// receive passes requests to the hub until the client has sent its last, or the stream ends. As in
-// etcd, a client that has closed its side still gets events: an HTTP client closes it as soon as
-// its request is sent.
+// receive passes requests to the hub until the client has finished sending or the stream ends. As
+// in etcd, a client that has closed its side still receives events. An HTTP client closes its side
+// as soon as it has sent its request.
 func (w *watchStream) receive() {
 	if err := w.receiveAll(); !errors.Is(err, io.EOF) {
 		w.ended <- err
@@ -108,7 +107,7 @@ func (w *watchStream) receiveAll() (err error) {
 				return err
 			}
 		case *pb.WatchRequest_CancelRequest:
-			// An unknown watcher gets no answer.
+			// The client receives no response for an unknown watcher.
 			_ = w.hub.Cancel(r.CancelRequest.GetWatchId())
 		case *pb.WatchRequest_ProgressRequest:
 			w.hub.RequestProgress(watch.AllWatchers)
@@ -116,8 +115,8 @@ func (w *watchStream) receiveAll() (err error) {
 	}
 }
 
-// create adds a watcher, or sends the client the error, in order. It fails if the client has too
-// many unread errors of this kind.
+// create adds a watcher. If that fails, it queues an error for the client, in order with the other
+// responses. It returns an error if the client has too many unread errors.
 func (w *watchStream) create(r *pb.WatchCreateRequest) error {
 	if r == nil {
 		return nil
@@ -139,7 +138,7 @@ func (w *watchStream) reject(err error) error {
 	return nil
 }
 
-// begin adds a watcher, or returns an error.
+// begin adds a watcher. It returns an error if that is not possible.
 func (w *watchStream) begin(ctx context.Context, r *pb.WatchCreateRequest) error {
 	t := &watcher{prev: r.PrevKv, fragment: r.Fragment, progress: r.ProgressNotify}
 	req := watch.Request{
@@ -150,7 +149,7 @@ func (w *watchStream) begin(ctx context.Context, r *pb.WatchCreateRequest) error
 		Tag:  t,
 	}
 	if req.Key == "" {
-		req.Key = "\x00" // the smallest key
+		req.Key = "\x00" // the smallest possible key
 	}
 	for _, f := range r.Filters {
 		req.NoPut = req.NoPut || f == pb.WatchCreateRequest_NOPUT
@@ -167,14 +166,14 @@ func (w *watchStream) begin(ctx context.Context, r *pb.WatchCreateRequest) error
 	return err
 }
 
-// permit returns an error if the caller may not watch the watcher's range. An empty range is not
-// watched at all.
+// permit returns an error if the caller may not watch the watcher's range. Empty ranges are
+// rejected elsewhere.
 func (t *watcher) permit(ctx context.Context, v *fsm.View) error {
 	return readable(ctx, v, t.key, t.end)
 }
 
-// recheck ends the watchers that the current users and roles no longer permit: from then on, only
-// the reason is sent for them.
+// recheck ends the watchers that the current users and roles no longer permit. For these, the
+// client receives only the reason.
 func (w *watchStream) recheck() {
 	v := w.service.node.View()
 	who := api.CallerOf(w.stream.Context())
@@ -187,20 +186,20 @@ func (w *watchStream) recheck() {
 	}
 }
 
-// end ends a watcher if the caller may not have it.
+// end ends a watcher if the caller lacks the permission.
 func (w *watchStream) end(id int64, t *watcher, v *fsm.View) {
 	if t.denied != nil {
 		return
 	}
 	if t.denied = t.permit(w.stream.Context(), v); t.denied != nil {
-		_ = w.hub.Cancel(id) // unless it has ended by itself
+		_ = w.hub.Cancel(id) // fails only if the watch has already ended
 	}
 }
 
-// errWatchID refuses IDs that have another meaning in responses.
+// errWatchID rejects negative IDs, because they have a different meaning in responses.
 var errWatchID = errors.New("etcdserver: watch ID is negative")
 
-// reason returns the text with which a watch is refused.
+// reason returns the text for rejecting a watch.
 func reason(err error) string {
 	switch {
 	case errors.Is(err, watch.ErrRevision):
@@ -241,7 +240,7 @@ func (w *watchStream) send(ctx context.Context) error {
 	}
 }
 
-// watchEnd returns the error of a stream after receiving has ended with err.
+// watchEnd returns the error of a stream whose receiving goroutine has ended with err.
 func watchEnd(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return rpctypes.ErrGRPCWatchCanceled
@@ -249,7 +248,7 @@ func watchEnd(err error) error {
 	return err
 }
 
-// answer sends one batch of the hub.
+// answer handles one batch from the hub.
 func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 	switch b.Kind {
 	case watch.Changed:
@@ -264,7 +263,7 @@ func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 			w.pending--
 			w.askProgress()
 		} else if len(w.watchers) == 0 {
-			return nil // no answer, as in etcd
+			return nil // like etcd, send no response
 		}
 	case watch.Created:
 		if b.Err == nil {
@@ -285,11 +284,11 @@ func (w *watchStream) answer(b *watch.Batch[*api.Event]) error {
 	return w.stream.Send(w.control(b))
 }
 
-// control is the response for a batch without events.
+// control returns the response for a batch without events.
 func (w *watchStream) control(b *watch.Batch[*api.Event]) *pb.WatchResponse {
 	rev := b.Revision
 	if b.Compacted != 0 {
-		rev = 0 // as in etcd: delivery is not confirmed
+		rev = 0 // as in etcd, do not confirm delivery
 	}
 	resp := &pb.WatchResponse{
 		Header:          w.service.headerAt(w.service.node.View(), rev),
@@ -312,17 +311,17 @@ func (w *watchStream) began(b *watch.Batch[*api.Event]) {
 	if !t.progress {
 		return
 	}
-	// As in etcd, the first tick after its creation reports a watcher's progress.
+	// As in etcd, the first tick after its creation reports the watcher's progress.
 	t.quiet = true
 	w.quiet[b.ID] = t
 	if w.ticker == nil {
-		// Spread ticks, so that the streams of a client that restarted do not tick together.
+		// Spread the ticks, so that the streams of a restarted client do not tick together.
 		d := w.service.interval
 		w.ticker = time.NewTicker(d + rand.N(d/10+1))
 	}
 }
 
-// ticks is the ticker's channel, if it runs.
+// ticks returns the ticker's channel, or nil if the ticker is not running.
 func (w *watchStream) ticks() <-chan time.Time {
 	if w.ticker == nil {
 		return nil
@@ -330,12 +329,13 @@ func (w *watchStream) ticks() <-chan time.Time {
 	return w.ticker.C
 }
 
-// maxProgress bounds the open progress requests at the hub, which drops those above its own bound.
+// maxProgress limits the outstanding progress requests. The hub drops requests that exceed its own
+// limit.
 const maxProgress = 32
 
-// tick reports the progress of watchers that have sent nothing since the last tick.
+// tick requests progress notifications for watchers that have sent nothing since the last tick.
 func (w *watchStream) tick() {
-	w.due, w.pending = w.due[:0], 0 // requests not answered by now will not be
+	w.due, w.pending = w.due[:0], 0 // earlier requests that are still unanswered have been lost
 	for id, t := range w.quiet {
 		if t.quiet {
 			w.due = append(w.due, id)
@@ -354,9 +354,10 @@ func (w *watchStream) askProgress() {
 	}
 }
 
-// sendEvents sends the events of one batch, in fragments if the watcher wants them and the response
-// would be too large. Only the last fragment is without the flag: until then the client does not
-// have a whole revision, and must not resume after it (W1, T14).
+// sendEvents sends the events of one batch. If the response would be too large and the watcher
+// supports it, the response is split into fragments. All fragments except the last have the flag
+// set. Until the last one arrives, the client does not have a complete revision and must not resume
+// after it (W1, T14).
 func (w *watchStream) sendEvents(b *watch.Batch[*api.Event], t *watcher) error {
 	f := &w.frame
 	f.stamp = stamp{w.service.identity, b.Revision, w.service.node.View().Term}

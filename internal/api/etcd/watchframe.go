@@ -6,11 +6,11 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// shareAbove is the size in bytes from which an event is sent without copying it. Copying a smaller
-// one costs less than another buffer.
+// shareAbove is the minimum size, in bytes, of events that are sent without copying them. Copying a
+// smaller event is cheaper than sending another buffer.
 const shareAbove = 4 << 10
 
-// watchFrame is a pb.WatchResponse with events.
+// watchFrame encodes a pb.WatchResponse with events.
 type watchFrame struct {
 	stamp
 	id       int64
@@ -19,7 +19,7 @@ type watchFrame struct {
 	events   []*api.Event
 }
 
-// headSize is the length of everything but the events.
+// headSize returns the encoded length of everything except the events.
 func (f *watchFrame) headSize() int {
 	n := blockSize(f.stamp.size()) + fieldSize(uint64(f.id))
 	if f.fragment {
@@ -28,7 +28,7 @@ func (f *watchFrame) headSize() int {
 	return n
 }
 
-// Size is the length of the message. listen.Answers calls it.
+// Size returns the encoded length of the message. listen.Answers calls it.
 func (f *watchFrame) Size() int {
 	n := f.headSize()
 	for _, e := range f.events {
@@ -37,7 +37,8 @@ func (f *watchFrame) Size() int {
 	return n
 }
 
-// fits returns how many of the events, at least one, make a fragment of less than limit bytes.
+// fits returns the number of events, at least one, that fit into a fragment of less than limit
+// bytes.
 func (f *watchFrame) fits(events []*api.Event, limit int) int {
 	f.fragment = true
 	size := f.headSize()
@@ -50,8 +51,8 @@ func (f *watchFrame) fits(events []*api.Event, limit int) int {
 	return len(events)
 }
 
-// buffers implements frame. Small events are copied behind the head or the
-// large event before them; large ones are shared by all responses.
+// buffers implements frame. Small events are copied behind the head or the preceding large event.
+// Large events are shared by all responses.
 func (f *watchFrame) buffers() mem.BufferSlice {
 	room, large := f.headSize(), 0
 	for _, e := range f.events {

@@ -12,13 +12,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Permissions for commands are checked when they are applied. Permissions to read are checked here,
-// by the users and roles of a view that is no older than the response.
+// Permissions for commands are checked when the commands are applied. Permissions to read are
+// checked here, against the users and roles in a view that is at least as new as the response.
 
-// asker is a caller, with the users and roles that determine its permissions.
+// asker is a caller together with the users and roles that determine its permissions.
 type asker struct{ fsm.Asker }
 
-// asker returns the caller with the newest users and roles that this member has.
+// asker returns the caller with the newest users and roles on this member.
 func (s *leases) asker(ctx context.Context) asker { return askerOf(ctx, s.node.View()) }
 
 func askerOf(ctx context.Context, v *fsm.View) asker {
@@ -35,8 +35,8 @@ func (a asker) known() error { return a.By.CheckKnown(a.Who) }
 
 func (a asker) reads(r keyrange.Range) error { return a.By.Check(a.Who, access.Read, r) }
 
-// sees reports whether the caller may see a lease. Only root sees a lease without a name and a
-// principal.
+// sees reports whether the caller may see a lease. If the lease has neither a name nor a principal,
+// only root may see it.
 func (a asker) sees(i *lease.Info) bool {
 	return a.By.CheckLease(a.Who, access.See, fsm.BelongsTo(i)) == nil
 }
@@ -50,9 +50,9 @@ func (a asker) look(l *lease.Lessor, i *lease.Info) api.Held {
 	return of
 }
 
-// looksAt returns an error if the caller may not see a lease to which it referred by name, or by ID
-// if name is "". As in etcd, a lease without a name and a principal is visible to callers that may
-// read all of its keys.
+// looksAt returns an error if the caller may not see a lease. The caller referred to the lease by
+// name, or by ID if name is "". As in etcd, a lease without a name and a principal is visible to
+// callers that may read all of its keys.
 func (a asker) looksAt(x api.Held, name string) error {
 	if name != "" {
 		return a.By.CheckNamed(a.Who, access.See, x.Of)
@@ -60,12 +60,12 @@ func (a asker) looksAt(x api.Held, name string) error {
 	return a.touches(access.See, x)
 }
 
-// touches returns an error if the caller may not hold, or see, a lease.
+// touches returns an error if the caller may not hold or see the lease.
 func (a asker) touches(what access.Kind, x api.Held) error {
 	return a.MayTouch(what, x.Of, a.EachKey(slices.Values(x.Keys)))
 }
 
-// looksFor returns an error if the caller may not learn that no lease has a name.
+// looksFor returns an error if the caller may not learn that the name is not taken.
 func (a asker) looksFor(name string) error {
 	if name == "" {
 		return a.known()
@@ -92,8 +92,8 @@ func (a asker) cut(m *pb.Lease) {
 	m.Keys, m.Holds = keys, holds
 }
 
-// principal returns the principal of a lease that the caller requests, which is "" while access
-// control is not enabled.
+// principal returns the principal of a lease that the caller is about to create or hand over. If
+// the request does not specify one, it is the caller, or "" if access control is disabled.
 func (a asker) principal(asked string) (string, error) {
 	switch {
 	case !a.By.Enabled() && asked != "":
@@ -105,7 +105,7 @@ func (a asker) principal(asked string) (string, error) {
 	}
 }
 
-// name returns the caller's name or address, in readable form.
+// name returns a readable name or address for the caller.
 func (a asker) name(ctx context.Context) string {
 	if a.Who.User != "" {
 		return a.Who.User
@@ -113,7 +113,7 @@ func (a asker) name(ctx context.Context) string {
 	return api.Caller(ctx)
 }
 
-// newGuard returns a guard of the open requests of one caller.
+// newGuard returns a guard for the open requests of one caller.
 func newGuard(ctx context.Context, n interface{ View() *fsm.View }) *api.Guard {
 	return api.NewGuard(func() (access.Caller, *access.State) {
 		a := askerOf(ctx, n.View())

@@ -11,20 +11,22 @@ import (
 	"leasehold.dev/lease"
 )
 
-// renewable remembers which leases a caller was found to hold, by token, so that a stream checks
-// each lease once, and again when users or roles have changed. A lease that changes its holder gets
-// another token. A nil renewable remembers nothing. It is safe for concurrent use.
+// renewable caches which leases a caller holds, by token. It lets a stream check each lease only
+// once, and again after users or roles have changed. The cache stays correct when a lease changes
+// hands, because the lease gets a new token. A nil renewable caches nothing. It is safe for
+// concurrent use.
 type renewable struct {
-	mu  sync.Mutex                 // guards the following fields
-	by  weak.Pointer[access.State] // weak: an idle stream must not keep old users and roles in memory
+	mu sync.Mutex // guards the following fields
+	// weak, so that an idle stream does not keep old users and roles in memory
+	by  weak.Pointer[access.State]
 	who access.Caller
 	of  map[lease.ID]lease.Token
 }
 
-// maxRenewable limits the remembered leases.
+// maxRenewable limits the number of cached leases.
 const maxRenewable = 1 << 17
 
-// unknown returns the indexes of the leases that the caller is not known to hold.
+// unknown returns the indexes of the leases that the caller is not yet known to hold.
 func (r *renewable) unknown(a asker, ids []lease.ID, tokens []lease.Token) (places []int) {
 	if r != nil {
 		r.mu.Lock()
@@ -39,14 +41,14 @@ func (r *renewable) unknown(a asker, ids []lease.ID, tokens []lease.Token) (plac
 	return places
 }
 
-// beLocked drops the results for another caller, or for other users and roles.
+// beLocked drops results that were computed for another caller or with other users and roles.
 func (r *renewable) beLocked(a asker) {
 	if r.by.Value() != a.By || r.who != a.Who || len(r.of) > maxRenewable {
 		r.by, r.who, r.of = weak.Make(a.By), a.Who, make(map[lease.ID]lease.Token)
 	}
 }
 
-// add remembers a lease.
+// add caches a lease.
 func (r *renewable) add(a asker, id lease.ID, token lease.Token) {
 	if r == nil || token == 0 {
 		return
@@ -58,7 +60,7 @@ func (r *renewable) add(a asker, id lease.ID, token lease.Token) {
 	}
 }
 
-// unsure returns the indexes of the leases in a batch that the asker is not known to hold.
+// unsure returns the indexes of the leases in a batch that the caller is not yet known to hold.
 func (s *leases) unsure(
 	ctx context.Context, known *renewable, b *batch,
 ) (places []int, err error) {
@@ -69,10 +71,10 @@ func (s *leases) unsure(
 	return known.unknown(a, b.asks.IDs, b.asks.Tokens), nil
 }
 
-// denied returns the indexes of the leases that the asker may not renew. It queries the core once
-// about the leases that the caller is not known to hold, without the leader if possible: a lease
-// keeps its holder while it keeps its token. The leader makes the final decision, and checks only
-// tokens.
+// denied returns the indexes of the leases that the caller may not renew. It queries the core once
+// about the leases that the caller is not yet known to hold. It avoids contacting the leader if
+// possible, because a lease keeps its holder for as long as it keeps its token. The leader makes
+// the final decision but only checks tokens.
 func (s *leases) denied(
 	ctx context.Context, known *renewable, r *pb.RenewRequest, b *batch,
 ) (out map[int]bool, err error) {
@@ -92,14 +94,14 @@ func (s *leases) denied(
 		})
 	}
 	for i, at := range places {
-		// A client may have learned a newer token from another member.
+		// A client may have received a newer token from another member.
 		sure = sure && err == nil && tokens[at] != 0 && found[i].Token == tokens[at]
 	}
 	if err == nil && !sure {
 		err = api.Gather(found, func(f func(*lease.Lessor)) error { return s.node.Inspect(ctx, f) })
 	}
 	if err != nil {
-		return nil, err // found may still be written
+		return nil, err // the core may still be writing to found
 	}
 	a := s.asker(ctx) // its users and roles are at least as new as the leases
 	if err := a.known(); err != nil {
@@ -121,16 +123,16 @@ func (s *leases) denied(
 	return out, nil
 }
 
-// renews returns an error if the asker may not renew a lease, which was named by name, or by ID if
-// name is "". A lease without a name and a principal may be renewed under the same condition as in
-// etcd's API: otherwise any client could keep other clients' keys alive. Whether a name is taken is
-// revealed only to callers that may see it.
+// renews returns an error if the caller may not renew a lease. The caller referred to the lease by
+// name, or by ID if name is "". A lease without a name and a principal can be renewed under the
+// same condition as in the etcd API. Otherwise, any client could keep other clients' keys alive.
+// Only callers that may see a name learn whether it is taken.
 func (a asker) renews(f *api.Held, name string) error {
 	switch {
 	case !f.Found && name != "":
 		return a.looksFor(name)
 	case !f.Found:
-		return nil // the leader returns the error
+		return nil // the leader will return the error
 	}
 	return a.touches(access.Hold, *f)
 }

@@ -50,7 +50,7 @@ func (s *leases) detach(
 	return &pb.DetachResponse{Header: h}, nil
 }
 
-// attached returns the conditions that a key is attached to a lease.
+// attached returns the conditions that require a key to be attached to a lease.
 func attached(key string, to *pb.LeaseRef) (out []fsm.Compare) {
 	if to.Id != 0 {
 		out = append(out, fsm.Compare{
@@ -65,10 +65,10 @@ func attached(key string, to *pb.LeaseRef) (out []fsm.Compare) {
 	return out
 }
 
-// moves returns the operations that attach keys to a lease, or detach them. If the reference has a
-// token, it must be the lease's: a renewal in the same transaction checks that. The limit on the
-// keys of a lease is checked at apply, so that concurrent calls cannot exceed it together. It
-// bounds the work when a lease ends (T14).
+// moves returns the operations that attach keys to a lease or detach them from it. If the reference
+// contains a token, a renewal in the same transaction checks that it is the lease's current one.
+// The limit on the keys of a lease is checked when the transaction is applied, so that concurrent
+// calls cannot exceed it together. The limit bounds the work when a lease ends (T14).
 func (s *leases) moves(ref *pb.LeaseRef, keys [][]byte, attach bool) []fsm.Op {
 	var ops []fsm.Op
 	if ref.GetToken() != 0 {
@@ -84,8 +84,8 @@ func (s *leases) moves(ref *pb.LeaseRef, keys [][]byte, attach bool) []fsm.Op {
 	return ops
 }
 
-// move proposes the transaction and returns failed if its condition does not hold. If a key is
-// missing, the error names it.
+// move proposes the transaction. It returns failed if the condition of the transaction does not
+// hold. If a key is missing, the error names the key.
 func (s *leases) move(
 	ctx context.Context, c fsm.Command, keys [][]byte, failed error,
 ) (*pb.Header, error) {

@@ -16,33 +16,36 @@ import (
 type batch struct {
 	asks    replica.Renewals
 	header  *pb.Header
-	columns bool // the request has columns, so the response has, too
-	// report is called once, when all outcomes are known or the batch is cut, unless done is set. It
-	// may be nil if wait is called.
+	columns bool // the request used columns, so the response must use them too
+	// report is called once, when all outcomes are known or the batch is cut. If done is set, done
+	// is closed instead. report may be nil if wait is called.
 	report func()
 
 	mu   sync.Mutex    // guards the fields below
 	done chan struct{} // closed when all outcomes are known or the batch is cut; nil before wait
-	open int           // number of leases without an outcome
-	over bool          // no response will follow
-	// together is set once the leases with a TTL in asks are renewed; reported is set once a
-	// response has included them.
+	open int           // number of outstanding outcomes
+	over bool          // there will be no more responses
+	// together is true once the leases with a TTL in asks have been renewed. reported is true once
+	// a response has included them.
 	together, reported bool
-	answered           bool      // there has been a response
-	singles            []outcome // outcomes of other leases that have not been in a response
-	known              []bool    // by index: there is, or was, a single; nil for none
-	// groups is the state of the outcome about groups, which is in asks.Renewed.
+	answered           bool // a response has been returned
+	// outcomes of individual leases that have not been in a response yet
+	singles []outcome
+	// by index: whether the outcome of the lease is or was in singles; nil if none is
+	known []bool
+	// groups tracks the outcome for the groups. The outcome itself is in asks.Renewed.
 	groups groupsState
-	// joined, unless nil, receives the leases that have joined groups, instead of the response.
+	// joined, if not nil, receives the leases that have joined groups. They are then omitted from
+	// the response.
 	joined func(*pb.RelayJoined)
-	// denied are the leases, by index, that the caller may not renew. They are not in asks.
+	// denied contains the leases, by index, that the caller may not renew. They are not in asks.
 	denied map[int]lease.ID
-	// lost are the leases that the last response reported as gone. It belongs to the goroutine that
-	// took the response.
+	// lost contains the leases that the last response reported as gone. It belongs to the goroutine
+	// that took the response.
 	lost []lostLease
 }
 
-// groupsState is the state of a batch's requests about groups.
+// groupsState is the state of the group renewals in a batch.
 type groupsState uint8
 
 const (
@@ -51,7 +54,7 @@ const (
 	groupsKnown
 )
 
-// outcome is the outcome of the renewal at an index.
+// outcome is the outcome of the renewal at the given index.
 type outcome struct {
 	place  int
 	reason pb.Reason
@@ -91,8 +94,7 @@ func newBatch(r *pb.RenewRequest, h *pb.Header) *batch {
 	return b
 }
 
-// deny removes leases of a request from asks. For them, the response repeats only the data in the
-// request.
+// deny removes leases from asks. The response repeats only what the request said about them.
 func (b *batch) deny(places map[int]bool, r *pb.RenewRequest) {
 	for i := range places {
 		if b.denied == nil {
@@ -102,7 +104,7 @@ func (b *batch) deny(places map[int]bool, r *pb.RenewRequest) {
 		if len(r.Leases) > 0 {
 			b.denied[i] = lease.ID(r.Leases[i].Id)
 		}
-		b.asks.IDs[i] = 0 // no lease
+		b.asks.IDs[i] = 0 // not a valid lease
 	}
 }
 
@@ -111,7 +113,7 @@ func (b *batch) RenewedTogether() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.joined != nil {
-		b.reportJoined() // even if the response is not awaited: the leases are in the groups
+		b.reportJoined() // even if the batch is over, because the leases have joined the groups
 	}
 	if b.over {
 		return
@@ -125,7 +127,7 @@ func (b *batch) RenewedGroups() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
-		return // a client without an answer considers its groups ended
+		return // a client that gets no response considers its groups ended
 	}
 	b.groups = groupsKnown
 	b.settle(1)
@@ -150,14 +152,14 @@ func (b *batch) RenewedOne(place int, ttl lease.TTL, err error) {
 	b.settle(1)
 }
 
-// settle counts known outcomes.
+// settle records that n more outcomes are known.
 func (b *batch) settle(n int) {
 	if b.open -= n; b.open == 0 {
 		b.finish()
 	}
 }
 
-// finish wakes the waiter, or else calls report.
+// finish wakes the waiter or, if there is none, calls report.
 func (b *batch) finish() {
 	if b.done != nil {
 		close(b.done)
@@ -166,8 +168,8 @@ func (b *batch) finish() {
 	}
 }
 
-// wait returns a channel that is closed when nothing is left to wait for, or nil if report was
-// called already.
+// wait returns a channel that is closed when all outcomes are known or the batch is cut. It returns
+// nil if report has already been called.
 func (b *batch) wait() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -177,14 +179,14 @@ func (b *batch) wait() <-chan struct{} {
 	return b.done
 }
 
-// waits reports whether there is something to wait for.
+// waits reports whether any outcome is outstanding.
 func (b *batch) waits() bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.open > 0 && !b.over
 }
 
-// cut stops waiting. Unknown outcomes stay unknown.
+// cut stops waiting. Outcomes that are unknown stay unknown.
 func (b *batch) cut() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -194,8 +196,8 @@ func (b *batch) cut() {
 	}
 }
 
-// take returns a response with the new outcomes. It returns nil if there are none, or if all are
-// known: then end returns them.
+// take returns a response with the new outcomes. It returns nil if there are no new outcomes. It
+// also returns nil if all outcomes are known, because end will return them.
 func (b *batch) take() *pb.RenewResponse {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -205,7 +207,7 @@ func (b *batch) take() *pb.RenewResponse {
 	return b.respond()
 }
 
-// end returns the final response, in which unknown outcomes are reported as such.
+// end returns the final response. It reports the outstanding outcomes as unknown.
 func (b *batch) end() *pb.RenewResponse {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -223,7 +225,7 @@ func (b *batch) end() *pb.RenewResponse {
 	return b.respond()
 }
 
-// respond returns a response with everything that no earlier response has reported.
+// respond returns a response with everything that earlier responses have not reported.
 func (b *batch) respond() *pb.RenewResponse {
 	resp, rest := &pb.RenewResponse{Header: b.header}, b.singles
 	column := b.columns && !b.answered
@@ -263,7 +265,8 @@ func (b *batch) respond() *pb.RenewResponse {
 	return resp
 }
 
-// respondJoined reports the leases that have joined groups of a client's stream.
+// respondJoined adds the leases that have joined groups to the response, if the groups belong to a
+// client's stream.
 func (b *batch) respondJoined(resp *pb.RenewResponse) {
 	if b.joined != nil ||
 		!slices.ContainsFunc(b.asks.Joined, func(g lease.GroupID) bool { return g != 0 }) {
@@ -293,7 +296,7 @@ func (b *batch) reportJoined() {
 	}
 }
 
-// results returns the results for outcomes, in the order of the request.
+// results converts outcomes to results, in the order of the request.
 func (b *batch) results(list []outcome) []*pb.RenewResult {
 	slices.SortFunc(list, func(x, y outcome) int { return cmp.Compare(x.place, y.place) })
 	out, all := make([]*pb.RenewResult, len(list)), make([]pb.RenewResult, len(list))
@@ -312,7 +315,7 @@ func (b *batch) results(list []outcome) []*pb.RenewResult {
 	return out
 }
 
-// token returns the token at an index of the request, or 0.
+// token returns the token at the given index of the request, or 0.
 func (b *batch) token(place int) lease.Token {
 	if b.asks.Tokens == nil {
 		return 0

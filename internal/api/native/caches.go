@@ -15,55 +15,56 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A Cache receives the leader's messages to an open cache. Its methods are called on the core's
-// goroutine and must not block.
+// A Cache receives the leader's messages for an open cache. The core calls its methods on its own
+// goroutine, so they must not block.
 type Cache interface {
 	// Opened reports the outcome of OpenCache.
 	Opened(term uint64, err error)
-	// Invalidated lists the ranges that the cache must drop.
+	// Invalidated reports ranges that the cache must drop.
 	Invalidated(i *replica.Invalidation)
-	// Reopen reports a new leader, to which the cache must report its contents again.
+	// Reopen reports that there is a new leader. The cache must report its contents to it.
 	Reopen(term uint64)
 }
 
 const (
-	// maxHas bounds the ranges in one message of a cache.
+	// maxHas limits the number of ranges in one message from a cache.
 	maxHas = 10_000
-	// maxDrops and maxDropBytes bound the ranges, and the bytes of their keys, of the invalidations
-	// that a client has not read. A client that exceeds them must drop everything.
+	// maxDrops and maxDropBytes limit the invalidations that a client has not read yet: the number
+	// of ranges and the total size of their keys. A client that exceeds either limit must drop
+	// everything.
 	maxDrops     = 4096
 	maxDropBytes = 1 << 20
 )
 
-// caches are the caches that are open on one stream. It is a feed.
+// caches contains the open caches of one stream. It is a feed.
 type caches struct {
 	node Node
 	wake func()
 
-	mu     sync.Mutex // guards the fields below, and the messages of caches
+	mu     sync.Mutex // guards the fields below, and the messages of all caches
 	open   map[uint64]*cache
-	last   map[fsm.Holding]*cache // the one that was opened last
-	ready  []*cache               // with a message to send, each once
+	last   map[fsm.Holding]*cache // the most recently opened cache
+	ready  []*cache               // caches with a message to send, each at most once
 	closed bool
 }
 
 // cache is one open cache. It implements Cache.
 type cache struct {
 	feed *caches
-	id   uint64 // of the request
+	id   uint64 // ID of the request
 	ref  replica.OpenCache
 
-	// Messages that have not been sent, guarded by the feed's mu.
-	queued bool // in ready
+	// Messages that have not been sent yet. The feed's mu guards them.
+	queued bool // whether the cache is in ready
 	opened bool
-	term   uint64 // in which it was opened, or the new term
+	term   uint64 // term in which the cache was opened, or the new term
 	reopen bool
 	notice *replica.Invalidation
 	end    bool
 	err    error
 }
 
-// of returns the lease and token under which the cache holds ranges.
+// of returns the lease and token for which the cache holds ranges.
 func (x *cache) of() fsm.Holding { return fsm.Holding{ID: x.ref.ID, Token: x.ref.Token} }
 
 func newCaches(n Node, wake func()) *caches {
@@ -72,8 +73,8 @@ func newCaches(n Node, wake func()) *caches {
 	}
 }
 
-// begin opens a cache, unless the stream has ended. The receiving goroutine notices the end late,
-// and a cache that is opened after the end would never acknowledge anything.
+// begin opens a cache unless the stream has ended. This check is needed because the receiving
+// goroutine may detect the end late. A cache opened after the end would never acknowledge anything.
 func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
 	if err := checkCacheRef(r.GetLease()); err != nil {
 		return err
@@ -100,14 +101,14 @@ func (c *caches) begin(id uint64, r *pb.CacheRequest) error {
 	c.mu.Lock()
 	closed := c.closed
 	c.mu.Unlock()
-	if closed { // perhaps before OpenCache
+	if closed { // the stream may have ended before OpenCache was called
 		c.node.CloseCache(x.of(), x)
 	}
 	return nil
 }
 
-// cacheNeeds returns the permissions for a cache: to hold its lease, and to read all that the lease
-// holds, since invalidations reveal which keys change.
+// cacheNeeds returns the permissions that a cache needs: to hold its lease, and to read every range
+// that the lease holds. Invalidations would otherwise reveal which keys change.
 func (s *store) cacheNeeds(ctx context.Context, r *pb.CacheRequest) (*api.Need, error) {
 	n := new(api.Need)
 	if !s.node.View().Access.Enabled() {
@@ -126,7 +127,7 @@ func (s *store) cacheNeeds(ctx context.Context, r *pb.CacheRequest) (*api.Need, 
 	return n, err
 }
 
-// has reports whether a cache is open here.
+// has reports whether this stream has an open cache for the lease and token.
 func (c *caches) has(of fsm.Holding) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -134,8 +135,8 @@ func (c *caches) has(of fsm.Holding) bool {
 	return x != nil && !x.end
 }
 
-// ack passes an acknowledgement to the leader, and omits the list of dropped ranges if it is too
-// long. It is harmless if the leader assumes that the cache still has those, but the
+// ack passes an acknowledgement to the leader. If the list of dropped ranges is too long, ack omits
+// it. It is harmless if the leader believes that the cache still holds these ranges, but the
 // acknowledgement must arrive.
 func (c *caches) ack(a *pb.CacheAck) {
 	c.mu.Lock()
@@ -170,7 +171,7 @@ func (c *caches) refuse(id uint64, why error) {
 	x.update(func() { x.end, x.err = true, why })
 }
 
-// close closes all caches when the stream ends, and those that are about to be opened.
+// close closes all caches when the stream ends, including caches that are being opened.
 func (c *caches) close() {
 	c.mu.Lock()
 	c.closed = true
@@ -197,7 +198,7 @@ func (c *caches) forgetLocked(x *cache) {
 	}
 }
 
-// next implements feed. A cache gets one response at a time, in order of urgency.
+// next implements feed. It returns the messages of a cache one at a time, the most urgent first.
 func (c *caches) next() *pb.Response {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -244,7 +245,7 @@ func (x *cache) nextLocked() *pb.Response {
 	return &pb.Response{Id: x.id, More: true, Body: &pb.Response_Cache{Cache: m}}
 }
 
-// update changes the messages for the cache, and puts it into ready.
+// update changes the pending messages of the cache and adds it to ready.
 func (x *cache) update(change func()) {
 	c := x.feed
 	c.mu.Lock()
@@ -276,8 +277,8 @@ func (x *cache) Reopen(term uint64) {
 	x.update(func() { x.opened, x.reopen, x.term = false, true, term })
 }
 
-// Invalidated implements Cache. Invalidations that have not been sent are merged: an
-// acknowledgement of the later number covers both.
+// Invalidated implements Cache. Invalidations that have not been sent are merged. An
+// acknowledgement of the higher number covers both.
 func (x *cache) Invalidated(i *replica.Invalidation) {
 	x.update(func() {
 		if x.notice == nil {
@@ -291,7 +292,8 @@ func (x *cache) Invalidated(i *replica.Invalidation) {
 	})
 }
 
-// joined returns the ranges of both lists, each once, or all keys if they exceed the bounds.
+// joined returns the ranges of both lists without duplicates. If they exceed the limits, it returns
+// the range of all keys.
 func joined(a, b []keyrange.Range) []keyrange.Range {
 	out := slices.Concat(a, b)
 	slices.SortFunc(out, keyrange.Range.Compare)
@@ -328,7 +330,7 @@ func rangeMessages(list []keyrange.Range) []*pb.KeyRange {
 	return out
 }
 
-// fillJob returns the job of a read whose reader may cache the result.
+// fillJob returns the job for a read whose result will be cached by the reader.
 func (s *store) fillJob(r *pb.RangeRequest) (job, error) {
 	plain := &pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd}
 	if !proto.Equal(r, &pb.RangeRequest{Key: r.Key, RangeEnd: r.RangeEnd, Cache: r.Cache}) {

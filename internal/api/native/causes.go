@@ -10,28 +10,28 @@ import (
 	"leasehold.dev/lease"
 )
 
-// maxCauses limits how many causes a member remembers.
+// maxCauses limits the number of causes that a member keeps.
 const maxCauses = 1 << 16
 
-// causes remembers how leases ended recently, by token. It reads lease events only when a cause is
-// requested, so that events cost nothing otherwise. The zero value is empty.
+// causes records, by token, why leases ended recently. It reads lease events only when a cause is
+// requested, so events cost nothing otherwise. The zero value is empty.
 type causes struct {
 	mu sync.Mutex // guards the fields below
-	at uint64     // number of the last event that was read
+	at uint64     // number of the last event read
 	of map[lease.Token]cause
-	// last holds the last tokens of leases that have ended.
+	// last contains the last token of each ended lease.
 	last map[lease.ID]lease.Token
 }
 
-// cause is how a lease ended under one token.
+// cause describes why a lease ended under one token.
 type cause struct {
 	id   lease.ID
 	kind fsm.LeaseEventKind
 	by   string
-	of   lease.Terms // its name and principal
+	of   lease.Terms // only the name and the principal
 }
 
-// read reads the events since the last call.
+// read reads the events since the previous call.
 func (c *causes) read(l fsm.LeaseEvents) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -44,7 +44,7 @@ func (c *causes) read(l fsm.LeaseEvents) {
 	for c.at = max(c.at, l.Compacted()); c.at < l.Last(); {
 		piece, err := l.After(c.at)
 		if err != nil {
-			return // not reached: these events are kept
+			return // unreachable: these events have not been compacted
 		}
 		for i := range piece {
 			c.add(&piece[i])
@@ -64,12 +64,12 @@ func (c *causes) add(e *fsm.LeaseEvent) {
 	}
 }
 
-// belonging returns the terms that decide who may see a lease.
+// belonging returns the terms that determine who may see a lease.
 func belonging(i *lease.Info) lease.Terms {
 	return lease.Terms{Name: i.Name, Principal: i.Principal}
 }
 
-// explain sets the causes in the results of lost leases that the caller may see, and returns the
+// explain sets the causes in the results of lost leases that the caller may see. It returns the
 // leases whose cause is unknown.
 func (c *causes) explain(a asker, list []lostLease) (rest []lostLease) {
 	c.mu.Lock()
@@ -90,15 +90,15 @@ func (c *causes) explain(a asker, list []lostLease) (rest []lostLease) {
 	return rest
 }
 
-// lostLease is a lease that has ended, and the token in the holder's request, or 0.
+// lostLease is a lease that has ended. The token is the one in the holder's request, or 0.
 type lostLease struct {
 	result *pb.RenewResult
 	token  lease.Token
 }
 
-// explain sets the causes in the results of lost leases. The leader, which reported the loss, may
-// be ahead of this member; after a confirm round, this member has caught up. explain waits for that
-// only briefly, and only for callers that sent a token.
+// explain sets the causes in the results of lost leases. The leader reported the loss, so it may be
+// ahead of this member. A confirm round lets this member catch up. explain waits for that only
+// briefly, and only if the caller sent a token.
 func (s *leases) explain(ctx context.Context, list []lostLease) {
 	if len(list) == 0 {
 		return

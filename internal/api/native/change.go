@@ -29,8 +29,8 @@ func (s *leases) changeTTL(
 	return &pb.ChangeTTLResponse{Header: c.header, Lease: c.lease}, nil
 }
 
-// handOver hands a lease over. A repetition returns no secret, because the lease does not have the
-// newly drawn one.
+// handOver hands a lease over to another owner. A repeated call returns no secret, because the
+// lease did not get the new secret drawn for that call.
 func (s *leases) handOver(
 	ctx context.Context, r *pb.HandOverRequest, n number,
 ) (*pb.HandOverResponse, error) {
@@ -62,7 +62,7 @@ func (s *leases) handOver(
 	return &pb.HandOverResponse{Header: c.header, Lease: c.lease, Secret: secret}, nil
 }
 
-// resume takes a lease over with its secret. The state machine compares hashes, so its timing
+// resume takes over a lease with its secret. The state machine compares hashes, so its timing
 // reveals nothing about the secret.
 func (s *leases) resume(
 	ctx context.Context, r *pb.ResumeRequest, n number,
@@ -89,8 +89,9 @@ type changed struct {
 	repeated bool
 }
 
-// change proposes a command that restarts a lease's TTL. If the outcome is the remembered one of a
-// repeated number, the TTL has been running since, so change renews the lease.
+// change proposes a command that restarts the TTL of a lease. If the command is a repetition, its
+// result is the stored outcome of the first attempt. The TTL has been running since then, so change
+// renews the lease.
 func (s *leases) change(ctx context.Context, c fsm.Command) (changed, error) {
 	res, err := s.propose(ctx, c)
 	if err != nil {

@@ -8,14 +8,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The limits that leases.proto documents.
+// These limits are documented in leases.proto.
 const (
-	maxTTL        lease.TTL = 9_000_000_000_000 // the engine's limit
+	maxTTL        lease.TTL = 9_000_000_000_000 // the maximum TTL that the engine supports
 	usualCacheTTL lease.TTL = 5000              // the default for a lease that holds ranges
-	maxText                 = 1024              // bytes of a name, an owner, a request ID
+	maxText                 = 1024              // bytes in a name, an owner, or a request ID
 	maxLabels               = 64
 	maxLabelBytes           = 16 << 10
-	maxBatch                = 10_000 // leases of a call
+	maxBatch                = 10_000 // limit on the leases in one call
 	maxCallKeys             = 10_000
 )
 
@@ -55,7 +55,7 @@ func checkLabels(labels map[string]string) error {
 	return nil
 }
 
-// checkSomeKeys is checkKeys for a call that needs at least one key.
+// checkSomeKeys is checkKeys for a call that requires at least one key.
 func checkSomeKeys(keys [][]byte) error {
 	if len(keys) == 0 {
 		return invalid("no keys are given")
@@ -63,7 +63,7 @@ func checkSomeKeys(keys [][]byte) error {
 	return checkKeys(keys)
 }
 
-// checkKeys checks that the keys of a call are neither empty nor repeated.
+// checkKeys returns an error if there are too many keys, or if any key is empty or repeated.
 func checkKeys(keys [][]byte) error {
 	if len(keys) > maxCallKeys {
 		return invalid("%d keys, the limit is %d", len(keys), maxCallKeys)
@@ -84,7 +84,7 @@ func checkKeys(keys [][]byte) error {
 	return nil
 }
 
-// checkRef checks a reference to a lease, which must have a token if token is set.
+// checkRef checks a reference to a lease. If token is set, the reference must contain a token.
 func checkRef(r *pb.LeaseRef, token bool) error {
 	switch {
 	case r.GetId() == 0 && r.GetName() == "":
@@ -101,8 +101,8 @@ func checkRef(r *pb.LeaseRef, token bool) error {
 // checkAnyRef is checkRef for a reference with an optional token.
 func checkAnyRef(r *pb.LeaseRef) error { return checkRef(r, false) }
 
-// checkCacheRef is checkRef for the lease of a cache. Caches send too many messages to look their
-// leases up by name.
+// checkCacheRef is checkRef for the lease of a cache. Caches send so many messages that looking up
+// their leases by name would be too expensive.
 func checkCacheRef(r *pb.LeaseRef) error {
 	if r.GetName() != "" {
 		return invalid("the lease of a cache must be referred to by id, not by name")
@@ -110,8 +110,8 @@ func checkCacheRef(r *pb.LeaseRef) error {
 	return checkRef(r, true)
 }
 
-// checkRenewRef is checkRef for a renewal. With the name alone, a client could renew the lease of
-// another holder, and believe that it still holds the lease. The token rules that out.
+// checkRenewRef is checkRef for a renewal. If the reference contained only a name, a client could
+// renew another holder's lease and believe that it still holds its own. The token prevents this.
 func checkRenewRef(r *pb.LeaseRef) error {
 	return checkRef(r, r.GetId() == 0 && r.GetName() != "")
 }
@@ -128,7 +128,7 @@ func checkRefs(list []*pb.LeaseRef, check func(*pb.LeaseRef) error) error {
 	return nil
 }
 
-// checkRenew checks the leases of a request, which are either in leases or in columns.
+// checkRenew checks the leases in a request. A request lists them either in leases or in columns.
 func checkRenew(r *pb.RenewRequest) error {
 	switch n := len(r.Ids); {
 	case n > 0 && len(r.Leases) > 0:

@@ -14,7 +14,8 @@ func (s *store) checkPut(r *pb.PutRequest) error {
 	return s.checkSize(r, putBound(r))
 }
 
-// checkInnerPut is checkPut for a put in a transaction, whose size is checked as a whole.
+// checkInnerPut is checkPut for a put in a transaction. It omits the size check, because the size
+// of the whole transaction is checked instead.
 func (s *store) checkInnerPut(r *pb.PutRequest) error {
 	switch {
 	case len(r.GetKey()) == 0:
@@ -67,8 +68,8 @@ func (s *store) checkTxn(r *pb.TxnRequest) error {
 	return s.checkSize(r, txnBound(r))
 }
 
-// checkNested checks a transaction and those inside it. The length of its longest list counts
-// against most, and the rest bounds the inner transactions.
+// checkNested checks a transaction and all transactions nested in it. The length of its longest
+// list counts toward the limit. The rest of the limit applies to the nested transactions.
 func (s *store) checkNested(r *pb.TxnRequest, most int) error {
 	n := max(len(r.GetCompare()), len(r.GetSuccess()), len(r.GetFailure()))
 	if n > most {
@@ -92,7 +93,7 @@ func (s *store) checkNested(r *pb.TxnRequest, most int) error {
 	return nil
 }
 
-// within adds the entry of a list to an error.
+// within adds the position in a list to an error.
 func within(err error, list string, i int) error {
 	return invalid("%s[%d]: %s", list, i, status.Convert(err).Message())
 }
@@ -150,7 +151,8 @@ func (s *store) checkOp(op *pb.Op, most int) error {
 	}
 }
 
-// checkInner checks a grant in a transaction, whose other operations refer to the lease by ID.
+// checkInner checks a grant in a transaction. It requires an ID because other operations use it to
+// refer to the lease.
 func (s *store) checkInner(r *pb.GrantRequest) error {
 	switch {
 	case r.GetId() == 0:

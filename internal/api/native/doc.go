@@ -1,9 +1,10 @@
-// Package native serves leasehold.v1, the service's own API. It checks requests, turns them into
-// commands and reads, and returns the outcome. Every error has a leaseholdv1.Error in its
-// details, whose reason comes from the one table in package api.
+// Package native serves leasehold.v1, the service's own API. It checks requests, translates them
+// into commands and reads, and returns the outcome. The details of every error include a
+// leaseholdv1.Error. Its reason comes from the single table in package api.
 //
-// It draws the random values: lease IDs if the client names none, and secrets, of which only the
-// hash goes to the replica. It keeps no state between two calls. A stream is one call, which may
-// last as long as its client. The stream sends the outcomes of its requests, watches, caches and
-// tickets (stream.go, feed.go) as they come, and all of these end with it.
+// The package draws random values: lease IDs, unless clients choose them, and secrets. Only the
+// hash of a secret is sent to the replica. The package keeps no state between calls. A stream is
+// one call and may last as long as its client. It sends the results of its requests, watches,
+// caches and tickets (stream.go, feed.go) as they become available. All of these end with the
+// stream.
 package native

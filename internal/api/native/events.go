@@ -15,10 +15,12 @@ import (
 )
 
 const (
-	// maxEvents bounds the events of one response. maxMessage bounds its bytes, roughly.
+	// maxEvents limits the number of events in one response. maxMessage approximately limits its
+	// size in bytes.
 	maxEvents = 512
-	// A client receives a response without events once progressEvery events have not matched its
-	// request, or progressAfter the first of them, so that it can resume at another member.
+	// A client receives a response without events after progressEvery events that do not match its
+	// request, or progressAfter the first of them. The response lets the client resume at another
+	// member.
 	progressEvery = 1024
 	progressAfter = 10 * time.Second
 )
@@ -28,8 +30,8 @@ func (s *leases) Events(r *pb.EventsRequest, out pb.LeaseService_EventsServer) e
 	return s.ended(out.Context(), s.events(out.Context(), r, out.Send))
 }
 
-// events sends lease events until the context ends, the member stops, or send returns an error.
-// send may block: events do not queue up in the meantime.
+// events sends lease events until the context ends, the member stops, or send returns an error. If
+// send blocks, events do not queue up.
 func (s *leases) events(
 	ctx context.Context, r *pb.EventsRequest, send func(*pb.EventsResponse) error,
 ) error {
@@ -66,22 +68,23 @@ func checkEvents(r *pb.EventsRequest) error {
 	return checkLabels(r.Labels)
 }
 
-// events is one stream of lease events. It keeps only its position, and reads the events of views
-// at its own pace. If the next event is gone from the view, the stream ends with an error.
+// events is one stream of lease events. It stores only its position and reads the events from views
+// at its own pace. If a view no longer contains the next event, the stream ends with an error.
 type events struct {
 	*leases
 	request  *pb.EventsRequest
 	send     func(*pb.EventsResponse) error
-	wake     chan struct{} // capacity 1: there may be something new
-	at       uint64        // number of the last event that was read
-	sent     uint64        // the last number that was sent to the client
+	wake     chan struct{} // capacity 1: there may be news
+	at       uint64        // number of the last event read
+	sent     uint64        // number of the last event reported to the client
 	slow     slowReported
 	expiring *expiring // nil unless requested
 	ctx      context.Context
-	asker    asker // with the users and roles of the last view
+	asker    asker // uses the users and roles of the latest view
 }
 
-// look takes the users and roles of a view. An error ends the stream: the caller must log in again.
+// look adopts the users and roles of a view. An error ends the stream, and the caller must log in
+// again.
 func (e *events) look(v *fsm.View) error {
 	a := askerOf(e.ctx, v)
 	if err := a.known(); err != nil {
@@ -94,8 +97,8 @@ func (e *events) look(v *fsm.View) error {
 // may reports whether the caller may see a lease.
 func (e *events) may(i *lease.Info) bool { return e.asker.all() || e.asker.sees(i) }
 
-// begin finds the position to begin at. Another member may have sent later events than this one
-// knows; after a confirm round it knows them.
+// begin determines the start position. Another member may have sent events that this member has not
+// applied yet. A confirm round lets this member catch up.
 func (e *events) begin(ctx context.Context) error {
 	v := e.node.View()
 	if e.at = e.request.After; e.at == 0 && !e.request.Resume {
@@ -113,7 +116,7 @@ func (e *events) begin(ctx context.Context) error {
 	if err := e.look(v); err != nil {
 		return err
 	}
-	return e.respond(v, e.slow.changes(e)) // these are all caches that are slow now
+	return e.respond(v, e.slow.changes(e)) // the first call of changes returns all slow caches
 }
 
 func (e *events) run(ctx context.Context) error {
@@ -142,7 +145,7 @@ func (e *events) run(ctx context.Context) error {
 	}
 }
 
-// pass sends all events up to now.
+// pass sends all events so far.
 func (e *events) pass(ctx context.Context) error {
 	for {
 		v := e.node.View()
@@ -150,7 +153,7 @@ func (e *events) pass(ctx context.Context) error {
 			return err
 		}
 		if e.expiring != nil {
-			// This comes first: a silent lease may have ended since, but not vice versa.
+			// Do this before reading the events, so that the end of a silent lease is never missed.
 			if err := e.expiring.follow(ctx, v); err != nil {
 				return err
 			}
@@ -177,7 +180,7 @@ func (e *events) pass(ctx context.Context) error {
 	}
 }
 
-// choose converts the matching events, as many as a response may have, and advances at.
+// choose converts matching events, up to the limits of one response, and advances at.
 func (e *events) choose(piece []fsm.LeaseEvent) []*pb.LeaseEvent {
 	var list []*pb.LeaseEvent
 	size := 0
@@ -206,7 +209,7 @@ func (e *events) choose(piece []fsm.LeaseEvent) []*pb.LeaseEvent {
 	return list
 }
 
-// respondExpiring sends the leases that will end soon, once all events are sent.
+// respondExpiring sends the leases that will end soon. It is called once all events have been sent.
 func (e *events) respondExpiring(ctx context.Context, v *fsm.View) error {
 	if e.expiring == nil {
 		return nil
@@ -245,8 +248,8 @@ func (e *events) idle() time.Duration {
 	return wait
 }
 
-// wants reports whether a lease matches the request, for its owner or for the owner before a
-// hand-over.
+// wants reports whether a lease matches the request. The owner may match before or after a
+// handover.
 func (e *events) wants(i *lease.Info, before string) bool {
 	r := e.request
 	if !strings.HasPrefix(i.Name, r.NamePrefix) {
@@ -273,5 +276,5 @@ var eventTypes = map[fsm.LeaseEventKind]pb.LeaseEvent_Kind{
 	fsm.LeaseTTLChanged: pb.LeaseEvent_KIND_TTL_CHANGED,
 }
 
-// over are the events that end a lease.
+// over contains the kinds of events that end a lease.
 var over = map[fsm.LeaseEventKind]bool{fsm.LeaseExpired: true, fsm.LeaseRevoked: true}

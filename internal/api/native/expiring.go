@@ -13,33 +13,33 @@ import (
 )
 
 const (
-	// maxSilent is roughly how many silent leases a stream of lease events remembers. If there are
-	// more, it finds the later ones again when their time comes.
+	// maxSilent is the approximate number of silent leases that a stream of lease events tracks. If
+	// there are more, it drops those that end last and finds them again when they are about to end.
 	maxSilent = 16_384
-	// scanBatch is how many leases the core looks up at once.
+	// scanBatch is the number of leases that the core looks up in one step.
 	scanBatch = 512
 )
 
-// expiring finds, for a stream of lease events, the leases that will end soon because they are not
-// being renewed. Leases that are renewed on time never fall silent and cost nothing here. It
+// expiring finds leases for a stream of lease events that will end soon because they are not being
+// renewed. Leases that are renewed on time never become silent and cost nothing here. An expiring
 // belongs to one goroutine.
 //
-// Invariants: next is a heap of the silent leases that have not been reported. A lease is in leases
-// if it is in next, or has been reported and has neither ended nor been renewed since.
+// Invariants: next is a heap of the silent leases that have not been reported yet. A lease is in
+// leases if it is in next, or if it was reported and has neither ended nor been renewed since.
 type expiring struct {
 	node   Node
 	within lease.TTL
 	wants  func(*lease.Info) bool
-	may    func(*lease.Info) bool // the caller may see the lease
-	list   *pb.ListRequest        // the leases to scan
+	may    func(*lease.Info) bool // whether the caller may see the lease
+	list   *pb.ListRequest        // selects the leases to scan
 
 	begun    bool
-	index    uint64 // of the last log entry whose effects are known
+	index    uint64 // index of the last log entry reflected here
 	leases   map[lease.ID]*silent
 	next     silentHeap
 	reported int           // leases that are in leases but not in next; at most maxSilent
-	limit    int           // of next; it grows for leases that end together
-	beyond   lease.Instant // leases that end from here on were left out; 0 if none were
+	limit    int           // limit on the length of next; grows for leases that end together
+	beyond   lease.Instant // leases that end at or after this instant were left out; 0 if none were
 	sweep    uint64        // number of the last scan
 	out      []*pb.LeaseEvent
 }
@@ -48,7 +48,7 @@ type expiring struct {
 type silent struct {
 	info  lease.Info
 	until lease.Instant // when it may end
-	place int           // in next, or below 0 if it has been reported
+	place int           // index in next; negative if the lease has been reported
 	sweep uint64        // number of the last scan that found it
 }
 
@@ -69,8 +69,8 @@ func (e *expiring) permitted(list []*pb.LeaseEvent) []*pb.LeaseEvent {
 	})
 }
 
-// follow catches up with a view: from the silences that it lists or, if those do not reach back far
-// enough, by a scan of all leases.
+// follow catches up with a view. It uses the list of silences in the view. If the list does not go
+// back far enough, follow scans all leases instead.
 func (e *expiring) follow(ctx context.Context, v *fsm.View) error {
 	if e.begun && v.Silences.Since(e.index, e.learn) {
 		e.index = max(e.index, v.Index)
@@ -79,20 +79,20 @@ func (e *expiring) follow(ctx context.Context, v *fsm.View) error {
 	return e.scan(ctx, 0)
 }
 
-// learn records that a lease has fallen silent, or was renewed again.
+// learn records that a lease has become silent or has been renewed.
 func (e *expiring) learn(s *fsm.Silence) {
 	switch held := e.leases[s.Info.ID]; {
 	case s.Until == 0:
 		e.renewed(&s.Info)
 	case s.Again && (held == nil || held.info.Token != s.Info.Token):
-		// It was reported and is not remembered, or a later scan will find it.
+		// The lease was reported and then dropped, or a later scan will find it.
 	default:
 		e.add(&s.Info, s.Until)
 	}
 }
 
-// scan searches all leases, outside the core's goroutine, for silent ones that end at an instant or
-// later.
+// scan searches all leases for silent ones that end at or after the given instant. It does this
+// outside the core's goroutine.
 func (e *expiring) scan(ctx context.Context, from lease.Instant) error {
 	var view lease.View
 	var index uint64
@@ -119,13 +119,13 @@ func (e *expiring) scan(ctx context.Context, from lease.Instant) error {
 		}
 	}
 	if err := e.found(ctx, batch, from); err != nil || from > 0 {
-		return err // the changes since are then reported again, which is harmless
+		return err // later changes will be reported again, which is harmless
 	}
 	e.begun, e.index = true, index
 	return e.forget(ctx)
 }
 
-// found adds the leases of a batch that are still silent.
+// found adds the leases in a batch that are still silent.
 func (e *expiring) found(ctx context.Context, batch []lease.Info, from lease.Instant) error {
 	if len(batch) == 0 {
 		return nil
@@ -149,8 +149,8 @@ func (e *expiring) found(ctx context.Context, batch []lease.Info, from lease.Ins
 	return nil
 }
 
-// forget drops the leases that the last scan did not find. They were renewed if they still exist;
-// otherwise they have ended.
+// forget drops the leases that the last scan did not find. If a lease still exists, it was renewed.
+// Otherwise, it has ended.
 func (e *expiring) forget(ctx context.Context) error {
 	var gone []*silent
 	for _, s := range e.leases {
@@ -187,7 +187,7 @@ func (e *expiring) add(info *lease.Info, until lease.Instant) {
 	}
 	s := e.leases[info.ID]
 	if s != nil && s.info.Token != info.Token {
-		e.remove(s) // of another incarnation
+		e.remove(s) // it is a different incarnation of the lease
 		s = nil
 	}
 	if s != nil {
@@ -206,8 +206,8 @@ func (e *expiring) add(info *lease.Info, until lease.Instant) {
 	e.shed()
 }
 
-// shed drops the later half of next if it is too long, but no lease that ends at the same instant
-// as one that is kept.
+// shed drops the later half of next if next is too long. It never splits leases that end at the
+// same instant.
 func (e *expiring) shed() {
 	if len(e.next) <= e.limit {
 		return
@@ -230,7 +230,7 @@ func (e *expiring) shed() {
 	e.limit = max(maxSilent, 2*keep)
 }
 
-// renewed records that a lease was renewed.
+// renewed records that a lease has been renewed.
 func (e *expiring) renewed(info *lease.Info) {
 	s := e.leases[info.ID]
 	if s == nil {
@@ -284,12 +284,13 @@ func (e *expiring) take(ctx context.Context) ([]*pb.LeaseEvent, error) {
 	return out, nil
 }
 
-// near reports whether an instant lies within the requested time from now.
+// near reports whether an instant is within the requested time from now.
 func (e *expiring) near(until, now lease.Instant) bool {
 	return lease.TTL(until-1-now) <= e.within
 }
 
-// wait returns the milliseconds until an event is due if nothing happens. If ok is false, none is.
+// wait returns the number of milliseconds until the next event is due if nothing else happens. If
+// ok is false, no event is scheduled.
 func (e *expiring) wait() (ms lease.TTL, ok bool) {
 	at := e.beyond
 	if len(e.next) > 0 && (at == 0 || e.next[0].until < at) {
@@ -301,7 +302,7 @@ func (e *expiring) wait() (ms lease.TTL, ok bool) {
 	return max(0, lease.TTL(at-1-e.node.Now())-e.within), true
 }
 
-// silentHeap orders leases by when they may end.
+// silentHeap orders leases by the time at which they may end.
 type silentHeap []*silent
 
 // Len implements heap.Interface.

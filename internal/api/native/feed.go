@@ -10,32 +10,34 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// A feed serves the requests of a stream that have responses until they are canceled. One goroutine
-// calls next; any goroutine may call the other methods. When next has something to return, the feed
-// wakes the stream.
+// A feed serves the long-lived requests of a stream, which receive responses until they are
+// canceled. Only one goroutine may call next. Any goroutine may call the other methods. A feed
+// wakes the stream when next has something to return.
 type feed interface {
-	// end ends the request with this ID, if there is one. In its last response, more is not set.
+	// end ends the request with the given ID, if there is one. The last response to the request
+	// does not have more set.
 	end(id uint64)
-	// refuse ends a request like end, with an error for the client.
+	// refuse is end with an error for the client.
 	refuse(id uint64, why error)
 	// next returns the next response, or nil.
 	next() *pb.Response
 }
 
-// feeds are the feeds of a stream. Most streams only renew, so feeds are made when they are first
-// needed.
+// feeds contains the feeds of a stream. They are created when first needed, because most streams
+// only renew leases.
 type feeds struct {
 	watches *watches
 	caches  *caches
 	waits   *waits
-	guard   *api.Guard // of their open requests
+	guard   *api.Guard // checks the permissions of their open requests
 
-	// These belong to the sending goroutine.
-	list     []feed // all of them, in any order
-	lastFeed int    // the index of the feed whose next was called last
+	// These fields belong to the sending goroutine.
+	list     []feed // all feeds, in no particular order
+	lastFeed int    // index of the feed whose next method was called last
 }
 
-// needFeeds returns the feeds, and makes them if necessary. The receiving goroutine calls it.
+// needFeeds returns the feeds, creating them if necessary. Only the receiving goroutine may call
+// it.
 func (t *stream) needFeeds() *feeds {
 	f := t.feeds.Load()
 	if f != nil {
@@ -51,13 +53,13 @@ func (t *stream) needFeeds() *feeds {
 	closing := t.closing
 	t.mu.Unlock()
 	if closing {
-		f.close() // close, which ran before, did not see them
+		f.close() // close ran before the feeds existed and could not close them
 	}
-	t.waker.wake() // the sender must start to wait for them
+	t.waker.wake() // the sender must start waiting for the feeds
 	return f
 }
 
-// close ends all open requests when the stream ends, and all that begin later.
+// close ends all open requests when the stream ends. Requests that begin later end immediately.
 func (f *feeds) close() {
 	f.caches.close()
 	f.waits.close()
@@ -71,7 +73,7 @@ func (t *stream) serves(q *request, f feed) {
 	t.mu.Unlock()
 }
 
-// next returns the next response of any feed. The feeds take turns.
+// next returns the next response from any feed. The feeds take turns.
 func (f *feeds) next() *pb.Response {
 	for range f.list {
 		f.lastFeed = (f.lastFeed + 1) % len(f.list)
@@ -82,9 +84,9 @@ func (f *feeds) next() *pb.Response {
 	return nil
 }
 
-// addFromFeeds adds responses of the feeds to a message, and reports whether it added any. It takes
-// and returns the size of the message. It fills only one message, so that feeds do not delay the
-// outcomes of other requests.
+// addFromFeeds adds responses from the feeds to a message. It takes and returns the size of the
+// message, and reports whether it added any responses. It never fills more than one message, so
+// that feeds do not delay the outcomes of other requests.
 func (t *stream) addFromFeeds(m *pb.ServerMessage, size int) (_ int, added bool, err error) {
 	f := t.feeds.Load()
 	for f != nil && size < maxMessage && len(m.Responses) < maxResponses {
@@ -106,10 +108,11 @@ func (t *stream) addFromFeeds(m *pb.ServerMessage, size int) (_ int, added bool,
 	return size, added, nil
 }
 
-// review ends the open requests for which the caller no longer has permission. A view that
-// withdraws a permission is published no later than the events that the permission covered. So a
-// stream that reviews after it took a response from a feed knows whether it may send it. An error
-// ends the stream: the caller must log in again.
+// review ends the open requests for which the caller no longer has permission.
+//
+// A view that withdraws a permission is published no later than the events covered by that
+// permission. So if a stream takes a response from a feed and then calls review, it knows whether
+// it may send the response. An error ends the stream, and the caller must log in again.
 func (t *stream) review() error {
 	f := t.feeds.Load()
 	var list []api.Lost
@@ -133,7 +136,7 @@ func (t *stream) review() error {
 	return nil
 }
 
-// opened ends the trace of a lasting request, if there is one, at its first response.
+// opened ends the trace of a long-lived request, if it has one, at the first response.
 func (t *stream) opened(r *pb.Response) {
 	if t.o.Trace == nil {
 		return
@@ -151,14 +154,14 @@ func (t *stream) opened(r *pb.Response) {
 	q.trace.End(err)
 }
 
-// hasEnded reports whether a response is the last one of a request that has ended already.
+// hasEnded reports whether r is the final response to a request that has already ended.
 func (t *stream) hasEnded(r *pb.Response) bool { return !r.More && !t.leave(r.Id) }
 
-// maxFollowing bounds the requests for lease events of a stream.
+// maxFollowing limits the number of requests for lease events on one stream.
 const maxFollowing = 64
 
-// follow serves a request for lease events on its own goroutine. It makes a response when the
-// one before has been sent.
+// follow serves a request for lease events on a separate goroutine. The goroutine creates a
+// response only after the previous one has been sent.
 func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -186,7 +189,7 @@ func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 			})
 		})
 		if ctx.Err() != nil {
-			err = nil // canceled
+			err = nil // the request was canceled
 		}
 		t.mu.Lock()
 		t.followsLocked(q, false)
@@ -196,8 +199,8 @@ func (t *stream) follow(q *request, r *pb.EventsRequest) error {
 	return nil
 }
 
-// followsLocked starts or stops counting a request for lease events. A cancel stops it at once, so
-// that the client can start another before the goroutine of the first has ended.
+// followsLocked starts or stops counting a request for lease events. A canceled request stops
+// counting immediately, so the client can start another before the goroutine has ended.
 func (t *stream) followsLocked(q *request, counts bool) {
 	switch {
 	case counts:

@@ -24,7 +24,7 @@ type granting struct {
 	secret  []byte
 }
 
-// granting checks a request, and draws an ID if the client named none.
+// granting checks a request and draws an ID if the client did not choose one.
 func (s *leases) granting(ctx context.Context, r *pb.GrantRequest) (*granting, error) {
 	if err := s.checkGrant(r); err != nil {
 		return nil, err
@@ -44,10 +44,13 @@ func (s *leases) granting(ctx context.Context, r *pb.GrantRequest) (*granting, e
 
 func (g *granting) command() fsm.Command { return grantCommand(g.terms, g.request) }
 
-// finish makes the response from the outcome of the command. In the unlikely case that the ID that
-// the member drew is in use, finish tries others. Those proposals have no number, since the number
-// already has an outcome. If the outcome is the remembered one of a repeated number, the lease's
-// TTL has been running since, so finish renews the lease first.
+// finish creates the response from the outcome of the command.
+//
+// The ID that the member drew may already be in use, although that is unlikely. If so, finish tries
+// other IDs. These proposals are not numbered, because the number already has an outcome.
+//
+// If the request repeats an earlier number, the result is the stored outcome of the first attempt.
+// The lease's TTL has been running since then, so finish renews the lease first.
 func (g *granting) finish(
 	ctx context.Context, res *fsm.Result, err error,
 ) (*pb.GrantResponse, error) {
@@ -72,10 +75,10 @@ func (g *granting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
 	return g.response(v, res), nil
 }
 
-// response returns the response for a lease that was granted.
+// response returns the response for a granted lease.
 func (g *granting) response(v *fsm.View, res *fsm.Result) *pb.GrantResponse {
 	info, existed := granted(res.Value)
-	out := new(struct { // one allocation
+	out := new(struct { // combined into one allocation
 		message pb.GrantResponse
 		header  pb.Header
 		lease   pb.Lease
@@ -162,8 +165,8 @@ func (s *leases) checkGrant(r *pb.GrantRequest) error {
 	return checkLabels(r.Labels)
 }
 
-// ttl returns the TTL of a request. For a lease that holds ranges, the client may leave it to the
-// server.
+// ttl returns the TTL of a request. For a lease that holds ranges, the client may let the server
+// choose it.
 func (s *leases) ttl(r *pb.GrantRequest) lease.TTL {
 	if r.TtlMs == 0 && len(r.Holds) > 0 {
 		return min(usualCacheTTL, s.o.MaxCacheTTL)
@@ -179,23 +182,23 @@ func (s *leases) terms(r *pb.GrantRequest) lease.Terms {
 	}
 }
 
-// secret draws a secret, if one is wanted, and puts its hash into the terms. The secret itself is
-// only in the response to the client.
+// secret draws a secret if one is wanted and stores its hash in the terms. The secret itself
+// appears only in the response to the client.
 func (s *leases) secret(wanted bool, t *lease.Terms) []byte {
 	if !wanted {
 		return nil
 	}
 	secret := make([]byte, secretBytes)
-	_, _ = crand.Read(secret) // never fails
+	_, _ = crand.Read(secret) // never returns an error
 	t.Secret = sha256.Sum256(secret)
 	return secret
 }
 
 const secretBytes = 32
 
-// chooseID draws an ID, since apply draws no random numbers. A request with a request ID may be
-// repeated. Its lease ID follows from the request, so that the repetition finds the lease even if
-// it has no name (T3).
+// chooseID chooses a lease ID, because apply must not draw random numbers. A request with a request
+// ID may be repeated, so its lease ID is derived from the request. The repetition can then find the
+// lease even if the lease has no name (T3).
 func chooseID(t *lease.Terms, try uint64) lease.ID {
 	if t.RequestID == "" {
 		return lease.ID(1 + rand.Int64N(1<<63-1))
@@ -210,8 +213,8 @@ func chooseID(t *lease.Terms, try uint64) lease.ID {
 	return lease.ID(max(1, binary.BigEndian.Uint64(sum[:])>>1))
 }
 
-// grantCommand returns the command that grants a lease and puts its keys. A grant with a request ID
-// renews the lease instead, and puts no keys, if it was granted before.
+// grantCommand returns the command that grants a lease and puts its keys. If the grant has a
+// request ID and was already granted, the command renews the lease and puts no keys.
 func grantCommand(t lease.Terms, r *pb.GrantRequest) fsm.Command {
 	g := fsm.Grant{Terms: t, Holds: rangesOf(r.Holds)}
 	puts := make([]*fsm.Put, len(r.Keys))
@@ -219,7 +222,7 @@ func grantCommand(t lease.Terms, r *pb.GrantRequest) fsm.Command {
 		puts[i] = &fsm.Put{Key: string(p.Key), Value: p.Value, Lease: t.ID}
 	}
 	if t.RequestID != "" {
-		return g.Repeatable(puts...) // copies g
+		return g.Repeatable(puts...) // Repeatable copies g
 	}
 	grant := &fsm.Grant{Terms: g.Terms, Holds: g.Holds}
 	if len(puts) == 0 {
@@ -232,7 +235,8 @@ func grantCommand(t lease.Terms, r *pb.GrantRequest) fsm.Command {
 	return txn
 }
 
-// granted returns the lease from the result of grantCommand, and whether it existed before.
+// granted returns the lease from the result of grantCommand, and reports whether the lease already
+// existed.
 func granted(value any) (info *lease.Info, existed bool) {
 	if txn, ok := value.(*fsm.TxnResult); ok {
 		value = txn.Responses[0]
@@ -240,8 +244,8 @@ func granted(value any) (info *lease.Info, existed bool) {
 	return fsm.GrantResult(value)
 }
 
-// renewListed renews the leases of a response, under their tokens, and sets their remaining times:
-// the TTL, or 0 for a lease that has ended (T28).
+// renewListed renews the leases in a response, using their tokens. It sets the remaining time of
+// each lease to its TTL, or to 0 if the lease has ended (T28).
 func (s *leases) renewListed(ctx context.Context, list ...*pb.Lease) error {
 	refs := make([]*pb.LeaseRef, len(list))
 	for i, m := range list {
@@ -264,8 +268,8 @@ func (s *leases) renewListed(ctx context.Context, list ...*pb.Lease) error {
 	return nil
 }
 
-// holderOf adds the lease that has an ID to the refusal of a grant, if the lease still exists and
-// the caller may see it.
+// holderOf adds the lease that holds the ID to a refused grant. It does so only if the lease still
+// exists and the caller may see it.
 func (s *leases) holderOf(ctx context.Context, id lease.ID, refusal error) error {
 	var info lease.Info
 	found := false

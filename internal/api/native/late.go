@@ -5,21 +5,22 @@ import (
 	"time"
 )
 
-// lates watches the renewals of all streams for those that take longer than partly. Very few do, so
-// all share one timer: starting and stopping a timer for each would cost more than the renewal.
+// lates detects renewals, on any stream, that take longer than partly. Because very few do, all
+// renewals share one timer. Starting and stopping a timer for each renewal would cost more than the
+// renewal.
 type lates struct {
 	mu    sync.Mutex // guards the following fields
-	list  []late     // in the order of their times
+	list  []late     // sorted by time
 	timer *time.Timer
 }
 
-// late is a scheduled check of renewals. It does not block.
+// late is a scheduled check of some renewals. The check must not block.
 type late struct {
 	at   time.Time
 	look func()
 }
 
-// add schedules a call of look after between one and two times partly.
+// add schedules a call to look. The delay is between one and two times partly.
 func (l *lates) add(look func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -33,7 +34,7 @@ func (l *lates) add(look func()) {
 	}
 }
 
-// look calls the checks that are due.
+// look runs the checks that are due.
 func (l *lates) look() {
 	now := time.Now()
 	l.mu.Lock()
@@ -43,7 +44,7 @@ func (l *lates) look() {
 	}
 	due := l.list[:n:n]
 	if l.list = l.list[n:]; len(l.list) > 0 {
-		l.timer.Reset(partly) // a wake-up for each would cost as much as a renewal
+		l.timer.Reset(partly) // waking up for each check would cost as much as a renewal
 	} else {
 		l.list = nil
 	}

@@ -2,9 +2,9 @@ package native
 
 import pb "leasehold.dev/api/leasehold/v1"
 
-// sendLeader sends the leader to the client, and returns a channel that is closed when the leader
-// has changed. The leader's client addresses come from the state. If this member's state does not
-// have them yet, the client gets them from the members that it knows.
+// sendLeader sends the current leader to the client. It also stores a channel that is closed when
+// the leader changes. The leader's client addresses come from this member's state. If the state
+// does not contain them yet, the client has to ask the members that it knows.
 func (t *stream) sendLeader() error {
 	m := &pb.Leadership{MemberId: t.o.MemberID}
 	m.LeaderId, t.leader = t.node.Leader()

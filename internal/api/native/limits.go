@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// holderOf returns the user or role that limits apply to, or the zero value for everyone.
+// holderOf returns the user or role to which limits apply. The zero value means everyone.
 func holderOf(user, role string) (access.Holder, error) {
 	switch {
 	case user != "" && role != "":
@@ -69,10 +69,10 @@ func (s names) ListLimits(
 	if err != nil {
 		return nil, err
 	}
-	// The core sends to it, possibly after this call has ended.
+	// Buffered, because the core may send to it after this call has ended.
 	found := make(chan []fsm.Use, 1)
 	wants := r.GetRole() == ""
-	if wants { // only for root, since it costs the core time
+	if wants { // root only, because it takes the core's time
 		if v, err = s.viewOfRoot(ctx, func(*lease.Lessor) { found <- s.node.Uses() }); err != nil {
 			return nil, err
 		}
@@ -110,7 +110,7 @@ func limitsMessage(by *access.State, of access.Holder) *pb.Limits {
 	return m
 }
 
-// usesMessages converts the usage of all principals, or of one.
+// usesMessages converts the usage of all principals, or of one if only is set.
 func usesMessages(all []fsm.Use, only string) (out []*pb.Usage) {
 	for _, u := range all {
 		if only == "" || u.Principal == only {

@@ -14,16 +14,17 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The bounds of a page: the number of its leases, the total number of their keys, and its bytes,
-// which must stay below the limit of clients. The first lease may exceed the latter two.
+// The limits of a page are the number of leases, the total number of their keys, and the size in
+// bytes. The size must stay below the message limit of clients. The first lease on a page may
+// exceed the limits on keys and bytes.
 const (
 	maxPage      = 1000
 	maxPageKeys  = 10_000
 	maxPageBytes = 2 << 20
 )
 
-// list returns a page of leases. It chooses the leases from a view, outside the core's goroutine,
-// and then requests their remaining times from the leader.
+// list returns a page of leases. It chooses the leases from a view, outside the core's goroutine.
+// It then gets their remaining times from the leader.
 func (s *leases) list(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse, error) {
 	size := int(r.PageSize)
 	if size < 0 || size > maxPage {
@@ -72,19 +73,19 @@ func (s *leases) list(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse,
 	return resp, err
 }
 
-// listing is a request with its caller.
+// listing is a request together with its caller.
 type listing struct {
 	*pb.ListRequest
 	asker
-	named []lease.Info // the leases that the request names by ID, in order
+	named []lease.Info // the leases that the request lists by ID, sorted by ID
 }
 
-// matches reports whether a lease matches the request, and the caller may see it.
+// matches reports whether a lease matches the request and is visible to the caller.
 func (l listing) matches(i *lease.Info) bool {
 	return matches(l.ListRequest, i) && (l.all() || l.sees(i))
 }
 
-// visible removes from a page the leases, keys and ranges that the caller may not see now.
+// visible removes the leases, keys and ranges from a page that the caller may no longer see.
 func (s *leases) visible(
 	ctx context.Context, list []*pb.Lease, page []lease.Info,
 ) (out []*pb.Lease, err error) {
@@ -104,7 +105,7 @@ func (s *leases) visible(
 	return out, nil
 }
 
-// choose returns the leases of a page, and whether there are more.
+// choose returns the leases of a page and reports whether there are more.
 func choose(
 	ctx context.Context, v lease.View, r listing, after cursor, size int,
 ) (page []lease.Info, more bool) {
@@ -131,7 +132,7 @@ func choose(
 	return page, false
 }
 
-// byID returns a page of the leases that the request names by their IDs, and whether there are
+// byID returns a page of the leases that the request lists by ID. It reports whether there are
 // more.
 func (l listing) byID(after cursor, size int) (page []lease.Info, more bool) {
 	for i := range l.named {
@@ -147,7 +148,7 @@ func (l listing) byID(after cursor, size int) (page []lease.Info, more bool) {
 	return page, false
 }
 
-// checkIDs checks a request that names leases by ID.
+// checkIDs checks the IDs in a request.
 func checkIDs(r *pb.ListRequest) error {
 	switch {
 	case len(r.Ids) > maxPage:
@@ -158,7 +159,7 @@ func checkIDs(r *pb.ListRequest) error {
 	return nil
 }
 
-// lookup returns the leases that exist, in order of ID, each once.
+// lookup returns the leases that exist, sorted by ID and without duplicates.
 func lookup(l *lease.Lessor, ids []int64) (out []lease.Info) {
 	for _, id := range slices.Compact(slices.Sorted(slices.Values(ids))) {
 		if info, ok := l.Lookup(lease.ID(id)); ok {
@@ -169,7 +170,7 @@ func lookup(l *lease.Lessor, ids []int64) (out []lease.Info) {
 }
 
 // wanted returns a filter for the leases of a page, or nil if every lease matches. Once the context
-// has ended the filter rejects all leases, and the caller discards the page.
+// has ended, the filter rejects all leases. The caller must then discard the page.
 func wanted(ctx context.Context, r listing) func(*lease.Info) bool {
 	if r.Owner == "" && len(r.Labels) == 0 && r.all() {
 		return nil
@@ -183,7 +184,7 @@ func wanted(ctx context.Context, r listing) func(*lease.Info) bool {
 	}
 }
 
-// ordered yields leases in the order of the listing.
+// ordered yields leases in listing order.
 func ordered(v lease.View, r *pb.ListRequest) iter.Seq[lease.Info] {
 	if r.NamePrefix != "" {
 		return v.Named(r.NamePrefix)
@@ -203,8 +204,8 @@ func matches(r *pb.ListRequest, i *lease.Info) bool {
 	return true
 }
 
-// describeAll converts the leases of a page, or as many of the first ones as fit into a message. A
-// lease that has ended since the page was chosen has no remaining time.
+// describeAll converts the leases of a page. It stops when the response is full. If a lease has
+// ended since the page was chosen, its remaining time is 0.
 func (s *leases) describeAll(
 	ctx context.Context, page []lease.Info, keys bool,
 ) ([]*pb.Lease, error) {

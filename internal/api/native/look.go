@@ -6,18 +6,20 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// lookEvery is how often a stream checks its open requests for timeouts.
+// lookEvery is the interval at which a stream checks its open requests for timeouts.
 const lookEvery = 50 * time.Millisecond
 
-// look schedules when a stream checks its requests for timeouts, and its watches for progress
-// responses. A stream without open requests has no running timer: most streams only renew.
+// look schedules the next time to check a stream's requests for timeouts and its watches for
+// progress responses. A stream without open requests has no running timer. This matters because
+// most streams only renew leases.
 type look struct {
-	timer *time.Timer // nil before the first
-	at    time.Time   // of the next check, or zero
+	timer *time.Timer // nil until first used
+	at    time.Time   // time of the next check; zero if none is scheduled
 	isDue bool
 }
 
-// lookLocked schedules a check at a given time, unless an earlier one is scheduled.
+// lookLocked schedules a check at the given time. It does nothing if an earlier check is already
+// scheduled.
 func (t *stream) lookLocked(now, at time.Time) {
 	l := &t.look
 	if !l.at.IsZero() && !at.Before(l.at) {
@@ -39,7 +41,7 @@ func (t *stream) lookIsDue() {
 	t.waker.wake()
 }
 
-// lookForWatches schedules the next check for the watches.
+// lookForWatches schedules the next check of the watches.
 func (t *stream) lookForWatches(w *watches, now time.Time) {
 	if at, ok := w.nextLook(now); ok {
 		t.mu.Lock()
@@ -48,7 +50,7 @@ func (t *stream) lookForWatches(w *watches, now time.Time) {
 	}
 }
 
-// stopLooking stops the timer when the stream ends.
+// stopLooking stops the timer. It is called when the stream ends.
 func (t *stream) stopLooking() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -57,7 +59,7 @@ func (t *stream) stopLooking() {
 	}
 }
 
-// lookNow performs a check and schedules the next one.
+// lookNow runs a check and schedules the next one.
 func (t *stream) lookNow(now time.Time) {
 	t.expire(now)
 	if f := t.feeds.Load(); f != nil {
@@ -66,8 +68,8 @@ func (t *stream) lookNow(now time.Time) {
 	}
 }
 
-// expire responds to the requests that have timed out. While there is no leader, it responds
-// somewhat earlier, so that the caller learns the reason before its own deadline.
+// expire responds to requests that have timed out. While there is no leader, it responds slightly
+// earlier, so that callers receive the reason before their own deadlines.
 func (t *stream) expire(now time.Time) {
 	var late []*request
 	outage := t.node.Outage()

@@ -10,7 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// names serves leasehold.v1.AccessService. Its commands require the role root at apply.
+// names serves leasehold.v1.AccessService. When its commands are applied, they require the root
+// role.
 type names struct {
 	pb.UnsafeAccessServiceServer
 	*leases
@@ -26,7 +27,7 @@ var nameKinds = map[pb.NamePermission_Kind]access.Kind{
 // anyName is the range of all names. No name is empty.
 var anyName = keyrange.Range{Key: "\x00", End: keyrange.NoEnd}
 
-// namesOf returns the range of names in a request.
+// namesOf returns the range of names that a request refers to.
 func namesOf(name string, prefix bool) (keyrange.Range, error) {
 	switch {
 	case prefix && name == "":
@@ -102,8 +103,8 @@ func (s names) ListNames(
 	return resp, nil
 }
 
-// viewOfNow returns a linearizable view and the caller with its users and roles. If look is not
-// nil, the core calls it first.
+// viewOfNow returns a linearizable view, and the caller with the users and roles in that view. If
+// look is not nil, the core calls it first.
 func (s names) viewOfNow(
 	ctx context.Context, look func(*lease.Lessor),
 ) (*fsm.View, asker, error) {
@@ -114,7 +115,7 @@ func (s names) viewOfNow(
 	return v, askerOf(ctx, v), nil
 }
 
-// viewOfRoot is viewOfNow for callers that have the role root in the view.
+// viewOfRoot is viewOfNow for callers with the root role.
 func (s names) viewOfRoot(ctx context.Context, look func(*lease.Lessor)) (*fsm.View, error) {
 	v, a, err := s.viewOfNow(ctx, look)
 	if err == nil {

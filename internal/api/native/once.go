@@ -7,15 +7,15 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// number identifies a write within a session, so that it is executed only once, however often it is
-// sent. The zero value means that there is no number.
+// number identifies a write within a session. A write with a number is executed only once, even if
+// it is sent several times. The zero value means that the write has no number.
 type number struct {
 	session fsm.Session
 	settled uint64
 	n       uint64
 }
 
-// numberOf returns the number of a request in a message.
+// numberOf returns the number of a request, using the session in its message.
 func numberOf(m *pb.ClientMessage, r *pb.Request) (number, error) {
 	switch {
 	case r.Number == 0:
@@ -29,7 +29,7 @@ func numberOf(m *pb.ClientMessage, r *pb.Request) (number, error) {
 	}, nil
 }
 
-// plus returns the number that is i higher; zero remains zero.
+// plus returns the number increased by i. The zero value is returned unchanged.
 func (n number) plus(i int) number {
 	if n.n != 0 {
 		n.n += uint64(i)
@@ -37,7 +37,7 @@ func (n number) plus(i int) number {
 	return n
 }
 
-// once returns a command that executes c if its number is new.
+// once returns a command that executes c only if the number is new.
 func (n number) once(c fsm.Command) fsm.Command {
 	if n.n == 0 {
 		return c
@@ -45,7 +45,7 @@ func (n number) once(c fsm.Command) fsm.Command {
 	return &fsm.Once{Session: n.session, Number: n.n, Settled: n.settled, Command: c}
 }
 
-// sessionJob returns the job that opens a session.
+// sessionJob returns a job that opens a session.
 func (s *store) sessionJob(r *pb.SessionRequest) (job, error) {
 	open := func(v *fsm.View, res *fsm.Result) (proto.Message, error) {
 		session := res.Value.(fsm.Session)

@@ -14,55 +14,58 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// Each operation of leasehold.v1 is implemented by one function, which checks its request and
-// returns a job. A unary call performs the job and waits for it; a stream performs many jobs at a
-// time. JSON, the framed stream and relays carry the same calls and streams.
+// Each operation of leasehold.v1 is implemented by one function, which checks the request and
+// returns a job. A unary call performs one job and waits for it. A stream performs many jobs
+// concurrently. JSON, the framed stream, and relays use the same calls and streams.
 
-// job describes the steps that lead to the response to a request. Either a command is proposed, or
-// a confirm round is awaited, or neither, and then answer makes the response; or run does
-// everything.
+// job describes how to get from a request to its response. Either run does everything, or answer
+// creates the response. In the latter case, the job first proposes a command, waits for a confirm
+// round, or does neither.
 type job struct {
-	// command is proposed unless it is nil.
+	// command is proposed if it is not nil.
 	command fsm.Command
-	// confirm awaits a confirm round.
+	// confirm waits for a confirm round.
 	confirm bool
-	// fill, with the confirm round, requests permission to cache the result.
+	// fill requests permission to cache the result of the confirm round.
 	fill *replica.Fill
-	// permit returns an error if the caller may not have the response, given the view that the
-	// response is made from. It is nil if the command's result decides that.
+	// permit returns an error if the caller may not receive the response. Its argument comes from
+	// the view used for the response. It is nil if the result of the command already determines
+	// this.
 	permit func(asker) error
-	// answer makes the response.
+	// answer creates the response.
 	answer answerer
-	// rest, unless nil, returns more steps for some outcomes of the command, and nil for others.
-	// The response of these steps replaces answer's.
+	// rest may be nil. For some outcomes of the command it returns more steps, and nil for the
+	// others. The response of these steps replaces the response of answer.
 	rest rester
-	// run takes several steps and blocks.
+	// run performs several steps and may block.
 	run steps
 	// writes reports whether run may change something.
 	writes bool
-	// large reports whether the response to run may be large.
+	// large reports whether run may return a large response.
 	large bool
 }
 
-// steps are blocking steps that end with a response.
+// steps are blocking steps that produce a response.
 type steps func(context.Context) (proto.Message, error)
 
 type rester interface {
 	rest(res *fsm.Result, err error) steps
 }
 
-// An answerer makes a response from a view, and from the result of a command if there was one.
+// An answerer creates a response from a view and, if there was a command, from its result.
 type answerer interface {
 	answer(v *fsm.View, res *fsm.Result) (proto.Message, error)
 }
 
-// answer is an answerer. The most frequent requests have answerers that do not allocate.
+// answer implements answerer with a function. The most frequent requests use other types, which do
+// not allocate.
 type answer func(v *fsm.View, res *fsm.Result) (proto.Message, error)
 
 func (f answer) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) { return f(v, res) }
 
-// jobOf checks a request and returns its job. The number, if it is not zero, identifies the write
-// in its session; jobOf applies it to what run proposes, and the caller to command.
+// jobOf checks a request and returns its job. A nonzero number identifies the write in its session.
+// jobOf applies the number to the commands that run proposes. The caller of jobOf must apply it to
+// job.command.
 func (s *store) jobOf(ctx context.Context, r proto.Message, n number) (job, error) {
 	switch r := r.(type) {
 	case *pb.PutRequest:
@@ -160,7 +163,7 @@ func (s *store) perform(ctx context.Context, j job, r proto.Message) (proto.Mess
 	return j.answer.answer(v, &res)
 }
 
-// mayReadMuch reports whether the response to a request may have many keys with their values.
+// mayReadMuch reports whether the response to a request may contain many keys with their values.
 func mayReadMuch(j job, r proto.Message) bool {
 	if j.command != nil {
 		return api.MayBeLarge(j.command)
@@ -169,8 +172,8 @@ func mayReadMuch(j job, r proto.Message) bool {
 	return ok && !one.CountOnly && api.ManyKeys(string(one.RangeEnd), one.Limit)
 }
 
-// keysRead returns approximately how many keys with their values the response to a request
-// contains.
+// keysRead returns the approximate number of keys that the response to a request contains with
+// their values.
 func (s *store) keysRead(j job, r proto.Message) int64 {
 	v := s.leases.node.View().KV
 	if j.command != nil {
@@ -182,7 +185,7 @@ func (s *store) keysRead(j job, r proto.Message) int64 {
 	return 0
 }
 
-// unary serves the unary calls of LeaseService and StoreService, except Renew.
+// unary serves the unary calls of LeaseService, except Renew, and of StoreService.
 type unary struct{ *store }
 
 var (

@@ -12,16 +12,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// cursor identifies the last lease of a page, which may have ended since. The zero value, which
-// precedes the first page, sorts before every lease: an ID is positive, and a name with a prefix is
-// not empty.
+// cursor identifies the last lease of a page. That lease may have ended since. The zero value
+// precedes the first page. It sorts before every lease, because IDs are positive and a name with a
+// prefix is not empty.
 type cursor struct {
 	id   lease.ID
 	name string
 }
 
-// A page token is the base64 of a version, a checksum of the query and the place, and the place: an
-// ID or a name.
+// A page token encodes, in base64, a version, a checksum of the query and the position, and the
+// position itself, which is an ID or a name.
 const (
 	cursorVersion = 1
 	cursorHead    = 1 + 4
@@ -29,7 +29,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// token returns the page token that continues the query after the cursor.
+// token returns the page token for continuing the query after the cursor.
 func (c cursor) token(r *pb.ListRequest) string {
 	place := []byte(c.name)
 	if r.NamePrefix == "" {
@@ -39,7 +39,7 @@ func (c cursor) token(r *pb.ListRequest) string {
 	return base64.RawURLEncoding.EncodeToString(append(b, place...))
 }
 
-// readCursor decodes the page token of a request.
+// readCursor decodes the page token in a request.
 func readCursor(r *pb.ListRequest) (cursor, error) {
 	if r.PageToken == "" {
 		return cursor{}, nil
@@ -62,8 +62,8 @@ func readCursor(r *pb.ListRequest) (cursor, error) {
 	return c, nil
 }
 
-// checksum covers everything that must stay the same from page to page. It detects mistakes, not
-// forgery, which would gain a client nothing.
+// checksum covers everything that must not change between pages. It detects mistakes but not
+// forgery, because a client gains nothing by forging a token.
 func checksum(r *pb.ListRequest, place []byte) uint32 {
 	var b []byte
 	add := func(s string) {

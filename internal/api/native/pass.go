@@ -14,21 +14,24 @@ import (
 )
 
 const (
-	// largeMessage is the minimum size, in bytes, of messages that can be overtaken.
+	// largeMessage is the minimum size, in bytes, of a message that other responses can overtake.
 	largeMessage = 64 << 10
-	// maxUrgent is the approximate maximum size of messages that overtake, so that they need not
-	// wait.
+	// maxUrgent is the approximate maximum size, in bytes, of a message that overtakes a large one.
+	// Such a message can be sent without waiting for room.
 	maxUrgent = 16 << 10
 )
 
-// sendLarge sends a large message. It first sends the responses that would be too late after the
-// message: renewals, because otherwise a lease could end while the client still reads large
-// responses on the same stream; and invalidations, because otherwise writes would wait for that
-// client. It takes them from the message, from the requests in rest, which follow the message, and
-// from those that finish before there is room for the message. The message may become empty.
+// sendLarge sends a large message. It first sends the urgent responses, which would arrive too late
+// after the message. Renewals are urgent because a lease could end while its client is still
+// reading large responses on the same stream. Invalidations are urgent because writes would have to
+// wait for that client.
 //
-// An invalidation may overtake an answer: the client does not cache the result of a read in
-// progress if an invalidation covers it.
+// Urgent responses can come from the message itself, from the requests in rest, which follow the
+// message, and from requests that finish before there is room for the message. The message may
+// become empty.
+//
+// An invalidation may safely overtake a read result. The client does not cache the result of a read
+// in progress if an invalidation covers it.
 func (t *stream) sendLarge(m *pb.ServerMessage, size int, rest []*request) error {
 	stay := make(staying)
 	urgent, passed := t.takeUrgent(m, stay)
@@ -43,8 +46,8 @@ func (t *stream) sendLarge(m *pb.ServerMessage, size int, rest []*request) error
 	return t.grpc.Send(m)
 }
 
-// awaitRoom waits until there is room for a response of about this many keys, before the response
-// is made. Meanwhile it sends urgent responses, as sendLarge does.
+// awaitRoom waits until there is room for a response of about this many keys. The response is
+// created only afterwards. While waiting, awaitRoom sends urgent responses, as sendLarge does.
 func (t *stream) awaitRoom(keys int64, rest []*request) error {
 	ready := listen.Making(t.ctx, keys)
 	if ready == nil {
@@ -54,8 +57,8 @@ func (t *stream) awaitRoom(keys int64, rest []*request) error {
 	return t.sendUrgent(ready, t.takeRenewals(rest, t.node.View(), stay), stay)
 }
 
-// sendUrgent sends urgent responses, including those that arrive before a message is ready to be
-// sent. The channel is nil if the message is ready already.
+// sendUrgent sends urgent responses, including those that arrive before the large message is ready
+// to be sent. The channel is nil if the message is already ready.
 func (t *stream) sendUrgent(
 	ready <-chan struct{}, urgent []*pb.Response, stay staying,
 ) error {
@@ -69,7 +72,7 @@ func (t *stream) sendUrgent(
 	for {
 		t.mu.Lock()
 		done := t.done
-		t.done = nil // so that the next one wakes this goroutine again
+		t.done = nil // so that the next completed request wakes this goroutine again
 		t.mu.Unlock()
 		urgent = append(urgent, t.takeRenewals(done, t.node.View(), stay)...)
 		for _, q := range done {
@@ -96,7 +99,8 @@ func (t *stream) sendUrgent(
 	}
 }
 
-// takeUrgent removes the responses that may overtake from a large message, up to a number of bytes.
+// takeUrgent removes the responses that may overtake from a large message. It returns them and
+// their total size in bytes.
 func (t *stream) takeUrgent(
 	large *pb.ServerMessage, stay staying,
 ) (urgent []*pb.Response, passed int) {
@@ -114,7 +118,7 @@ func (t *stream) takeUrgent(
 	return urgent, passed
 }
 
-// cacheNews returns the pending invalidations of caches.
+// cacheNews returns the pending invalidations for caches.
 func (t *stream) cacheNews() (news []*pb.Response) {
 	f := t.feeds.Load()
 	if f == nil {
@@ -131,8 +135,8 @@ func (t *stream) cacheNews() (news []*pb.Response) {
 	}
 }
 
-// shortened returns r, or if it is too large to overtake, a response that tells the cache to drop
-// everything.
+// shortened returns r. If r is too large to overtake, it first replaces r's invalidations with one
+// that drops everything.
 func shortened(r *pb.Response) *pb.Response {
 	if m := r.GetCache(); m != nil && proto.Size(m) >= maxUrgent {
 		m.Drop = rangeMessages([]keyrange.Range{keyrange.All})
@@ -140,8 +144,8 @@ func shortened(r *pb.Response) *pb.Response {
 	return r
 }
 
-// takeRenewals removes the renewals that may overtake from the requests to be answered, and returns
-// their responses.
+// takeRenewals removes the renewals that may overtake from the requests awaiting a response. It
+// returns their responses.
 func (t *stream) takeRenewals(
 	from []*request, v *fsm.View, stay staying,
 ) (out []*pb.Response) {
@@ -164,12 +168,13 @@ func (t *stream) takeRenewals(
 	return out
 }
 
-// staying holds the requests that have a part of their answer in or behind a large message.
+// staying contains the IDs of requests for which part of the response is in or behind a large
+// message.
 type staying map[uint64]bool
 
-// passes reports whether a part of an answer is a small renewal whose earlier parts have passed.
-// Parts keep their order: the first lists the leases that the others refer to, and the last marks
-// the end.
+// passes reports whether part of a response is a small renewal that may overtake because all
+// earlier parts have too. Parts must stay in order: the first part lists the leases that later
+// parts refer to, and the last part marks the end.
 func (s staying) passes(id uint64, m *pb.RenewResponse) bool {
 	about := len(m.GetJoined())+len(m.GetGroups()) > 0
 	if m == nil || s[id] || about && s[aboutGroups] {
@@ -185,8 +190,8 @@ func (s staying) passes(id uint64, m *pb.RenewResponse) bool {
 	return false
 }
 
-// aboutGroups is not a request's ID. It is in staying if an answer about groups stays behind, so
-// that no later one overtakes it.
+// aboutGroups is not a request ID. It is added to staying when a response about groups stays
+// behind, so that no later response about groups overtakes it.
 const aboutGroups = 0
 
 // sendSmall sends responses in small messages.

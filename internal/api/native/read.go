@@ -39,7 +39,7 @@ func (s *leases) describe(
 		var seen api.Held
 		a := s.asker(ctx)
 		var m *pb.Lease
-		other := false // another lease has the name now
+		other := false // whether another lease has taken over the name
 		err := s.node.InspectLeases(ctx, []lease.ID{id},
 			func(l *lease.Lessor, left []replica.Left) {
 				if r.Name != "" {
@@ -70,24 +70,24 @@ func (s *leases) describe(
 	}
 }
 
-// named returns the lease with a name.
+// named returns the lease with the given name.
 func (s *leases) named(ctx context.Context, name string) (lease.Info, error) {
 	var info lease.Info
 	found := false
 	err := s.node.Inspect(ctx, func(l *lease.Lessor) { info, found = l.ByName(name) })
 	switch {
 	case err != nil:
-		return lease.Info{}, err // Inspect may still write to info
+		return lease.Info{}, err // Inspect may still be writing to info
 	case !found:
 		return lease.Info{}, &fsm.UnnamedError{Name: name}
 	}
 	return info, nil
 }
 
-// message converts a lease, whose remaining time the leader has reported. It returns nil if the
-// lease has ended on this member or on the leader, whichever is newer. Whether the lease is delayed
-// is taken from the leader's report, too, so that the remaining time of a live lease is not
-// mistaken for that of a lock delay that has begun since.
+// message converts a lease, using the remaining time reported by the leader. It returns nil if the
+// lease has ended on this member or on the leader, whichever is newer. It also uses the leader's
+// report to determine whether the lease is delayed. Otherwise, the remaining time of a live lease
+// could be mistaken for that of a lock delay that started in the meantime.
 func message(l *lease.Lessor, id lease.ID, left replica.Left, keys bool) *pb.Lease {
 	info, ok := l.Lookup(id)
 	if !ok || !left.Found && left.TTL == 0 && !info.Delayed {
@@ -111,9 +111,9 @@ func keysOf(l *lease.Lessor, id lease.ID) [][]byte {
 	return out
 }
 
-// checkToken reports whether a token is its lease's current one. A token is valid until the end of
-// its lease is in the log, and therefore in the state after a confirm round, regardless of the
-// leader's timers.
+// checkToken reports whether a token is the current one of its lease. A token is valid until the
+// end of its lease is in the log. After a confirm round, the state includes the end, regardless of
+// the leader's timers.
 func (s *leases) checkToken(
 	ctx context.Context, r *pb.CheckTokenRequest,
 ) (*pb.CheckTokenResponse, error) {
@@ -126,7 +126,7 @@ func (s *leases) checkToken(
 	var info lease.Info
 	var seen api.Held
 	found := false
-	a := s.asker(ctx) // not shared with the code below: after an error, Inspect may still call f
+	a := s.asker(ctx) // declared separately, because Inspect may still call f after an error
 	err := s.node.Inspect(ctx, func(l *lease.Lessor) {
 		if r.Name != "" {
 			info, found = l.ByName(r.Name)

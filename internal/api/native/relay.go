@@ -22,10 +22,11 @@ func (s *streams) TakeGroups(l *channel.Link) (end func()) {
 	return func() { s.node.EndKeeper(replica.Keeper(by)) }
 }
 
-// round renews groups for a relay. If that is not possible, the outcome lists none of them, and the
+// round renews groups for a relay. If that is not possible, the outcome lists no groups, and the
 // relay makes its clients renew their leases individually.
 func (s *streams) round(l *channel.Link, by replica.Keeper, r *pb.RelayRound) {
-	o := &roundOutcome{link: l, header: s.headerNow()} // from before the renewals, see leases.renew
+	// The header predates the renewals; see leases.renew.
+	o := &roundOutcome{link: l, header: s.headerNow()}
 	o.asks.Owner, o.asks.Keeper, o.asks.Number, o.asks.Fresh = o, by, r.Number, r.ResetGroups
 	fits := len(r.Leave) == len(r.LeaveGroups) && len(r.Leave) == len(r.LeaveAsOf) &&
 		len(r.Leave) <= holder.MaxLeave && len(r.Groups) <= replica.MaxGroups
@@ -42,13 +43,14 @@ func (s *streams) round(l *channel.Link, by replica.Keeper, r *pb.RelayRound) {
 		o.RenewedGroups()
 		return
 	}
-	// Without an outcome, the relay ends all groups, so it loses no leave.
+	// If the round includes leaves, send no outcome. The relay then ends all groups, so no leave is
+	// lost.
 	if err := s.node.RenewAll(&o.asks); err != nil && len(r.Leave) == 0 {
 		o.RenewedGroups()
 	}
 }
 
-// roundOutcome makes the outcome of a round. It implements RenewedAll.
+// roundOutcome creates the outcome of a round. It implements RenewedAll.
 type roundOutcome struct {
 	link   *channel.Link
 	header *pb.Header
@@ -68,7 +70,8 @@ func (o *roundOutcome) RenewedGroups() {
 	o.link.SendGroups(&pb.RelayFrame{Outcome: out})
 }
 
-// RenewedTogether implements RenewedAll. No lease is renewed individually.
+// RenewedTogether implements RenewedAll. It does nothing, because a round does not renew leases
+// individually.
 func (o *roundOutcome) RenewedTogether() {}
 
 // RenewedOne implements RenewedAll.

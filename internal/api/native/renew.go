@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	// patience is how long a call waits for renewals without an outcome, unless its client has an
-	// earlier deadline.
+	// patience is how long a call waits for outstanding renewals, unless the client's deadline is
+	// earlier.
 	patience = 7 * time.Second
-	// A call with a deadline is answered before it, so that the answer arrives in time: earlier by
-	// a tenth of the remaining time, but at most by maxHaste.
+	// A call with a deadline is answered early enough for the response to arrive in time. The
+	// margin is a tenth of the remaining time, but at most maxHaste.
 	maxHaste = 250 * time.Millisecond
 )
 
-// partly is how long a renewal over a stream waits for its slowest leases before the others are
-// reported. The wait may be up to twice as long.
+// partly is how long a renewal on a stream waits for its slowest leases before reporting the
+// others. The actual wait may be up to twice as long.
 const partly = 20 * time.Millisecond
 
-// Renew implements pb.LeaseServiceServer. If the renewal of a lease takes long, for example because
-// it is about to expire, only the answer to this call waits for it (T15).
+// Renew implements pb.LeaseServiceServer. Renewing a lease may take a long time, for example
+// because the lease is about to expire. Only the response to this call waits for it (T15).
 func (s *leases) Renew(ctx context.Context, r *pb.RenewRequest) (*pb.RenewResponse, error) {
 	user := api.CallerOf(ctx).User
 	held, err := s.o.Renewals.Enter(ctx, user, len(r.Ids)+len(r.Leases))
@@ -39,16 +39,17 @@ func (s *leases) Renew(ctx context.Context, r *pb.RenewRequest) (*pb.RenewRespon
 	return s.renew(ctx, r, nil, nil)
 }
 
-// renew is Renew. If a lease takes longer and part is not nil, part is called soon with the known
-// outcomes, and the response has the rest, so that on a stream no lease delays another (T15).
+// renew is Renew for calls and streams. If some leases take longer and part is not nil, part is
+// called early with the known outcomes, and the response contains the rest. Therefore, no lease on
+// a stream delays another (T15).
 func (s *leases) renew(
 	ctx context.Context, r *pb.RenewRequest, known *renewable, part func(*pb.RenewResponse),
 ) (*pb.RenewResponse, error) {
 	if err := checkRenew(r); err != nil {
 		return nil, err
 	}
-	// The header is from before the renewals: a client that sees a lease revoked at a revision must
-	// not see it renewed at a later one.
+	// Get the header before renewing. A client that sees a lease revoked at some revision must not
+	// see it renewed at a later one.
 	h := s.headerNow()
 	if len(r.Leases)+len(r.Ids) == 0 {
 		return &pb.RenewResponse{Header: h}, nil
@@ -63,7 +64,7 @@ func (s *leases) renew(
 		return nil, err
 	}
 	b := newBatch(&pb.RenewRequest{Leases: refs, Ids: r.Ids, Tokens: r.Tokens}, h)
-	b.asks.Access = s.node.View().Access // as of before the check
+	b.asks.Access = s.node.View().Access // taken before the permission check
 	denied, err := s.denied(ctx, known, r, b)
 	if err != nil {
 		return nil, err
@@ -85,7 +86,7 @@ func (s *leases) renew(
 	return resp, nil
 }
 
-// gather waits for a batch, until its context ends or the member stops.
+// gather waits until the batch is complete, its context ends, or the member stops.
 func (s *leases) gather(
 	ctx context.Context, b *batch, done <-chan struct{}, part func(*pb.RenewResponse),
 ) *pb.RenewResponse {
@@ -110,7 +111,8 @@ func (s *leases) gather(
 	}
 }
 
-// sendPart passes the new outcomes of a batch to part, unless there are none or all are known.
+// sendPart passes the new outcomes of a batch to part. It does nothing if there are none or if all
+// outcomes are known.
 func (s *leases) sendPart(ctx context.Context, b *batch, part func(*pb.RenewResponse)) {
 	if known := b.take(); known != nil {
 		s.explain(ctx, b.lost)
@@ -118,18 +120,18 @@ func (s *leases) sendPart(ctx context.Context, b *batch, part func(*pb.RenewResp
 	}
 }
 
-// renew renews leases over a stream. If the outcomes arrive soon, as almost always, this needs no
-// goroutine, no deadline and no second check of the caller. These renewals are most of the cost of
-// idle clients.
+// renew renews leases on a stream. The outcomes almost always arrive soon. In that case, renew
+// needs no goroutine, no deadline, and no second check of the caller. This matters because these
+// renewals are most of the cost of idle clients.
 func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	if err := checkRenew(r); err != nil {
 		return err
 	}
-	b := newBatch(r, t.headerNow()) // from before the renewals, see leases.renew
+	b := newBatch(r, t.headerNow()) // The header predates the renewals; see leases.renew.
 	if b.open == 0 || slices.ContainsFunc(r.Leases, hasName) {
 		return t.renewSlowly(q, r)
 	}
-	b.asks.Access = t.node.View().Access // from before the check
+	b.asks.Access = t.node.View().Access // taken before the permission check
 	unsure, err := t.unsure(t.ctx, t.renewable, b)
 	switch {
 	case err != nil:
@@ -139,7 +141,7 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	}
 	switch {
 	case t.relay != nil && b.columns:
-		// The relay manages the groups; they are invisible to the client.
+		// The relay manages the groups. Clients do not see them.
 		b.asks.Keeper, b.joined = replica.Keeper(t.relay.Keeper()), t.relay.SendJoined
 	case t.relay == nil && (r.Join && b.columns || b.groups != noGroups):
 		if t.keeper.Load() == 0 {
@@ -154,11 +156,12 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	b.report = func() { q.over(nil) }
 	if err := t.node.RenewAll(&b.asks); err != nil {
 		t.mu.Lock()
-		q.renewals = nil // the answer is the error, and cancel must not cut what was not requested
+		// The response is the error. A cancel must not cut renewals that were never requested.
+		q.renewals = nil
 		t.mu.Unlock()
 		return err
 	}
-	// From here on, q may be reused for another request, unless an outcome is still pending.
+	// From here on, q may be reused for another request, unless an outcome is still outstanding.
 	look := func() {
 		done := b.wait()
 		if done == nil {
@@ -181,9 +184,9 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	return nil
 }
 
-// renewSlowly is renew in a goroutine. Its leases join no group, so whether the caller may renew
-// them is checked for each renewal: for leases without a token, and for those without a name and a
-// principal, whose keys decide.
+// renewSlowly is renew on a separate goroutine. Its leases do not join groups, so the caller's
+// permission is checked at each renewal. It handles leases without a token, and leases without a
+// name and a principal, for which the keys determine the permission.
 func (t *stream) renewSlowly(q *request, r *pb.RenewRequest) error {
 	t.run(q, func(ctx context.Context) (proto.Message, error) {
 		return t.leases.renew(ctx, r, t.renewable, func(m *pb.RenewResponse) { t.part(q, m) })
@@ -191,8 +194,8 @@ func (t *stream) renewSlowly(q *request, r *pb.RenewRequest) error {
 	return nil
 }
 
-// part sends a part of the answer to a renewal. Its leases no longer count, so that slow leases do
-// not delay renewals of others (T15).
+// part sends part of the response to a renewal. The reported leases no longer count toward the
+// limits, so slow leases do not delay the renewal of others (T15).
 func (t *stream) part(q *request, m *pb.RenewResponse) {
 	reported := len(m.Results)
 	for _, ttl := range m.TtlMs {
@@ -210,11 +213,11 @@ func (t *stream) part(q *request, m *pb.RenewResponse) {
 	q.part(m)
 }
 
-// lastKeeper is the last keeper number used in this process.
+// lastKeeper is the most recent keeper number used in this process.
 var lastKeeper atomic.Uint64
 
-// renewed makes the answer to a renewal with known outcomes. It reports whether the answer is
-// postponed, because the causes of lost leases must be looked up.
+// renewed creates the response to a renewal whose outcomes are known. It reports whether the
+// response is postponed because the causes of lost leases must be looked up first.
 func (t *stream) renewed(q *request) (later bool) {
 	resp := q.renewals.end()
 	lost := q.renewals.lost
@@ -230,10 +233,13 @@ func (t *stream) renewed(q *request) (later bool) {
 	return true
 }
 
-// identified converts references, some of them by name, to references by ID. One confirm round
-// reads which leases have these names. Renewals are not in the log, so this comes before them; but
-// a lease keeps its name until its end, and the renewal uses the lease's ID. If no lease has the
-// name, or one with another ID than the reference, the ID in the result is 0, which no lease has.
+// identified converts references to references by ID. Some of them may be by name. A single confirm
+// round determines which leases have these names.
+//
+// Renewals are not in the log, so the names are resolved before renewing. This is safe because a
+// lease keeps its name until it ends, and the renewal uses its ID. If no lease has the name, or if
+// the lease's ID differs from the one in the reference, the resulting ID is 0, which is not a valid
+// lease ID.
 func (s *leases) identified(ctx context.Context, refs []*pb.LeaseRef) ([]*pb.LeaseRef, error) {
 	if !slices.ContainsFunc(refs, hasName) {
 		return refs, nil
@@ -252,14 +258,14 @@ func (s *leases) identified(ctx context.Context, refs []*pb.LeaseRef) ([]*pb.Lea
 		}
 	})
 	if err != nil {
-		return nil, err // out may still be written
+		return nil, err // Inspect may still be writing to out
 	}
 	return out, nil
 }
 
 func hasName(r *pb.LeaseRef) bool { return r.Name != "" }
 
-// patient returns a context that ends when the call must be answered.
+// patient returns a context that ends when the response must be sent.
 func patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := patience
 	if at, ok := ctx.Deadline(); ok {

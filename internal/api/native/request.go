@@ -23,37 +23,39 @@ type request struct {
 	timeLimit
 	timing
 	job    job
-	wait   *waitqueue.Ask     // what it waits for after its transaction; may be nil
-	made   int64              // the required create revision of the key that it waits for, or 0
-	writes bool               // so after a timeout its outcome is unknown
-	feed   feed               // the feed that serves it, if it has responses until it is canceled
-	cancel context.CancelFunc // of its goroutine, if it has one
-	given  bool               // another request has taken over its answer
-	// renewals belong to a renewal that has no goroutine, or had none at first.
+	wait   *waitqueue.Ask     // wait for this after the transaction; may be nil
+	made   int64              // required create revision of the awaited key, or 0
+	writes bool               // whether the outcome is unknown after a timeout
+	feed   feed               // the feed that serves the request, if it is long-lived
+	cancel context.CancelFunc // cancels the request's goroutine, if it has one
+	given  bool               // another request now carries the response
+	// renewals is set for a renewal that has no goroutine, or had none at first.
 	renewals *batch
 	counted  countedRenewal
-	counts   bool // it counts towards the stream's requests for events
-	// keys is approximately how many keys with their values the response has, or 0 if they are few.
+	counts   bool // counts toward the stream's requests for events
+	// keys is the approximate number of keys in the response with their values, or 0 if there are
+	// few.
 	keys int64
 
-	// The outcome, of the job or as the response itself.
+	// The outcome of the job, or the response itself.
 	result   fsm.Result
 	err      error
 	response proto.Message
-	more     bool            // more parts of the answer follow
-	sent     chan<- struct{} // capacity 1: gets a token when the response was sent; may be nil
+	more     bool // more parts of the response follow
+	// capacity 1: receives a token when the response has been sent; may be nil
+	sent chan<- struct{}
 }
 
-// countedRenewal is what an open renewal counts for its stream and its caller.
+// countedRenewal is what an open renewal contributes to the counts of its stream and its caller.
 type countedRenewal struct {
 	leases int
 	user   string // "" if the caller has no name
 }
 
-// timeLimit limits the time of a request.
+// timeLimit is the time limit of a request.
 type timeLimit struct {
 	until time.Time
-	haste time.Duration // if there is no leader, it is answered this long before until
+	haste time.Duration // without a leader, respond this long before until
 }
 
 func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
@@ -73,11 +75,11 @@ func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
 	return q
 }
 
-// requests holds empty requests, for reuse by any stream.
+// requests is a pool of empty requests. All streams share it.
 var requests = sync.Pool{New: func() any { return new(request) }}
 
-// prepare makes the job of a request that has one, and does nothing else. If it fails, its error is
-// the answer.
+// prepare creates the job of a request, if it has one. It has no other effects. If prepare fails,
+// its error becomes the response.
 func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 	number, err := numberOf(m, r)
 	if err == nil {
@@ -86,10 +88,10 @@ func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 	if err != nil {
 		return err
 	}
-	var body proto.Message // of a request that may read much
+	var body proto.Message // set for a request that may read a lot
 	switch x := r.Body.(type) {
 	case *pb.Request_Watch, *pb.Request_Events, *pb.Request_Cache:
-		q.kind = "" // it may last
+		q.kind = "" // may be long-lived
 		return nil
 	case *pb.Request_Renew:
 		return nil
@@ -117,9 +119,10 @@ func (t *stream) prepare(q *request, m *pb.ClientMessage, r *pb.Request) error {
 	return err
 }
 
-// admit refuses a request if its caller makes too many. It never refuses renewals or the session at
-// the beginning of a stream: a lease must not end because of a limit. Further sessions are like
-// other requests: each goes through the log, and makes the cluster drop another one.
+// admit rejects a request if its caller makes too many. It never rejects renewals, because a limit
+// must not cause a lease to expire. It also never rejects the first session of a stream. Later
+// sessions count like other requests, because each one goes through the log and makes the cluster
+// drop another session.
 func (t *stream) admit(r *pb.Request) error {
 	switch r.Body.(type) {
 	case *pb.Request_Renew:
@@ -133,7 +136,7 @@ func (t *stream) admit(r *pb.Request) error {
 	return t.o.Admit(t.ctx)
 }
 
-// begin begins a request; refusal is the error of prepare.
+// begin starts a request. refusal is the error returned by prepare.
 func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal error) {
 	switch {
 	case refusal != nil:
@@ -160,8 +163,8 @@ func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal e
 	}
 }
 
-// requireLogin returns an error if a login is required and the caller has none, or one that has
-// ended. Requests of such callers do not get into the log.
+// requireLogin returns an error if login is required and the caller is not logged in or its login
+// has ended. This keeps the requests of such callers out of the log.
 func (t *stream) requireLogin(who access.Caller) error {
 	if who.User != "" {
 		return nil
@@ -169,9 +172,10 @@ func (t *stream) requireLogin(who access.Caller) error {
 	return t.asker(t.ctx).known()
 }
 
-// fills returns f, or nil if the read may not be cached: if access control is enabled, and the
-// cache is not open on this stream. A caller that has opened the cache has been found to hold its
-// lease. Without this rule, another reader could make writes wait for a cache that is not its own.
+// fills returns f, or nil if the result of the read must not be cached. If access control is
+// enabled, a result can be cached only if the cache is open on this stream. Opening a cache checks
+// that the caller holds its lease. Without this rule, a reader could make writes wait for a cache
+// that belongs to another caller.
 func (t *stream) fills(f *replica.Fill) *replica.Fill {
 	if f == nil || !t.node.View().Access.Enabled() {
 		return f
@@ -183,7 +187,7 @@ func (t *stream) fills(f *replica.Fill) *replica.Fill {
 	return f
 }
 
-// entrust passes a request to a feed, or to a new goroutine.
+// entrust passes a request to a feed or to a new goroutine.
 func (t *stream) entrust(q *request, r *pb.Request) error {
 	switch x := r.Body.(type) {
 	case *pb.Request_Watch:
@@ -215,13 +219,13 @@ func (t *stream) entrust(q *request, r *pb.Request) error {
 	}
 }
 
-// run answers a request with a call in a goroutine; writes is true if the call may change
+// run executes a request's call on a separate goroutine. writes is true if the call may change
 // something.
 func (t *stream) run(q *request, call steps, writes bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.closing {
-		return // no answer is wanted any more
+		return // the stream has ended and needs no response
 	}
 	ctx := t.callsLocked()
 	if q.trace == nil && q.kind != "" {
@@ -257,7 +261,7 @@ func (t *stream) guarded(ctx context.Context, call steps) (_ proto.Message, err 
 	return call(ctx)
 }
 
-// runRest runs the rest of a request's job, and reports whether there is any.
+// runRest starts the remaining steps of a request's job. It reports whether there are any.
 func (t *stream) runRest(q *request) bool {
 	if q.renewals != nil && q.response == nil && q.err == nil {
 		return t.renewed(q)
@@ -283,7 +287,7 @@ func (q *request) Answered(res fsm.Result, err error) {
 	q.over(err)
 }
 
-// answer completes a request with a response.
+// answer completes a request with a response or an error.
 func (q *request) answer(m proto.Message, err error) {
 	if err == nil {
 		q.response = m
@@ -291,16 +295,18 @@ func (q *request) answer(m proto.Message, err error) {
 	q.over(err)
 }
 
-// part gives a request a response that is not its last.
+// part sends a partial response to a request.
 func (q *request) part(m *pb.RenewResponse) { q.deliver(m, nil) }
 
-// deliver is part for any response; sent gets a token when the response is being sent.
+// deliver is part for any type of response. It sends a token to sent when the response is being
+// sent.
 func (q *request) deliver(m proto.Message, sent chan<- struct{}) {
 	given := &request{stream: q.stream, id: q.id, response: m, more: true, sent: sent}
 	given.over(nil)
 }
 
-// givenLocked returns the request that takes over the answer; q's own outcome will not be sent.
+// givenLocked returns a new request that takes over the response. The outcome of q itself will not
+// be sent.
 func (q *request) givenLocked() *request {
 	q.given = true
 	return &request{

@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// respond makes the response to a request.
+// respond creates the response to a request.
 func (q *request) respond(v *fsm.View) *pb.Response {
 	err := q.err
 	m := q.response
@@ -42,7 +42,7 @@ func errorOf(err error, reason pb.Reason) *pb.Response {
 	return &pb.Response{Body: &pb.Response_Error{Error: api.ErrorMessage(err, reason)}}
 }
 
-// responseOf makes a response from its body.
+// responseOf wraps a body in a response.
 func responseOf(m proto.Message) *pb.Response {
 	switch m := m.(type) {
 	case *pb.TxnResponse:

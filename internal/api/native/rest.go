@@ -10,15 +10,15 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// A stream without HTTP/2, or through a relay, has no goroutines while its client sends nothing and
-// waits for nothing but renewals. It rests: it has no receiving goroutine until something arrives.
-// And it pauses: it has no sending goroutine until something wakes it.
+// A stream that does not use HTTP/2, or that comes through a relay, has no goroutines while its
+// client is idle and waits only for renewals. The stream rests: it has no receiving goroutine until
+// something arrives. The stream also pauses: it has no sending goroutine until something wakes it.
 
 // usualLinger is how long a stream keeps its receiving goroutine after a request other than a
-// renewal: such a client may soon send another.
+// renewal. A client that has sent such a request may soon send another.
 const usualLinger = time.Second
 
-// renews reports whether a message has only renewals.
+// renews reports whether a message contains only renewals.
 func renews(m *pb.ClientMessage) bool {
 	for _, r := range m.Requests {
 		if _, ok := r.Body.(*pb.Request_Renew); !ok {
@@ -28,7 +28,7 @@ func renews(m *pb.ClientMessage) bool {
 	return true
 }
 
-// await waits for up to d, and reports whether there may be something to receive.
+// await waits up to d and reports whether there may be something to receive.
 func (t *stream) await(d time.Duration) bool {
 	if t.relay != nil {
 		return t.relay.Await(d)
@@ -36,7 +36,8 @@ func (t *stream) await(d time.Duration) bool {
 	return t.rest.Await(d)
 }
 
-// beginRest begins a rest, and reports whether it did: the receiving goroutine must then end.
+// beginRest starts a rest and reports whether it succeeded. If so, the receiving goroutine must
+// end.
 func (t *stream) beginRest() (begun bool) {
 	t.resting.Store(true)
 	receive := func() {
@@ -52,23 +53,24 @@ func (t *stream) beginRest() (begun bool) {
 		t.resting.Store(false)
 		return false
 	}
-	t.waker.wake() // the sender may pause now
+	t.waker.wake() // the sender can pause now
 	return true
 }
 
 // waker wakes the sender of a stream.
 type waker struct {
-	resume func() // starts a sending goroutine; nil if a stream never pauses
+	resume func() // starts a sending goroutine; nil if the stream never pauses
 
 	mu sync.Mutex
-	// woken has capacity 1, and is nil while the stream pauses. It is changed under mu. The sending
-	// goroutine may read it without mu: while there is one, no other goroutine changes it.
+	// woken has capacity 1. It is nil while the stream pauses. It is modified only while holding
+	// mu. The sending goroutine may read it without mu, because no other goroutine modifies it
+	// while there is a sender.
 	woken chan struct{}
 }
 
 func newWaker(resume func()) *waker { return &waker{resume: resume, woken: make(chan struct{}, 1)} }
 
-// wake wakes the sender, because there may be something to send or to check. It does not block.
+// wake wakes the sender because there may be something to send or to check. It does not block.
 func (w *waker) wake() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -80,8 +82,8 @@ func (w *waker) wake() {
 	w.resume()
 }
 
-// pause reports whether the sender may end, because nothing has woken it since it last waited. It
-// is then resumed by the next wake.
+// pause reports whether the sender can end because nothing has woken it since it last waited. If
+// so, the next wake starts a new sender.
 func (w *waker) pause() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -92,8 +94,8 @@ func (w *waker) pause() bool {
 	return true
 }
 
-// pause reports whether the stream has nothing to do, so that the sender must end: another
-// goroutine may already be sending by then. Any event after the check wakes the stream.
+// pause reports whether the stream has nothing to do. If so, the sender must end, because another
+// goroutine may already be sending. Any event after the check wakes the stream.
 func (t *stream) pause() bool {
 	if t.waker.resume == nil || !t.mayPause() {
 		return false
@@ -106,8 +108,8 @@ func (t *stream) pause() bool {
 	return false
 }
 
-// mayPause reports whether the stream rests, has only renewals open, and none of the events that
-// pauses waits for has happened.
+// mayPause reports whether the stream can pause. It must be resting with only renewals open, and
+// none of the events that pauses waits for may have happened.
 func (t *stream) mayPause() bool {
 	if !t.resting.Load() {
 		return false
@@ -136,20 +138,20 @@ func (t *stream) mayPause() bool {
 	return true
 }
 
-// maxPaused limits the open renewals of a stream that pauses, since each is checked.
+// maxPaused limits the open renewals of a paused stream, because mayPause checks each of them.
 const maxPaused = 64
 
-// pauses holds the streams that pause. One goroutine waits, for all of them, for the events that
-// each would otherwise wait for.
+// pauses contains the paused streams. A single goroutine waits on behalf of all of them for the
+// events that each stream would otherwise wait for.
 type pauses struct {
 	mu      sync.Mutex // guards the following fields
 	streams map[*stream]struct{}
 	leader  <-chan struct{}
 	changed <-chan struct{}
-	empty   chan struct{} // closed when there are none; nil if no goroutine waits
+	empty   chan struct{} // closed when no streams are left; nil if no goroutine is waiting
 }
 
-// add adds a stream. It is woken by what happens from now on.
+// add adds a stream. Any later event wakes it.
 func (p *pauses) add(t *stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -169,7 +171,7 @@ func (p *pauses) renewLocked(s *store) {
 	p.changed = s.node.AccessChanged()
 }
 
-// remove removes a stream, if it is present.
+// remove removes a stream if it is present.
 func (p *pauses) remove(t *stream) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -180,11 +182,11 @@ func (p *pauses) remove(t *stream) {
 	}
 }
 
-// herd is how many streams are woken at once: each then gets a goroutine.
+// herd is the number of streams to wake before yielding. Each of them then starts a goroutine.
 const herd = 64
 
-// wait wakes all streams when the leader changes, when users or permissions have changed, and when
-// the server stops. It returns when there are no streams.
+// wait wakes all streams when the leader changes, when users or permissions change, or when the
+// server stops. It returns when there are no more streams.
 func (p *pauses) wait(s *store, empty, leader, changed <-chan struct{}) {
 	stop := s.o.Stop
 	for {
@@ -194,17 +196,17 @@ func (p *pauses) wait(s *store, empty, leader, changed <-chan struct{}) {
 		case <-leader:
 		case <-changed:
 		case <-stop:
-			stop = nil // they end
+			stop = nil // all streams are about to end
 		}
 		p.mu.Lock()
-		if p.empty == empty { // otherwise there are new ones, for which another goroutine waits
+		if p.empty == empty { // otherwise another goroutine waits for the new streams
 			p.renewLocked(s)
 			leader, changed = p.leader, p.changed
 		}
 		list := slices.Collect(maps.Keys(p.streams))
 		p.mu.Unlock()
 		for i, t := range list {
-			t.waker.wake() // one that was resumed in the meantime just checks once more
+			t.waker.wake() // a stream that has resumed in the meantime only checks once more
 			if i%herd == herd-1 {
 				runtime.Gosched()
 			}

@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// revoke revokes leases. Each revocation has a number of its own: n and the following ones.
+// revoke revokes leases. The revocations use consecutive numbers, starting with n.
 func (s *leases) revoke(
 	ctx context.Context, r *pb.RevokeRequest, n number,
 ) (*pb.RevokeResponse, error) {

@@ -14,22 +14,22 @@ import (
 )
 
 const (
-	// maxResponses and maxMessage bound the number of responses in a message and, roughly, its
-	// bytes.
+	// maxResponses limits the number of responses in a message. maxMessage approximately limits its
+	// size in bytes.
 	maxResponses = 512
 	maxMessage   = 256 << 10
 )
 
-// sendBuffers is the memory of the sending goroutine.
+// sendBuffers contains memory that the sending goroutine reuses.
 type sendBuffers struct {
-	batch    []*request // being answered
-	answered []*request // to be reused
-	ahead    int        // requests of this message without a response yet
-	replies  []putReply // unused ones
+	batch    []*request // requests being answered
+	answered []*request // answered requests, ready for reuse
+	ahead    int        // requests in this message that have no response yet
+	replies  []putReply // unused replies
 }
 
 // Serve implements intercept.Session. It sends until the stream ends or pauses. The first message
-// names the leader.
+// identifies the leader.
 func (t *stream) Serve() (paused bool, err error) {
 	t.pauses.remove(t)
 	if t.leader == nil {
@@ -65,7 +65,7 @@ func (t *stream) waitForNews() error {
 	case <-watched:
 	case <-t.leader:
 		return t.sendLeader()
-	case <-t.changed: // reviewIfChanged follows
+	case <-t.changed: // handled by reviewIfChanged
 	case <-t.ctx.Done():
 		return context.Cause(t.ctx)
 	case <-t.o.Stop:
@@ -75,8 +75,8 @@ func (t *stream) waitForNews() error {
 }
 
 // reviewIfChanged reviews the caller's permissions if users or roles have changed. An error ends
-// the stream. It runs before anything is sent, so that the client gets this error rather than a
-// consequence of it.
+// the stream. It must run before anything is sent, so that the client receives this error and not
+// an error caused by it.
 func (t *stream) reviewIfChanged() error {
 	select {
 	case <-t.changed:
@@ -102,7 +102,7 @@ func (t *stream) say() (over bool, err error) {
 		return true, err
 	}
 	if more {
-		t.waker.wake() // first come the outcomes that have arrived in the meantime
+		t.waker.wake() // send the outcomes that have arrived in the meantime first
 	}
 	if isDue {
 		t.lookNow(time.Now())
@@ -110,8 +110,8 @@ func (t *stream) say() (over bool, err error) {
 	return false, nil
 }
 
-// over reports whether the stream has ended: the client sends nothing more, and all of its requests
-// have been answered.
+// over reports whether the stream has ended. This is the case when the client has finished sending
+// and all its requests have been answered.
 func (t *stream) over(end error) (bool, error) {
 	switch {
 	case end == nil:
@@ -124,8 +124,8 @@ func (t *stream) over(end error) (bool, error) {
 	return len(t.open) == 0 && len(t.done) == 0, nil
 }
 
-// sendAll sends the outcomes of requests, and a message with responses of the feeds. more reports
-// whether the feeds may have more.
+// sendAll sends the outcomes of requests, followed by a message with responses from the feeds. more
+// reports whether the feeds may have more responses.
 func (t *stream) sendAll(batch []*request) (more bool, err error) {
 	defer t.release()
 	v := t.node.View()
@@ -185,18 +185,19 @@ func (t *stream) sendAll(batch []*request) (more bool, err error) {
 	return more, t.sendOne(m, size, nil)
 }
 
-// sendOne sends a message; rest will be sent after it. It first makes room for more requests, since
-// sending may block.
+// sendOne sends a message. rest contains the requests that will be answered after it. sendOne first
+// makes room for more requests, because sending may block.
 func (t *stream) sendOne(m *pb.ServerMessage, size int, rest []*request) error {
 	notify(t.left)
 	if size >= largeMessage {
 		return t.sendLarge(m, size, rest)
 	}
-	listen.Ready(t.ctx, size) // it need not wait
+	listen.Ready(t.ctx, size) // small messages do not wait for room
 	return t.grpc.Send(m)
 }
 
-// outcome makes the response to a request. It returns nil if the request was answered before.
+// outcome creates the response to a request. It returns nil if the request has already been
+// answered.
 func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
 	switch {
 	case q.wait != nil && q.err == nil:
@@ -214,12 +215,12 @@ func (t *stream) outcome(q *request, v *fsm.View) *pb.Response {
 	}
 	r := q.respond(v)
 	if q.cancel == nil {
-		t.answered = append(t.answered, q) // it has no goroutine that refers to it
+		t.answered = append(t.answered, q) // safe to reuse, because no goroutine refers to it
 	}
 	return r
 }
 
-// putReply returns an empty reply. It allocates several at a time if they are needed.
+// putReply returns an empty reply. If several are needed, it allocates them together.
 func (t *sendBuffers) putReply() *putReply {
 	if len(t.replies) == 0 {
 		t.replies = make([]putReply, min(max(t.ahead, 1), maxReplies))
@@ -229,7 +230,7 @@ func (t *sendBuffers) putReply() *putReply {
 	return r
 }
 
-// maxReplies bounds how many replies share an allocation.
+// maxReplies limits the number of replies that share an allocation.
 const maxReplies = 16
 
 // release returns answered requests to their pool.

@@ -19,66 +19,70 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Options configure the service.
+// Options configures the service.
 type Options struct {
-	// ClusterID and MemberID are in the header of every response.
+	// ClusterID and MemberID are included in the header of every response.
 	ClusterID, MemberID uint64
-	// MinTTL is the shortest TTL of a lease: 100 ms.
+	// MinTTL is the minimum TTL of a lease. The default is 100 ms.
 	MinTTL lease.TTL
-	// MaxCacheTTL is the longest TTL of a lease that holds ranges: 5 s.
+	// MaxCacheTTL is the maximum TTL of a lease that holds ranges. The default is 5 s.
 	MaxCacheTTL lease.TTL
-	// MaxKeys is how many keys may be attached to a lease through this API: 10,000.
+	// MaxKeys is the maximum number of keys that can be attached to a lease through this API. The
+	// default is 10,000.
 	MaxKeys int
-	// MaxRequestBytes bounds a request: 1.5 MiB.
+	// MaxRequestBytes is the maximum size of a request. The default is 1.5 MiB.
 	MaxRequestBytes int
-	// MaxTxnOps bounds the conditions, and the operations of each branch, of a
-	// transaction: 128.
+	// MaxTxnOps limits the number of conditions in a transaction and the number of operations in
+	// each branch. The default is 128.
 	MaxTxnOps int
-	// Guard wraps the methods of a service. It rejects calls that require a leader when there is
-	// none, and calls to a learner. Nil rejects none.
+	// Guard wraps the methods of a service. It rejects calls to a learner, and calls that require a
+	// leader when there is none. If it is nil, no calls are rejected.
 	Guard func(grpc.ServiceDesc) *grpc.ServiceDesc
-	// GuardStream is Guard for the streams of StreamService. It is an intercept.Chain.
+	// GuardStream is Guard for the streams of StreamService. Use intercept.Chain to create it.
 	GuardStream intercept.Stream
-	// Admit rejects a request on a stream if its caller exceeds its rate. Nil rejects none.
+	// Admit rejects a request on a stream if its caller exceeds its rate. If it is nil, no requests
+	// are rejected.
 	Admit func(context.Context) error
-	// Renewals bounds the cost of one principal's renewals. Nil means a separate bound.
+	// Renewals limits the load from one principal's renewals. If it is nil, the service creates its
+	// own.
 	Renewals *api.Renewals
-	// Panics turns a panic into an error of the call. With nil, a panic ends the process.
+	// Panics converts a panic into an error of the call. If it is nil, a panic ends the process.
 	Panics *listen.Panics
-	// Trace starts the trace of a request on a stream. It returns nil for a request that is not
-	// sampled. Nil samples none.
+	// Trace starts the trace of a request on a stream. It returns nil if the request is not
+	// sampled. If Trace is nil, no requests are sampled.
 	Trace func(r *pb.Request) Traced
 	// Slow reports slow requests on a stream.
 	Slow Slow
-	// Bindings are the member's bindings, or nil for none.
+	// Bindings contains the member's bindings. It may be nil.
 	Bindings *binding.Bindings
-	// Evidence returns how the member identified a caller, and whether a binding made it a
-	// principal. It is nil if that is not known.
+	// Evidence returns how the member identified a caller, and whether a binding made the caller a
+	// principal. It may be nil if this is unknown.
 	Evidence func(ctx context.Context) (by pb.WhoAmIResponse_Evidence, bound bool)
-	// Stop, when it is closed, ends all waits. Nil never ends them.
+	// When Stop is closed, all streams and waiting calls end. It may be nil.
 	Stop <-chan struct{}
 
-	// maxAnswer bounds a response on a stream. A response that does not fit into a gRPC message
-	// would end the stream with all its requests.
+	// maxAnswer limits the size of a response on a stream. A response that does not fit into a gRPC
+	// message would end the stream and all its requests.
 	maxAnswer int
 	// linger is how long a stream does not rest after a request other than a renewal.
 	linger time.Duration
 }
 
-// Slow reports slow requests. The zero value reports none.
+// Slow configures the reporting of slow requests. The zero value reports none.
 type Slow struct {
-	// After is the minimum duration of a slow request.
+	// After is the duration from which a request counts as slow.
 	After time.Duration
-	// Call returns the trace of a slow request, given the name of its field and when it began. Late
-	// is what Late.Late received, or nil.
+	// Call returns the trace for a slow request. kind is the name of its field, and begun is when
+	// it began. late is the argument that Late.Late received, or nil.
 	Call func(kind string, begun time.Time, late Traced) Traced
 }
 
-// Traced is the trace of a request: its spans, or a log line with the time of each step.
+// Traced is the trace of a request. It is either a set of spans or a log line with the time of each
+// step.
 type Traced interface {
-	// In returns the context for calls of the Node on behalf of the request.
+	// In returns the context for calls to the Node on behalf of the request.
 	In(ctx context.Context) context.Context
-	// End ends the trace. Only the first call counts.
+	// End ends the trace. Only the first call has an effect.
 	End(err error)
 }
 
@@ -114,12 +118,12 @@ func (o Options) withDefaults() Options {
 		o.Guard = func(d grpc.ServiceDesc) *grpc.ServiceDesc { return &d }
 	}
 	if o.GuardStream == nil {
-		o.GuardStream = intercept.Chain() // an empty one
+		o.GuardStream = intercept.Chain() // an empty chain
 	}
 	return o
 }
 
-// Register adds the services to a gRPC server.
+// Register registers the services with a gRPC server.
 func Register(s grpc.ServiceRegistrar, n Node, o Options) {
 	o = o.withDefaults()
 	svc := &leases{node: n, o: o}
@@ -130,7 +134,8 @@ func Register(s grpc.ServiceRegistrar, n Node, o Options) {
 	s.RegisterService(&pb.StreamService_ServiceDesc, &streams{store: keys})
 }
 
-// leases implements the operations of LeaseService. Its methods return plain errors.
+// leases implements the operations of LeaseService. Its methods return plain errors, without a gRPC
+// status.
 type leases struct {
 	pb.UnsafeLeaseServiceServer
 	node   Node
@@ -139,7 +144,7 @@ type leases struct {
 	lates  lates
 }
 
-// reads are the methods that change nothing, so that a failed call can be repeated.
+// reads lists the methods that change nothing. They can be retried after any failure.
 var reads = []string{
 	pb.LeaseService_Describe_FullMethodName, pb.LeaseService_List_FullMethodName,
 	pb.LeaseService_CheckToken_FullMethodName,
@@ -148,8 +153,8 @@ var reads = []string{
 	pb.AccessService_ListBindings_FullMethodName, pb.AccessService_WhoAmI_FullMethodName,
 }
 
-// explained returns the service with methods that return errors as statuses with a reason. The
-// interceptors of the server see these statuses.
+// explained wraps the methods of a service so that their errors become statuses with a reason. The
+// server's interceptors see these statuses.
 func explained(d *grpc.ServiceDesc) *grpc.ServiceDesc {
 	return intercept.Inside(
 		*d, func(context.Context) grpc.UnaryServerInterceptor { return explain }, nil,
@@ -171,8 +176,8 @@ func explain(
 	return nil, api.NativeError(err, reason)
 }
 
-// ended returns the status of a read-only stream that has ended with err. If the client canceled
-// the stream, or its deadline has passed, the status says so.
+// ended returns the status for a read-only stream that ended with err. The status reports if the
+// client canceled the stream or if its deadline has passed.
 func (s *leases) ended(ctx context.Context, err error) error {
 	if err == nil || api.Detail(err) != nil {
 		return err
@@ -184,7 +189,7 @@ func (s *leases) ended(ctx context.Context, err error) error {
 	return api.NativeError(err, api.ReadReason(err))
 }
 
-// stopping reports whether the server is stopping, which may cancel calls.
+// stopping reports whether the server is stopping. Stopping may cancel calls.
 func (s *leases) stopping() bool {
 	select {
 	case <-s.o.Stop:
@@ -194,7 +199,7 @@ func (s *leases) stopping() bool {
 	}
 }
 
-// header returns the header of a response as of a revision of the store.
+// header returns the header of a response that reports the given revision of the store.
 func (s *leases) header(v *fsm.View, revision int64) *pb.Header {
 	h := new(pb.Header)
 	s.fillHeader(h, v, revision)
@@ -206,13 +211,14 @@ func (s *leases) fillHeader(h *pb.Header, v *fsm.View, revision int64) {
 	h.ClusterId, h.MemberId, h.Revision, h.Term = s.o.ClusterID, s.o.MemberID, revision, v.Term
 }
 
-// headerNow returns the header as of the newest view.
+// headerNow returns a header for the newest view.
 func (s *leases) headerNow() *pb.Header {
 	v := s.node.View()
 	return s.header(v, v.KV.Revision())
 }
 
-// propose proposes a command and waits for it. A rejection at apply is an error, too.
+// propose proposes a command and waits for its result. If the command fails when applied, propose
+// returns its error.
 func (s *leases) propose(ctx context.Context, c fsm.Command) (fsm.Result, error) {
 	res, err := s.node.Propose(ctx, c)
 	if err == nil {

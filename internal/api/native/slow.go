@@ -6,14 +6,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// slowReported holds the slow caches that a stream of lease events has reported.
+// slowReported tracks which slow caches a stream of lease events has reported.
 type slowReported struct {
-	seen *SlowCaches // at the last call of changes
+	seen *SlowCaches // as of the last call of changes
 	list []SlowCache
 }
 
-// changes returns an event for each cache of interest that has become slow since the last call, or
-// is no longer slow.
+// changes returns an event for each matching cache that has become slow, or stopped being slow,
+// since the last call.
 func (t *slowReported) changes(e *events) (out []*pb.LeaseEvent) {
 	s := e.node.SlowCaches()
 	if s == nil || s == t.seen {
@@ -47,7 +47,7 @@ func (t *slowReported) changes(e *events) (out []*pb.LeaseEvent) {
 	return out
 }
 
-// incarnation identifies a lease and its holder.
+// incarnation identifies a lease together with its holder.
 type incarnation struct {
 	id    lease.ID
 	token lease.Token

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// store implements the operations of StoreService, and embeds those of LeaseService.
+// store implements the operations of StoreService. It embeds the operations of LeaseService.
 type store struct {
 	pb.UnsafeStoreServiceServer
 	*leases
@@ -32,7 +32,7 @@ func (s *store) putJob(ctx context.Context, r *pb.PutRequest) (job, error) {
 	return job{command: s.putCommand(r), answer: putting{s}}, nil
 }
 
-// putting is the answerer of puts.
+// putting is the answerer for puts.
 type putting struct{ *store }
 
 func (s putting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
@@ -41,7 +41,7 @@ func (s putting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
 	return &out.message, nil
 }
 
-// putReply is a response to a put, in one allocation.
+// putReply combines all parts of the response to a put in one allocation.
 type putReply struct {
 	response pb.Response
 	body     pb.Response_Put
@@ -66,7 +66,7 @@ func (s *store) deleteJob(r *pb.DeleteRequest) (job, error) {
 	return job{command: deleteCommand(r), answer: deleting{s}}, nil
 }
 
-// deleting is the answerer of deletes.
+// deleting is the answerer for deletes.
 type deleting struct{ *store }
 
 func (s deleting) answer(v *fsm.View, res *fsm.Result) (proto.Message, error) {
@@ -94,7 +94,7 @@ func (s *store) rangeJob(r *pb.RangeRequest) (job, error) {
 	return job{confirm: !r.Serializable, permit: permit, answer: answer(read)}, nil
 }
 
-// txnJob returns the job of a transaction. By is the caller's name or address.
+// txnJob returns the job of a transaction. by is the caller's name or address.
 func (s *store) txnJob(ctx context.Context, r *pb.TxnRequest, by string) (job, error) {
 	if err := s.checkTxn(r); err != nil {
 		return job{}, err
@@ -169,8 +169,8 @@ func (s *store) watch(r *pb.WatchRequest, out grpc.ServerStreamingServer[pb.Watc
 	}
 }
 
-// putCommand returns the command of a put. The limit on the keys of a lease is checked at apply
-// (see moves).
+// putCommand returns the command for a put. The limit on the keys of a lease is checked when the
+// command is applied (see moves).
 func (s *leases) putCommand(r *pb.PutRequest) *fsm.Put {
 	c := &fsm.Put{
 		Key: string(r.Key), Value: r.Value, Lease: lease.ID(r.Lease), PrevKV: r.PrevKv,
@@ -185,7 +185,8 @@ func (s *leases) putCommand(r *pb.PutRequest) *fsm.Put {
 	return c
 }
 
-// boundPut returns the command of a put with a TTL, which grants a lease that is bound to the key.
+// boundPut returns the command for a put with a TTL. The command grants a lease and binds it to the
+// key.
 func (s *leases) boundPut(a asker, r *pb.PutRequest) *fsm.Txn {
 	terms := lease.Terms{TTL: lease.TTL(r.TtlMs), Bound: true}
 	terms.Principal, _ = a.principal("")
@@ -195,7 +196,7 @@ func (s *leases) boundPut(a asker, r *pb.PutRequest) *fsm.Txn {
 	return &fsm.Txn{Then: []fsm.Op{{Grant: &fsm.Grant{Terms: terms}}, {Put: put}}}
 }
 
-// putResult returns the result of putCommand or boundPut.
+// putResult extracts the result of a command created by putCommand or boundPut.
 func putResult(value any) *fsm.PutResult {
 	if txn, ok := value.(*fsm.TxnResult); ok {
 		value = txn.Responses[1]
@@ -232,7 +233,7 @@ func pairs(kvs []*mvcc.KeyValue, keysOnly bool) []*pb.KeyValue {
 	return out
 }
 
-// pair converts a pair. The value is shared, and must not be modified.
+// pair converts a key-value pair. The result shares the value, so it must not be modified.
 func pair(kv *mvcc.KeyValue, keysOnly bool) *pb.KeyValue {
 	out := &pb.KeyValue{
 		Key: []byte(kv.Key), Value: kv.Value, Lease: kv.Lease, Version: kv.Version,

@@ -20,17 +20,17 @@ import (
 )
 
 const (
-	// maxOpen limits the unanswered requests of a stream. If a client sends more, they are not
-	// read.
+	// maxOpen limits the unanswered requests of a stream. Further requests are not read.
 	maxOpen = 4096
-	// maxRenewing limits the leases in the unanswered renewals of a stream, unless there is only
-	// one renewal: each lease takes a few hundred bytes.
+	// maxRenewing limits the leases in the unanswered renewals of a stream, because each lease
+	// takes a few hundred bytes. A single renewal may exceed the limit.
 	maxRenewing = 16_384
-	// roomPatience is how long requests may wait because of these limits. Then the stream ends: its
-	// renewals wait as well, and the member cannot detect whether the client is still there.
+	// roomPatience is how long requests may wait because of these limits. After that, the stream
+	// ends. Renewals are waiting too, and the member cannot detect whether the client is still
+	// alive.
 	roomPatience = time.Minute
-	// maxPages limits the long answers of a stream that are being made, or waiting to be sent: a
-	// client that requests thousands of lists and reads none must not fill the memory.
+	// maxPages limits the long responses of a stream that are being created or waiting to be sent.
+	// A client that requests thousands of lists without reading them must not exhaust the memory.
 	maxPages = 4
 )
 
@@ -43,9 +43,10 @@ type streams struct {
 
 var _ intercept.Service = (*streams)(nil)
 
-// Open implements pb.StreamServiceServer. One goroutine receives and submits; this one sends
-// outcomes as they arrive, in any order. A request whose answer takes several steps has its own
-// goroutine; puts, deletes, reads, transactions and most grants have none.
+// Open implements pb.StreamServiceServer. One goroutine receives and submits requests. The calling
+// goroutine sends outcomes as they arrive, in any order. A request whose response takes several
+// steps has a goroutine of its own. Puts, deletes, reads, transactions and most grants do not need
+// one.
 func (s *streams) Open(g pb.StreamService_OpenServer) (err error) {
 	t, err := s.begin(g, nil)
 	if err != nil {
@@ -56,7 +57,7 @@ func (s *streams) Open(g pb.StreamService_OpenServer) (err error) {
 	return err
 }
 
-// Begin implements intercept.Service. It is Open for a stream that pauses.
+// Begin implements intercept.Service. It is Open for a stream that can pause.
 func (s *streams) Begin(g grpc.ServerStream, resume func()) (intercept.Session, error) {
 	t, err := s.begin(typed(g), resume)
 	if err != nil {
@@ -95,7 +96,7 @@ func (s *streams) begin(g pb.StreamService_OpenServer, resume func()) (begun *st
 	}
 	t.rest = direct.RestOf(ctx)
 	t.relay = channel.Of(ctx)
-	// The receiver and the sender detect the end of the connection or the relay themselves.
+	// The receiver and the sender detect the end of the connection or relay without this.
 	if _, ends := ctx.Deadline(); resume != nil && (ends || inner != outer) {
 		context.AfterFunc(ctx, t.waker.wake)
 	}
@@ -126,51 +127,53 @@ func (t *stream) End(why error) (err error) {
 type stream struct {
 	*store
 	grpc pb.StreamService_OpenServer
-	ctx  context.Context // ends with the call or earlier
+	ctx  context.Context // ends no later than the call
 	lasting
 	sendBuffers
-	feeds     atomic.Pointer[feeds] // nil until one is needed
-	calls     calls                 // requests with a goroutine
+	feeds     atomic.Pointer[feeds] // nil until needed
+	calls     calls                 // requests that have a goroutine
 	renewable *renewable
-	by        string        // the caller's name or address, for people
-	left      chan struct{} // capacity 1: a request was answered
-	keeper    atomic.Uint64 // of the stream's groups of leases; 0 if it never had any
-	taking                  // belongs to the receiver: a goroutine, or during a rest the server
+	by        string        // the caller's name or address, in readable form
+	left      chan struct{} // capacity 1: signals that a request was answered
+	// keeper number for the stream's groups of leases; 0 if it has never had any
+	keeper atomic.Uint64
+	taking // belongs to the receiving goroutine or, during a rest, to the server
 
 	mu      sync.Mutex // guards the following fields
 	open    map[uint64]*request
-	done    []*request // to be sent
-	last    uint64     // the highest ID so far
+	done    []*request // requests whose outcome must be sent
+	last    uint64     // highest request ID so far
 	end     error      // the error that ended receiving; io.EOF if the client has finished
 	closing bool       // no more requests may start goroutines
 	look    look
-	// renewing is the number of leases in open renewals of more than one lease.
+	// renewing is the number of leases in open renewals, not counting renewals of a single lease.
 	renewing int
 }
 
-// lasting holds the state that a stream keeps from beginning to end.
+// lasting is the state that a stream keeps for its entire lifetime.
 type lasting struct {
 	unguard intercept.Leave
 	waker   *waker
 	pauses  *pauses
-	// leader and changed are closed when the leader changes, and when users or permissions have
-	// changed. They belong to the sender.
+	// leader is closed when the leader changes. changed is closed when users or permissions change.
+	// Both belong to the sender.
 	leader, changed <-chan struct{}
 	resting         atomic.Bool // there is no receiving goroutine
 }
 
-// calls are the requests of a stream that have goroutines.
+// calls tracks the requests of a stream that have goroutines.
 type calls struct {
 	sync.WaitGroup
 
-	// The fields below are guarded by the stream's mu.
-	ctx       context.Context // of all of them; nil before the first, like end
-	end       context.CancelFunc
-	pages     chan struct{} // a token for each further long answer that may be made now; or nil
-	following int           // number of requests for events
+	// The stream's mu guards the fields below.
+	ctx context.Context // shared by all calls; ctx and end are nil before the first call
+	end context.CancelFunc
+	// one token for each further long response that may be created; may be nil
+	pages     chan struct{}
+	following int // number of requests for lease events
 }
 
-// callsLocked returns the context of the goroutines of requests, which ends before the call does.
+// callsLocked returns the context for the goroutines of requests. It ends before the call does.
 func (t *stream) callsLocked() context.Context {
 	if t.calls.ctx == nil {
 		t.calls.ctx, t.calls.end = context.WithCancel(t.ctx)
@@ -178,7 +181,7 @@ func (t *stream) callsLocked() context.Context {
 	return t.calls.ctx
 }
 
-// newPages returns the tokens for all long answers that a stream may have.
+// newPages returns a channel with a token for each long response that a stream may have.
 func newPages() chan struct{} {
 	pages := make(chan struct{}, maxPages)
 	for range maxPages {
@@ -187,17 +190,19 @@ func newPages() chan struct{} {
 	return pages
 }
 
-// taking is memory that is reused for each message.
+// taking contains memory that is reused for each message.
 type taking struct {
 	submissions []Submission
-	free        int              // at least this many more requests may be open
-	greeted     bool             // a session was requested
-	rest        *direct.Rest     // nil if the stream cannot rest; others may use it, too
-	relay       *channel.Channel // of the relay that carries the stream, or nil
+	free        int  // lower bound on the number of further requests that fit
+	greeted     bool // a session has been requested
+	// nil if the stream cannot rest; also used outside the receiving goroutine
+	rest  *direct.Rest
+	relay *channel.Channel // the relay channel that carries the stream, or nil
 }
 
-// finish ends the goroutines of requests, and waits for them, but not for the receiver: that ends
-// only when the call has ended, and may still be about to begin a request.
+// finish ends the goroutines of requests and waits for them. It does not wait for the receiving
+// goroutine. That one ends only after the call has ended, and may still be about to begin a
+// request.
 func (t *stream) finish() {
 	t.mu.Lock()
 	t.closing = true
@@ -208,8 +213,8 @@ func (t *stream) finish() {
 	t.calls.Wait()
 }
 
-// receive submits requests until the client or the stream ends, or the stream rests. woken is true
-// if the stream rested and something has arrived.
+// receive submits requests until the client finishes, the stream ends, or the stream rests. woken
+// is true if something has arrived for a resting stream.
 func (t *stream) receive(woken bool) {
 	rests, err := t.receiveAll(woken)
 	if !rests {
@@ -217,7 +222,7 @@ func (t *stream) receive(woken bool) {
 	}
 }
 
-// through records the reason why nothing more is received.
+// through records why receiving has ended.
 func (t *stream) through(err error) {
 	t.mu.Lock()
 	if t.end == nil {
@@ -229,7 +234,7 @@ func (t *stream) through(err error) {
 
 func (t *stream) receiveAll(woken bool) (rests bool, err error) {
 	defer t.o.Panics.End("stream", &err)
-	var busy time.Time // time of the last request that was not a renewal
+	var busy time.Time // when the last request other than a renewal was received
 	if !woken {
 		busy = time.Now()
 	}
@@ -238,7 +243,7 @@ func (t *stream) receiveAll(woken bool) (rests bool, err error) {
 			if t.beginRest() {
 				return true, nil
 			}
-			busy = time.Now() // the stream ends, or has something to receive
+			busy = time.Now() // the stream has ended or has something to receive
 		}
 		m, err := t.grpc.Recv()
 		if err != nil {
@@ -253,8 +258,8 @@ func (t *stream) receiveAll(woken bool) (rests bool, err error) {
 	}
 }
 
-// take submits the requests of a message, all at once if there is room for them. An error ends the
-// stream.
+// take submits the requests in a message. If there is room for them, it submits them all together.
+// An error ends the stream.
 func (t *stream) take(m *pb.ClientMessage) error {
 	now := time.Now()
 	defer t.submit()
@@ -293,8 +298,8 @@ func (t *stream) submit() {
 	t.submissions = t.submissions[:0]
 }
 
-// makeRoom waits until one more request may be open. Only this goroutine adds requests, so it
-// checks only when there may be too many.
+// makeRoom waits until there is room for another open request. Only this goroutine adds requests,
+// so makeRoom checks the count only when the limit may have been reached.
 func (t *stream) makeRoom(renewing int) error {
 	if t.free--; t.free >= 0 && renewing == 0 || t.room(renewing) {
 		return nil
@@ -302,7 +307,7 @@ func (t *stream) makeRoom(renewing int) error {
 	late := time.NewTimer(roomPatience)
 	defer late.Stop()
 	for !t.room(renewing) {
-		t.submit() // otherwise there would never be room
+		t.submit() // the collected requests would otherwise never make room
 		select {
 		case <-t.left:
 		case <-late.C:
@@ -319,8 +324,8 @@ var errFull = status.Errorf(codes.ResourceExhausted, "leasehold: the stream has 
 	"without an answer, and none was answered in %v; use more streams, or end watches and waits",
 	maxOpen, roomPatience)
 
-// room reports whether one more request, which renews this many leases, may be open, and updates
-// how many more may be.
+// room reports whether another request, renewing the given number of leases, may be open. It also
+// updates t.free.
 func (t *stream) room(renewing int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -332,8 +337,8 @@ func (t *stream) fitsLocked(renewing int) bool {
 	return renewing == 0 || t.renewing == 0 || t.renewing+renewing <= maxRenewing
 }
 
-// leasesRenewed returns the number of leases and groups in a renewal, or 0 if it is only one or the
-// request is not a renewal.
+// leasesRenewed returns the number of leases and groups in a renewal. It returns 0 if there is only
+// one, or if the request is not a renewal.
 func leasesRenewed(r *pb.Request) int {
 	m := r.GetRenew()
 	n := len(m.GetIds()) + len(m.GetLeases()) + len(m.GetGroups()) + len(m.GetLeave())
@@ -343,9 +348,10 @@ func leasesRenewed(r *pb.Request) int {
 	return n
 }
 
-// holdRenewals waits until an open renewal may begin, and counts its leases until it is answered.
+// holdRenewals waits until an open renewal may start. It counts the renewal's leases until the
+// renewal is answered.
 func (t *stream) holdRenewals(q *request, leases int) error {
-	t.submit() // otherwise earlier requests would wait, too
+	t.submit() // earlier requests would otherwise have to wait as well
 	user := api.CallerOf(t.ctx).User
 	held, err := t.o.Renewals.Enter(t.ctx, user, leases)
 	if err != nil {
@@ -369,8 +375,9 @@ func (t *stream) freeLocked(q *request) {
 	q.counted = countedRenewal{}
 }
 
-// enter records that a request is open. A client that reuses an ID could not distinguish the
-// answers. A renewal that a relay meant to answer by a round may arrive late, with a lower ID.
+// enter records that a request is open. It rejects reused IDs, because the client could not tell
+// the responses apart. A relay may answer renewals in a round. If it later forwards such a renewal
+// instead, the renewal can arrive with a lower ID.
 func (t *stream) enter(q *request, r *pb.Request, now time.Time) error {
 	_, renews := r.Body.(*pb.Request_Renew)
 	t.mu.Lock()
@@ -389,7 +396,7 @@ func (t *stream) enter(q *request, r *pb.Request, now time.Time) error {
 	return nil
 }
 
-// cancel ends a request that the client no longer waits for.
+// cancel ends a request that the client is no longer waiting for.
 func (t *stream) cancel(id uint64) {
 	t.mu.Lock()
 	var f feed
@@ -401,13 +408,13 @@ func (t *stream) cancel(id uint64) {
 	case q.feed != nil:
 		f = q.feed
 		now := time.Now()
-		t.lookLocked(now, now.Add(lookEvery)) // then, at the latest, the feed's last response is sent
+		t.lookLocked(now, now.Add(lookEvery)) // send the feed's last response by then
 	case q.cancel != nil && q.wait == nil:
 		stop = q.cancel
 		t.followsLocked(q, false)
 	case q.renewals != nil:
 		renewals = q.renewals
-	default: // even one that may be about to wait, because its first step is done
+	default: // also for a request whose first step is done and that may be about to wait
 		given = q.givenLocked()
 	}
 	t.mu.Unlock()
@@ -429,8 +436,8 @@ func (t *stream) isOpen(id uint64) bool {
 	return t.open[id] != nil
 }
 
-// leave records that a request is no longer open; ok is false if it was not. A goroutine that waits
-// for room is notified when the response is being sent.
+// leave records that a request is no longer open. ok is false if it was not open. A goroutine that
+// is waiting for room is notified later, when the response is being sent.
 func (t *stream) leave(id uint64) (ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -445,7 +452,7 @@ func (t *stream) leave(id uint64) (ok bool) {
 	return ok
 }
 
-// notify puts a token into a channel of capacity 1, unless it has one.
+// notify sends a token to a channel of capacity 1, unless the channel already contains one.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

@@ -6,10 +6,11 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// timing holds the timing data of a request.
+// timing contains the timing data of a request.
 type timing struct {
-	trace Traced // nil if it is not traced
-	kind  string // in case it is slow; "" if it may last, or if slow requests are not reported
+	trace Traced // nil if the request is not traced
+	// used if the request is slow; "" if it is long-lived or slow requests are not reported
+	kind  string
 	begun time.Time
 	late  Traced // set by the core before it answers; may be nil
 }
@@ -17,7 +18,7 @@ type timing struct {
 // Late implements Late.
 func (q *request) Late(of Traced) { q.late = of }
 
-// now returns the current time, if it is needed.
+// now returns the current time if it is needed, or the zero time otherwise.
 func (s *Slow) now() time.Time {
 	if s.After <= 0 {
 		return time.Time{}
@@ -25,7 +26,7 @@ func (s *Slow) now() time.Time {
 	return time.Now()
 }
 
-// ended ends the timing of an answered request, if it has one.
+// ended ends the timing of an answered request, if there is one.
 func (t *stream) ended(q *request, now time.Time) {
 	x := q.trace
 	if x == nil && q.kind != "" && now.Sub(q.begun) >= t.o.Slow.After {

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// txnConverter converts a transaction, which checkTxn has accepted, to a command, and the result to
-// a response. It records the secrets that it drew.
+// txnConverter converts a transaction that checkTxn has accepted to a command. It also converts the
+// result to a response. It records the secrets that it draws.
 type txnConverter struct {
 	*store
 	request *pb.TxnRequest
@@ -146,8 +146,9 @@ func (c *txnConverter) respond(v *fsm.View, res *fsm.Result) *pb.TxnResponse {
 	return &out.message
 }
 
-// rest implements rester. If the outcome is the remembered one of a repeated number, the leases of
-// the response have been running since and are renewed.
+// rest implements rester. If the request repeats an earlier number, the result is the stored
+// outcome of the first attempt. The TTLs of the leases in the response have been running since
+// then, so the leases are renewed.
 func (c *txnConverter) rest(res *fsm.Result, err error) steps {
 	if err != nil || !res.Repeated {
 		return nil
@@ -162,7 +163,7 @@ func (c *txnConverter) rest(res *fsm.Result, err error) steps {
 	}
 }
 
-// response converts the result of the transaction. The header remains unset.
+// response converts the result of the transaction. It leaves the header unset.
 func (c *txnConverter) response(r *pb.TxnRequest, res *fsm.TxnResult) *pb.TxnResponse {
 	out := new(pb.TxnResponse)
 	c.fillResponse(out, r, res)
@@ -214,7 +215,7 @@ func (c *txnConverter) opResponse(op *pb.Op, res any) *pb.OpResponse {
 	}
 }
 
-// opPutResponse, like the following functions, makes one allocation.
+// opPutResponse makes only one allocation, as do the functions below.
 func opPutResponse(res *fsm.PutResult) *pb.OpResponse {
 	var out struct {
 		op   pb.OpResponse
@@ -271,8 +272,8 @@ func leasesOf(r *pb.TxnResponse) (list []*pb.Lease) {
 	return list
 }
 
-// secretOf returns the secret that was drawn for a grant, or nil if an earlier request has granted
-// the lease.
+// secretOf returns the secret drawn for a grant. It returns nil if the lease was granted by an
+// earlier request.
 func (c *txnConverter) secretOf(r *pb.GrantRequest, made *lease.Info) []byte {
 	secret := c.secrets[r]
 	if secret == nil || sha256.Sum256(secret) != made.Secret {

@@ -12,28 +12,28 @@ import (
 	"leasehold.dev/internal/ticket"
 )
 
-// waits are the requests of one stream that wait in wait queues. It is a feed. The sending
-// goroutine calls begin, drop and next; any goroutine may call end.
+// waits contains the requests of one stream that are waiting in wait queues. It is a feed. Only the
+// sending goroutine may call begin, drop and next. Any goroutine may call end.
 type waits struct {
 	store *store
 	wake  func()
 
-	mu    sync.Mutex // guards the fields below, and those of waiters
+	mu    sync.Mutex // guards the fields below, and the news of all waiters
 	open  map[uint64]*waiter
-	ready []*waiter // with news to send, each once
+	ready []*waiter // waiters with news to send, each at most once
 }
 
-// waiter is one waiting request. It implements waitqueue.Waiter.
+// waiter is a waiting request. It implements waitqueue.Waiter.
 type waiter struct {
 	feed  *waits
 	id    uint64
 	entry *waitqueue.Entry
 
-	// Guarded by the feed's mu.
-	queued  bool // in ready
+	// The feed's mu guards the fields below.
+	queued  bool // whether the waiter is in ready
 	hasNews bool
 	news    waitqueue.News
-	ended   bool // canceled, or no longer permitted
+	ended   bool // canceled or no longer permitted
 	why     error
 }
 
@@ -41,8 +41,8 @@ func newWaits(s *store, wake func()) *waits {
 	return &waits{store: s, wake: wake, open: make(map[uint64]*waiter)}
 }
 
-// begin starts to wait for a key as of a revision. It returns the key's position, or nil if it is
-// in no queue, and whether notifications will follow.
+// begin starts waiting for a key as of a revision. It returns the state of the ticket, or nil if
+// the key is not in any queue. It also reports whether notifications will follow.
 func (w *waits) begin(id uint64, a *waitqueue.Ask, asOf int64) (_ *pb.Ticket, more bool) {
 	x := &waiter{feed: w, id: id}
 	entry, news := w.store.node.WaitQueues().Wait(*a, asOf, x)
@@ -75,7 +75,7 @@ func (w *waits) refuse(id uint64, why error) {
 	}
 }
 
-// drop ends a request without another response.
+// drop ends a request without sending another response.
 func (w *waits) drop(id uint64) {
 	x := w.forget(id)
 	if x == nil {
@@ -106,17 +106,17 @@ func (w *waits) close() {
 	}
 }
 
-// Notify implements waitqueue.Waiter. "Gone" replaces a pending "ready".
+// Notify implements waitqueue.Waiter. A pending "ready" is replaced by "gone".
 func (x *waiter) Notify(news waitqueue.News) {
 	w := x.feed
 	w.mu.Lock()
 	x.hasNews, x.news = true, news
 	x.queueLocked()
 	w.mu.Unlock()
-	w.wake() // even if others are ready: they may be waiting for the next message
+	w.wake() // even if other waiters are ready, because they may be waiting for the next message
 }
 
-// queueLocked puts the waiter into ready.
+// queueLocked adds the waiter to ready.
 func (x *waiter) queueLocked() {
 	if !x.queued {
 		x.queued = true
@@ -153,7 +153,7 @@ func (w *waits) next() *pb.Response {
 	}
 }
 
-// response makes a response with a ticket in one allocation.
+// response creates a response with a ticket in a single allocation.
 func (w *waits) response(id uint64, news *waitqueue.News) *pb.Response {
 	var out struct {
 		response pb.Response
@@ -171,7 +171,7 @@ func (w *waits) response(id uint64, news *waitqueue.News) *pb.Response {
 	return &out.response
 }
 
-// popLocked removes the first waiter from ready and returns it, or nil.
+// popLocked removes the first waiter from ready and returns it. It returns nil if there is none.
 func (w *waits) popLocked() *waiter {
 	if len(w.ready) == 0 {
 		return nil
@@ -183,7 +183,7 @@ func (w *waits) popLocked() *waiter {
 	return x
 }
 
-// ticketOf converts news. It returns nil if there is no such ticket.
+// ticketOf converts news to a ticket. It returns nil if the ticket does not exist.
 func ticketOf(n *waitqueue.News) *pb.Ticket {
 	if n.State == waitqueue.None {
 		return nil
@@ -193,7 +193,7 @@ func ticketOf(n *waitqueue.News) *pb.Ticket {
 	return m
 }
 
-// fillTicket fills in an empty message.
+// fillTicket is ticketOf with an empty message provided by the caller.
 func fillTicket(m *pb.Ticket, n *waitqueue.News) {
 	m.CreateRevision = n.Created
 	switch n.State {
@@ -212,7 +212,8 @@ func fillTicket(m *pb.Ticket, n *waitqueue.News) {
 	}
 }
 
-// waitingJob returns the job of a transaction on a stream, which may wait once it is applied.
+// waitingJob returns the job of a transaction on a stream. Such a transaction may wait after it is
+// applied.
 func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 	j, err := t.txnJob(t.ctx, r, t.by)
 	if a := r.GetWait(); a != nil && err == nil {
@@ -226,13 +227,14 @@ func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 	return j, err
 }
 
-// waitNeeds returns the permissions for waiting in a queue: a waiter learns of other keys in it.
+// waitNeeds returns the permissions needed to wait in a queue. A waiter learns about other keys in
+// the queue, so it must be allowed to read them.
 func waitNeeds(a *waitqueue.Ask) *api.Need {
 	return &api.Need{Reads: []keyrange.Range{keyrange.OfPrefix(a.Prefix)}}
 }
 
-// madeOf returns the create revision that a transaction requires of the key that it waits for, or 0
-// if it requires none.
+// madeOf returns the create revision that a transaction requires for the key it waits for. It
+// returns 0 if the transaction does not require one.
 func madeOf(r *pb.TxnRequest) int64 {
 	for _, c := range r.Compare {
 		if relations[c.GetRelation()] == fsm.Equal && len(c.GetRangeEnd()) == 0 &&
@@ -252,7 +254,7 @@ func askOf(a *pb.Wait) (*waitqueue.Ask, error) {
 	if bytes.HasPrefix(a.Key, a.Prefix) {
 		ask.Prefix = ask.Key[:len(a.Prefix)]
 	} else {
-		ask.Prefix = string(a.Prefix) // refused below
+		ask.Prefix = string(a.Prefix) // rejected below
 	}
 	switch {
 	case !ticket.IsPrefix(ask.Prefix):
@@ -267,14 +269,14 @@ func askOf(a *pb.Wait) (*waitqueue.Ask, error) {
 	return ask, nil
 }
 
-// firstOutcome makes the response to a transaction, which starts to wait if its conditions held. If
-// the request was canceled in the meantime, its last response follows.
+// firstOutcome creates the response to a transaction that starts to wait if its conditions hold. If
+// the request was canceled in the meantime, its last response will follow.
 func (t *stream) firstOutcome(q *request, v *fsm.View) *pb.Response {
 	if !t.isOpen(q.id) {
 		return nil
 	}
 	r := q.respond(v)
-	m, f := r.GetTxn(), t.feeds.Load() // waitingJob has made them
+	m, f := r.GetTxn(), t.feeds.Load() // f is not nil, because waitingJob has created the feeds
 	switch {
 	case m.GetSucceeded():
 		if err := f.guard.Enter(q.id, waitNeeds(q.wait)); err != nil {

@@ -17,51 +17,52 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// maxFragment is the size in bytes above which a response of a watch is split.
+// maxFragment is the size, in bytes, above which a watch response is split.
 const maxFragment = 1 << 20
 
-// watches are the watches of one stream. Their IDs are those of the requests. Any goroutine may
-// call begin and end, one goroutine calls next.
+// watches contains the watches of one stream. Watch IDs are request IDs. Any goroutine may call
+// begin and end, but only one goroutine may call next.
 type watches struct {
 	store *store
 	hub   *watch.Stream[*api.Event]
 
 	mu        sync.Mutex // guards the fields up to confirmed
 	quiet     map[int64]*quiet
-	soon      time.Time          // the earliest time at which a quiet watch is due
+	soon      time.Time          // when the first quiet watch is due
 	ahead     map[int64]*isAhead // by watch ID
-	confirmed []*isAhead         // after their confirm round
+	confirmed []*isAhead         // watches whose confirm round has ended
 
-	// The rest of a batch that next returns in fragments.
+	// The remaining events of a batch that next is returning in fragments.
 	id   int64
 	prev bool
 	rest []*api.Event
 	rev  int64
 }
 
-// quiet is a watch whose client wants progress responses while nothing changes.
+// quiet is a watch whose client wants progress responses when there are no changes.
 type quiet struct {
 	every time.Duration
-	last  time.Time // of the last request for progress
+	last  time.Time // when progress was last requested
 }
 
-// leastQuiet is the shortest interval between progress responses.
+// leastQuiet is the minimum interval between progress responses.
 const leastQuiet = 100 * time.Millisecond
 
 func newWatches(s *store) *watches {
 	return &watches{store: s, hub: s.node.Watches().NewStream()}
 }
 
-// isAhead is a watch that begins at a revision which this member has not reached. Another member
-// may have reached it. After a confirm round, this member knows every revision that was
-// acknowledged before the watch was requested. If the watch is still ahead then, the cluster has
-// been restored to an earlier state, and the watch would skip the revisions that are assigned a
-// second time. So it is rejected (T34).
+// isAhead is a watch that starts at a revision that this member has not reached. Another member may
+// have reached it. After a confirm round, this member has every revision that was acknowledged
+// before the watch was requested.
+//
+// If the watch is still ahead after that, the cluster has been restored to an earlier state. The
+// watch would miss the revisions that are assigned a second time, so it is rejected (T34).
 type isAhead struct {
 	watches *watches
 	id      int64
 	from    int64
-	err     error // of the confirm round; guarded by the watches' mu
+	err     error // error of the confirm round; guarded by the watches' mu
 }
 
 // Answered implements Answered.
@@ -73,7 +74,7 @@ func (a *isAhead) Answered(_ fsm.Result, err error) {
 	w.confirmed = append(w.confirmed, a)
 }
 
-// confirm starts a confirm round for a watch that is ahead.
+// confirm starts a confirm round for a watch if the watch is ahead.
 func (w *watches) confirm(id, from int64) {
 	if from <= w.store.node.View().KV.Revision()+1 {
 		return
@@ -88,8 +89,8 @@ func (w *watches) confirm(id, from int64) {
 	w.store.node.Submit([]Submission{{To: a}})
 }
 
-// refuseAhead refuses the watches that are still ahead after their confirm round. It repeats rounds
-// that failed.
+// refuseAhead rejects the watches that are still ahead after their confirm round. It retries
+// confirm rounds that failed.
 func (w *watches) refuseAhead() {
 	w.mu.Lock()
 	list := w.confirmed
@@ -98,7 +99,7 @@ func (w *watches) refuseAhead() {
 	var late []*isAhead
 	for _, a := range list {
 		switch {
-		case w.ahead[a.id] != a: // canceled
+		case w.ahead[a.id] != a: // the watch was canceled
 		case a.err != nil:
 			again = append(again, Submission{To: a})
 		default:
@@ -128,7 +129,8 @@ func (w *watches) forget(id int64) {
 	delete(w.ahead, id)
 }
 
-// tick requests progress for the quiet watches that are due, and refuses those that are ahead.
+// tick requests progress for the quiet watches that are due. It also rejects watches that are
+// ahead.
 func (w *watches) tick(now time.Time) {
 	w.refuseAhead()
 	w.mu.Lock()
@@ -142,7 +144,7 @@ func (w *watches) tick(now time.Time) {
 	}
 }
 
-// nextLook returns when tick may have something to do. If ok is false, it has nothing to do.
+// nextLook returns when tick may next have something to do. If ok is false, tick is not needed.
 func (w *watches) nextLook(now time.Time) (at time.Time, ok bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -153,11 +155,11 @@ func (w *watches) nextLook(now time.Time) (at time.Time, ok bool) {
 	return at, len(w.ahead)+len(w.quiet) > 0
 }
 
-// maxDue bounds the progress requests of one tick. All watches of a client may have begun together,
-// and the hub accepts at most 64 such requests of a stream.
+// maxDue limits the progress requests of one tick. All watches of a client may have started at the
+// same time, and the hub accepts at most 64 such requests from a stream.
 const maxDue = 32
 
-// dueLocked returns the quiet watches that are due, and updates soon.
+// dueLocked returns the quiet watches that are due. It also updates soon.
 func (w *watches) dueLocked(now time.Time) (due []int64) {
 	w.soon = now.Add(maxQuiet * time.Millisecond)
 	for id, q := range w.quiet {
@@ -169,14 +171,14 @@ func (w *watches) dueLocked(now time.Time) (due []int64) {
 	return due
 }
 
-// soonLocked lowers soon to when a watch is due.
+// soonLocked lowers soon to the time at which the watch is due.
 func (w *watches) soonLocked(q *quiet) {
 	if at := q.last.Add(q.every); at.Before(w.soon) {
 		w.soon = at
 	}
 }
 
-// begin starts a watch. If that fails, next returns no response for it.
+// begin starts a watch. If it returns an error, next returns no responses for the watch.
 func (w *watches) begin(id uint64, r *pb.WatchRequest) error {
 	if len(r.GetKey()) == 0 {
 		return invalid(emptyKey)
@@ -197,7 +199,8 @@ func (w *watches) begin(id uint64, r *pb.WatchRequest) error {
 	return nil
 }
 
-// setQuiet sets the interval of a watch's progress responses in milliseconds; 0 means none.
+// setQuiet sets the interval between progress responses of a watch, in milliseconds. 0 means that
+// there are none.
 func (w *watches) setQuiet(id, ms int64) {
 	if ms <= 0 {
 		return
@@ -221,7 +224,7 @@ func (w *watches) end(id uint64) { w.refuse(id, nil) }
 // refuse implements feed.
 func (w *watches) refuse(id uint64, why error) { _ = w.hub.Refuse(int64(id), why) }
 
-// watchNeeds returns the permissions for a watch.
+// watchNeeds returns the permissions that a watch needs.
 func watchNeeds(r *pb.WatchRequest) *api.Need {
 	return &api.Need{Reads: []keyrange.Range{{Key: string(r.GetKey()), End: string(r.GetRangeEnd())}}}
 }
@@ -283,13 +286,13 @@ func (w *watches) header(revision int64) *pb.Header {
 	return w.store.header(w.store.node.View(), revision)
 }
 
-// eventOf converts an event, with the previous pair if prev is set.
+// eventOf converts an event. If prev is set, the result includes the previous key-value pair.
 func eventOf(e *mvcc.Event, prev bool) *pb.Event {
 	out := &pb.Event{Kind: pb.Event_KIND_PUT, Kv: pair(e.KV, false)}
 	if e.Delete {
 		why, id := fsm.WhyDeleted(e)
 		out.Kind, out.Cause, out.Lease = pb.Event_KIND_DELETE, whys[why], int64(id)
-		out.Kv.Lease = 0 // the store keeps the cause there
+		out.Kv.Lease = 0 // the store uses this field for the cause
 	}
 	if prev && e.Prev != nil {
 		out.PrevKv = pair(e.Prev, false)

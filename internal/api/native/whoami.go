@@ -9,9 +9,9 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// WhoAmI implements pb.AccessServiceServer. Anyone may call it, even without a login, since it
-// shows whether the caller has one. Only an expired or invalid login is rejected, so that clients
-// log in again.
+// WhoAmI implements pb.AccessServiceServer. Anyone may call it, even without logging in, because it
+// shows whether the caller is logged in. Only an expired or invalid login is rejected, so that
+// clients know to log in again.
 func (s names) WhoAmI(ctx context.Context, _ *pb.WhoAmIRequest) (*pb.WhoAmIResponse, error) {
 	v, a, err := s.viewOfNow(ctx, nil)
 	if err != nil {
@@ -31,9 +31,9 @@ func (s names) WhoAmI(ctx context.Context, _ *pb.WhoAmIRequest) (*pb.WhoAmIRespo
 		resp.Evidence, resp.Bound = s.o.Evidence(ctx)
 	}
 	for _, name := range u.Roles {
-		r, _ := v.Access.Role(name) // a missing role permits nothing
+		r, _ := v.Access.Role(name) // a missing role grants no permissions
 		r.Name = name
-		if name == access.Root { // permits everything, regardless of its permissions
+		if name == access.Root { // root permits everything, regardless of its permissions
 			r.Permissions = everything
 		}
 		resp.Roles = append(resp.Roles, &pb.Role{
@@ -43,7 +43,7 @@ func (s names) WhoAmI(ctx context.Context, _ *pb.WhoAmIRequest) (*pb.WhoAmIRespo
 	return resp, nil
 }
 
-// everything lists the permissions of the role root.
+// everything lists the permissions of the root role.
 var everything = []access.Permission{
 	{Kind: access.ReadWrite, End: keyrange.NoEnd},
 	{Kind: access.Manage, Key: anyName.Key, End: anyName.End},

@@ -9,13 +9,13 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// Calls is a gRPC server that relays can call, too: it can call its own methods.
+// Calls is a gRPC server whose methods can also be called by relays.
 type Calls struct {
 	*grpc.Server
 	methods map[string]method
 }
 
-// method is a method of a service: unary, or a stream.
+// method is a method of a service. It has either unary or stream.
 type method struct {
 	name   string // "/" service "/" method
 	impl   any
@@ -23,7 +23,7 @@ type method struct {
 	stream *grpc.StreamDesc
 }
 
-// NewCalls returns Calls without methods. Register services with it, not with the server.
+// NewCalls returns a Calls without methods. Register services with the Calls, not with s.
 func NewCalls(s *grpc.Server) *Calls {
 	return &Calls{Server: s, methods: make(map[string]method)}
 }
@@ -42,20 +42,20 @@ func (c *Calls) RegisterService(d *grpc.ServiceDesc, impl any) {
 	}
 }
 
-// hasService reports whether the service of a method's full name exists.
+// hasService reports whether the service in a full method name exists.
 func (c *Calls) hasService(name string) bool {
 	service, _, _ := strings.Cut(strings.TrimPrefix(name, "/"), "/")
 	_, ok := c.GetServiceInfo()[service]
 	return ok
 }
 
-// A Keeper keeps groups of leases alive for relays. TakeGroups makes it handle the messages about
-// groups on a link, which must not run yet, until end is called.
+// A Keeper keeps groups of leases alive for relays. TakeGroups makes the Keeper handle the group
+// messages of a link until end is called. The link must not be running yet.
 type Keeper interface {
 	TakeGroups(l *channel.Link) (end func())
 }
 
-// takeGroups calls TakeGroups of the stream service, if there is one.
+// takeGroups calls TakeGroups of the stream service, if that service is registered.
 func (c *Calls) takeGroups(l *channel.Link) (end func()) {
 	k, ok := c.methods[pb.StreamService_Open_FullMethodName].impl.(Keeper)
 	if !ok {

@@ -9,7 +9,8 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// chains returns the interceptors for a relay's calls, combined into one of each kind.
+// chains combines the interceptors for a relay's calls into one for unary calls and one for
+// streams.
 func (r *relay) chains() (grpc.UnaryServerInterceptor, intercept.Stream) {
 	one := func(
 		ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
@@ -30,7 +31,7 @@ func (r *relay) chains() (grpc.UnaryServerInterceptor, intercept.Stream) {
 		intercept.Chain(append(slices.Clone(r.o.Stream), many)...)
 }
 
-// spoken is a stream with the context of a client on whose behalf its relay calls.
+// spoken is a stream with the context of the client on whose behalf the relay calls.
 type spoken struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -39,7 +40,7 @@ type spoken struct {
 // Context implements grpc.ServerStream.
 func (s *spoken) Context() context.Context { return s.ctx }
 
-// unaries combines interceptors into one; the first is the outermost.
+// unaries combines interceptors into one. The first interceptor is the outermost.
 func unaries(list []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {
 	return func(
 		ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,

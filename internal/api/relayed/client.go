@@ -11,22 +11,24 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// client is the connection of a client to a relay, while it has calls. As a net.Conn it has an
-// address, and can be closed.
+// client represents a client's connection to a relay while the connection has calls. It is a
+// net.Conn so that it has an address and can be closed.
 type client struct {
 	net.Conn
-	relay  *relay
-	key    string // in the relay's clients
-	at     address
-	ctx    context.Context // of its calls; it contains nothing of the relay
+	relay *relay
+	key   string // key in relay.clients
+	at    address
+	// context of the client's calls; does not derive from the relay's context
+	ctx    context.Context
 	cancel context.CancelFunc
 
-	// Guarded by the relay's mu.
+	// The relay's mu guards the fields below.
 	calls map[*channel.Channel]struct{}
 }
 
-// enterLocked adds a call to those of the connection with an address. If the address does not
-// identify a connection, as with a Unix socket, the call counts as a separate connection.
+// enterLocked adds a call to the client with the given address. Some addresses, such as those of
+// Unix sockets, do not identify a connection. In that case, the call counts as a separate
+// connection.
 func (r *relay) enterLocked(c *channel.Channel, at string) *client {
 	key := at
 	if _, _, err := net.SplitHostPort(at); err != nil {
@@ -53,7 +55,7 @@ func (c *client) leave(call *channel.Channel) {
 	}
 }
 
-// retireLocked makes later calls of the connection start with a new client.
+// retireLocked ensures that later calls of the connection start with a new client.
 func (c *client) retireLocked() {
 	if c.relay.clients[c.key] == c {
 		delete(c.relay.clients, c.key)
@@ -64,7 +66,7 @@ func (c *client) retireLocked() {
 // RemoteAddr implements net.Conn.
 func (c *client) RemoteAddr() net.Addr { return c.at }
 
-// Close implements net.Conn. It ends all calls.
+// Close implements net.Conn. It ends all calls of the client.
 func (c *client) Close() error {
 	c.relay.mu.Lock()
 	list := make([]*channel.Channel, 0, len(c.calls))

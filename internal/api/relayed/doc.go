@@ -1,7 +1,7 @@
-// Package relayed serves calls that come through relays (leasehold/v1/relay.proto). Each channel of
-// a relay is one call of a service that is registered here. It passes the same checks as a call on
-// a connection: login, limits, metrics, audit log.
+// Package relayed serves calls that arrive through relays (leasehold/v1/relay.proto). Each channel
+// of a relay is one call to a service registered here. It passes the same checks as a call on a
+// connection: login, limits, metrics, audit log.
 //
-// A caller's identity comes from its headers, or from the certificate that the relay saw; it is
-// never the relay's.
+// The caller's identity comes from its headers or from the certificate that the relay received. It
+// is never the identity of the relay.
 package relayed

@@ -25,35 +25,36 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// Options configure how calls are served.
+// Options configures how calls are served.
 type Options struct {
-	// Codec encodes messages, and MaxMessage limits received ones, in bytes.
+	// Codec encodes messages. MaxMessage is the maximum size of a received message, in bytes.
 	Codec      encoding.CodecV2
 	MaxMessage int
-	// Unary and Stream are the interceptors of a call, outermost first.
+	// Unary and Stream are the interceptors for calls, outermost first.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []intercept.Stream
 	// Panics converts panics in streams to errors. If it is nil, they end the process.
 	Panics intercept.Panics
-	// May returns an error if the caller of a context may not be a relay. The channel of
-	// AccessChanged is closed when May must be called again.
+	// May returns an error if the caller may not act as a relay. AccessChanged returns a channel
+	// that is closed when May must be called again.
 	May           func(context.Context) error
 	AccessChanged func() <-chan struct{}
-	// Account returns a context for the calls of a client's connection to the relay, whose unread
-	// answers are counted together. It closes the connection if they are too many.
+	// Account returns the context for the calls of one client's connection to the relay. It counts
+	// their unread responses together and closes the connection if there are too many.
 	Account func(context.Context, net.Conn) context.Context
-	// Speak returns the context of a call on behalf of a relay's client, or an error if the relay
-	// may not make it.
+	// Speak returns the context for a call on behalf of a relay's client. It returns an error if
+	// the relay may not make the call.
 	Speak func(relay, call context.Context) (context.Context, error)
-	// Closing Stop ends all relays after their calls.
+	// When Stop is closed, each relay ends after its calls have ended.
 	Stop <-chan struct{}
 }
 
-// KeyKnown is the header with which a relay asks whether a caller has logged in, and with which the
-// answer confirms it. A relay cannot tell by itself, and limits what strangers can cost.
+// KeyKnown is a header. A relay sends it to ask whether the caller is logged in, and the response
+// includes it if so. The relay cannot determine this on its own, but needs it to limit the load
+// from callers that are not logged in.
 const KeyKnown = "leasehold-known"
 
-// Register adds leasehold.v1.RelayService to the server of calls.
+// Register registers leasehold.v1.RelayService with a Calls.
 func Register(c *Calls, o Options) {
 	pb.RegisterRelayServiceServer(c.Server, &service{calls: c, o: o})
 }
@@ -72,7 +73,7 @@ func (s *service) Relay(g pb.RelayService_RelayServer) error {
 	if err := s.o.May(ctx); err != nil {
 		return api.NativeError(err, api.ReadReason(err))
 	}
-	if err := g.Send(&pb.RelayResponse{}); err != nil { // shows the relay that it was accepted
+	if err := g.Send(&pb.RelayResponse{}); err != nil { // confirms that the relay was accepted
 		return err
 	}
 	r := &relay{service: s, ctx: ctx, clients: make(map[string]*client)}
@@ -93,7 +94,7 @@ func (s *service) Relay(g pb.RelayService_RelayServer) error {
 	}
 }
 
-// messages is a relay's stream.
+// messages adapts a relay's stream to channel.Stream.
 type messages struct{ pb.RelayService_RelayServer }
 
 // Send implements channel.Stream.
@@ -107,21 +108,21 @@ func (g messages) Recv() ([]*pb.RelayFrame, error) {
 	return m.GetFrames(), err
 }
 
-// relay is one stream of a relay.
+// relay is one stream from a relay.
 type relay struct {
 	*service
-	ctx    context.Context // ends with the stream; belongs to the relay, not its clients
+	ctx    context.Context // ends with the stream; the context of the relay, not of its clients
 	link   *channel.Link
 	unary  grpc.UnaryServerInterceptor
 	stream intercept.Stream
 
-	mu      sync.Mutex // guards the following fields, and all clients
+	mu      sync.Mutex // guards the following fields and all clients
 	clients map[string]*client
 	calling sync.WaitGroup
-	closed  bool // no more calls begin
+	closed  bool // no more calls may start
 }
 
-// watch ends the stream when the caller may no longer be a relay, or when the member stops.
+// watch ends the stream when the caller may no longer act as a relay or when the member stops.
 func (r *relay) watch(changed <-chan struct{}, end context.CancelCauseFunc) {
 	for {
 		select {
@@ -131,7 +132,8 @@ func (r *relay) watch(changed <-chan struct{}, end context.CancelCauseFunc) {
 			changed = r.o.AccessChanged()
 			if err := r.o.May(r.ctx); err != nil {
 				end(err)
-				r.link.End(err) // here, because Run may be blocked by a relay that reads nothing
+				// needed here because Run may be blocked by a relay that does not read
+				r.link.End(err)
 				return
 			}
 		case <-r.o.Stop:
@@ -142,7 +144,7 @@ func (r *relay) watch(changed <-chan struct{}, end context.CancelCauseFunc) {
 	}
 }
 
-// wait waits for the calls, and rejects new ones.
+// wait waits for all calls to end and rejects new ones.
 func (r *relay) wait() {
 	r.mu.Lock()
 	r.closed = true
@@ -150,12 +152,13 @@ func (r *relay) wait() {
 	r.calling.Wait()
 }
 
-// accept starts to serve a call.
+// accept starts serving a call.
 func (r *relay) accept(c *channel.Channel, call *pb.RelayCall) (cancel func()) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closed {
-		go c.End(endOf(api.Error(api.ErrStopped), nil)) // not here: the link is locked
+		// on a separate goroutine, because the link is locked
+		go c.End(endOf(api.Error(api.ErrStopped), nil))
 		return func() {}
 	}
 	by := r.enterLocked(c, call.Address)
@@ -202,7 +205,7 @@ func (r *relay) serve(ctx context.Context, s *stream, call *pb.RelayCall) {
 	s.serve()
 }
 
-// many returns a streaming method for this relay.
+// many returns a streaming method to be called by this relay.
 func (r *relay) many(m method) *intercept.Method {
 	return &intercept.Method{
 		Info: &grpc.StreamServerInfo{
@@ -222,7 +225,7 @@ func (r *relay) one(m method, s *stream) error {
 	return s.SendMsg(resp)
 }
 
-// unknown returns gRPC's error for an unknown method.
+// unknown returns the error that gRPC returns for an unknown method.
 func (r *relay) unknown(name string) error {
 	if name == pb.RelayService_Relay_FullMethodName {
 		return status.Error(codes.Unimplemented,
@@ -235,7 +238,8 @@ func (r *relay) unknown(name string) error {
 	return status.Errorf(codes.Unimplemented, "unknown service of %s", name)
 }
 
-// clientContext returns the context of a call: the client's, not the relay's.
+// clientContext returns the context of a call, with the client's address, headers and certificate
+// instead of the relay's.
 func clientContext(ctx context.Context, call *pb.RelayCall) (context.Context, error) {
 	md := make(metadata.MD, len(call.Headers))
 	for _, h := range call.Headers {
@@ -261,7 +265,7 @@ func clientContext(ctx context.Context, call *pb.RelayCall) (context.Context, er
 	return peer.NewContext(metadata.NewIncomingContext(ctx, md), p), nil
 }
 
-// address is a client's address, as the relay saw it.
+// address is the address of a client, as seen by the relay.
 type address string
 
 // Network implements net.Addr.

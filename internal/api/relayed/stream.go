@@ -20,18 +20,18 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// stream is the stream of one call, over a channel.
+// stream is the server stream of one call, carried by a channel.
 type stream struct {
 	ctx     context.Context
 	codec   encoding.CodecV2
 	channel *channel.Channel
 	method  string
-	done    func()          // called at the end of the call
+	done    func()          // called when the call ends
 	call    *intercept.Call // nil for a unary call
 
 	mu      sync.Mutex // guards the following fields
 	header  metadata.MD
-	sent    bool // the header was sent
+	sent    bool // the header has been sent
 	trailer metadata.MD
 }
 
@@ -60,7 +60,7 @@ func (s *stream) SendHeader(md metadata.MD) error {
 	return nil
 }
 
-// sendHeader sends the header, unless it was sent.
+// sendHeader sends the header if it has not been sent yet.
 func (s *stream) sendHeader() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -105,7 +105,7 @@ func (s *stream) RecvMsg(m any) error {
 	return nil
 }
 
-// failed converts an error to the form that gRPC's streams return.
+// failed converts an error to the form returned by gRPC streams.
 func (s *stream) failed(err error) error {
 	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
 		return status.FromContextError(err).Err()
@@ -120,7 +120,7 @@ func (s *stream) serve() {
 	}
 }
 
-// end ends the channel with the result of the call.
+// end ends the channel, reporting the result of the call.
 func (s *stream) end(err error) {
 	defer s.done()
 	s.mu.Lock()
@@ -134,7 +134,7 @@ func (s *stream) end(err error) {
 	s.channel.End(endOf(err, s.trailer))
 }
 
-// endOf returns the message with the result of a call.
+// endOf returns the message that reports the result of a call.
 func endOf(err error, trailer metadata.MD) *pb.RelayEnd {
 	e := &pb.RelayEnd{Trailers: fieldsOf(trailer)}
 	if err == nil {
@@ -144,10 +144,10 @@ func endOf(err error, trailer metadata.MD) *pb.RelayEnd {
 	if !ok {
 		st = status.FromContextError(err)
 	}
-	// Text that is not UTF-8 could not be sent, and would end the stream of all clients.
+	// Invalid UTF-8 cannot be sent. It would end the stream for all clients.
 	e.Code, e.Message = int32(st.Code()), strings.ToValidUTF8(st.Message(), "\uFFFD")
 	if p := st.Proto(); len(p.GetDetails()) > 0 {
-		e.Details, _ = proto.Marshal(p) // without details, the rest is still useful
+		e.Details, _ = proto.Marshal(p) // without the details, the rest is still useful
 	}
 	return e
 }
@@ -162,7 +162,7 @@ func fieldsOf(md metadata.MD) []*pb.RelayHeaderField {
 	return out
 }
 
-// transport is the transport that gRPC's functions find in a call's context.
+// transport is the transport that gRPC functions find in the context of a call.
 type transport struct{ *stream }
 
 // Method implements grpc.ServerTransportStream.

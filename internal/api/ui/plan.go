@@ -15,19 +15,20 @@ import (
 	"leasehold.dev/plan"
 )
 
-// plans is the path, relative to the page, of the computations of "leasehold plan", as JSON.
-// Parameters are the flags of the command, without their dashes. A computation uses no data of the
-// cluster and changes nothing, so like the page's files it requires no permission.
+// plans is the path, relative to the page, of the computations of "leasehold plan", as JSON. The
+// parameters are the command's flags without dashes. A computation does not use any data from the
+// cluster and changes nothing. Therefore it requires no permission, like the files of the page.
 const plans = "plan/"
 
-// Limits of the inputs, so that every computation is finite. No real plan has a lease of a year.
+// Limits on the inputs, so that every computation terminates. No realistic plan has a TTL of a
+// year.
 const (
 	longest     = 24 * time.Hour
 	least, most = 1e-9, 1e12
-	mostTimes   = 20 // in a list
+	mostTimes   = 20 // per list
 )
 
-// answer is a report for the page, with its inputs.
+// answer is a report for the page, together with its inputs.
 type answer struct {
 	Inputs    []input     `json:"inputs"`
 	Figures   [][2]string `json:"figures"`
@@ -36,7 +37,8 @@ type answer struct {
 	Sentences []string    `json:"sentences"`
 }
 
-// input is a flag: its value as text, and if possible as a number (of seconds if it is a time).
+// input is a flag. It contains the flag's value as text and, if possible, as a number. Durations
+// are in seconds.
 type input struct {
 	Name    string   `json:"name"`
 	Kind    string   `json:"kind"`
@@ -46,8 +48,8 @@ type input struct {
 	Choices []string `json:"choices,omitempty"`
 }
 
-// servePlan answers a question of the page. Since this requires no permission, only one is computed
-// at a time: the member keeps the other cores for its work.
+// servePlan computes the answer to a question from the page. Because this requires no permission,
+// only one answer is computed at a time. The remaining CPUs stay available to the member.
 func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 	question := plan.Questions[name]
 	if question == nil {
@@ -57,7 +59,7 @@ func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 	select {
 	case p.planning <- struct{}{}:
 	case <-r.Context().Done():
-		return // the client is gone
+		return // the client has left
 	}
 	text, err := p.planned(r.URL.RawQuery, question())
 	var wrong *plan.InputError
@@ -70,14 +72,15 @@ func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 		return
 	}
 	w.Header().Set("Content-Type", "application/json")
-	_, _ = w.Write(text) // the browser may be gone
+	_, _ = w.Write(text) // ignore errors, because the browser may have left
 }
 
-// planned computes one answer. It empties planning, which the caller has filled.
+// planned computes one answer. The caller must have sent a value to p.planning. planned receives it
+// when it returns.
 func (p *Page) planned(query string, q plan.Question) ([]byte, error) {
 	defer func() { <-p.planning }()
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-	fs.SortFlags = false // in the command's order
+	fs.SortFlags = false // keep the order of the command
 	q.Flags(fs)
 	if err := take(fs, query); err != nil {
 		return nil, err
@@ -96,7 +99,7 @@ func wrong(field, advice, problem string, args ...any) error {
 	return &plan.InputError{Field: field, Problem: fmt.Sprintf(problem, args...), Advice: advice}
 }
 
-// take sets the flags in a question. The others keep their defaults.
+// take sets the flags given in the query. Other flags keep their defaults.
 func take(fs *pflag.FlagSet, query string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
@@ -113,7 +116,7 @@ func take(fs *pflag.FlagSet, query string) error {
 		}
 		text := values.Get(f.Name)
 		if _, list := f.Value.(pflag.SliceValue); list && text == "" {
-			return // as if it were not given
+			return // same as an absent flag
 		}
 		ok := f.Value.Set(text) == nil
 		advice := "use true or false"
@@ -142,19 +145,19 @@ func take(fs *pflag.FlagSet, query string) error {
 	return err
 }
 
-// isTime reports whether a question may contain this time.
+// isTime reports whether a duration is within the limits for a question.
 func isTime(d time.Duration) bool { return d >= 0 && d <= longest }
 
-// inputs lists the flags.
+// inputs returns the flags as inputs.
 func inputs(fs *pflag.FlagSet) []input {
 	var out []input
 	fs.VisitAll(func(f *pflag.Flag) {
 		in := input{Name: f.Name, Kind: f.Value.Type(), Usage: f.Usage, Value: f.Value.String()}
 		switch in.Kind {
 		case "durationSlice":
-			in.Value = strings.Trim(in.Value, "[]") // in the form that questions have
+			in.Value = strings.Trim(in.Value, "[]") // the format used in questions
 		case "duration":
-			d, _ := fs.GetDuration(f.Name) // it is of this type
+			d, _ := fs.GetDuration(f.Name) // cannot fail for this type
 			in.Number = d.Seconds()
 		case "float64":
 			in.Number, _ = fs.GetFloat64(f.Name)

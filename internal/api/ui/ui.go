@@ -1,9 +1,9 @@
-// Package ui is the page for people at /ui/ of a client port. It serves files, and runs the
-// computations of package plan, which need nothing from the cluster. Everything else goes through
-// the JSON API of package web, as the logged-in user. So permissions, the audit log and quotas
-// apply to the page as to every other client.
+// Package ui serves the web page under /ui/ on a client port. It serves files and runs the
+// computations of package plan, which do not need any data from the cluster. For everything else,
+// the page uses the JSON API of package web as the logged-in user. Therefore, permissions, the
+// audit log and quotas apply to the page as they do to any other client.
 //
-// The files need no build. files/vendor has third-party files, with their licenses.
+// The files do not need a build step. files/vendor contains third-party files with their licenses.
 package ui
 
 import (
@@ -22,28 +22,28 @@ import (
 //go:embed files
 var files embed.FS
 
-// prefix is the path of a [Page].
+// prefix is the path under which a [Page] is served.
 const prefix = "/ui/"
 
-// index is the file for the path of the page itself.
+// index is the file served for the path of the page itself.
 const index = "index.html"
 
-// Placeholders in the index: whether the page offers changes ("on" or "off"), and which kind of
-// server serves it ("member" or "relay").
+// Placeholders in the index file. acts is replaced by "on" or "off" and determines whether the page
+// offers changes. server is replaced by "member" or "relay", the type of the server.
 const (
 	acts   = "{{acts}}"
 	server = "{{server}}"
 )
 
-// policy limits what a browser may do for the page: it may load files from this member, and call
-// it. No text from the cluster can become a script, a style, a form or a frame, even if a module is
-// careless with it: browsers with support for trusted types refuse to make HTML of any text.
+// policy restricts what a browser may do for the page. It may load files from this member and call
+// it. Text from the cluster can never become a script, style, form or frame, even if a module
+// handles it carelessly. Browsers that support trusted types refuse to create HTML from any text.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
 
-// kinds maps file extensions to content types. The machine's own tables are not used, because a
-// wrong one would break the page.
+// kinds maps file extensions to content types. The machine's own tables are not used, because an
+// incorrect entry would break the page.
 var kinds = map[string]string{
 	".html": "text/html; charset=utf-8",
 	".css":  "text/css; charset=utf-8",
@@ -52,28 +52,28 @@ var kinds = map[string]string{
 	".txt":  "text/plain; charset=utf-8",
 }
 
-// Page serves the page. Its methods are safe for concurrent use.
+// Page serves the page. It is safe for concurrent use.
 type Page struct {
 	files    map[string]file
-	planning chan struct{} // capacity 1, filled while a plan is computed
+	planning chan struct{} // capacity 1; full while a plan is being computed
 }
 
-// file is the answer for a path.
+// file is the response for a path.
 type file struct {
 	kind, tag string
 	text      []byte
 }
 
-// Offer configures the page.
+// Offer determines what the page offers.
 type Offer struct {
-	// ReadOnly omits everything that makes changes. This protects nothing: a user with permission
-	// to change something can do so without the page.
+	// ReadOnly omits all controls that make changes. It is not a security measure: a user with
+	// permission to make a change can do so without the page.
 	ReadOnly bool
-	// Relay is set for the page of a relay, which does not have the state of the cluster.
+	// Relay must be set if a relay serves the page. A relay does not have the state of the cluster.
 	Relay bool
 }
 
-// New returns the page.
+// New returns a page.
 func New(o Offer) *Page {
 	p := &Page{files: make(map[string]file), planning: make(chan struct{}, 1)}
 	words := []string{acts, "on", server, "member"}
@@ -106,14 +106,14 @@ func New(o Offer) *Page {
 		}
 		return nil
 	})
-	if err != nil { // the files are in the binary
+	if err != nil { // impossible, because the files are embedded in the binary
 		panic(fmt.Errorf("ui: %w", err))
 	}
 	return p
 }
 
-// ServeHTTP implements http.Handler. Browsers cache the files, and ask each time whether they have
-// changed, so an open page does not mix modules of two releases for long.
+// ServeHTTP implements http.Handler. Browsers cache the files but check each time whether they have
+// changed. Therefore, an open page does not mix modules from different releases for long.
 func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	protect(w.Header())
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
@@ -122,7 +122,7 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.URL.Path+"/" == prefix {
-		// Relative, because there may be a prefix that this member does not know.
+		// Use a relative path, because a proxy may add a prefix that this member does not know.
 		w.Header().Set("Location", strings.TrimPrefix(prefix, "/"))
 		w.WriteHeader(http.StatusPermanentRedirect)
 		return
@@ -146,11 +146,11 @@ func (p *Page) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(f.text))
 }
 
-// protect sets the security headers of every answer, including errors.
+// protect sets the security headers on every response, including errors.
 func protect(h http.Header) {
 	h.Set("Content-Security-Policy", policy)
 	h.Set("X-Content-Type-Options", "nosniff")
-	h.Set("X-Frame-Options", "DENY") // for browsers that do not support frame-ancestors
+	h.Set("X-Frame-Options", "DENY") // for browsers without support for frame-ancestors
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("Cross-Origin-Opener-Policy", "same-origin")
 	h.Set("Cross-Origin-Resource-Policy", "same-origin")

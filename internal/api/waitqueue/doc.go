@@ -1,13 +1,13 @@
 // Package waitqueue notifies waiters in wait queues when their tickets are ready.
 //
-// The package follows a wait queue (package ticket) while it has a waiter. It reads the queue's
-// tickets once, from a view, and then applies the events that the watch hub distributes, on the
-// hub's goroutine. So it costs nothing on the goroutine that applies commands. When a ticket goes
-// away, the next waiter is found in O(log n). The notification contains the outcome, so the waiter
-// need not read anything.
+// The package follows a wait queue (see package ticket) while the queue has waiters. It reads the
+// tickets of the queue once, from a view. Afterwards it applies the events that the watch hub
+// distributes, on the hub's goroutine, so it adds no cost to the goroutine that applies commands.
+// When a ticket is removed, finding the next waiter takes O(log n). A notification includes its
+// outcome, so the waiter does not have to read anything.
 //
-// A notification was true at a revision that this member has applied: all tickets that count before
-// the waiter's own were gone, and its own existed. It may be late if the member is behind or cut
-// off. If events are missing, because there were too many or a snapshot replaced the state, the
-// package reads the queues again.
+// A notification was correct at some revision that this member has applied: all tickets that count
+// before the waiter's own were gone, and its own ticket existed. A notification may be late if the
+// member is behind or partitioned. Events can be missing because there were too many, or because a
+// snapshot replaced the state. In these cases the package reads the queues again.
 package waitqueue

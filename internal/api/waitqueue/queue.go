@@ -12,27 +12,27 @@ import (
 	"leasehold.dev/internal/ticket"
 )
 
-// queue is one wait queue. Queues.mu guards it.
+// queue is one wait queue. It is guarded by Queues.mu.
 type queue struct {
 	prefix      string
-	from        int64           // revision of the view that it was read from
-	seen        int             // number of keys visited by the last read
-	keys        map[string]*key // all tickets, including those of waiters at other members
+	from        int64           // revision of the view from which the queue was read
+	seen        int             // number of keys visited during the last read
+	keys        map[string]*key // all tickets, including tickets of waiters on other members
 	kinds       []*kind
 	waiters     int
 	touched     bool
-	lastDeleted string // the key that was deleted last
+	lastDeleted string // the most recently deleted key
 }
 
 // key is the key of a ticket.
 type key struct {
 	ticket.Ticket
-	value   []byte   // shared, immutable
+	value   []byte   // shared; must not be modified
 	entries []*Entry // the waiters with this ticket, usually one
 }
 
-// kind holds, in order, the keys that count for some of the waiters. The order is nil while there
-// are so few keys that all are ready, as in most queues.
+// kind tracks the keys that count for some of the waiters, in order. The order is nil while there
+// are so few keys that all of them are ready, which is the case in most queues.
 type kind struct {
 	queue   *queue
 	skips   bool
@@ -41,7 +41,7 @@ type kind struct {
 	ranks   []*rank
 }
 
-// rank holds the waiters of a kind with the same number of permits.
+// rank contains the waiters of a kind that have the same number of permits.
 //
 // Invariant: between steps, all entries in waiting come after the key that has permits-1 keys
 // before it.
@@ -49,10 +49,10 @@ type rank struct {
 	kind    *kind
 	permits int64
 	waiting *btree.BTreeG[*Entry] // nil while empty
-	waiters int                   // including ready ones
+	waiters int                   // number of waiters, including ready ones
 }
 
-// Entry is a waiter with a ticket. Several waiters may share a ticket.
+// Entry is a waiter and its ticket. Several waiters can share a ticket.
 type Entry struct {
 	queues *Queues
 	queue  *queue
@@ -69,10 +69,11 @@ func newTree[T any](less func(a, b T) bool) *btree.BTreeG[T] {
 
 func newQueue(prefix string) *queue { return &queue{prefix: prefix, keys: make(map[string]*key)} }
 
-// read reads the queue from a view. If more than most keys have the prefix, the result is
-// incomplete and whole is false.
+// read reads the queue from a view. If more than most keys have the prefix, read stops early and
+// whole is false.
 func (q *queue) read(v *mvcc.View, most int) (whole bool) {
-	q.from, q.seen = v.Revision(), 0 // the loop's variables must not escape to the heap
+	// a local variable would escape to the heap because of the loop
+	q.from, q.seen = v.Revision(), 0
 	for kv := range v.Ascend(q.prefix, prefixEnd(q.prefix), 0) {
 		if q.seen++; q.seen > most {
 			break
@@ -84,8 +85,8 @@ func (q *queue) read(v *mvcc.View, most int) (whole bool) {
 	return q.seen <= most
 }
 
-// catchUp applies the changes between the revision at which the queue was read and a view. The
-// queue must have no waiters. ok is false if the changes have been compacted.
+// catchUp applies the changes made between the revision at which the queue was read and the view.
+// The queue must not have any waiters. ok is false if the changes have been compacted.
 func (q *queue) catchUp(v *mvcc.View) (ok bool) {
 	events, _, err := v.EventsIn(q.prefix, prefixEnd(q.prefix), q.from+1, 0)
 	if err != nil {
@@ -98,11 +99,11 @@ func (q *queue) catchUp(v *mvcc.View) (ok bool) {
 	return true
 }
 
-// prefixEnd returns the end of the range of a prefix.
+// prefixEnd returns the end of the range of keys with the prefix.
 func prefixEnd(prefix string) string { return keyrange.OfPrefix(prefix).End }
 
-// reread replaces the queue, which includes all events up to since, with its state in a later view,
-// and notifies the waiters.
+// reread replaces the queue with its state in a newer view and notifies the waiters. Before the
+// call, the queue includes all events up to since.
 func (q *queue) reread(v *mvcc.View, since int64) {
 	old := q.keys
 	q.keys, q.lastDeleted = make(map[string]*key), ""
@@ -134,7 +135,7 @@ func (q *queue) add(kv *mvcc.KeyValue) {
 	q.count(k)
 }
 
-// count adds a key to the orders of the kinds that it counts for.
+// count adds a key to the order of each kind for which it counts.
 func (q *queue) count(k *key) {
 	for _, of := range q.kinds {
 		if of.order != nil && of.counts(k.value) {
@@ -143,7 +144,7 @@ func (q *queue) count(k *key) {
 	}
 }
 
-// discount removes a key from the orders.
+// discount removes a key from all orders.
 func (q *queue) discount(k *key) {
 	for _, of := range q.kinds {
 		if of.order != nil {
@@ -158,8 +159,8 @@ func (q *queue) drop(k *key) {
 	q.discount(k)
 }
 
-// apply applies an event later than the view from which the queue was read. It reports whether
-// waiters may have become ready.
+// apply applies an event that is newer than the view from which the queue was read. It reports
+// whether any waiters may have become ready.
 func (q *queue) apply(e *mvcc.Event) (changed bool) {
 	k := q.keys[e.KV.Key]
 	switch {
@@ -193,7 +194,7 @@ func (q *queue) apply(e *mvcc.Event) (changed bool) {
 
 func (k *kind) counts(value []byte) bool { return !k.skips || string(value) != k.ignored }
 
-// rankOf returns the rank for the terms of a.
+// rankOf returns the rank that matches a. It creates one if necessary.
 func (q *queue) rankOf(a Ask) *rank {
 	k := q.kindOf(a)
 	for _, r := range k.ranks {
@@ -217,7 +218,7 @@ func (q *queue) kindOf(a Ask) *kind {
 	return k
 }
 
-// sort builds the order unless it exists.
+// sort builds the order if it does not exist yet.
 func (k *kind) sort() {
 	if k.order != nil {
 		return
@@ -242,7 +243,7 @@ func (q *queue) enter(e *Entry) {
 	e.rank.wait(e)
 }
 
-// wait adds an entry that is not ready yet.
+// wait adds an entry that is not yet ready.
 func (r *rank) wait(e *Entry) {
 	if r.waiting == nil {
 		r.waiting = newTree(func(a, b *Entry) bool {
@@ -255,16 +256,16 @@ func (r *rank) wait(e *Entry) {
 	r.waiting.Set(e)
 }
 
-// ready reports whether a key's ticket is ready.
+// ready reports whether the ticket with the given key is ready.
 func (r *rank) ready(k *key) bool {
 	last, ok := r.lastReady()
 	return !ok || !last.Before(k.Ticket)
 }
 
-// lastReady returns the last key that is ready; ok is false if all are.
+// lastReady returns the last key that is ready. ok is false if all keys are ready.
 func (r *rank) lastReady() (_ *key, ok bool) {
 	if r.permits >= int64(len(r.kind.queue.keys)) {
-		return nil, false // no key can have that many before it
+		return nil, false // no key can have that many keys before it
 	}
 	if r.kind.sort(); r.permits > int64(r.kind.order.Len()) {
 		return nil, false
@@ -272,7 +273,7 @@ func (r *rank) lastReady() (_ *key, ok bool) {
 	return r.kind.order.GetAt(int(r.permits - 1))
 }
 
-// notifyReady notifies the waiters that became ready at a revision.
+// notifyReady notifies the waiters that became ready at the given revision.
 func (q *queue) notifyReady(revision int64) {
 	for _, k := range q.kinds {
 		for _, r := range k.ranks {
@@ -293,7 +294,7 @@ func (r *rank) notifyReady(after string, revision int64) {
 	}
 }
 
-// notifyGone notifies the waiters of a key that is gone.
+// notifyGone notifies the waiters whose key is gone.
 func (q *queue) notifyGone(k *key, news News) {
 	for _, e := range k.entries {
 		if e.state == Waiting {
@@ -304,8 +305,8 @@ func (q *queue) notifyGone(k *key, news News) {
 	}
 }
 
-// Leave ends the wait. It must be called exactly once, even if the key is gone. No notification
-// follows after it returns.
+// Leave ends the wait. It must be called exactly once, even if the key is gone. After it returns,
+// there are no more notifications.
 func (e *Entry) Leave() {
 	w, q := e.queues, e.queue
 	w.mu.Lock()
@@ -333,7 +334,8 @@ func (k *key) removeEntry(e *Entry) {
 	}
 }
 
-// leave removes a waiter from a rank, and drops the rank and its kind if they are unused.
+// leave removes a waiter from a rank. It also removes the rank and its kind if they are no longer
+// used.
 func (q *queue) leave(r *rank) {
 	q.waiters--
 	if r.waiters--; r.waiters > 0 {

@@ -12,13 +12,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Ask describes what a waiter waits for.
+// Ask describes what a waiter is waiting for.
 type Ask struct {
-	// Key is a ticket in the queue of Prefix.
+	// Key is the key of a ticket in the queue with the given Prefix.
 	Key, Prefix string
 	// Permits is at least 1. A ticket is ready when fewer than Permits tickets are before it.
 	Permits int64
-	// If Skips is set, tickets with the value IgnoredValue do not count.
+	// If Skips is set, tickets whose value is IgnoredValue do not count.
 	Skips        bool
 	IgnoredValue string
 }
@@ -26,56 +26,58 @@ type Ask struct {
 // State is the state of a ticket.
 type State uint8
 
-// The states, in the order in which a ticket passes through them.
+// The states, in the order in which a ticket goes through them.
 const (
-	// None: the ticket does not exist.
+	// None means that the ticket does not exist.
 	None State = iota
-	// Waiting: other tickets are before it.
+	// Waiting means that too many tickets are before it.
 	Waiting
-	// Ready: fewer tickets than Permits are before it.
+	// Ready means that fewer than Permits tickets are before it.
 	Ready
-	// Gone: the key was deleted, or detached from its lease.
+	// Gone means that the key was deleted or detached from its lease.
 	Gone
 )
 
-// News is a notification about a ticket, as of a revision.
+// News is a notification about a ticket as of a revision.
 type News struct {
 	State    State
 	Revision int64
 	Created  int64
-	// After is the key whose deletion made the ticket ready, or "" if unknown.
+	// After is the key whose deletion made the ticket ready. It is "" if unknown.
 	After string
-	// Why and Lease are the cause of the key's deletion, unless Unknown is set. A detached key is
-	// reported as deleted.
+	// Why and Lease describe the cause of the key's deletion, unless Unknown is set. A detached key
+	// is reported as deleted.
 	Why     fsm.Reason
 	Lease   lease.ID
 	Unknown bool
 }
 
-// Waiter is notified about its ticket: at most once that the ticket is ready, then at most once
-// that its key is gone, and never after that. Notify is called with locks held. It must neither
-// block nor call this package.
+// Waiter is notified about its ticket. It is notified at most once that the ticket is ready, and
+// then at most once that the key is gone. Nothing follows after that. Notify is called with locks
+// held, so it must not block and must not call this package.
 type Waiter interface{ Notify(News) }
 
-// Queues are the wait queues of a member that have waiters. It is safe for concurrent use.
+// Queues contains the wait queues of a member that have waiters. It is safe for concurrent use.
 //
-// Lock order: the locks that the hub holds while it distributes, then mu, then the locks of Notify.
+// Lock order: first the locks that the hub holds while it distributes events, then mu, then the
+// locks that Notify acquires.
 type Queues struct {
 	hub  *watch.Hub[*api.Event]
 	view func() *mvcc.View
 
-	mu      sync.Mutex // guards the following fields
-	queues  map[string]*queue
-	reading map[string]chan struct{} // queues being read; closed when done
-	live    int64                    // all queues have all events up to this revision
-	touched []*queue                 // scratch space of follow
-	last    uint64                   // number of the last waiter
+	mu     sync.Mutex // guards the following fields
+	queues map[string]*queue
+	// queues that are being read; each channel is closed when its read is done
+	reading map[string]chan struct{}
+	live    int64    // all queues include all events up to this revision
+	touched []*queue // reused memory of follow
+	last    uint64   // number of the most recent waiter
 
-	afterRead func() // for tests; called without mu after a queue was read; may be nil
+	afterRead func() // used by tests; called without mu after a queue has been read; may be nil
 }
 
-// New returns queues that follow a hub, which must be unused. view returns the current view, which
-// must include everything that the hub has published.
+// New returns a Queues that follows a hub. The hub must be unused. view returns the current view,
+// which must include everything that the hub has published.
 func New(hub *watch.Hub[*api.Event], view func() *mvcc.View) *Queues {
 	w := &Queues{
 		hub: hub, view: view, queues: make(map[string]*queue),
@@ -85,9 +87,10 @@ func New(hub *watch.Hub[*api.Event], view func() *mvcc.View) *Queues {
 	return w
 }
 
-// Wait starts to wait for a key as it was at a revision that this member has applied. It returns
-// the state of the key at that revision or later. If it is Waiting or Ready, the waiter gets
-// notifications, possibly before Wait returns, and must call Leave.
+// Wait starts to wait for a key. The caller must have seen the key at revision asOf, and this
+// member must have applied that revision. Wait returns the state of the key at that or a later
+// revision. If the state is Waiting or Ready, the waiter receives notifications, possibly before
+// Wait returns, and must call Leave.
 func (w *Queues) Wait(a Ask, asOf int64, to Waiter) (e *Entry, _ News) {
 	w.hub.Want(1)
 	defer func() {
@@ -103,7 +106,7 @@ func (w *Queues) enter(a Ask, asOf int64, to Waiter) (*Entry, News) {
 	defer w.mu.Unlock()
 	q := w.queueLocked(a.Prefix)
 	if w.reached(q) < asOf && w.queues[a.Prefix] == q {
-		// The missing events have been published, or are about to be.
+		// The missing events have been or are about to be published.
 		w.unlocked(w.distribute)
 		q = w.queueLocked(a.Prefix)
 	}
@@ -124,16 +127,17 @@ func (w *Queues) enter(a Ask, asOf int64, to Waiter) (*Entry, News) {
 	return e, News{State: e.state, Revision: w.reached(q), Created: k.Revision}
 }
 
-// unlocked runs f without mu. It locks mu again even if f panics, because the call's server may
-// recover, and a deferred unlock follows.
+// unlocked runs f without holding mu. It locks mu again even if f panics. The server of the call
+// may recover from the panic, and a deferred function will unlock mu.
 func (w *Queues) unlocked(f func()) {
 	w.mu.Unlock()
 	defer w.mu.Lock()
 	f()
 }
 
-// distribute makes the hub distribute what has been published. A panic there must end the process,
-// as on the hub's own goroutine: events are lost, and watchers would not be notified.
+// distribute makes the hub distribute the events that have been published. It uses a new goroutine,
+// so that a panic ends the process, as it would on the hub's own goroutine. If the panic were
+// recovered, events would be lost and watchers would not be notified.
 func (w *Queues) distribute() {
 	done := make(chan struct{})
 	go func() {
@@ -143,7 +147,8 @@ func (w *Queues) distribute() {
 	<-done
 }
 
-// queueLocked returns a queue: a followed one or, if it has no waiters, a newly read one.
+// queueLocked returns the queue with the given prefix. If the queue has no waiters, it is read from
+// the current view.
 func (w *Queues) queueLocked(prefix string) *queue {
 	for {
 		if q := w.queues[prefix]; q != nil {
@@ -160,11 +165,11 @@ func (w *Queues) queueLocked(prefix string) *queue {
 	}
 }
 
-// fewKeys is the number of keys in a queue that are read with mu locked.
+// fewKeys is the maximum number of keys to read while holding mu.
 const fewKeys = 256
 
-// readLocked reads a long queue with mu unlocked, so that only waiters of the same queue are
-// delayed. Then it applies the events distributed in the meantime.
+// readLocked reads a long queue without holding mu, so that only waiters in the same queue are
+// delayed. It then applies the events that were distributed in the meantime.
 func (w *Queues) readLocked(prefix string) *queue {
 	done := make(chan struct{})
 	w.reading[prefix] = done
@@ -186,11 +191,11 @@ func (w *Queues) readLocked(prefix string) *queue {
 	return q
 }
 
-// reached returns the revision up to which a queue includes all events.
+// reached returns the revision up to which the queue includes all events.
 func (w *Queues) reached(q *queue) int64 { return max(w.live, q.from) }
 
-// missing returns the state of a key that is not a ticket now, but may have been one at the
-// revision.
+// missing returns the state of a key that is no longer a ticket but may have been one at revision
+// asOf.
 func (w *Queues) missing(a Ask, asOf int64) News {
 	v := w.view()
 	r, err := v.Range(a.Key, "", mvcc.RangeOptions{Revision: asOf})
@@ -203,7 +208,8 @@ func (w *Queues) missing(a Ask, asOf int64) News {
 	return ending(v, ticket.Ticket{Revision: r.KVs[0].CreateRevision, Key: a.Key}, asOf)
 }
 
-// Ended returns the cause of the end of a key created at a revision, or None if it still exists.
+// Ended returns how the key created at the given revision ended. The result is the zero News if the
+// key still exists.
 func Ended(v *mvcc.View, key string, created int64) News {
 	if kv := v.Get(key); kv != nil && kv.CreateRevision == created {
 		return News{}
@@ -216,9 +222,8 @@ func Ended(v *mvcc.View, key string, created int64) News {
 	return ending(v, ticket.Ticket{Revision: created, Key: key}, since)
 }
 
-// ending returns the cause of the end of a ticket that existed at revision since. If the events
-// right after since have been compacted, the cause is still known if the ticket existed at the
-// compaction.
+// ending returns how a ticket that existed at revision since ended. If the events immediately after
+// since have been compacted, the cause is known only if the ticket still existed at the compaction.
 func ending(v *mvcc.View, t ticket.Ticket, since int64) News {
 	news := News{State: Gone, Revision: v.Revision(), Created: t.Revision}
 	if c := v.Compacted(); since+1 < c {
@@ -243,7 +248,7 @@ func ending(v *mvcc.View, t ticket.Ticket, since int64) News {
 	return news
 }
 
-// follow processes the events that the hub distributes.
+// follow applies the events that the hub distributes.
 func (w *Queues) follow(events []*api.Event, revision int64, gap bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -268,7 +273,7 @@ func (w *Queues) follow(events []*api.Event, revision int64, gap bool) {
 	w.live = revision
 }
 
-// notifyReady notifies the waiters that became ready at a revision.
+// notifyReady notifies the waiters that became ready at the given revision.
 func (w *Queues) notifyReady(revision int64) {
 	for i, q := range w.touched {
 		q.notifyReady(revision)
@@ -278,7 +283,7 @@ func (w *Queues) notifyReady(revision int64) {
 	w.touched = w.touched[:0]
 }
 
-// rereadAll reads all queues again after events were missed.
+// rereadAll reads all queues again because events were missed.
 func (w *Queues) rereadAll() {
 	if len(w.queues) == 0 {
 		return
@@ -289,13 +294,13 @@ func (w *Queues) rereadAll() {
 	}
 }
 
-// Stats are gauges.
+// Stats contains gauges.
 type Stats struct {
-	// Queues is the number of followed queues, and Waiting the number of their waiters.
+	// Queues is the number of queues with waiters, and Waiting is the total number of waiters.
 	Queues, Waiting int
 }
 
-// Stats returns the gauges.
+// Stats returns the current gauges.
 func (w *Queues) Stats() Stats {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/codes"
 )
 
-// guard rejects unknown hosts, answers browsers' CORS preflights, and rejects requests that pages
-// of other origins could send.
+// guard rejects unknown hosts and answers CORS preflight requests. It also rejects state-changing
+// requests that may come from pages of other origins.
 func (o Options) guard(next http.Handler) http.Handler {
 	return o.hosts(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o.addCORS(w, r)
@@ -23,10 +23,11 @@ func (o Options) guard(next http.Handler) http.Handler {
 		case http.MethodOptions:
 			w.WriteHeader(http.StatusOK)
 			return
-		case http.MethodGet, http.MethodHead: // change nothing; the browser withholds the answers
+		// these change nothing, and the browser withholds the response
+		case http.MethodGet, http.MethodHead:
 		default:
 			if origin := r.Header.Get("Origin"); !o.mayCall(origin, r.Host) {
-				// Browsers send some requests from other origins' pages without a preflight.
+				// Browsers send some requests for pages of other origins without a preflight.
 				o.Logger.Warn("refused a request from a page of a different origin",
 					"origin", origin)
 				text := fmt.Sprintf("Pages of %q may not call this server.", origin)
@@ -38,11 +39,12 @@ func (o Options) guard(next http.Handler) http.Handler {
 			}
 		}
 		if rest, old := strings.CutPrefix(r.URL.Path, "/v3beta/"); old {
-			r.URL.Path = "/v3/" + rest // like etcd, for clients of etcd 3.3
+			r.URL.Path = "/v3/" + rest // like etcd, support clients of etcd 3.3
 		}
 		if strings.HasPrefix(r.URL.Path, "/v1/") && r.Method == http.MethodPost && !isJSON(r) {
-			// Forms and plain text, which browsers send for any page, are rejected here, but not
-			// under /v3/: curl -d, and etcd clients that set no type, must work there.
+			// Browsers send forms and plain text for any page, so these are rejected here. They are
+			// accepted under /v3/, because curl -d and etcd clients that do not set a content type
+			// must work there.
 			writeJSON(w, http.StatusUnsupportedMediaType, failure{
 				Code:    int(codes.InvalidArgument),
 				Message: "a request under /v1/ needs the header Content-Type: application/json",
@@ -53,15 +55,15 @@ func (o Options) guard(next http.Handler) http.Handler {
 	}))
 }
 
-// isJSON reports whether a request declares a JSON body.
+// isJSON reports whether a request declares its body as JSON.
 func isJSON(r *http.Request) bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	return err == nil && kind == "application/json"
 }
 
-// hosts rejects requests that name a host other than this server. They come from a page of another
-// site whose name was made to resolve to this machine (DNS rebinding, CVE-2018-5702). TLS needs no
-// such check, since no certificate is valid for such a name.
+// hosts rejects requests that name a host other than this server. Such requests come from pages of
+// another site whose name was made to resolve to this machine (DNS rebinding, CVE-2018-5702). TLS
+// requests do not need this check, because no certificate is valid for such a name.
 func (o Options) hosts(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := hostName(r.Host); r.TLS == nil && !o.isHost(host, r) {
@@ -75,9 +77,9 @@ func (o Options) hosts(next http.Handler) http.Handler {
 	})
 }
 
-// isHost reports whether a request may name a host. Without a list, a request to a loopback address
-// must name an address, localhost, or a name of this server: it comes from this machine and must
-// refer to it, unless a browser was misled.
+// isHost reports whether a request may name the given host. If there is no list, a request to a
+// loopback address must name an address, localhost, or a name of this server. The request comes
+// from this machine, so unless a browser was misled, it names this machine.
 func (o Options) isHost(host string, r *http.Request) bool {
 	if len(o.HostWhitelist) > 0 {
 		return slices.Contains(o.HostWhitelist, "*") || slices.Contains(o.HostWhitelist, host)
@@ -92,16 +94,16 @@ func (o Options) isHost(host string, r *http.Request) bool {
 		strings.HasSuffix(name, ".localhost") || slices.Contains(o.Hosts, name)
 }
 
-// mayCall reports whether pages of origin may call this host: its own pages, and those on the list.
-// Programs other than browsers send no origin.
+// mayCall reports whether pages of the given origin may call this host. These are the host's own
+// pages and the pages of origins on the list. Only browsers send an origin.
 func (o Options) mayCall(origin, host string) bool {
 	u, err := url.Parse(origin)
 	return origin == "" || slices.Contains(o.CORS, origin) || err == nil && u.Host == host
 }
 
-// isOrigin reports whether a text can be on the list of origins: SCHEME://HOST[:PORT] as browsers
-// send it, in lower case and without the scheme's default port. "null" cannot be on the list,
-// because it stands for many pages; neither can a pattern.
+// isOrigin reports whether a text can be on the list of origins. It must have the form
+// SCHEME://HOST[:PORT], as sent by browsers: in lower case and without the scheme's default port.
+// "null" is not allowed because it stands for many pages. Patterns are not allowed either.
 func isOrigin(text string) bool {
 	u, err := url.Parse(text)
 	if err != nil || u.Scheme == "" || u.Hostname() == "" || text != u.Scheme+"://"+u.Host {
@@ -126,7 +128,7 @@ func (o Options) addCORS(w http.ResponseWriter, r *http.Request) {
 	h.Add("Access-Control-Allow-Headers", "accept, content-type, authorization")
 }
 
-// hostName returns the host of a Host header, without the port.
+// hostName returns the host in a Host header, without the port.
 func hostName(header string) string {
 	if host, _, err := net.SplitHostPort(header); err == nil {
 		return host

@@ -8,23 +8,25 @@ import (
 	"io"
 )
 
-// maxBuffer is the longest message whose memory is kept for the next one.
+// maxBuffer is the size, in bytes, of the longest message whose memory is kept for the next
+// message.
 const maxBuffer = 16 << 10
 
-// body is a request body. The limit applies to each message in it, because the body of a watch is
-// an endless series of messages.
+// body is a request body. The limit applies to each message in it separately, because the body of a
+// watch is an endless series of messages.
 type body struct {
 	io.ReadCloser
 	limit, left int64
-	broken      bool // the connection failed
+	broken      bool // the connection has failed
 	fail        context.CancelCauseFunc
-	duplex      bool           // more messages may follow, at any time
-	silent      bool           // nothing of the next message has arrived
-	behind      bool           // part of the next message arrived with the last one
-	unread      []byte         // read by an earlier decoder and not used yet
-	begun       func()         // called when part of another message has arrived
-	arrived     func(rest int) // called when a message has arrived, with the number of bytes after it
-	ended       chan struct{}  // closed when the request has been answered
+	duplex      bool   // more messages may follow at any time
+	silent      bool   // no part of the next message has arrived
+	behind      bool   // part of the next message arrived together with the previous one
+	unread      []byte // read by an earlier decoder but not used yet
+	begun       func() // called when part of another message has arrived
+	// called when a message has arrived, with the number of bytes after it
+	arrived func(rest int)
+	ended   chan struct{} // closed when the response is complete
 }
 
 // Read implements io.Reader.
@@ -55,16 +57,16 @@ func (b *body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// hasText reports whether there is anything but space between messages.
+// hasText reports whether data contains more than the white space between messages.
 func hasText(data []byte) bool { return len(bytes.TrimLeft(data, " \t\r\n")) > 0 }
 
-// decode decodes the next message. It passes errors to the request, because the gateway drops the
-// errors of a stream.
+// decode decodes the next message. If there is an error, decode passes it to the request, because
+// the gateway drops errors of a stream.
 func (b *body) decode(dec *decoder, v any) error {
 	b.left = b.limit
 	if b.behind {
 		b.behind = false
-		b.begun() // not earlier: the call may not have read the last message
+		b.begun() // delayed until now, because the call may not have read the previous message
 	}
 	err := dec.Decode(v)
 	switch {
@@ -72,27 +74,28 @@ func (b *body) decode(dec *decoder, v any) error {
 		b.next(dec)
 		return nil
 	case err == nil:
-		// Read to the end while the wait is still bounded; not every call of the gateway does so.
+		// Read to the end while the timeout is still running. Not every call of the gateway does
+		// so.
 		_, _ = io.Copy(io.Discard, b)
 		return nil
 	case errors.Is(err, io.EOF), b.broken && !b.duplex:
 		return err
-	case b.broken: // fail keeps the first error, which may be the cause
+	case b.broken: // keep the first error, which may be the cause
 	case errors.As(err, new(*unknownFieldError)):
 	case !errors.Is(err, errTooLarge):
 		err = fmt.Errorf("malformed JSON in request: %w", err)
 	}
 	b.fail(err)
 	if b.duplex {
-		// The gateway would close its stream now, and the call could end before it notices the
-		// cancellation, without an answer to the client.
+		// The gateway would now close its stream. The call could then end before it detects the
+		// cancellation, and the client would not get a response.
 		<-b.ended
 	}
 	return err
 }
 
-// next prepares for the next message of a stream. Until that begins, the body keeps little memory,
-// and no timeout runs.
+// next prepares for the next message of a stream. Until that message begins, the body uses little
+// memory and no timeout is running.
 func (b *body) next(dec *decoder) {
 	rest := append(dec.rest(), b.unread...)
 	b.arrived(len(rest))

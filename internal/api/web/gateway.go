@@ -31,8 +31,8 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// services lists the services of the gateway: etcd's, including lock and election, and those of
-// leasehold.v1.
+// services lists the services that the gateway serves: the etcd services, including lock and
+// election, and the leasehold.v1 services.
 var services = []protoreflect.FileDescriptor{
 	etcdserverpb.File_rpc_proto, v3lockpb.File_v3lockpb_v3lock_proto,
 	v3electionpb.File_v3electionpb_v3election_proto, leaseholdv1.File_leasehold_v1_leases_proto,
@@ -41,16 +41,16 @@ var services = []protoreflect.FileDescriptor{
 
 // These errors end a request before it reaches the member.
 var (
-	// errTooLarge means that the JSON is longer than allowed.
+	// errTooLarge means that the JSON exceeds the size limit.
 	errTooLarge = errors.New("web: request body is too large")
-	// errTooMany means that incomplete requests use too much memory.
+	// errTooMany means that incomplete requests are using too much memory.
 	errTooMany = errors.New("web: too many incomplete requests")
 	// errTooSlow means that the JSON did not arrive in time.
 	errTooSlow = errors.New("web: request body did not arrive in time")
 )
 
-// traceOf returns the trace headers of a call. Values that gRPC cannot transmit are not trace
-// headers, and would fail the call.
+// traceOf returns the trace headers of a request. It ignores headers with values that gRPC cannot
+// transmit, because they would cause the call to fail.
 func traceOf(h http.Header) metadata.MD {
 	md := metadata.MD{}
 	for _, name := range []string{"traceparent", "tracestate"} {
@@ -62,13 +62,13 @@ func traceOf(h http.Header) metadata.MD {
 	return md
 }
 
-// unprintable reports whether a text has bytes that gRPC headers cannot have.
+// unprintable reports whether a text contains bytes that are not allowed in gRPC headers.
 func unprintable(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// newGateway returns the JSON gateway. Field names, numbers as strings, and the format of errors
-// and streams are etcd's.
+// newGateway returns the JSON gateway. As in etcd, field names are those of the .proto files and
+// 64-bit numbers are strings. The format of errors and streams is also the same.
 func newGateway(o Options) (http.Handler, error) {
 	mux := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.HTTPBodyMarshaler{
@@ -78,7 +78,7 @@ func newGateway(o Options) (http.Handler, error) {
 			}},
 		}),
 		runtime.WithMetadata(func(ctx context.Context, r *http.Request) metadata.MD {
-			md, _ := metadata.FromOutgoingContext(ctx) // otherwise the mux would replace it
+			md, _ := metadata.FromOutgoingContext(ctx) // the mux would otherwise replace it
 			return metadata.Join(md, traceOf(r.Header))
 		}),
 		runtime.WithErrorHandler(func(ctx context.Context, mux *runtime.ServeMux,
@@ -102,18 +102,18 @@ func newGateway(o Options) (http.Handler, error) {
 	}, nil
 }
 
-// gateway bounds the body of each request and reports errors in it.
+// gateway limits the body of each request and reports errors in it.
 type gateway struct {
 	mux      *runtime.ServeMux
-	limit    int64         // bytes of JSON in one message
-	patience time.Duration // until the first message has arrived
+	limit    int64         // bytes of JSON per message
+	patience time.Duration // timeout for the first message to arrive
 	requests *listen.Requests
 }
 
 // ServeHTTP implements http.Handler.
 func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if isDuplex(r.URL.Path) {
-		// Answers are sent while the client is still sending. HTTP/2 does this anyway.
+		// Responses are sent while the client is still sending. HTTP/2 allows this by default.
 		_ = http.NewResponseController(w).EnableFullDuplex()
 	} else if r.ContentLength > g.limit {
 		writeJSON(w, http.StatusRequestEntityTooLarge,
@@ -130,8 +130,8 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer counted.Done()
-	// A deadline of the connection would not be enough: net/http would then cancel the request
-	// without the reason.
+	// A deadline on the connection would not suffice, because net/http would cancel the request
+	// without giving the reason.
 	late := time.AfterFunc(g.patience, func() {
 		cancel(errTooSlow)
 		counted.Interrupt()
@@ -149,24 +149,25 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mux.ServeHTTP(w, r)
 }
 
-// dropForgedAddress removes headers with which a client could forge its address. The library
-// appends the address of the connection to what a proxy sets; a Unix socket has no address.
+// dropForgedAddress removes the header with which a client on a Unix socket could forge its
+// address. On other connections, the library appends the address of the connection to the header,
+// but a Unix socket has no address.
 func dropForgedAddress(r *http.Request) {
 	if _, _, err := net.SplitHostPort(r.RemoteAddr); err != nil {
 		r.Header.Del("X-Forwarded-For")
 	}
 }
 
-// isDuplex reports whether a client may send a series of messages.
+// isDuplex reports whether a client can send a series of messages to the path.
 func isDuplex(path string) bool {
 	return path == "/v3/watch" || strings.HasSuffix(path, "/lease/keepalive")
 }
 
-// marshaler is the gateway's JSON, with three differences. protojson varies the spaces between
-// tokens from build to build; here there are never any. A decoder reports errors to the request's
-// body, because the gateway drops the errors of a stream. And a message of leasehold.v1 must not
-// have unknown fields: a misspelled condition or TTL would be ignored. etcd's own messages may have
-// them, as in etcd.
+// marshaler is the gateway's JSON encoding. It differs from the library's in three ways. protojson
+// varies the white space between tokens from build to build, but this encoding never has any. A
+// decoder reports errors to the request's body, because the gateway drops errors of a stream.
+// Messages of leasehold.v1 must not have unknown fields, because a misspelled condition or TTL
+// would be ignored. As in etcd, etcd messages may have unknown fields.
 type marshaler struct{ runtime.JSONPb }
 
 // Marshal implements runtime.Marshaler.
@@ -200,20 +201,21 @@ func (m *marshaler) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error { return b.decode(dec, v) })
 }
 
-// jsonCost is the cost of a byte of JSON relative to a byte of a binary message.
+// jsonCost is the cost of one byte of JSON relative to one byte of a binary message.
 const jsonCost = 8
 
 // turn is replaced by tests.
 var turn = listen.Turn
 
-// ours is the prefix of the packages of leasehold.v1's messages.
+// ours is the package prefix of our own messages.
 const ours = "leasehold."
 
-// decoder decodes messages of one type, which may or may not have unknown fields.
+// decoder decodes messages of any type. Depending on the type, unknown fields are allowed or
+// rejected.
 type decoder struct {
 	*marshaler
 	r    io.Reader
-	json *json.Decoder // nil before the first message, and to free the buffer
+	json *json.Decoder // nil before the first message; also set to nil to free its buffer
 }
 
 // Decode implements runtime.Decoder.
@@ -243,12 +245,12 @@ func (d *decoder) Decode(v any) error {
 	return err
 }
 
-// findUnknown returns the first field in a JSON message, or in a message nested in it, that the
-// message type does not have; nil if there is none.
+// findUnknown returns the first unknown field in a JSON message, including nested messages. It
+// returns nil if there is none.
 func findUnknown(m protoreflect.MessageDescriptor, text json.RawMessage) *unknownFieldError {
 	var fields map[string]json.RawMessage
 	if strings.HasPrefix(string(m.FullName()), "google.") || json.Unmarshal(text, &fields) != nil {
-		return nil // it has its own JSON form, or is not an object
+		return nil // it has its own JSON format or is not an object
 	}
 	for _, name := range slices.Sorted(maps.Keys(fields)) {
 		f := m.Fields().ByJSONName(name)
@@ -274,16 +276,16 @@ func findUnknown(m protoreflect.MessageDescriptor, text json.RawMessage) *unknow
 	return nil
 }
 
-// rest returns what was read after the last message.
+// rest returns the bytes read after the end of the last message.
 func (d *decoder) rest() []byte {
 	if d.json == nil {
 		return nil
 	}
-	rest, _ := io.ReadAll(d.json.Buffered()) // from memory
+	rest, _ := io.ReadAll(d.json.Buffered()) // cannot fail, because it reads from memory
 	return rest
 }
 
-// unknownFieldError rejects a field that a message does not have.
+// unknownFieldError means that a message has an unknown field.
 type unknownFieldError struct{ message, field string }
 
 // Error implements error.
@@ -291,8 +293,8 @@ func (e *unknownFieldError) Error() string {
 	return fmt.Sprintf("%s has no field %s", e.message, e.field)
 }
 
-// cause returns the decoder's error as a gRPC status, for a request that the decoder canceled, and
-// err otherwise.
+// cause returns the decoder's error as a gRPC status if the decoder canceled the request.
+// Otherwise, it returns err.
 func cause(ctx context.Context, err error) error {
 	why := context.Cause(ctx)
 	switch {

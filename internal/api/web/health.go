@@ -11,19 +11,19 @@ import (
 	"strings"
 )
 
-// probes answers /health, /livez and /readyz.
+// probes serves /health, /livez and /readyz.
 type probes struct {
 	health Health
 	lg     *slog.Logger
 }
 
-// check is one check of a health page; nil means healthy.
+// check is one check of a health page. A nil error means healthy.
 type check struct {
 	name string
 	run  func(context.Context) error
 }
 
-// add registers the pages, and a subpage for each of their checks.
+// add registers the pages and a subpage for each check.
 func (p *probes) add(mux *http.ServeMux) {
 	local := check{"serializable_read", p.read(true)}
 	mux.HandleFunc("/health", onlyGet(p.serveHealth))
@@ -41,8 +41,8 @@ func (p *probes) addPage(mux *http.ServeMux, path string, checks ...check) {
 	}
 }
 
-// page runs the checks except those named by ?exclude=. It answers "ok", after a line for each
-// check with ?verbose, or 503 with all lines.
+// page runs all checks except those excluded with ?exclude=. It responds with "ok", preceded by a
+// line for each check if ?verbose is given. If a check fails, it responds with 503 and all lines.
 func (p *probes) page(checks []check) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
@@ -76,8 +76,8 @@ func (p *probes) page(checks []check) http.HandlerFunc {
 	}
 }
 
-// serveHealth is etcd's older page. As in etcd it has no JSON content type, because probes compare
-// the whole answer.
+// serveHealth serves etcd's older health page. As in etcd, its content type is not JSON, because
+// probes compare the entire response.
 func (p *probes) serveHealth(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithTimeout(r.Context(), probeTimeout)
 	defer cancel()
@@ -85,7 +85,7 @@ func (p *probes) serveHealth(w http.ResponseWriter, r *http.Request) {
 	reason := p.reason(ctx, query["exclude"], query.Get("serializable") == "true")
 	if reason != "" {
 		p.lg.Warn("health check failed", "path", "/health", "reason", reason)
-		text, _ := json.Marshal(reason) // a string can always be encoded
+		text, _ := json.Marshal(reason) // a string can always be marshaled
 		http.Error(w, `{"health":"false","reason":`+string(text)+`}`,
 			http.StatusServiceUnavailable)
 		return
@@ -94,7 +94,7 @@ func (p *probes) serveHealth(w http.ResponseWriter, r *http.Request) {
 	_, _ = w.Write([]byte(`{"health":"true","reason":""}`))
 }
 
-// reason returns the reason why the member is unhealthy, or "".
+// reason returns the reason why the member is unhealthy, or "" if it is healthy.
 func (p *probes) reason(ctx context.Context, excluded []string, serializable bool) string {
 	for _, alarm := range p.health.Alarms() {
 		if !slices.Contains(excluded, alarm) {

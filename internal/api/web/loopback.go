@@ -12,21 +12,21 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// loopbackBuffer is the size of the in-memory pipe, in bytes each way.
+// loopbackBuffer is the size of the in-memory pipe, in bytes per direction.
 const loopbackBuffer = 256 << 10
 
-// Bounds on the unread answers that gRPC keeps for one call of the gateway, and for all of them. A
-// client that does not read its JSON stream blocks the gateway, and answers that have reached the
-// gateway no longer count for the client's connection (listen.Answers). These are the smallest
-// sizes that gRPC accepts.
+// Limits on the unread responses that gRPC buffers for one call of the gateway, and for all its
+// calls. A client that does not read its JSON stream blocks the gateway. Responses that have
+// reached the gateway no longer count toward the limit of the client's connection (see
+// listen.Answers). These are the smallest sizes that gRPC accepts.
 const (
 	loopbackStream = 64 << 10
 	loopbackAll    = 1 << 20
 )
 
-// Loopback returns a listener for the member's gRPC server and an in-process connection to it: it
-// works with every kind of listener, even a Unix socket or mutual TLS, and needs no system call.
-// The caller closes both.
+// Loopback returns a listener for the member's gRPC server and an in-process connection to it.
+// Calls through it need no system calls, and it works regardless of how the server listens, even on
+// a Unix socket or with mutual TLS. The caller must close both.
 func Loopback() (net.Listener, *grpc.ClientConn, error) {
 	l := bufconn.Listen(loopbackBuffer)
 	conn, err := grpc.NewClient("passthrough:///loopback",
@@ -36,7 +36,7 @@ func Loopback() (net.Listener, *grpc.ClientConn, error) {
 		grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithStaticStreamWindowSize(loopbackStream),
 		grpc.WithStaticConnWindowSize(loopbackAll),
-		// The server decides what is too large; answers may have any size.
+		// The server decides what is too large. Responses can have any size.
 		grpc.WithDefaultCallOptions(
 			grpc.MaxCallRecvMsgSize(math.MaxInt32), grpc.MaxCallSendMsgSize(math.MaxInt32)),
 	)
@@ -50,4 +50,4 @@ func baseContext(ctx context.Context) func(net.Listener) context.Context {
 	return func(net.Listener) context.Context { return ctx }
 }
 
-var _ http.Handler = (*grpc.Server)(nil) // Options.GRPC
+var _ http.Handler = (*grpc.Server)(nil) // see Options.GRPC

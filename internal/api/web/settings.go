@@ -5,27 +5,27 @@ import (
 	"slices"
 )
 
-// Settings configure whether the gateway and the page are served, and to which clients. Members and
-// relays share them.
+// Settings determines whether the gateway and the page are served and which clients may use them.
+// Members and relays share these settings.
 type Settings struct {
-	// Gateway serves the JSON gateway.
+	// Gateway enables the JSON gateway.
 	Gateway bool
-	// UI is one of the values below. The page needs the gateway.
+	// UI is one of the values below. The page requires the gateway.
 	UI string
-	// CORS and HostWhitelist are those of [Options].
+	// CORS and HostWhitelist are described at [Options].
 	CORS, HostWhitelist []string
 }
 
-// The values of Settings.UI. "" means UIOff without a gateway.
+// The values of Settings.UI. If there is no gateway, "" means UIOff.
 const (
 	UIOff, UIReadOnly, UIOn = "off", "read-only", "on"
 )
 
-// DefaultSettings returns settings that serve everything, to programs and to the server's own
-// pages.
+// DefaultSettings returns settings that serve everything, but only to programs and to the server's
+// own pages.
 func DefaultSettings() Settings { return Settings{Gateway: true, UI: UIOn} }
 
-// Check returns an error for an invalid setting, in terms of the command's flags.
+// Check returns an error if a setting is invalid. The error refers to the command's flags.
 func (s *Settings) Check() error {
 	if !slices.Contains([]string{UIOff, UIReadOnly, UIOn}, s.UI) && (s.Gateway || s.UI != "") {
 		return fmt.Errorf("--ui %q is not one of off, read-only, on", s.UI)

@@ -1,10 +1,11 @@
-// Package web is the HTTP side of a client port: the JSON gateway under /v3/, /version, /health,
-// /livez, /readyz, /metrics, the page for browsers under /ui/, and optionally /debug/pprof. Its
-// behavior is etcd's, so that etcd's probes, dashboards and HTTP clients work unchanged.
+// Package web is the HTTP side of a client port. It serves the JSON gateway under /v3/, /version,
+// /health, /livez, /readyz, /metrics, the page for browsers under /ui/, and optionally
+// /debug/pprof. It behaves like etcd, so that probes, dashboards and HTTP clients for etcd work
+// unchanged.
 //
-// The package depends only on the protocol: it calls the member's gRPC services through an
-// in-process connection ([Loopback]), and gets its state through the small interfaces declared
-// here.
+// The package depends only on the protocol. It calls the member's gRPC services through an
+// in-process connection ([Loopback]) and gets the member's state through the small interfaces
+// declared here.
 package web
 
 import (
@@ -24,96 +25,98 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// Health is a member's health. Its methods are called from many goroutines.
+// Health reports the health of a member. It must be safe for concurrent use.
 type Health interface {
-	// HasLeader reports whether this member knows the leader.
+	// HasLeader reports whether this member knows a leader.
 	HasLeader() bool
-	// Learner reports whether this member has no vote yet.
+	// Learner reports whether this member is a learner, which does not vote.
 	Learner() bool
-	// Alarms returns the names of the raised alarms, as in etcd: "NOSPACE", "CORRUPT".
+	// Alarms returns the names of the active alarms, as in etcd: "NOSPACE", "CORRUPT".
 	Alarms() []string
-	// Disk returns an error if clients should use another member because of this member's disk.
+	// Disk returns an error if the state of this member's disk means that clients should use
+	// another member.
 	Disk() error
-	// Read reads a key, with a confirm round or, if serializable, from this member alone, and
-	// returns an error if it could not.
+	// Read reads a key. It uses a confirm round, or only this member if serializable is true. It
+	// returns an error if the key cannot be read.
 	Read(ctx context.Context, serializable bool) error
 }
 
-// Versions is the answer to /version.
+// Versions is the response to /version.
 type Versions struct {
 	Server  string `json:"etcdserver"`
 	Cluster string `json:"etcdcluster"`
 	Storage string `json:"storage"`
-	// Leasehold is not part of etcd's answer. The versions above are those that etcd's clients
-	// expect, except Storage.
+	// Leasehold is not part of etcd's response. Except for Storage, the versions above are those
+	// that etcd clients expect.
 	Leasehold Leasehold `json:"leasehold"`
 }
 
-// Leasehold describes this server under its own name.
+// Leasehold describes this server in terms of its own versions.
 type Leasehold struct {
 	Release string `json:"release"`
 	Cluster string `json:"cluster"`
-	// Held is true while a downgrade holds the cluster version.
+	// Held is true while a downgrade keeps the cluster version from rising.
 	Held bool `json:"held,omitempty"`
 	// Speaks is the range of cluster versions that the server supports.
 	Speaks string `json:"speaks"`
-	// Relay is true if the server is a relay, which reports only its Release.
+	// Relay is true if the server is a relay. A relay reports only Release.
 	Relay bool `json:"relay,omitempty"`
-	// WaitsFor lists the members that keep the cluster version from rising although others support
-	// a newer one.
+	// WaitsFor lists the members that prevent the cluster version from rising, although other
+	// members support a newer one.
 	WaitsFor []string `json:"waitsFor,omitempty"`
 }
 
-// Options configure [New]. A part whose field is nil is not served.
+// Options configures [New]. If the field for a part is nil, that part is not served.
 type Options struct {
-	// Health answers the health pages.
+	// Health provides the state for the health pages.
 	Health Health
-	// Versions answers /version. It is a function because the cluster version is not known from the
-	// start.
+	// Versions returns the response to /version. It is a function because the cluster version is
+	// unknown at first.
 	Versions func() Versions
 	// Gatherer provides the metrics for /metrics.
 	Gatherer prometheus.Gatherer
-	// Conn is a connection to the member's own gRPC server; see [Loopback]. Nil disables the
-	// gateway.
+	// Conn is a connection to the member's own gRPC server (see [Loopback]). If it is nil, the
+	// gateway is disabled.
 	Conn *grpc.ClientConn
-	// Bound bounds the gateway's unread answers. Nil means no bound.
+	// Bound limits the gateway's unread responses. If it is nil, there is no limit.
 	Bound func(http.Handler) http.Handler
-	// MaxRequestBytes is the largest gRPC request, in bytes. A JSON message may be twice as long,
-	// because of base64 and names. Default 1.5 MiB.
+	// MaxRequestBytes is the maximum size of a gRPC request, in bytes. A JSON message can be twice
+	// as long, because of base64 and field names. The default is 1.5 MiB.
 	MaxRequestBytes int64
-	// GRPC serves the gRPC requests of TLS clients that offer HTTP/1.1 as well as HTTP/2, whose
-	// connections go to the HTTP server. It is the *grpc.Server.
+	// GRPC serves gRPC requests from TLS clients that offer both HTTP/1.1 and HTTP/2, because the
+	// HTTP server handles their connections. It is a *grpc.Server.
 	GRPC http.Handler
-	// Requests tracks incomplete requests. Default: its own tracker.
+	// Requests tracks incomplete requests. By default, New creates its own tracker.
 	Requests *listen.Requests
-	// UI answers "/ui" and everything below "/ui/": the page for browsers.
+	// UI serves the page for browsers: "/ui" and everything under "/ui/".
 	UI http.Handler
-	// Pprof serves /debug/pprof/.
+	// Pprof enables /debug/pprof/.
 	Pprof bool
-	// CORS lists the origins, besides its own, whose pages may call this port from a browser.
+	// CORS lists the origins, in addition to the server's own, whose pages may call this port from
+	// a browser.
 	CORS []string
-	// HostWhitelist lists the hosts that unencrypted requests may name. "*" means all. If it is
-	// empty all are allowed, except that at a loopback address only addresses, localhost and Hosts
-	// are.
+	// HostWhitelist lists the hosts that unencrypted requests may name. "*" means all. If the list
+	// is empty, all hosts are allowed on most addresses. On a loopback address, only IP addresses,
+	// localhost and Hosts are allowed.
 	HostWhitelist []string
-	// Hosts are this server's host names, in lower case.
+	// Hosts lists the host names of this server, in lower case.
 	Hosts []string
-	// Logger logs failed checks. Default: none.
+	// Logger logs failed checks. By default, they are not logged.
 	Logger *slog.Logger
 
-	bodyTimeout time.Duration // until a request's first message has arrived
+	bodyTimeout time.Duration // timeout for the first message of a request
 }
 
-// probeTimeout bounds the reads of a health page. It exceeds etcd's election timeout, so that an
-// election alone does not fail a linearizable read.
+// probeTimeout is the timeout for the reads of a health page. It is longer than etcd's election
+// timeout, so an election alone does not make a linearizable read fail.
 const probeTimeout = 5 * time.Second
 
-// mostScrapes bounds the concurrent requests for /metrics: each keeps all metrics in memory until
-// its client has read them. Above that, the oldest request of the address with the most requests is
-// closed.
+// mostScrapes limits the number of concurrent requests for /metrics. Each request keeps all metrics
+// in memory until its client has read them. When the limit is exceeded, the oldest request from the
+// address with the most requests is closed.
 const mostScrapes = 16
 
-// New returns the handler of a client port. The gateway works until ctx ends.
+// New returns the handler for a client port. The gateway works until ctx ends.
 func New(ctx context.Context, o Options) (http.Handler, error) {
 	o = o.withDefaults()
 	all, mux := http.NewServeMux(), http.NewServeMux()
@@ -142,7 +145,7 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 		mux.Handle("/ui", o.UI)
 		mux.Handle("/ui/", o.UI)
 		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) {
-			// Relative, because a proxy may add a prefix that this member does not know.
+			// Use a relative path, because a proxy may add a prefix that this member does not know.
 			w.Header().Set("Location", "ui/")
 			w.WriteHeader(http.StatusFound)
 		})
@@ -151,8 +154,8 @@ func New(ctx context.Context, o Options) (http.Handler, error) {
 	return o.dispatch(o.guard(all)), nil
 }
 
-// NewStatus returns the handler of a metrics port: /metrics, /version and the
-// health pages only.
+// NewStatus returns the handler for a metrics port. It serves only /metrics, /version and the
+// health pages.
 func NewStatus(o Options) http.Handler {
 	o = o.withDefaults()
 	all, mux := http.NewServeMux(), http.NewServeMux()
@@ -160,13 +163,13 @@ func NewStatus(o Options) http.Handler {
 	all.Handle("/livez", mux)
 	o.addStatus(mux)
 	mux.HandleFunc("/", notFound)
-	o.HostWhitelist = nil // it applies to client ports
+	o.HostWhitelist = nil // the whitelist applies only to client ports
 	return o.hosts(all)
 }
 
-// NewServer returns an http.Server for h with timeouts that keep slow or silent clients from
-// accumulating. Requests, including endless streams, end with ctx: cancel it before Shutdown, or
-// Shutdown waits for them.
+// NewServer returns an http.Server for h. Its timeouts prevent slow or silent clients from
+// accumulating. Requests, including endless streams, end with ctx. The caller must cancel ctx
+// before calling Shutdown, which otherwise waits for the requests.
 func NewServer(ctx context.Context, h http.Handler, lg *slog.Logger) *http.Server {
 	if lg == nil {
 		lg = slog.New(slog.DiscardHandler)
@@ -199,7 +202,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// addStatus adds the pages about the member's status.
+// addStatus adds the pages that report the member's status.
 func (o Options) addStatus(mux *http.ServeMux) {
 	if o.Health != nil {
 		p := &probes{health: o.Health, lg: o.Logger}
@@ -217,8 +220,9 @@ func (o Options) addStatus(mux *http.ServeMux) {
 	}
 }
 
-// dispatch sends gRPC requests to o.GRPC and all others to next. A TLS client that offers both HTTP
-// versions is served by net/http (see listen.Mux), and its gRPC requests are separated here.
+// dispatch sends gRPC requests to o.GRPC and all other requests to next. If a TLS client offers
+// both HTTP versions, net/http serves it (see listen.Mux), so its gRPC requests must be separated
+// here.
 func (o Options) dispatch(next http.Handler) http.Handler {
 	if o.GRPC == nil {
 		return next
@@ -232,7 +236,7 @@ func (o Options) dispatch(next http.Handler) http.Handler {
 	})
 }
 
-// onlyGet rejects every other method as etcd does.
+// onlyGet rejects all other methods in the same way as etcd.
 func onlyGet(h http.HandlerFunc) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if r.Method != http.MethodGet {
@@ -244,7 +248,7 @@ func onlyGet(h http.HandlerFunc) http.HandlerFunc {
 	}
 }
 
-// failure is an error body, in the shape of the gateway's. Code is a gRPC code.
+// failure is the body of an error response, in the format of the gateway. Code is a gRPC code.
 type failure struct {
 	Code    int    `json:"code"`
 	Message string `json:"message"`
@@ -256,10 +260,10 @@ func notFound(w http.ResponseWriter, _ *http.Request) {
 
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	data, err := json.Marshal(v)
-	if err != nil { // only structs of strings and numbers are passed
+	if err != nil { // impossible for structs of strings and numbers
 		panic(errors.Join(errors.New("web: cannot marshal an answer"), err))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	_, _ = w.Write(data) // the client may be gone
+	_, _ = w.Write(data) // ignore errors, because the client may have left
 }

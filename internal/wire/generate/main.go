@@ -1,6 +1,6 @@
-// Command generate writes messages.go of package wire from the descriptors of leasehold.v1: a
-// reader and a writer for every message that a stream can carry. It runs in the directory of that
-// package.
+// Command generate writes messages.go of package wire. It creates a reader and a writer for every
+// message that a stream can carry, using the descriptors of leasehold.v1. It must run in the
+// directory of that package.
 package main
 
 import (
@@ -32,7 +32,7 @@ func main() {
 	}
 }
 
-// generate returns the source for the messages reachable from those of a stream.
+// generate returns the source code for all messages reachable from stream messages.
 func generate(stream protoreflect.FileDescriptor) ([]byte, error) {
 	messages, err := load(stream)
 	if err != nil {
@@ -66,7 +66,7 @@ func generate(stream protoreflect.FileDescriptor) ([]byte, error) {
 	return text, nil
 }
 
-// load returns the messages that ClientMessage and ServerMessage can contain, sorted by name.
+// load returns all messages that ClientMessage and ServerMessage can contain, sorted by name.
 func load(stream protoreflect.FileDescriptor) ([]*protogen.Message, error) {
 	request := &pluginpb.CodeGeneratorRequest{FileToGenerate: []string{stream.Path()}}
 	seen := make(map[string]bool)
@@ -115,25 +115,25 @@ func load(stream protoreflect.FileDescriptor) ([]*protogen.Message, error) {
 	return list, nil
 }
 
-// apart are repeated fields whose elements fall back to the standard decoding one by one.
+// apart lists repeated fields whose elements fall back to the standard decoder individually.
 var apart = map[string]bool{"ClientMessage.Requests": true, "ServerMessage.Responses": true}
 
-// inline are fields whose message is allocated together with the one that contains it, because it
-// is nearly always there.
+// inline lists fields whose message is allocated together with the enclosing message, because it is
+// nearly always present.
 var inline = map[string]bool{
 	"Event.Kv": true, "GrantResponse.Lease": true, "TxnResponse.Ticket": true,
 	"PutResponse.Header": true, "DeleteResponse.Header": true, "RangeResponse.Header": true,
 	"TxnResponse.Header": true, "GrantResponse.Header": true, "WatchResponse.Header": true,
 }
 
-// room is how many elements of a repeated field are allocated as a part of the message.
+// room maps repeated fields to the number of elements allocated together with the message.
 var room = map[string]int{
 	"TxnRequest.Compare": 1, "TxnRequest.Success": 2, "TxnRequest.Failure": 1,
 	"TxnResponse.Responses": 2, "RangeResponse.Kvs": 1,
 }
 
-// isKey reports whether a field of bytes is a key. A request often has the same key several times,
-// so keys share memory.
+// isKey reports whether a bytes field is a key. A request often contains the same key several
+// times, so the copies share memory.
 func isKey(f *protogen.Field) bool {
 	switch f.GoName {
 	case "Key", "RangeEnd", "Prefix":
@@ -144,12 +144,12 @@ func isKey(f *protogen.Field) bool {
 
 func name(f *protogen.Field) string { return f.Parent.GoIdent.GoName + "." + f.GoName }
 
-// local returns the name of a field's room or variable.
+// local returns the name of the variable, or of the preallocated memory, for a field.
 func local(f *protogen.Field) string {
 	return strings.ToLower(f.GoName[:1]) + f.GoName[1:] + "Field"
 }
 
-// body returns the oneof of a message, or nil.
+// body returns the oneof of a message, or nil if it has none.
 func body(m *protogen.Message) (*protogen.Oneof, error) {
 	var found *protogen.Oneof
 	for _, o := range m.Oneofs {
@@ -194,18 +194,18 @@ func recursive(m *protogen.Message) bool {
 	return reaches(m)
 }
 
-// roomy reports whether a message is allocated together with others.
+// roomy reports whether a message is allocated together with some of its fields.
 func roomy(m *protogen.Message) bool {
 	return slices.ContainsFunc(m.Fields, func(f *protogen.Field) bool {
 		return inline[name(f)] || room[name(f)] > 0
 	})
 }
 
-// kind is the generator's treatment of a field.
+// kind is the way in which the generator handles a field.
 type kind int
 
 const (
-	unsupported kind = iota // left to the standard implementation, as maps are
+	unsupported kind = iota // left to the standard implementation, for example maps
 	varint
 	boolean
 	enum
@@ -243,7 +243,7 @@ func kindOf(f *protogen.Field) kind {
 	return unsupported
 }
 
-// goType returns the type of a scalar.
+// goType returns the Go type of a scalar field.
 func goType(f *protogen.Field) string {
 	switch f.Desc.Kind() {
 	case protoreflect.EnumKind:
@@ -262,7 +262,7 @@ func goType(f *protogen.Field) string {
 	return f.Desc.Kind().String()
 }
 
-// fieldType returns the type of a field of the Go struct.
+// fieldType returns the type of a field in the Go struct.
 func fieldType(f *protogen.Field) string {
 	t := goType(f)
 	if f.Message != nil {
@@ -274,7 +274,7 @@ func fieldType(f *protogen.Field) string {
 	return t
 }
 
-// requestBody writes RequestBody, which returns the message in the oneof of a request.
+// requestBody generates RequestBody, which returns the message in the oneof of a request.
 func (g *generator) requestBody(m *protogen.Message) {
 	g.line("")
 	g.line("// RequestBody returns the message that a request carries and the name of its field.")
@@ -292,7 +292,7 @@ func (g *generator) requestBody(m *protogen.Message) {
 	g.line("}")
 }
 
-// setResponseBody writes SetResponseBody, which sets the oneof of a response.
+// setResponseBody generates SetResponseBody, which sets the oneof of a response.
 func (g *generator) setResponseBody(m *protogen.Message) {
 	g.line("")
 	g.line("// SetResponseBody sets the message that a response carries. It panics if a response has")

@@ -2,9 +2,8 @@ package main
 
 import "google.golang.org/protobuf/compiler/protogen"
 
-// read writes the reader of a message. A message without a oneof is read into memory that the
-// caller provides. A message with a oneof is allocated when its arm is known, together with the
-// arm.
+// read generates the reader of a message. A message without a oneof is read into memory provided by
+// the caller. A message with a oneof is allocated together with its arm, once the arm is known.
 func (g *generator) read(m *protogen.Message, o *protogen.Oneof) {
 	n := m.GoIdent.GoName
 	g.line("")
@@ -53,7 +52,7 @@ func (g *generator) read(m *protogen.Message, o *protogen.Oneof) {
 	}
 }
 
-// room writes the type of a message and what is allocated with it.
+// room generates a type that contains a message and everything allocated together with it.
 func (g *generator) room(m *protogen.Message) {
 	if !roomy(m) {
 		return
@@ -75,7 +74,8 @@ func (g *generator) room(m *protogen.Message) {
 	g.line("")
 }
 
-// first reports whether a list's only element is allocated with the list.
+// first reports whether a list's first element is allocated together with the list, because there
+// is usually only one.
 func first(f *protogen.Field) bool {
 	return room[name(f)] == 1 && !hasBody(f.Message)
 }
@@ -87,7 +87,8 @@ func roomType(m *protogen.Message) string {
 	return "pb." + m.GoIdent.GoName
 }
 
-// messageIn returns the message in an expression of the type that roomType returns.
+// messageIn returns an expression for the message in expr, whose type is the one that roomType
+// returns.
 func messageIn(m *protogen.Message, expr string) string {
 	if roomy(m) {
 		return "&" + expr + ".message"
@@ -95,7 +96,7 @@ func messageIn(m *protogen.Message, expr string) string {
 	return "&" + expr
 }
 
-// fields writes the loop over the fields of a message; to is where a field goes.
+// fields generates the loop over the fields of a message. to returns the destination of a field.
 func (g *generator) fields(m *protogen.Message, to func(*protogen.Field) string) {
 	g.line("for r.more(outer) {")
 	g.line("switch r.field() {")
@@ -131,7 +132,7 @@ func (g *generator) fields(m *protogen.Message, to func(*protogen.Field) string)
 	g.line("}")
 }
 
-// scalar returns an expression that reads a scalar.
+// scalar returns an expression that reads a scalar field.
 func scalar(f *protogen.Field) string {
 	switch kindOf(f) {
 	case boolean:
@@ -150,7 +151,7 @@ func scalar(f *protogen.Field) string {
 	return goType(f) + "(r.varint())"
 }
 
-// child reads a message that may occur once.
+// child generates the code that reads a message that can occur only once.
 func (g *generator) child(f *protogen.Field, to string) {
 	n := f.Message.GoIdent.GoName
 	g.line("if r.once(%s == nil) {", to)
@@ -168,7 +169,8 @@ func (g *generator) child(f *protogen.Field, to string) {
 	g.line("}")
 }
 
-// pointer returns the message in the variable n, which points to a value of roomType.
+// pointer returns an expression for the message in the variable n, which points to a value of
+// roomType.
 func pointer(m *protogen.Message) string {
 	if roomy(m) {
 		return "&n.message"
@@ -176,7 +178,7 @@ func pointer(m *protogen.Message) string {
 	return "n"
 }
 
-// element reads one message of a list.
+// element generates the code that reads one message in a list.
 func (g *generator) element(f *protogen.Field, to string) {
 	n := f.Message.GoIdent.GoName
 	if room[name(f)] > 0 && !first(f) {
@@ -201,7 +203,7 @@ func (g *generator) element(f *protogen.Field, to string) {
 	}
 }
 
-// arm reads an arm of the oneof, and allocates the message with it.
+// arm generates the code that reads an arm of the oneof and allocates the message together with it.
 func (g *generator) arm(f *protogen.Field) {
 	m, wrapper := f.Parent.GoIdent.GoName, f.GoIdent.GoName
 	g.line("if r.once(m == nil) {")
@@ -229,7 +231,7 @@ func (g *generator) arm(f *protogen.Field) {
 	g.line("}")
 }
 
-// apart writes the reader of one element that falls back to the standard decoding by itself.
+// apart generates the reader of an element that falls back to the standard decoder individually.
 func (g *generator) apart(m *protogen.Message) {
 	n := m.GoIdent.GoName
 	g.line("")

@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/compiler/protogen"
 )
 
-// write writes the writer of a message. It goes from the last field to the first, see writer.
+// write generates the writer of a message. It writes the last field first; see writer.
 func (g *generator) write(m *protogen.Message, o *protogen.Oneof) {
 	g.line("")
 	g.line("func (w *writer) write%s(m *pb.%[1]s) {", m.GoIdent.GoName)
@@ -37,7 +37,7 @@ func (g *generator) write(m *protogen.Message, o *protogen.Oneof) {
 	g.line("}")
 }
 
-// isSet returns the condition that a field of an unsupported kind is set.
+// isSet returns a condition that is true if an unsupported field is set.
 func isSet(f *protogen.Field) string {
 	if f.Desc.HasOptionalKeyword() {
 		return "m." + f.GoName + " != nil"
@@ -48,7 +48,7 @@ func isSet(f *protogen.Field) string {
 	return "m." + f.GoName + " != 0"
 }
 
-// arms writes an arm of a oneof, which is written even if it is zero.
+// arms generates the code that writes an arm of a oneof. An arm is written even if it is zero.
 func (g *generator) arms(f *protogen.Field) {
 	n := f.Desc.Number()
 	switch kindOf(f) {
@@ -113,7 +113,7 @@ func (g *generator) writeField(f *protogen.Field) {
 	}
 }
 
-// each begins a loop over a list, from its end.
+// each begins a loop over a list, starting at its end.
 func (g *generator) each(field string) { g.line("for i := len(%s) - 1; i >= 0; i-- {", field) }
 
 // number returns an expression of type uint64.

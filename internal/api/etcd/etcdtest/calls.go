@@ -1,5 +1,5 @@
-// Package etcdtest helps tests to make every call of etcd's API as an anonymous caller, as alice
-// and as root. It contains the calls, and the callers that may make each of them.
+// Package etcdtest helps tests make every call of the etcd API as an anonymous caller, as alice,
+// and as root. It contains the calls and lists which callers may make each of them.
 package etcdtest
 
 import (
@@ -25,19 +25,19 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Callers are the callers that make the calls: "" is anonymous.
+// Callers lists the callers that make the calls. "" is anonymous.
 var Callers = []string{"", "alice", "root"}
 
-// Keys returns the commands that put the keys of the calls: a key of alice on lease 1, and keys of
-// others on lease 2. The leases must exist, without a principal.
+// Keys returns the commands that put the keys used in the calls: a key of alice's on lease 1, and
+// other keys on lease 2. The leases must exist and must not have a principal.
 func Keys() []fsm.Command {
 	return []fsm.Command{
 		&fsm.Put{Key: "a", Lease: 1}, &fsm.Put{Key: "c", Lease: 2}, &fsm.Put{Key: "c2", Lease: 2},
 	}
 }
 
-// Users returns the commands that create the users, without passwords: alice may read and write
-// keys that begin with "a".
+// Users returns the commands that create the users, without passwords. The user alice may read and
+// write keys that begin with "a".
 func Users() []fsm.Command {
 	return []fsm.Command{
 		&fsm.UserAdd{Name: "root"}, &fsm.UserGrantRole{User: "root", Role: "root"},
@@ -45,7 +45,7 @@ func Users() []fsm.Command {
 		&fsm.RoleGrant{Role: "a", Permission: access.Permission{
 			Kind: access.ReadWrite, Key: "a", End: "b",
 		}},
-		// Only one of the queue's tickets.
+		// alice may access only one of the queue's tickets.
 		&fsm.RoleGrant{Role: "a", Permission: access.Permission{Kind: access.ReadWrite, Key: "q/1"}},
 		&fsm.UserGrantRole{User: "alice", Role: "a"},
 	}
@@ -57,11 +57,11 @@ type Who int
 // The callers that may make a call.
 const (
 	Anybody  Who = iota
-	Everyone     // with a login
+	Everyone     // anyone who is logged in
 	RootOnly
 )
 
-// Call is a call of a method, given by its full name.
+// Call is a call to a method, which is identified by its full name.
 type Call struct {
 	Method  string
 	Request proto.Message
@@ -81,7 +81,7 @@ const (
 // c is a key that alice may not read.
 var c = []byte("c")
 
-// Calls returns calls of every method, in an order in which they succeed.
+// Calls returns at least one call for every method. They succeed when made in this order.
 func Calls() []Call {
 	return slices.Concat(keys(), leases(), members(), auth(), queues())
 }
@@ -194,7 +194,7 @@ func queues() []Call {
 	}
 	return []Call{
 		{lock + "Lock", lockOf("al"), Everyone},
-		{lock + "Lock", lockOf("q"), RootOnly}, // before root attaches keys
+		{lock + "Lock", lockOf("q"), RootOnly}, // must come before root attaches keys
 		{lock + "Lock", lockOf("l"), RootOnly},
 		{lock + "Unlock", &v3lockpb.UnlockRequest{Key: []byte("ax")}, Everyone},
 		{lock + "Unlock", &v3lockpb.UnlockRequest{Key: []byte("cx")}, RootOnly},
@@ -210,11 +210,12 @@ func queues() []Call {
 		{election + "Resign", &v3electionpb.ResignRequest{
 			Leader: &v3electionpb.LeaderKey{Key: c, Rev: 1},
 		}, RootOnly},
-		{au + "AuthDisable", &pb.AuthDisableRequest{}, RootOnly}, // last: it disables access control
+		// must be last, because it disables access control
+		{au + "AuthDisable", &pb.AuthDisableRequest{}, RootOnly},
 	}
 }
 
-// Missing returns the methods without a call.
+// Missing returns the methods for which Calls has no call.
 func Missing() []string {
 	seen := make(map[string]bool)
 	for _, c := range Calls() {
@@ -238,7 +239,7 @@ func Missing() []string {
 	return out
 }
 
-// Do makes a call, and returns its error.
+// Do makes the call and returns its error.
 func (c Call) Do(ctx context.Context, conn grpc.ClientConnInterface) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -257,7 +258,7 @@ func (c Call) Do(ctx context.Context, conn grpc.ClientConnInterface) error {
 	if err != nil {
 		return err
 	}
-	_ = s.SendMsg(c.Request) // RecvMsg returns the stream's error
+	_ = s.SendMsg(c.Request) // ignore the error, because RecvMsg returns the stream's error
 	out := new(pb.WatchResponse)
 	if err := s.RecvMsg(out); err != nil || !strings.HasSuffix(c.Method, "/Watch") || !out.Canceled {
 		return rpctypes.Error(err)
@@ -266,7 +267,7 @@ func (c Call) Do(ctx context.Context, conn grpc.ClientConnInterface) error {
 	return rpctypes.Error(status.Error(codes.PermissionDenied, reason))
 }
 
-// Judge returns an error if the outcome of a call by one of the callers is wrong.
+// Judge returns an error if a call made by the given caller had the wrong outcome.
 func (c Call) Judge(by string, got error) error {
 	var want error
 	switch {

@@ -1,6 +1,6 @@
-// Command protodesc writes the descriptors of the etcd API, as they are linked into this module, to
-// the file given as its argument, for protoc's --descriptor_set_in. So the generated services
-// import exactly the messages that we link.
+// Command protodesc writes the descriptors of the etcd API to the file given as its argument, for
+// use with protoc's --descriptor_set_in. They are the descriptors linked into this module, so the
+// generated services import exactly the messages that we link.
 package main
 
 import (
@@ -39,7 +39,7 @@ func run(args []string) error {
 	return os.WriteFile(args[0], b, 0o644)
 }
 
-// add appends the file's imports and then the file.
+// add appends a file's imports, followed by the file itself.
 func add(set *descriptorpb.FileDescriptorSet, path string, seen map[string]bool) error {
 	if seen[path] {
 		return nil
@@ -57,8 +57,8 @@ func addFile(
 ) error {
 	f := protodesc.ToFileDescriptorProto(d)
 	for i, dep := range f.Dependency {
-		// The files import each other by paths with a directory, but are linked under paths without
-		// it.
+		// The files import each other by paths that include a directory. They are linked under
+		// paths without it.
 		if strings.HasPrefix(dep, "etcd/api/") {
 			f.Dependency[i] = path.Base(dep)
 		}

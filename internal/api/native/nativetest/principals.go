@@ -8,13 +8,13 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Principals are the principals of requests. "" is anonymous, and none has no role. The owner has
-// the writer's permissions, and owns the leases. The other is another tenant. Bound is not a user,
-// but has the writer's role.
+// Principals lists the principals that make requests. "" is anonymous. "none" is a user without
+// roles. "owner" has the same permissions as "writer" and also owns the leases. "other" is another
+// tenant. "bound" is not a user but has the writer's role.
 var Principals = []string{"", "none", "reader", "writer", "owner", "other", "bound", "root"}
 
-// Users returns the commands that create all users except root, and their roles: keys and names are
-// below "a/", except the other's. No user has the role "spare".
+// Users returns the commands that create the roles and all users except root. Their keys and names
+// begin with "a/", except for the user "other". No user has the role "spare".
 func Users() []fsm.Command {
 	commands := []fsm.Command{&fsm.RoleAdd{Name: "spare"}, &fsm.RoleGrant{
 		Role: "spare", Permission: access.Permission{Kind: access.See, Key: "a/", End: "a0"},
@@ -44,7 +44,7 @@ func Users() []fsm.Command {
 	return commands
 }
 
-// mayBy lists the principals that satisfy each kind of need.
+// mayBy lists the principals that satisfy each need.
 var mayBy = map[string][]string{
 	"NEEDS_NOTHING":           Principals,
 	"NEEDS_LOGIN":             Principals[1:],
@@ -57,12 +57,12 @@ var mayBy = map[string][]string{
 	"NEEDS_ROOT":              {"root"},
 }
 
-// parts lists the principals that may make samples with parts that declare their own needs.
+// parts lists the principals that may send the sample requests whose parts declare their own needs.
 var parts = map[string][]string{
 	"AttachRequest": {"owner", "root"}, "TxnRequest": {"writer", "bound", "owner", "root"},
 }
 
-// May returns the principals that may make a request.
+// May returns the principals that may make the request.
 func (r Request) May() ([]string, error) {
 	who, ok := mayBy[r.Needs.String()]
 	name := r.Body.ProtoReflect().Descriptor().Name()

@@ -1,6 +1,5 @@
-// Package nativetest helps tests to make every request of leasehold.v1 as every kind of principal.
-// It contains the requests, taken from the descriptors, the principals, and the permissions of
-// each.
+// Package nativetest helps tests make every request of leasehold.v1 as every principal. It contains
+// the requests, generated from the descriptors, and the principals with their permissions.
 package nativetest
 
 import (
@@ -21,14 +20,14 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// Subject is the target of the requests: a lease of the owner, and the prefix of keys and names.
+// Subject is the target of the requests: a lease owned by "owner", and a prefix for keys and names.
 type Subject struct {
 	Lease  *pb.LeaseRef
 	Below  string // ends with a slash
 	Secret []byte
 }
 
-// Key returns the key that the requests are about.
+// Key returns the key that the requests use.
 func (s Subject) Key() []byte { return []byte(s.Below + "k") }
 
 // Name returns the name of the lease.
@@ -36,7 +35,7 @@ func (s Subject) Name() string { return s.Below + "2" }
 
 func (s Subject) end() []byte { return []byte(s.Below[:len(s.Below)-1] + "0") }
 
-// samples has a request of each kind.
+// samples returns one request of each type.
 func (s Subject) samples() []proto.Message {
 	key, start := s.Key(), []byte(s.Below)
 	put := []*pb.Op{{Op: &pb.Op_Put{Put: &pb.PutRequest{Key: key}}}}
@@ -69,16 +68,16 @@ func (s Subject) samples() []proto.Message {
 	}
 }
 
-// Request is one request, with the method or field that declares it.
+// Request is one request together with the method or field that declares it.
 type Request struct {
-	Method protoreflect.MethodDescriptor // nil for a request that exists only on a stream
-	Field  protoreflect.FieldDescriptor  // nil for one that does not exist on streams
+	Method protoreflect.MethodDescriptor // nil for a request available only on streams
+	Field  protoreflect.FieldDescriptor  // nil for a request not available on streams
 	Needs  pb.Needs
 	Body   proto.Message
 }
 
-// Requests returns all requests of leasehold.v1 by the names of their messages, with their needs,
-// from the descriptors. It fails if a kind has no sample.
+// Requests returns all requests of leasehold.v1, keyed by message name, with their needs. It reads
+// them from the descriptors. It returns an error if a request type has no sample.
 func Requests(of Subject) (map[string]Request, error) {
 	samples := make(map[protoreflect.Name]proto.Message)
 	for _, m := range of.samples() {
@@ -102,7 +101,7 @@ func Requests(of Subject) (map[string]Request, error) {
 			for j := range methods.Len() {
 				m := methods.Get(j)
 				if m.IsStreamingClient() {
-					continue // its requests are below
+					continue // the loop over bodies adds its requests
 				}
 				needs := proto.GetExtension(m.Options(), pb.E_CallNeeds).(pb.Needs)
 				if err := add(m.Input().Name(), Request{Method: m, Needs: needs}); err != nil {
@@ -114,7 +113,7 @@ func Requests(of Subject) (map[string]Request, error) {
 	for i := range bodies.Len() {
 		f := bodies.Get(i)
 		if f.Message() == nil || f.Name() == "cache_ack" {
-			continue // requests without an answer: cancel and acknowledge
+			continue // cancel and acknowledge have no response
 		}
 		r, ok := all[string(f.Message().Name())]
 		if r.Field = f; !ok {
@@ -129,7 +128,7 @@ func Requests(of Subject) (map[string]Request, error) {
 
 var bodies = new(pb.Request).ProtoReflect().Descriptor().Oneofs().ByName("body").Fields()
 
-// OnStream returns a stream request with this body.
+// OnStream returns a stream request with the given body.
 func OnStream(body proto.Message) *pb.Request {
 	r := &pb.Request{}
 	for i := range bodies.Len() {
@@ -140,8 +139,8 @@ func OnStream(body proto.Message) *pb.Request {
 	return r
 }
 
-// Refused reports whether an error, or a result for a lease in an answer, is a denial. It returns
-// other errors.
+// Refused reports whether an error, or a result for a lease in a response, is a denial. It returns
+// any other error.
 func Refused(m proto.Message, err error) (bool, error) {
 	code := status.Code(err)
 	if code == codes.PermissionDenied || code == codes.Unauthenticated {
@@ -165,7 +164,7 @@ func Refused(m proto.Message, err error) (bool, error) {
 	return reasons[denied] || reasons[out], nil
 }
 
-// RefusedJSON is Refused for an answer of the gateway.
+// RefusedJSON is Refused for a response from the gateway.
 func RefusedJSON(code int, text string) (bool, error) {
 	for _, sign := range []string{`"code":7`, `"code":16`, "PERMISSION_DENIED", "UNAUTHENTICATED"} {
 		if strings.Contains(strings.ReplaceAll(text, " ", ""), sign) {
@@ -178,12 +177,12 @@ func RefusedJSON(code int, text string) (bool, error) {
 	return false, nil
 }
 
-// Path returns the gateway's path for a request.
+// Path returns the path of the request on the gateway.
 func (r Request) Path() string {
 	return proto.GetExtension(r.Method.Options(), annotations.E_Http).(*annotations.HttpRule).GetPost()
 }
 
-// Call makes a single request, and returns its first answer.
+// Call makes a single request and returns the first response.
 func (r Request) Call(ctx context.Context, c grpc.ClientConnInterface) (proto.Message, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -198,15 +197,15 @@ func (r Request) Call(ctx context.Context, c grpc.ClientConnInterface) (proto.Me
 	}
 	s, err := c.NewStream(ctx, &grpc.StreamDesc{ServerStreams: true}, name)
 	if err == nil {
-		_ = s.SendMsg(r.Body) // RecvMsg returns the stream's error
+		_ = s.SendMsg(r.Body) // ignore the error, because RecvMsg returns the stream's error
 		err = s.RecvMsg(out)
 	}
 	return out, err
 }
 
-// Ask sends a message with one request on a stream, and returns its first answer.
+// Ask sends a message with one request on a stream and returns the first response.
 func Ask(s pb.StreamService_OpenClient, m *pb.ClientMessage) (proto.Message, error) {
-	// If the stream has ended already, Recv returns the error.
+	// Ignore the error. If the stream has already ended, Recv returns the reason.
 	_ = s.Send(m)
 	for {
 		m, err := s.Recv()

@@ -1,6 +1,6 @@
-// Package transcoding turns JSON over HTTP into gRPC calls. It replaces the code that
-// protoc-gen-grpc-gateway generates for each method: it reads the differences between methods from
-// their descriptors.
+// Package transcoding translates JSON over HTTP to gRPC calls. It replaces the code that
+// protoc-gen-grpc-gateway generates for each method. Instead, it reads the differences between
+// methods from their descriptors.
 package transcoding
 
 import (
@@ -20,9 +20,9 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// Register adds to mux, for each method to which the files assign a path, a handler that calls the
-// method over conn. The generated packages of the files must be linked, because they create the
-// messages.
+// Register adds a handler to mux for each method that has an HTTP path in the given files. The
+// handler calls the method over conn. The generated Go packages of the files must be linked,
+// because they create the messages.
 func Register(
 	mux *runtime.ServeMux, conn grpc.ClientConnInterface, files ...protoreflect.FileDescriptor,
 ) error {
@@ -39,12 +39,12 @@ func Register(
 	return nil
 }
 
-// method is a method that can be called.
+// method is a method that can be called over HTTP.
 type method struct {
 	mux     *runtime.ServeMux
 	conn    grpc.ClientConnInterface
-	path    string // of HTTP
-	name    string // of gRPC
+	path    string // HTTP path
+	name    string // full gRPC name
 	in, out protoreflect.MessageType
 	desc    grpc.StreamDesc
 }
@@ -82,7 +82,7 @@ func register(
 	return nil
 }
 
-// serve answers a request.
+// serve handles an HTTP request.
 func (m *method) serve(w http.ResponseWriter, r *http.Request, _ map[string]string) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -120,7 +120,7 @@ func (m *method) serve(w http.ResponseWriter, r *http.Request, _ map[string]stri
 	}, options...)
 }
 
-// call makes a call with one answer.
+// call makes a call that has a single response.
 func (m *method) call(
 	ctx context.Context, r *http.Request, by runtime.Marshaler, md *runtime.ServerMetadata,
 ) (proto.Message, error) {
@@ -134,7 +134,7 @@ func (m *method) call(
 	return resp, err
 }
 
-// open makes a call with many answers, and sends its requests.
+// open makes a call that has a stream of responses, and sends its requests.
 func (m *method) open(
 	ctx context.Context, r *http.Request, by runtime.Marshaler,
 ) (grpc.ClientStream, error) {
@@ -159,18 +159,18 @@ func (m *method) open(
 	return s, err
 }
 
-// read reads the body of a call with a single request to the end.
+// read reads the entire body of a call with a single request.
 func (m *method) read(r *http.Request, by runtime.Marshaler) (proto.Message, error) {
 	req := m.in.New().Interface()
 	if err := by.NewDecoder(r.Body).Decode(req); err != nil && !errors.Is(err, io.EOF) {
 		return nil, status.Errorf(codes.InvalidArgument, "%v", err)
 	}
-	_, _ = io.Copy(io.Discard, r.Body) // errors in the rest change nothing
+	_, _ = io.Copy(io.Discard, r.Body) // errors after the request do not matter
 	return req, nil
 }
 
-// feed sends requests as they arrive. An invalid request ends the call; if the stream cannot accept
-// one, it returns the error itself.
+// feed sends requests as they arrive. An invalid request ends the call. If the stream cannot accept
+// a request, the stream itself returns the error.
 func (m *method) feed(s grpc.ClientStream, from runtime.Decoder) {
 	for {
 		req := m.in.New().Interface()
