@@ -55,7 +55,7 @@ type part struct {
 	what     keyrange.Range
 	revision int64              // the set is complete up to this revision
 	asOf     moment             // at this moment the cluster had no later revision
-	lost     bool               // the cluster was restored to an older state, so the range must be reloaded
+	lost     bool               // the cluster was restored to an older state; reload the range
 	restart  context.CancelFunc // ends the watch; nil if there is none
 }
 
