@@ -34,8 +34,8 @@ type spec struct {
 	unsure, tried bool
 	// number is the number of a numbered request, once assigned.
 	number number
-	// begins is the ticket for which the request starts to wait, and ends is the ticket for which
-	// it stops waiting. Either can be nil.
+	// The request starts waiting for the ticket begins, and stops waiting for the ticket ends.
+	// Either can be nil.
 	begins, ends *Ticket
 	// first is the call of the first attempt, which is usually the only one. It uses the request
 	// itself. Later attempts use copies, because an old link may still be sending the first one.
@@ -166,7 +166,7 @@ func (c *Client) timed(
 	return resp, sent, err
 }
 
-// attempt sends a request over a link once.
+// attempt makes one attempt to send a request over a link.
 func (c *Client) attempt(
 	ctx context.Context, l *link, s *spec, r *pb.Request,
 ) (*pb.Response, error) {

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// call is one request of a link.
+// call is a request on a link.
 type call struct {
 	request  *pb.Request
 	deadline time.Time // zero if there is none

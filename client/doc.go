@@ -28,10 +28,10 @@
 // The client measures the validity of a [Lease] from just before it sent the grant or renewal that
 // was acknowledged, and subtracts clock drift and a margin. So the lease stops being valid before
 // another holder can get it, regardless of failures of the network, the members or this process, as
-// long as all clocks run at about the same rate. Time while the machine is suspended counts. The
-// client renews all its leases in batches until they are revoked, closed or lost. It never replaces
-// a lease that has ended; the program must grant a new one, which gets a new token. A lease is
-// never valid after Revoke, Close or HandOver has been called.
+// long as all clocks run at about the same rate. Time during which the machine is suspended counts
+// as elapsed time. The client renews all its leases in batches until they are revoked, closed or
+// lost. It never replaces a lease that has ended; the program must grant a new one, which gets a
+// new token. A lease is never valid after Revoke, Close or HandOver has been called.
 //
 // A [Watcher] reports each change exactly once and in order, and each revision as a whole, no
 // matter how often the stream breaks. If the cluster no longer has the changes, the Watcher fails
@@ -44,9 +44,9 @@
 // grants (each has a request ID, so it creates at most one lease), renewals, revocations, requests
 // that were never sent, and requests that the cluster reports as not applied. Every other request
 // that changes something, from a put to a handover, carries a number that makes it take effect only
-// once, so the client retries it too. Such a request returns [ErrUnknownOutcome] if it was sent,
-// and its context ended before the answer arrived or the cluster dropped the client's session. The
-// request may have taken effect, or may still do so.
+// once, so the client retries it too. Such a request returns [ErrUnknownOutcome] if it was sent but
+// not answered before its context ended or the cluster dropped the client's session. The request
+// may have taken effect, or may still do so.
 //
 // # Limits
 //
@@ -56,7 +56,7 @@
 // to the store in a transaction with a condition on the lease ([store.LeaseAlive],
 // [store.NameHeld]).
 //
-// [Lease.Context] is canceled by a timer, which fires late if the process was paused. [Lease.State]
+// [Lease.Context] is canceled by a timer, which fires late if the process was paused. [Lease.Err]
 // reads the clock.
 //
 // A call without a deadline waits until a member answers. It fails immediately if the servers are

@@ -84,8 +84,8 @@ const (
 	ErrClosed Error = "closed"
 )
 
-// These errors are the reasons why a [Hold] or a lease has ended. Its context has one of them as
-// the cause, and its Err method returns it. After [Client.Close] the reason is [ErrClosed].
+// These errors are the reasons why a [Hold] or a lease has ended. The reason is the cause of its
+// context, and its Err method returns it. After [Client.Close] the reason is [ErrClosed].
 const (
 	// ErrJeopardy means that no renewal has been acknowledged in time. The lease may still be
 	// alive.
@@ -102,7 +102,7 @@ const (
 	ErrReleased Error = "client: released"
 	// ErrHandedOver means that this client handed the lease over, or tried to.
 	ErrHandedOver Error = "client: the lease was handed over"
-	// ErrReplaced means that the client has a newer [Lease] of the same ID.
+	// ErrReplaced means that the client has a newer [Lease] with the same ID.
 	ErrReplaced Error = "client: the lease has a newer handle"
 )
 

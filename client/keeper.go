@@ -371,7 +371,7 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 	k.advanceLocked()
 	old := k.leases[g.ID]
 	if old != nil {
-		if old.info.Token > g.Token { // tokens only grow (L5)
+		if old.info.Token > g.Token { // tokens only increase (L5)
 			lost := &LostError{Cause: old.over}
 			if old.over != 0 {
 				lost.Owner = old.info.Owner

@@ -167,7 +167,7 @@ func (s *seeker) take(next, now *link) *link {
 	s.searching()
 	s.searching, s.found = nil, nil
 	if s.suspects && next != nil && now.silence() > 0 {
-		return next // next knows which member leads
+		return next // next's member knows the leader
 	}
 	if next == nil && !s.suspects {
 		s.vain++

@@ -18,7 +18,7 @@ import (
 // LostError wraps ErrLost, and describes how the lease ended for the client's token.
 type LostError struct {
 	// Cause is [leases.Expired], [leases.Revoked], [leases.HandedOver] or [leases.Resumed], or 0 if
-	// the member does not know the cause.
+	// the cause is unknown.
 	Cause leases.Kind
 	// By names the caller that revoked the lease, as in [leases.Event].
 	By string
@@ -127,9 +127,9 @@ func (l *Lease) Changed() <-chan struct{} {
 	return l.changed
 }
 
-// Context returns a context that is canceled when the lease stops being valid, which is before the
-// cluster can end it, or when the program gives it up. Its cause is the reason. If the lease
-// becomes valid again after [ErrJeopardy], later calls return a new context.
+// Context returns a context that is canceled when the lease stops being valid or the program gives
+// it up. The lease stops being valid before the cluster can end it. The cause is the reason. If the
+// lease becomes valid again after [ErrJeopardy], later calls return a new context.
 func (l *Lease) Context() context.Context {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()

@@ -133,7 +133,7 @@ func (c *Client) Resume(
 // Revoke ends leases and deletes their keys. It tries every lease and joins the errors. The error
 // for a lease that does not exist is [ErrLeaseNotFound]. For the program, leases that this client
 // keeps alive end before the request is sent. Revoke sends one request per 10,000 leases. It
-// resolves each Name first, so that a retried request cannot end a lease that was given the name
+// resolves each Name first, so that a retried request cannot end a lease that acquires the name
 // later.
 func (c *Client) Revoke(ctx context.Context, refs ...leases.Ref) error {
 	refs, failed := c.identified(ctx, refs)
@@ -324,7 +324,8 @@ func (c *Client) Detach(ctx context.Context, r leases.Ref, keys ...string) error
 // for resources that cannot store the highest token they have seen.
 //
 // CheckLease accepts only the tokens of leases ([Lease.Token]). A lock or an election draws a token
-// for each holder, because one lease can hold many locks. Use their Owner condition instead.
+// for each holder, because one lease can hold many locks. Use the Condition method of the lock or
+// the leadership instead.
 func (c *Client) CheckLease(
 	ctx context.Context, r leases.Ref,
 ) (valid bool, current lease.Token, err error) {

@@ -280,7 +280,7 @@ func (l *link) next(of *pb.SessionRef) *call {
 	}
 }
 
-// count adds n to the open requests of a call's kind.
+// count adds n to the number of open requests of the call's kind.
 func (l *link) count(c *call, n int) {
 	switch c.kind {
 	case watching:

@@ -214,7 +214,7 @@ func (m *mux) slack(most time.Duration) time.Duration {
 // leastPause is the minimum interval between connection attempts when leases are about to end.
 const leastPause = 20 * time.Millisecond
 
-// reports holds what servers have reported about themselves since a server last served the client.
+// reports holds the servers' reports about themselves since the client last had a useful link.
 type reports struct {
 	foreign error // error from a server other than Leasehold, or nil
 	// elsewhere lists endpoints that belong to other clusters. other is the latest such error.

@@ -56,6 +56,6 @@ func (p *pin) check(md metadata.MD) *otherClusterError {
 	return nil
 }
 
-// ClusterID returns the ID of the client's cluster: either the configured ID or the one reported by
+// ClusterID returns the ID of the client's cluster: either the configured ID or the ID reported by
 // the first member that answered. It returns 0 until a member has answered.
 func (c *Client) ClusterID() uint64 { return c.mux.cfg.shared.pin.id.Load() }

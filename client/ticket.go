@@ -55,13 +55,13 @@ type Ticket struct {
 // lookEvery is the interval for polling a ticket.
 const lookEvery = time.Second
 
-// Enter applies a transaction. If the transaction's conditions hold, Enter starts to wait until a
+// Enter applies a transaction. If the transaction's conditions hold, Enter starts waiting until a
 // key is ready (see [store.Wait]). The key must exist after the transaction; the transaction can
 // create it. So a single round trip adds a key to a wait queue and returns its position. The member
 // sends a message after each later change.
 //
 // If the conditions did not hold, Enter returns no Ticket. Otherwise the caller must close the
-// Ticket. If Enter returns both an error and a result that has succeeded, the transaction was
+// Ticket. If Enter returns both an error and a result with Succeeded set, the transaction was
 // applied but there is no Ticket. This happens with [ErrPermissionDenied] if the user has just lost
 // the permission to read the queue.
 func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResult, *Ticket, error) {
@@ -156,7 +156,7 @@ func (w *Ticket) Context() context.Context {
 	return w.ctx
 }
 
-// Err returns nil until the context is canceled, and the cause after that.
+// Err returns nil until the context is canceled. After that it returns the cause.
 func (w *Ticket) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()

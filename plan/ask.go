@@ -23,7 +23,7 @@ var Questions = map[string]func() Question{
 
 // A Report is an answer for people to read.
 type Report struct {
-	// Figures holds names and values.
+	// Figures contains pairs of a name and a value.
 	Figures [][2]string
 	// Head and Rows form a table. The table can be empty.
 	Head []string

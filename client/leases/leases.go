@@ -58,7 +58,7 @@ type Info struct {
 	Token lease.Token
 	TTL   time.Duration
 	// Remaining is a lower bound on the remaining time of the lease when the answer was sent. The
-	// holder of the lease should use client.Lease.State instead.
+	// holder of the lease should use client.Lease.ValidUntil instead.
 	Remaining time.Duration
 	// Name is unique among live leases.
 	Name, Owner string

@@ -16,14 +16,14 @@
 //   - Each lock and each election has a wait queue. A lease in the queue has a key below the prefix
 //     "name/"; the rest of the key is the lease's ID in hex. The holder is the lease whose key has
 //     the lowest create revision. etcd's package concurrency uses the same layout, so its Mutex and
-//     Election exclude ours of the same name, whatever language the other program is written in.
-//   - For each name, at most one Held or Leading has a nil Err (for a semaphore, at most as many as
-//     it has permits). This assumes that clocks run at about the same rate, and that no client
+//     Election exclude ours of the same name, regardless of the other program's language.
+//   - For each name, at most one Held or Leading has a nil Err; for a semaphore, the limit is its
+//     number of permits. This assumes that clocks run at about the same rate, and that no client
 //     deletes the keys or revokes the leases of others.
-//   - The Context ends when the hold ends. If the lease stops being valid, that is before the
-//     cluster can end it. If a client deletes the key, it is some milliseconds later. Waiters are
-//     notified in the same way. After each wait, the session checks by the clock that its lease is
-//     valid, and a member reports a key as ready only while the key exists.
+//   - The Context is canceled when the hold ends: either before the cluster can end the lease, or
+//     some milliseconds after a client has deleted the key. Waiters are notified in the same way.
+//     After each wait, the session checks by the clock that its lease is valid, and a member
+//     reports a key as ready only while the key exists.
 //   - Tokens are fencing tokens. A token is larger than the tokens of all earlier holders of the
 //     name, and is never reused, not even after a restore from a backup. Use Condition in
 //     transactions that only the holder should be able to commit.

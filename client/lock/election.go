@@ -16,9 +16,9 @@ import (
 // would lead before it.
 var ErrNoCandidate = errors.New("lock: no candidate with this ID can lead next")
 
-// Election elects one of several sessions as the leader. An Election excludes etcd's
-// concurrency.Election on the same store if that has the election's name as its prefix. Its methods
-// are safe for concurrent use.
+// Election elects one of several sessions as the leader. An Election and an etcd
+// concurrency.Election exclude each other if they use the same store and the etcd election's prefix
+// is this election's name. Its methods are safe for concurrent use.
 //
 // As in etcd, the leader is the candidate with the oldest key below "name/". Our own candidates
 // wait in a separate list below "name~candidates/", ordered by preference, priority and age. The
@@ -59,12 +59,12 @@ func (e *Election) Campaign(ctx context.Context, s *client.Session, c Candidate)
 	return &Leading{&Held{ticket: p, name: e.name}, e}, nil
 }
 
-// Lead campaigns, runs f as the leader, and releases the leadership. The context passed to f ends
-// with ctx, and before the cluster can make another candidate the leader. f must then return. If
-// the leadership or the candidacy is lost while the session is still valid, for example because of
-// [Election.Depose], Lead campaigns again, and calls f again when it wins. Otherwise it returns the
-// error of the campaign or of f. If the session ended before f returned, the error includes the
-// reason. f can release the leadership or hand it over, using its context.
+// Lead campaigns, runs f as the leader, and releases the leadership. The context passed to f is
+// canceled when ctx ends, and before the cluster can make another candidate the leader. f must then
+// return. If the leadership or the candidacy is lost while the session is still valid, for example
+// because of [Election.Depose], Lead campaigns again, and calls f again when it wins. Otherwise it
+// returns the error of the campaign or of f. If the session ended before f returned, the error
+// includes the reason. f can release the leadership or hand it over, using its context.
 func (e *Election) Lead(
 	ctx context.Context, s *client.Session, c Candidate,
 	f func(ctx context.Context, l *Leading) error,
@@ -120,7 +120,7 @@ type Leading struct {
 }
 
 // Proclaim changes the value that observers see. If the session no longer leads, Proclaim returns
-// the error of Err, or [client.ErrLost] if Err does not have an error yet.
+// the error from Err if the loss is already known, and [client.ErrLost] otherwise.
 func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
 	if err := l.Err(); err != nil {
 		return fault.In("lock: proclaim", l.election.name, err)

@@ -45,14 +45,14 @@ func (h *Held) Key() string { return h.key }
 // transaction that only the holder should be able to commit.
 func (h *Held) Condition() store.Compare { return h.condition() }
 
-// Context returns a context that is canceled when the lock ends. That is before the cluster can end
-// its lease, when its key is deleted ([client.ErrLost]), or when it is released
+// Context returns a context that is canceled before the cluster can end the session's lease, when
+// the lock's key is deleted ([client.ErrLost]), or when the lock is released
 // ([client.ErrReleased]). The cause is the reason.
 func (h *Held) Context() context.Context { return h.context() }
 
-// Err returns nil while the lock is held, as far as this process knows, and the reason once it is
-// not. It reads the clock, so its result for the lease is correct even if the process has just been
-// paused.
+// Err returns nil while the lock is held, as far as this process knows. After that it returns the
+// reason why the lock ended. It reads the clock, so its result for the lease is correct even if the
+// process has just been paused.
 func (h *Held) Err() error { return h.check() }
 
 // ValidUntil returns the time at which the program must stop unless the lease is renewed first. It

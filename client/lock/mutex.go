@@ -8,9 +8,9 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// Mutex is a named lock held by one session at a time. A Mutex excludes etcd's concurrency.Mutex on
-// the same store if that has the mutex's name as its prefix. Its methods are safe for concurrent
-// use.
+// Mutex is a named lock held by one session at a time. A Mutex and an etcd concurrency.Mutex
+// exclude each other if they use the same store and the etcd mutex's prefix is this mutex's name.
+// Its methods are safe for concurrent use.
 type Mutex struct {
 	queue waitQueue
 	name  string

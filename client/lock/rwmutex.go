@@ -11,7 +11,7 @@ import (
 // RWMutex is a lock that can be held by any number of readers or by a single writer. All of them
 // wait in one queue, so neither side starves: a reader waits for the writers ahead of it, and a
 // writer waits for all readers and writers ahead of it. Readers between two writers share the lock.
-// A [Mutex] of the same name counts as a writer, and so does etcd's. Its methods are safe for
+// A [Mutex] or an etcd mutex with the same name counts as a writer. Its methods are safe for
 // concurrent use.
 //
 // A session can hold many read locks at a time, or one write lock. A lock cannot be upgraded or

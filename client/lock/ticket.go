@@ -175,8 +175,8 @@ func (t *ticket) abandon() {
 	t.session.giveUp(t.key, func(ctx context.Context) { t.session.clean(ctx, t.ownKey()) })
 }
 
-// stop ends the ticket within this process. Its notifications continue until the request that gives
-// it up.
+// stop ends the ticket within this process. It does not end the notifications; the request that
+// gives up the ticket does.
 func (t *ticket) stop(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -158,7 +158,7 @@ func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	})
 }
 
-// Discard deletes up to MaxBatch dead letters, and returns the number of deleted ones.
+// Discard deletes up to MaxBatch dead letters, and returns how many it deleted.
 func (q *Queue) Discard(ctx context.Context, ids ...string) (int, error) {
 	return q.takeFromDead(ctx, ids, func(int, []byte) []store.Op { return nil })
 }

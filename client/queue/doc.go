@@ -24,6 +24,6 @@
 //     [Item.AckWith].
 //   - A queue with many claimed or delayed items at its head is slow, because a claim has to read
 //     past their keys, 128 at a time. A few thousand are no problem.
-//   - Revoking the lease of a claim by hand is not safe. The worker learns of it only at its next
+//   - Revoking the lease of a claim by hand is not safe. The worker detects this only at its next
 //     renewal, so until then two workers may have the item.
 package queue

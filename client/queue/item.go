@@ -34,7 +34,8 @@ type Item struct {
 	tried bool          // the outcome of an earlier attempt is unknown; guarded by turn
 }
 
-// ID returns the item's unique ID, which stays the same until the item is acknowledged or dead.
+// ID returns the item's unique ID. It stays the same until the item is acknowledged or becomes a
+// dead letter.
 func (i *Item) ID() string { return i.id }
 
 // Payload returns the payload that was pushed. The caller must not modify it.
@@ -56,7 +57,8 @@ func (i *Item) Context() context.Context { return i.lease.Context() }
 // ValidUntil returns the time at which the claim ends unless the lease is renewed.
 func (i *Item) ValidUntil() time.Time { return i.lease.ValidUntil() }
 
-// Err returns nil while the claim is valid, and the reason once it is not. It reads the clock.
+// Err returns nil while the claim is valid. After that it returns the reason why the claim ended.
+// It reads the clock.
 func (i *Item) Err() error { return i.lease.Err() }
 
 // Release returns the item to the queue, like [Item.Nack] without a delay.

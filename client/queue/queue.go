@@ -63,7 +63,7 @@ type Queue struct {
 	// crowd estimates how many other workers are competing for items, up to maxCrowd. It increases
 	// with each lost race, and decreases more slowly with each race won.
 	crowd atomic.Int32
-	// lost counts the lost races.
+	// lost counts lost races.
 	lost atomic.Int64
 	// stored is the MaxTries stored with the queue, as far as known; 0 if there is none.
 	stored atomic.Int64

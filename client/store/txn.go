@@ -22,9 +22,9 @@ type Op interface {
 // even after a restore from a backup. DrawToken changes nothing else, not even the revision.
 type DrawToken struct{}
 
-// Wait identifies a waiting key in a wait queue. The queue consists of all keys that are attached
-// to a lease and whose name is the prefix followed by the ID of a lease in hexadecimal and,
-// optionally, a dot and a number. They are ordered by creation.
+// Wait identifies a waiting key in a wait queue. The queue consists of keys that are attached to a
+// lease. The name of each key is the prefix, followed by a lease ID in hexadecimal and, optionally,
+// a dot and a number. The keys are ordered by creation.
 type Wait struct {
 	// Key is the waiting key. It is in the queue.
 	Key string

@@ -2,8 +2,8 @@
 // cluster grants the leases; a node's renewals are its heartbeats.
 //
 // [Set.List] and [Set.Watch] report which nodes are alive, suspect or down, and which node is the
-// primary. [Set.Switch] makes another node the primary. A [Node] knows how long it counts as alive,
-// and has a [Primacy] while it is the primary.
+// primary. [Set.Switch] makes another node the primary. A [Node] reports how long it counts as
+// alive, and has a [Primacy] while it is the primary.
 //
 // Guarantees:
 //
@@ -15,6 +15,6 @@
 //   - Only Node.Lead starts a goroutine, which ends when Lead returns. Retries are delayed
 //     randomly.
 //
-// Limitation: revoking a primary's lease by hand is not safe. The primary learns of it only at its
+// Limitation: revoking a primary's lease by hand is not safe. The primary detects this only at its
 // next renewal, so until then there may be two primaries.
 package nodes

@@ -117,8 +117,8 @@ func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
 	}
 }
 
-// joined records that the node exists. If the process stops before that, the node is listed only
-// while it is up.
+// joined records that the node exists. If the process stops before the record is written, the node
+// is listed only while it is up.
 func (s *Set) joined(ctx context.Context, n *Node, metadata []byte) (*Node, error) {
 	for p := (tries.Change{}); ; {
 		_, err := s.c.Put(ctx, store.Put{Key: s.known(n.id), Value: metadata})
@@ -161,8 +161,8 @@ func (n *Node) ValidUntil() time.Time { return n.lease.ValidUntil() }
 // before any other program can consider the node down. Its cause is the reason.
 func (n *Node) Context() context.Context { return n.lease.Context() }
 
-// Err returns nil while the node's lease is valid, and the reason once it is not. It reads the
-// clock.
+// Err returns nil while the node's lease is valid. After that it returns the reason why the lease
+// ended. It reads the clock.
 func (n *Node) Err() error { return n.lease.Err() }
 
 // Release ends the node's lease, so that the node is down immediately. If the node has a [Primacy],
@@ -293,8 +293,8 @@ func (n *Node) forget(ctx context.Context, id lease.ID) error {
 // primary. That happens before another node can take over. Its cause is the reason.
 func (p *Primacy) Context() context.Context { return p.ctx }
 
-// Err returns nil while this node is the primary, and the reason once it is not. It reads the
-// clock, so its result is correct even if the process has just been resumed.
+// Err returns nil while this node is the primary. After that it returns the reason why the role
+// ended. It reads the clock, so its result is correct even if the process has just been resumed.
 func (p *Primacy) Err() error {
 	if err := p.n.lease.Err(); err != nil {
 		return err

@@ -11,6 +11,6 @@
 // Limitations:
 //
 //   - The pool prefers the ID that an owner had before, but cannot guarantee it.
-//   - Revoking the lease of a loan by hand is not safe. The holder learns of it only at its next
+//   - Revoking the lease of a loan by hand is not safe. The holder detects this only at its next
 //     renewal, so until then there may be two holders.
 package pool

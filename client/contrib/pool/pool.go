@@ -404,8 +404,8 @@ func (l *Loan) Lease() *client.Lease { return l.lease }
 // another program can get it.
 func (l *Loan) Context() context.Context { return l.lease.Context() }
 
-// Err returns nil while the program can use the ID, and the reason once it no longer can. It reads
-// the clock.
+// Err returns nil while the program can use the ID. After that it returns the reason why the loan
+// ended. It reads the clock.
 func (l *Loan) Err() error { return l.lease.Err() }
 
 // ValidUntil returns the time at which the program must stop using the ID unless the lease is
