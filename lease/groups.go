@@ -45,8 +45,8 @@ func (l *Lessor) Join(g GroupID, id ID, token Token) bool {
 // Leave removes a lease from a group because it is no longer kept alive. It does nothing if the
 // lease is not in the group. The lease becomes untended. It lives on from its own last renewal, or
 // from the group's last renewal at or before asOf, whichever is later. Pass LastRenewal to use the
-// group's last renewal. The caller guarantees that no later renewal of the group made a promise to
-// the holder.
+// group's last renewal. The caller must guarantee that no later renewal of the group made a promise
+// to the holder.
 func (l *Lessor) Leave(g GroupID, id ID, asOf Instant) {
 	if l.tracker == nil {
 		return

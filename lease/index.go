@@ -128,7 +128,7 @@ func (t *table) seek(id ID) (b *bucket, at uint64, ok bool) {
 // lookup is one lookup of findAll.
 type lookup struct {
 	id  ID
-	key string // a key attached to the lease, if any, for error messages
+	key string // the key to attach to the lease, if any
 
 	hash   uint64
 	bucket *bucket

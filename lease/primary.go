@@ -20,16 +20,16 @@ func (l *Lessor) Advance(now Instant) {
 // Promote makes this member the primary, which times leases from now on.
 //
 // Because renewals are not replicated, every lease gets its full TTL. The exception is a
-// checkpointed lease, which ends according to this member's own countdown, so that a silent lease
-// ends no matter how often the primary changes (T9, L7). The other leases start out untended: those
-// that are not renewed soon become silent (see Config.Untended). So several changes of the primary
-// in a row extend a lease no more than a single change does. Checkpointed leases are checkpointed
-// again after the same time, then after twice that time, and so on, so that they end even if all
-// members restart repeatedly. If more than Config.SpreadRate leases would end within a second, the
-// rest end later. Promote panics if now is earlier than in the previous Advance.
+// checkpointed lease, which ends according to this member's own countdown. So a silent lease ends
+// no matter how often the primary changes (T9, L7). The other leases start out untended: those that
+// are not renewed soon become silent (see Config.Untended). So several changes of the primary in a
+// row extend a lease no more than a single change does. Checkpointed leases are checkpointed again
+// after the same time, then after twice that time, and so on, so that they end even if all members
+// restart repeatedly. If more than Config.SpreadRate leases would end within a second, the rest end
+// later. Promote panics if now is earlier than in the previous Advance.
 //
 // Promote processes at most Config.AtOnce leases, and so does each Advance, until all leases are
-// timed. All of them are timed from now.
+// timed. All of their times count from the promotion.
 func (l *Lessor) Promote(now Instant) {
 	l.Demote()
 	l.Advance(now)
@@ -122,8 +122,8 @@ func (l *Lessor) Abandon(id ID) {
 }
 
 // Due decides to expire up to most leases that are past their expiry, ordered by expiry and then
-// ID. These leases are expiring until Expire or Reinstate. While Next returns the current instant,
-// more leases may be due than Due returned. Due returns nothing on a follower.
+// ID. They remain expiring until Expire or Reinstate is called. While Next returns the current
+// instant, more leases may be due than Due returned. Due returns nothing on a follower.
 func (l *Lessor) Due(most int) []Due {
 	if l.tracker == nil {
 		return nil

@@ -1,7 +1,7 @@
 package lease
 
-// spreader spreads the expiries after a promotion, so that no second has too many. It never moves
-// an expiry forward, and needs no order: each lease gets the first free position at or after its
+// spreader spreads the expiries after a promotion, so that no second has too many. It never makes
+// an expiry earlier, and needs no order: each lease gets the first free position at or after its
 // own expiry.
 type spreader struct {
 	rate int64

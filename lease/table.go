@@ -81,8 +81,9 @@ const (
 	KeepBytes   = 200
 )
 
-// These are approximate memory sizes, excluding text: of a lease, including its times and its
-// positions in index and wheel; of an extra, including its position in names; and of a label.
+// leaseBytes, extraBytes and labelBytes are approximate memory sizes, excluding text. leaseBytes
+// includes the times of a lease and its positions in index and wheel. extraBytes includes the
+// position in names.
 const (
 	leaseBytes = 200
 	extraBytes = 160

@@ -133,8 +133,8 @@ type Config struct {
 	Untended TTL
 	// MaxKeys caps the keys attached to one lease. Zero means no cap.
 	MaxKeys int
-	// SpreadRate is how many leases may newly end within any one second after a promotion. If more
-	// leases are due in that second, the rest end later. Zero means 100,000.
+	// SpreadRate is how many leases are allowed to end within any one second after a promotion. If
+	// more leases are due in that second, the rest end later. Zero means 100,000.
 	SpreadRate int
 	// AtOnce caps the number of leases that one call of Lessor.Advance, Lessor.Promote, Lessor.Due
 	// or Lessor.Silent processes. Zero means 32,768, which takes a few milliseconds.

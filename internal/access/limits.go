@@ -107,8 +107,8 @@ func (e *LimitError) Error() string {
 func (s *State) Limited() bool { return s != nil && s.enabled && len(s.limits) > 0 }
 
 // Limit returns how much of a resource a caller may have, or 0 if there is no limit. A limit of the
-// user comes first, then the largest limit of its roles, and then the default. The role root has no
-// limit.
+// user takes precedence over the largest limit of its roles, which takes precedence over the
+// default. The role root has no limit.
 func (s *State) Limit(c Caller, what Resource) int64 {
 	if !s.Limited() {
 		return 0

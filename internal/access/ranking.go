@@ -43,7 +43,7 @@ func (r *Ranking) Add(principal string, what Resource, has int64) {
 	r.Top[what] = slices.Insert(top, at, p)
 }
 
-// byPortion sorts larger portions first.
+// byPortion orders larger portions first.
 func byPortion(a, b Portion) int {
 	return cmp.Or(cmp.Compare(b.Has, a.Has), cmp.Compare(a.Principal, b.Principal))
 }

@@ -54,8 +54,8 @@ func (v *View[V]) Get(key string) (value *V, mark Mark, known bool) {
 	return &p.values[i], p.mark, true
 }
 
-// Range returns the values of a range and a store revision as of which they are current. They have
-// not changed since, and the caller must not modify them. known is false unless the entire range
+// Range returns the values of a range, and a store revision at which they were current. They have
+// not changed since then. The caller must not modify them. known is false unless the entire range
 // lies in one piece: see [Set.Range].
 func (v *View[V]) Range(r keyrange.Range) (values []V, revision int64, mark Mark, known bool) {
 	row, col := v.find(r.Key)

@@ -136,8 +136,8 @@ type urgentWrites struct {
 	crowd      []*Write // writes held back only by this limit, in order
 }
 
-// Up to Limits.Ending urgent writes can be in flight if the leases that they end have an average of
-// at most keysPerUrgent keys.
+// keysPerUrgent is the number of keys allowed per urgent write in flight. Limits.Ending urgent
+// writes can be in flight only if the leases that they end have no more keys than this on average.
 const keysPerUrgent = 4
 
 // room reports whether a write can leave, given the urgent writes in flight. If an urgent write

@@ -228,7 +228,7 @@ func (d *Directory) Fill(f Fill) bool {
 	return true
 }
 
-// Ack is a cache's acknowledgement.
+// Ack is a cache's acknowledgment.
 type Ack struct {
 	ID    lease.ID
 	Token lease.Token
@@ -332,9 +332,9 @@ func (d *Directory) Invalidations() []Invalidation {
 	return out
 }
 
-// dueNow returns the caches to send invalidations to, within the limits of a step. First are the
-// caches in unsent, in the order in which something became pending. Then come those that have not
-// acknowledged for a long time.
+// dueNow returns the caches to send invalidations to, within the limits of a step. The caches in
+// unsent come first, in the order in which something became pending. After them come those that
+// have not acknowledged for a long time.
 func (d *Directory) dueNow() (due []*cache) {
 	ranges, n := 0, 0
 	for ; n < len(d.unsent) && ranges < d.limits.Invalidated; n++ {

@@ -26,7 +26,7 @@ type State interface {
 	Expiry(lease.ID) (at lease.Instant, ok bool)
 }
 
-// Limits limits the size of a Directory and the work done per step.
+// Limits bounds the size of a Directory and the work done per step.
 type Limits struct {
 	// Spans limits the disjoint ranges that one cache may have. AllSpans limits the ranges of all
 	// caches. At either limit, Fill returns false.
@@ -193,7 +193,7 @@ func (d *Directory) Hold(id lease.ID, token lease.Token, ranges []keyrange.Range
 	d.holds.add(&cache{hold: hold{id: id, token: token, ranges: ranges}}, wide)
 }
 
-// Release removes the hold of the lease with a token. Writes no longer wait for its cache.
+// Release removes the hold of the lease with the given token. Writes no longer wait for its cache.
 func (d *Directory) Release(token lease.Token) {
 	c := d.holds.caches[token]
 	if c == nil {

@@ -74,7 +74,7 @@ func (h *holds) unlink(c *cache) {
 	}
 }
 
-// find returns the cache of the lease with a token, or nil.
+// find returns the cache of the lease with the given ID and token, or nil.
 func (h *holds) find(id lease.ID, token lease.Token) *cache {
 	if c := h.caches[token]; c != nil && c.id == id {
 		return c

@@ -143,8 +143,8 @@ func (d *Directory) checkCounts() error {
 	return nil
 }
 
-// checkSending checks that no cache is scheduled twice for an invalidation, or is scheduled to be
-// resent one when nothing is pending.
+// checkSending checks that no cache is scheduled twice for an invalidation, and that an
+// invalidation is scheduled to be resent only if something is pending.
 func (d *Directory) checkSending() (err error) {
 	d.late.entries.Scan(func(e scheduled) bool {
 		if d.holds.caches[e.c.token] != e.c || e.at != e.c.lateSince || e.at != e.c.drops[0].since+1 {

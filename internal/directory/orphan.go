@@ -94,7 +94,7 @@ func (d *Directory) TakeStopped(most int) []lease.Token {
 	return list
 }
 
-// NotDropped returns orphans from TakeStopped that the caller could not remove.
+// NotDropped puts back orphans that TakeStopped returned but the caller could not remove.
 func (d *Directory) NotDropped(tokens []lease.Token) {
 	for _, token := range tokens {
 		if c := d.holds.caches[token]; c != nil {

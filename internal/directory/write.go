@@ -37,7 +37,7 @@ type Write struct {
 	behind  int                         // number of earlier writes that it waits for
 	blocked int                         // number of drops that it waits for
 	drops   int                         // number of drops that it waits or has waited for
-	keys    int                         // approximate number of keys of the leases that it ends, as of when it left
+	keys    int                         // approximate number of keys on the leases that it ends
 	last    lease.ID                    // lease of the cache that it waited for last, or 0
 	next    []*Write                    // later writes that wait for it
 	since   lease.Instant
@@ -47,13 +47,13 @@ type Write struct {
 type writeState uint8
 
 const (
-	unknown  writeState = iota // not in the directory, or does not concern it
+	unknown  writeState = iota // not admitted, or does not concern caches
 	waiting                    // in the directory
 	inFlight                   // has left, but its outcome is not known yet
 	finished
 )
 
-// mark counts the writes because of which a range is pending.
+// mark counts the writes that make a range pending.
 type mark struct{ writes int }
 
 // waitingWrites contains the waiting writes, and the commands and writes that they wait for.
@@ -100,7 +100,7 @@ func (l *leaseWrites) value() leaseWrites {
 	return *l
 }
 
-// change calls f to change the record of a lease.
+// change applies f to the record of a lease.
 func (d *Directory) change(id lease.ID, f func(*leaseWrites)) {
 	l := d.leases[id]
 	if l == nil {

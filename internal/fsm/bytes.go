@@ -7,8 +7,8 @@ import (
 )
 
 // Bytes is the approximate memory used by the state. It is a function of the state. So it is the
-// same on all members that applied the same entries, no matter what each has cleaned up so far, and
-// on a member that restored a snapshot.
+// same on all members that applied the same entries, regardless of what each has cleaned up so far,
+// and on a member that restored a snapshot.
 type Bytes struct {
 	// Keys is the size of keys and their history, excluding compacted revisions.
 	Keys int64

@@ -273,8 +273,8 @@ type Member struct {
 	// Quota is the maximum size of the state in bytes, as reported by the member at its last start.
 	// It is 0 if the member has not reported a quota, and negative if there is none.
 	Quota int64
-	// TokenKey is the public key for tokens issued by the member since its start. It is empty if
-	// the member has issued none since access control was enabled.
+	// TokenKey is the public key, in raw bytes, for tokens issued by the member since its start. It
+	// is empty if the member has issued none since access control was enabled.
 	TokenKey string
 }
 

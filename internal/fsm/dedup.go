@@ -26,8 +26,8 @@ type OpenSession struct{ Nonce uint64 }
 // Once applies Command unless the session has already used its number. Command must be a Put,
 // DeleteRange, Txn, Grant, Revoke, ChangeTTL, HandOver or Resume. If the number was used, Once
 // returns the stored result, marked as Repeated. A rejection that may be temporary is not stored:
-// see temporary. If the session is unknown, has dropped the number, or used it for a different type
-// of command, nothing changes and the result is ErrSessionNotFound.
+// see temporary. If the session is unknown, has dropped the number, or has a result for the number
+// that does not fit Command, nothing changes and the result is ErrSessionNotFound.
 type Once struct {
 	Session Session
 	// Number is the idempotency key. The client chooses a new one for each command, starting at 1.
@@ -130,7 +130,7 @@ func (s *session) outcome(c *Once) (Result, outcome) {
 	case !done:
 		return Result{}, isNew
 	case r.Err == nil && !Fits(c.Command, r.Value):
-		return Result{}, refused // the number belongs to a different type of command
+		return Result{}, refused // the number was used for a different command
 	}
 	r.Repeated = true
 	return r, repeated

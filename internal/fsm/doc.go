@@ -21,9 +21,9 @@
 // that is not valid in any version is corrupt.
 //
 // uv and sv are unsigned and signed (zig-zag) varints, as in protobuf. 8 is eight bytes,
-// big-endian. A text is its length (uv) followed by its bytes. A list is its length (uv) followed by
-// its elements. Fields are listed in the order in which they are encoded. [Fields in brackets] are
-// present if their flag is set. Instants and TTLs are in milliseconds.
+// big-endian. A text is its length (uv) followed by its bytes. A list is its length (uv) followed
+// by its elements. Fields are listed in the order in which they are encoded. [Fields in brackets]
+// are present if their flag is set. Instants and TTLs are in milliseconds.
 //
 // An entry is a version (one byte, the cluster version when it was written) followed by groups of
 // commands. A group can begin with a header: a byte with 0x80 set and the flags 1 (origin) and 2
@@ -31,17 +31,17 @@
 // from clients of the member that proposed the entry. Kinds of commands are below 0x80.
 //
 // A ref identifies a lease. It is a byte of flags: 1 (ID), 2 (name), 4 (token), and from 8 on the
-// command's own flags. Then follow [ID 8] [name text] [token uv].
+// command's own flags. After it come [ID 8], [name text] and [token uv].
 //
 //	kind    command           fields
 //	1       Put               ref with 8 previous, 16 keep value, 32 keep lease, 64 most keys;
 //	                          key text, value text, [most keys sv]
 //	2       DeleteRange       flags 1 previous, 2 end; key, [end]
-//	3       Txn               list of compares, list of operations if all hold, list if not
+//	3       Txn               list of compares, operations if all hold, operations if not
 //	4       Once              session uv, nonce 8, number uv, settled below uv, command
 //	5       OpenSession       nonce 8
 //	6       Grant             flags 1 renew, 2 holds; terms, [list of ranges]
-//	7       Revoke            ref with 8 by; [by whom text]
+//	7       Revoke            ref with 8 by; [by text]
 //	8       ChangeTTL         ref with 8 bound; TTL sv, [largest TTL of a cache sv]
 //	9       HandOver          ref with 8 secret, 16 principal; owner text, [secret, 32 bytes],
 //	                          [principal text]
@@ -128,10 +128,10 @@
 //	17   account        leases charged to a principal: its name text, list of ID 8, not empty
 //	5    version        of a key, by revision and place: flags 1 tombstone, 2 lease, 4 writer,
 //	                    8 long key; mod revision sv, place in it sv, key text or [long key: name],
-//	                    [lease 8, of a tombstone the one that ended it], [principal that it
-//	                    counts for: name], and unless it is a tombstone value text, create
+//	                    [lease 8, of a tombstone the one that ended it], [principal that
+//	                    is charged: name], and unless it is a tombstone value text, create
 //	                    revision sv, version sv
-//	6    trailer        number of records before it uv
+//	6    trailer        number of preceding records uv
 //
 // A name in a version is the number (uv) of a text in this snapshot. Texts are numbered from 1 in
 // order of first use. 0 means that a new text follows. Keys of 64 bytes or more are long.

@@ -36,7 +36,7 @@ var leaseEventNames = [...]string{
 	LeaseTTLChanged: "TTL changed",
 }
 
-// String returns the verb for the event, as it is logged.
+// String describes the event in words, for logs.
 func (k LeaseEventKind) String() string { return leaseEventNames[k] }
 
 // LeaseEvent is a change of a lease. Renewals are not events. If a single command both grants and

@@ -264,7 +264,7 @@ func (m *Machine) CacheTTL() lease.TTL {
 }
 
 // AllHolds returns an immutable view of all holds that any goroutine may read. After a call, the
-// next change copies the maps, so call AllHolds only when a client asks for the holds.
+// next change copies the maps, so call it only on demand.
 func (m *Machine) AllHolds() Holds {
 	m.holds.shared = true
 	return m.holds.Holds

@@ -89,7 +89,7 @@ func (m *Machine) checkRevoke(id lease.ID, token lease.Token) error {
 	return nil
 }
 
-// revoke revokes a lease. It must have passed checkRevoke.
+// revoke revokes a lease. The command must have passed checkRevoke.
 func (m *Machine) revoke(t *mvcc.Txn, id lease.ID, by string) *RevokeResult {
 	ended := m.endEarly(id)
 	m.deleteKeys(t, ended.Keys, -int64(id))
@@ -159,7 +159,7 @@ func (c *HandOver) successor(l lease.Info) lease.Terms {
 	}
 }
 
-// subject returns the lease that a command changes, on behalf of applyLease.
+// subject returns the lease that a command changes. It is a helper of applyLease.
 func (m *Machine) subject(c Command) (lease.ID, error) {
 	switch c := c.(type) {
 	case *ChangeTTL:

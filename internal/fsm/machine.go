@@ -116,7 +116,7 @@ func New(c Config) *Machine {
 // Leases returns an immutable view of the leases as of the last applied entry. Any goroutine may
 // read it. It is not part of a View, because a View is created for every batch of entries and this
 // is more expensive: after the call, the first change to each page of 256 leases copies the page.
-// Call it only when a client asks for the leases.
+// Call it only on demand.
 func (m *Machine) Leases() lease.View {
 	if m.ahead != nil {
 		return m.ahead.before.leases

@@ -49,7 +49,8 @@ func (r *recent[T]) push(v T, size int64) (dropped []T) {
 	return dropped
 }
 
-// last returns the last n items, or as many of the first of them as are contiguous in memory.
+// last returns the last n items. If they are not contiguous in memory, it returns only the first
+// contiguous part of them.
 func (r *recent[T]) last(n int) []T {
 	chunk := r.tail
 	for i := len(r.full) - 1; n > len(chunk); i-- {

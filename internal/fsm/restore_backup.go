@@ -26,11 +26,12 @@ type Restoration struct {
 	Members []Member
 	// Removed lists the IDs of members that may come back and must be rejected.
 	Removed []uint64
-	// Above is a token. All later tokens must be larger. If it is not larger than the tokens
-	// already issued, the next generation begins instead.
+	// Above is a lower bound for all later tokens. If it does not exceed the tokens already issued,
+	// the next generation begins instead.
 	Above lease.Token
-	// BumpRevision is added to the revision, which is then raised to at least MinRevision. This
-	// keeps clients from seeing a revision after the backup again with different contents (T34).
+	// BumpRevision is added to the revision, which is then raised to at least MinRevision.
+	// Otherwise clients that saw a revision after the backup could see it again with different
+	// contents (T34).
 	BumpRevision, MinRevision int64
 	// MarkCompacted compacts at the new revision. Clients at a revision after the backup then get
 	// an error and read everything again, instead of waiting for events that never arrive.

@@ -57,8 +57,9 @@ type Result struct {
 	// changed. For OpenSession, it is a Session. For Once, it is the value of the inner command.
 	// For all others, it is nil.
 	Value any
-	// Repeated reports that the command had already been applied. The result of a Once is then the
-	// stored one, and the lease in the result of a Grant has been running since the first time.
+	// Repeated reports that the command had already been applied. It is either a Once, which
+	// returns its first result, or a Grant. The remaining time of a lease in the result counts from
+	// the first time.
 	Repeated bool
 }
 

@@ -74,8 +74,8 @@ func (l *sessionOwners) count(o *sessionOwner, sessions int, bytes int64) {
 	}
 }
 
-// victim returns the owner that must give up a session when an owner needs room. It is the same
-// owner, unless another one has more sessions or bytes. So an owner never loses a session to one
+// victim returns the owner that must give up a session when an owner needs room. That is the owner
+// itself, unless another one has more sessions or bytes. So an owner never loses a session to one
 // that has more.
 func (l *sessionOwners) victim(needs *sessionOwner, by measure) *sessionOwner {
 	if most := l.ranked[by].list[0]; most.has(by) > needs.has(by) {

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// sessionLimits limits the sessions and stored results that are kept. Apply depends on the limits,
+// sessionLimits bounds the sessions and stored results that are kept. Apply depends on the limits,
 // so they are the same on every member. If the limit on sessions or bytes is exceeded, the least
-// recently used session of one user is evicted. That is the user that needs room, or a user that
-// has more.
+// recently used session of one user is evicted. That user is either the one that needs room or one
+// that has more.
 type sessionLimits struct {
 	sessions int
 	answers  int   // per session: the lowest numbers are dropped first
@@ -106,7 +106,7 @@ func (l *sessions) evict(s *session, by measure) bool {
 	return true
 }
 
-// setUser sets the user of a session that belongs to an anonymous caller so far.
+// setUser sets the user of a session that does not have one yet.
 func (l *sessions) setUser(s *session, user string) {
 	s.unlink()
 	l.owners.count(s.owner, -1, 0)

@@ -2,8 +2,8 @@ package fsm
 
 import "leasehold.dev/lease"
 
-// validate returns an error if a transaction cannot be executed. It checks each operation as of the
-// state after the operations before it, and changes nothing.
+// validate returns an error if a transaction cannot be executed. It checks each operation against
+// the state that the operations before it will produce, and changes nothing.
 func (m *Machine) validate(p *plan) error {
 	attaching, keeps := p.puts()
 	v := validation{m: m, several: attaching > 1}
@@ -33,8 +33,8 @@ func (p *plan) puts() (attaching int, keeps bool) {
 	return attaching, keeps
 }
 
-// validation tracks effects of the operations checked so far, as far as later operations depend on
-// them. Its maps are nil until they are needed.
+// validation tracks those effects of the operations checked so far that later operations depend on.
+// Its maps are nil until they are needed.
 type validation struct {
 	m *Machine
 	// several is true if more than one put attaches its key to a lease. Two of them might use the

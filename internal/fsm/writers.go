@@ -18,8 +18,8 @@ type keyWriters struct {
 }
 
 // writerName identifies callers with different permissions. For a user, roles is empty. Otherwise
-// it is the list of roles as encoded in the log, which is never empty. So a user and a role can
-// have the same name.
+// it is the list of roles as encoded in the log, which is never empty. So a user never has the same
+// writerName as a caller that is not a user.
 type writerName struct{ user, roles string }
 
 // keyWriter is a caller that wrote a key of a lease, or tried to.

@@ -19,8 +19,8 @@ import (
 //
 // Only one round is in flight at a time, and the lessor processes each round once. With each join,
 // the lessor reports how many rounds it had answered. The agent ignores a join if a later answer
-// may have revoked it. If a round gets no answer, all groups end, and the next round reports that
-// to the lessor (Fresh). So the order in which answers arrive does not matter.
+// may have revoked it. If a round gets no answer, all groups end (Reset), and the next round
+// reports that to the lessor (Fresh). So the order in which answers arrive does not matter.
 //
 // H identifies a holder, and R is the caller's request. An Agent is pure, like a Set. The zero
 // Agent is empty.
@@ -394,8 +394,8 @@ func (a *Agent[H, R]) dissolve(g *agentGroup[H, R], out []Answer[R]) []Answer[R]
 	return out
 }
 
-// Reset ends all groups, because a round timed out or the lessor has changed. It returns failures
-// for all requests that have no outcome yet.
+// Reset ends all groups, because a round timed out or the lessor has changed. It returns a failed
+// answer for every request that has no outcome yet.
 func (a *Agent[H, R]) Reset() (out []Answer[R]) {
 	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
 		for _, n := range slices.Concat(a.groups[id].asked, a.groups[id].next) {

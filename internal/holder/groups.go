@@ -13,8 +13,9 @@ import (
 // and the leases that had left those groups.
 //
 // A lease counts as renewed with its group only if no earlier answer can be missing. So if a
-// renewal of a group gets no answer, or if the connection ends, the Set drops the group. The leases
-// remain valid for as long as they were, are renewed individually, and join a group again.
+// renewal of a group gets no answer, or if the connection ends, the Set drops the group. The
+// validity of the leases does not change. They are renewed individually, and then join a group
+// again.
 
 // MaxLeave is the maximum number of leases that leave with one batch. If that many are waiting,
 // they do not wait for the next renewal of a group.
@@ -133,8 +134,8 @@ func (s *Set) LeaveAgain(seq uint64, ids []lease.ID) {
 	}
 }
 
-// part removes a lease from its group, if it is in one. The lease remains valid for as long as it
-// was, and from now on is scheduled individually.
+// part removes a lease from its group, if it is in one. The validity of the lease does not change.
+// From now on it is scheduled individually.
 func (s *Set) part(l *held) {
 	g := l.group
 	if g == nil {

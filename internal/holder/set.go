@@ -149,9 +149,9 @@ func (l *held) settled(ttl lease.TTL) {
 }
 
 // Confirmed records that the lessor has acknowledged a requested TTL, other than through a batch.
-// The request was made after sent. The TTL of the lease is now ttl, which is usually the same as
-// asked. Earlier batches no longer count. Confirmed settles one request. Another request for the
-// same TTL whose outcome is unknown still limits the holder.
+// The holder made the request after sent. The TTL of the lease is now ttl, which is usually the
+// same as asked. Earlier batches no longer count. Confirmed settles one request. Another request
+// for the same TTL whose outcome is unknown still limits the holder.
 func (s *Set) Confirmed(id lease.ID, asked, ttl lease.TTL, sent lease.Instant) {
 	if l := s.leases[id]; l != nil {
 		s.part(l)

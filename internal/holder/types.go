@@ -13,13 +13,13 @@ type Config struct {
 	Drift float64
 	// Margin is subtracted from the validity of each lease, in addition to the drift.
 	Margin lease.TTL
-	// Gather is how much earlier a lease can be renewed in order to share a batch with others. If
-	// it is shorter than 1/144 of the TTL of the lease that is due, that is used instead.
+	// Gather is how much earlier a lease can be renewed in order to share a batch with others. The
+	// minimum is 1/144 of the TTL of the lease that is due.
 	Gather lease.TTL
 	// RenewAfter is the fraction of its TTL after which a lease is renewed. 0 means a third.
 	RenewAfter float64
 	// First is how long after Sent a lease is renewed for the first time, unless it is due sooner.
-	// 0 means when it is due.
+	// 0 means that it is renewed when it is due.
 	First lease.TTL
 }
 

@@ -8,8 +8,8 @@
 //
 // Every version of a key is an immutable record. There are two ways to find a record:
 //
-//   - The history contains all records in revision order, in chunks. Records are only ever appended
-//     to a chunk, or the chunk is replaced as a whole. Events, hashes and snapshots read the history.
+//   - The history contains all records in revision order, in chunks. A chunk is either appended to
+//     or replaced as a whole. Events, hashes and snapshots read the history.
 //   - Two copy-on-write B-trees contain an entry for each key. One has the live keys. The other has
 //     the keys deleted since the compaction, so that a range read at the current revision never
 //     encounters deleted keys. An entry has the newest record of the key and the older ones.

@@ -103,7 +103,7 @@ func (b *batch) byHistory(sp span, from int64) {
 }
 
 // prevOf returns the previous version, or nil if there was none or it was compacted. All versions
-// before the compacted revision count as compacted, no matter how far Scrub has come.
+// before the compacted revision count as compacted, regardless of Scrub's progress.
 func (v *View) prevOf(r *record) *KeyValue {
 	rev, ok := r.prev()
 	if !ok || r.ModRevision <= v.compacted {
@@ -149,8 +149,8 @@ type change struct {
 	prev *KeyValue
 }
 
-// changesOf appends the changes of one key from a revision on. Once the batch would be full at the
-// end of a revision, it omits the later changes, because they belong to a later batch.
+// changesOf appends the changes of one key from a revision on. Once these changes alone would fill
+// the batch, it stops at the end of the revision, because later changes would not fit.
 func (b *batch) changesOf(e *entry, from int64, changes []change) []change {
 	c := e.chain()
 	first := c.since(from)
@@ -170,7 +170,7 @@ func (b *batch) changesOf(e *entry, from int64, changes []change) []change {
 	return changes
 }
 
-// goneError is ErrCompacted with the requested revision.
+// goneError is an ErrCompacted that reports the requested revision.
 type goneError struct{ from, compacted int64 }
 
 func (e *goneError) Error() string {

@@ -28,7 +28,7 @@ type Record struct {
 func (r *Record) revision() Revision { return Revision{r.ModRevision, r.Sub} }
 
 // Records yields everything that has not been compacted, in revision order. Restore builds the same
-// store from it. The result does not depend on how far Scrub has come.
+// store from it. The result does not depend on Scrub's progress.
 func (v *View) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for r := range v.kept() {
@@ -90,7 +90,7 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
 // Hash returns a CRC-32C of all changes up to a revision (0 means the view's revision), and the
 // compacted revision. Two stores with the same history, compacted at the same revision, have the
-// same hash, no matter how far Scrub has come. Hash returns ErrCompacted or ErrFutureRevision. It
+// same hash, regardless of Scrub's progress. Hash returns ErrCompacted or ErrFutureRevision. It
 // reads the whole history: 1,000,000 records take about 0.2 s.
 func (v *View) Hash(rev int64) (hash uint32, compactRev int64, err error) {
 	at, err := v.resolve(rev)

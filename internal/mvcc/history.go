@@ -83,8 +83,8 @@ func (h *history) append(r *record) {
 	}
 }
 
-// seal moves the tail into the directory. The tail must not be empty.  Its array can be in a
-// snapshot, so if the tail is full and becomes a chunk of its own, that chunk is never modified in
+// seal moves the tail into the directory. The tail must not be empty. A snapshot may share the
+// array of the tail. So if a full tail becomes a chunk of its own, that chunk is never modified in
 // place.
 func (h *history) seal() {
 	first := h.tail[0].rev()

@@ -139,7 +139,7 @@ func (s *Store) atHead(r *Record) bool {
 	return s.compacted == s.revision && r.ModRevision == s.revision
 }
 
-// checkEnds checks that the ends of revisions are in order.
+// checkEnds checks that the entries of ends are in revision order.
 func (s *Store) checkEnds() error {
 	err := s.ends.check(s.compacted, s.revision)
 	for _, w := range s.writers {

@@ -99,7 +99,7 @@ func (o *RangeOptions) Comparisons() int64 {
 	}
 }
 
-// firstOf returns the first n pairs in the order defined by by. Equal pairs keep their order.
+// firstOf returns the first n pairs when sorted by by. Equal pairs keep their order.
 func firstOf(kvs []*KeyValue, n int, by func(a, b *KeyValue) int) []*KeyValue {
 	first := make([]*KeyValue, 0, n+1)
 	for _, kv := range kvs {
@@ -282,8 +282,8 @@ func (s *state) rangeFirst(res *RangeResult, sp span, rev int64, o *RangeOptions
 	}
 }
 
-// rangePast is like rangeFirst, but at a past revision. There, keys can be counted only by visiting
-// all of them, so it visits each key once.
+// rangePast is like rangeFirst, but at a past revision. There is no way to count the keys without
+// visiting all of them, so it visits each key once.
 func (s *state) rangePast(res *RangeResult, sp span, rev int64, o *RangeOptions) {
 	if o.SortBy == ByKey && o.Descend {
 		s.rangeAll(res, sp, rev, o)

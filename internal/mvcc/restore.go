@@ -11,7 +11,7 @@ import (
 
 // Restore builds a store from the records of a view, with the same revision and compacted revision.
 // It shares the keys and values, except for short values, which it copies. It returns an error if
-// it detects that the records are out of order, or that no store can have them.
+// it detects records that are out of order or that cannot occur in any store.
 func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error) {
 	l, err := Load(revision, compacted, records)
 	if err != nil {
@@ -176,8 +176,8 @@ type place8 struct {
 	i      int
 }
 
-// sortLevels is the maximum depth to which sortByKey compares another eight bytes. Each level reads
-// all keys, and it is up to clients how long the common prefixes are.
+// sortLevels is the maximum number of times that sortByKey compares another eight bytes. Each level
+// reads all keys, and clients control how long their common prefixes are.
 const sortLevels = 4
 
 // sortByKey sorts items whose keys agree in the first known bytes. Short keys are padded with

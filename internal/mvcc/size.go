@@ -22,8 +22,8 @@ func PutSize(key string, value []byte) int64 {
 	return recordCost + int64(len(value)) + lifeCost(key)
 }
 
-// KeepSize is the maximum amount, excluding the key and the value, by which a put can increase the
-// size if it keeps the value of the key and changes its lease.
+// KeepSize is the maximum amount by which a put can increase the size if it keeps the value of the
+// key and changes its lease.
 const KeepSize = recordCost + ShortValue
 
 // inherit lets r share the bytes of its value with last, the previous version, so that they are
@@ -42,10 +42,10 @@ func (r *record) inherit(last *record) bool {
 
 // sized counts a record that becomes the newest of its key. last is the record before it, or nil.
 //
-// The size covers the records that View.Records yields, no matter how far Scrub has come. Records
+// The size covers the records that View.Records yields, regardless of Scrub's progress. Records
 // that a compaction has made superfluous do not count. So each record is registered under the first
-// compacted revision that makes it superfluous, which is the revision of the key's next record. It
-// becomes known when that record is stored. A tombstone ends its key, which counts once per
+// compacted revision that makes it superfluous. That is the revision of the key's next record, so
+// it is known once the next record is stored. A tombstone ends its key, which counts once per
 // creation. A value inherited by the next version ends with that version. For one exception, see
 // Size.
 func (s *Store) sized(r, last *record) {
@@ -89,9 +89,9 @@ func (r *record) count(last *record, inherited int64) {
 }
 
 // ends records how many bytes each compaction subtracts from the size. Entries are added in
-// revision order, except for the last two.
+// revision order, except that the last two can come in either order.
 //
-// Invariant: no chunk is empty, and revisions and sums increase.
+// Invariant: no chunk is empty; revisions and sums increase.
 type ends struct {
 	chunks [][]end
 	before int64 // the sum of everything that has ended

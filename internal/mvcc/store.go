@@ -117,8 +117,8 @@ func (s *Store) Revision() int64 { return s.revision }
 func (s *Store) Compacted() int64 { return s.compacted }
 
 // Size returns the approximate memory used by the data in bytes, including history. Stores with the
-// same history, compacted at the same revision, have the same size, no matter how far Scrub has
-// come, because superfluous data is not counted.
+// same history, compacted at the same revision, have the same size, regardless of Scrub's progress,
+// because superfluous data is not counted.
 //
 // If the compacted revision is the current one, some data is kept only for watchers that start
 // there. That data is not counted either, until the next change. Otherwise a client that deletes
@@ -138,8 +138,7 @@ func (s *Store) len() int { return s.live.Len() }
 func (s *Store) Count(key, end string) int { return count(s.live, spanOf(key, end)) }
 
 // Deleted returns how many keys deleted since the compaction are still stored. They include at
-// least those that reads at past revisions can request. The result depends on how far Scrub has
-// come.
+// least those that reads at past revisions can request. The result depends on Scrub's progress.
 func (s *Store) Deleted() int { return s.dead.Len() }
 
 // Get returns the latest version of a key, or nil if there is none.

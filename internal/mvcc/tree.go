@@ -92,7 +92,7 @@ func ascendBoth(a, b *tree, sp span, fn func(item) bool) {
 	}
 }
 
-// countByStep is the maximum number of items that count visits individually. Beyond that, it
+// countByStep is the maximum number of items that count visits individually. For more items, it
 // computes ranks.
 const countByStep = 64
 

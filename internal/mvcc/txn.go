@@ -79,7 +79,7 @@ func (t *Txn) Ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
 
 // Visits returns approximately how many keys Range would visit, even after changes. A range with a
 // revision is treated as a range at a past revision, even if it is the latest. The result is the
-// same in all stores with the same history, no matter how far Scrub has come.
+// same in all stores with the same history, regardless of Scrub's progress.
 func (t *Txn) Visits(key, end string, o RangeOptions) int64 {
 	t.check()
 	past := o.Revision > 0

@@ -32,8 +32,8 @@ func (v *View) Range(key, end string, o RangeOptions) (RangeResult, error) {
 	return v.rangeKeys(key, end, o)
 }
 
-// Visits returns approximately how many keys Range would visit. It is more while Scrub has work
-// left.
+// Visits returns approximately how many keys Range would visit. The result is higher while Scrub
+// has work left.
 func (v *View) Visits(key, end string, o RangeOptions) int64 {
 	return v.visits(key, end, &o, o.Revision > 0 && o.Revision != v.revision)
 }

@@ -2,7 +2,7 @@ package mvcc
 
 import "iter"
 
-// Writer is a name on behalf of which versions of keys are put: see Store.Writer. It tracks their
+// Writer is a named account that versions of keys are charged to: see Store.Writer. It tracks their
 // size, including history, as Store.Size does. A tombstone is charged to the writer of the version
 // that it deletes. The fixed cost of a key, from creation to deletion, is charged to the writer of
 // its newest version. So the sizes of all writers, plus the size of data without a writer, add up
@@ -19,8 +19,8 @@ type Writer struct {
 // Name returns the name of the writer.
 func (w *Writer) Name() string { return w.name }
 
-// Writer returns the writer with a name, for use in puts. The store drops a writer at the first
-// compaction that leaves none of its data.
+// Writer returns the writer with the given name, for use in puts. The store drops a writer at the
+// first compaction that leaves none of its data.
 func (s *Store) Writer(name string) *Writer {
 	w := s.writers[name]
 	if w == nil {
@@ -37,7 +37,7 @@ type Written struct {
 	Keys  int64 // number of live keys on leases whose newest version it wrote
 }
 
-// WrittenBy returns how much of the store belongs to the writer with a name.
+// WrittenBy returns how much of the store belongs to the writer with the given name.
 func (s *Store) WrittenBy(name string) Written {
 	if w := s.writers[name]; w != nil {
 		return s.written(w)

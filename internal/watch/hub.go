@@ -25,8 +25,8 @@ type Event interface {
 // History is an immutable view of the store.
 type History[E Event] interface {
 	// Events returns the events in [key, end) at or after revision from, in order. It returns only
-	// whole revisions, and stops after the revision with which the number of events reaches max.
-	// The caller owns the slice. next > from is the revision to continue from, at most
+	// whole revisions, and stops after the revision that brings the number of events to max or
+	// above. The caller owns the slice. next > from is the revision to continue from, at most
 	// Revision()+1. An error, such as compaction, ends the watcher. end is as in Request.
 	Events(key, end string, from int64, max int) (events []E, next int64, err error)
 	// Revision is the latest revision in the view.
@@ -35,7 +35,7 @@ type History[E Event] interface {
 	Compacted() int64
 }
 
-// Limit limits a queue or a batch by the number of events and the sum of their sizes.
+// Limit bounds a queue or a batch by the number of events and the sum of their sizes.
 type Limit struct {
 	Events int
 	Bytes  int
@@ -64,14 +64,14 @@ type Options struct {
 	// A single revision always fits into an empty queue.
 	Queue Limit
 	// Queues limits the bytes that are queued for all watchers. The default is 256 MiB. A single
-	// watcher can use no more than it leaves free. Events that are queued for several watchers of
-	// the same range count only once.
+	// watcher can use no more bytes than remain free. Events that are queued for several watchers
+	// of the same range count only once.
 	Queues int64
 	// Batch limits the events that are delivered in one batch. The default is 1,024 events, 1 MiB.
 	// A single revision that is larger is delivered as a whole.
 	Batch Limit
 	// Watches limits the bytes used by the watches of all streams. The default is 256 MiB. A single
-	// stream can use no more than it leaves free.
+	// stream can use no more bytes than remain free.
 	Watches int64
 }
 

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// This file has the internals of a stream: the hub adds entries to the agenda, and Poll processes
-// them.
+// This file contains the internals of a stream. The hub adds entries to the agenda, and Poll
+// processes them.
 
 // offer adds live events to a watcher of the stream. sharers is the number of watchers in its
 // group, which share the events. If lost is not 0, events from that revision on will not be

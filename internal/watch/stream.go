@@ -20,7 +20,7 @@ var (
 	// ErrNotFound means that the stream has no watcher with that ID.
 	ErrNotFound = errors.New("watch: no such watcher")
 	// ErrFull means that all watches together use too much memory, or that the watches of one
-	// stream use more than they leave free.
+	// stream use more than remains free.
 	ErrFull = errors.New("watch: there are too many watches, or their keys are too long")
 	// ErrRevision means that the requested revision is negative.
 	ErrRevision = errors.New("watch: negative revision")
@@ -176,7 +176,7 @@ func (s *Stream[E]) Watch(r Request) (int64, error) {
 	return w.id, nil
 }
 
-// takeLocked reserves bytes for a watch. It fails if the stream would use more than it leaves free.
+// takeLocked reserves bytes for a watch. It fails if too few bytes would remain free.
 func (s *Stream[E]) takeLocked(bytes int64) bool {
 	if all := s.h.taken.Add(bytes); s.taken > s.h.opts.Watches-all {
 		s.h.taken.Add(-bytes)

@@ -10,8 +10,8 @@ import (
 // slot. Stream.mu guards the other fields.
 //
 // The remaining events come from three sources, in this order: history for revisions next..goal,
-// then the queue, and then, if lost is not 0, history again from lost on. Offered events below next
-// or at most at goal have been delivered, or will be read from history.
+// then the queue, and then, if lost is not 0, history again from lost on. An offered event that is
+// below next, or not above goal, has been delivered or will be read from history.
 type watcher[E Event] struct {
 	stream *Stream[E]
 	id     int64
@@ -39,7 +39,7 @@ type watcher[E Event] struct {
 	dead   bool // canceled, or its stream is closed
 }
 
-// cost returns the bytes that the watcher uses of Options.Watches.
+// cost returns how many bytes of Options.Watches the watcher uses.
 func (w *watcher[E]) cost() int64 { return watchCost + int64(len(w.what.Key)+len(w.what.End)) }
 
 // due reports whether the watcher has anything to deliver or to read from history.
