@@ -263,8 +263,8 @@ func (t *tracker) hasten(slot uint32) {
 	t.place(slot)
 }
 
-// decide returns up to most leases past their expiry, in order, and marks them as expiring. It
-// returns fewer if many leases in the queue are no longer due.
+// decide returns leases past their expiry, in order, and marks them as expiring. most caps their
+// number. It returns fewer if many leases in the queue are no longer due.
 func (t *tracker) decide(most int) []Due {
 	var out []Due
 	for looks := most + t.cfg.AtOnce/8; t.dues > 0 && len(out) < most && looks > 0; looks-- {

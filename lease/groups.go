@@ -109,7 +109,7 @@ func (l *Lessor) Left(g GroupID) (left []ID, ok bool) {
 	return left, true
 }
 
-// EndGroup ends a group. untended means that nothing keeps its leases alive any more.
+// EndGroup ends a group. untended means that its leases are no longer kept alive.
 func (l *Lessor) EndGroup(g GroupID, untended bool) {
 	if l.tracker == nil {
 		return
@@ -130,8 +130,8 @@ type group struct {
 	ttl     TTL
 	renewed Instant
 	quiet   Instant // when the group becomes silent
-	// abandoned is a bound on when the leases become silent after the group ends, because nothing
-	// keeps them alive any more.
+	// abandoned bounds when the leases become silent after the group has ended. It is set if they
+	// are no longer kept alive.
 	abandoned Instant
 	first     uint32 // slot + 1; 0: none
 	len       int

@@ -121,9 +121,9 @@ func (l *Lessor) Abandon(id ID) {
 	}
 }
 
-// Due decides to expire up to most leases that are past their expiry, ordered by expiry and then
-// ID. They remain expiring until Expire or Reinstate is called. While Next returns the current
-// instant, more leases may be due than Due returned. Due returns nothing on a follower.
+// Due decides to expire leases that are past their expiry, ordered by expiry and then ID. most caps
+// their number. They remain expiring until Expire or Reinstate is called. While Next returns the
+// current instant, more leases may be due than Due returned. Due returns nothing on a follower.
 func (l *Lessor) Due(most int) []Due {
 	if l.tracker == nil {
 		return nil

@@ -50,7 +50,7 @@ func (l *Lessor) View() View {
 // Len returns the number of leases.
 func (v View) Len() int { return v.len }
 
-// State returns the state without its leases. All yields those.
+// State returns the state without its leases. Use All to iterate over the leases.
 func (v View) State() State { return v.state }
 
 // All yields a copy of every lease, in ID order, so that identical tables yield identical

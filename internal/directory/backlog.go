@@ -80,9 +80,9 @@ func (d *Directory) workOff() {
 	}
 }
 
-// answer removes up to most acknowledged drops of a cache, and returns how many it removed. Joined
-// drops are removed together, just as they were sent. Writes wait for the first of them, which
-// stands for everything that is held.
+// answer removes acknowledged drops of a cache, and returns how many it removed. most caps their
+// number. Joined drops are removed together, just as they were sent. Writes wait for the first of
+// them, which stands for everything that is held.
 func (d *Directory) answer(c *cache, most int) (n int) {
 	for n < len(c.drops) && (n < most || c.joined) &&
 		c.drops[n].seq != 0 && c.drops[n].seq <= c.answered {

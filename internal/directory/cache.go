@@ -51,7 +51,7 @@ type orphanState struct {
 	orphan bool
 	ttl    lease.TTL
 	until  lease.Instant // when it expires
-	// stopped means that its cache has nothing left.
+	// stopped means that its cache is empty and remains empty.
 	stopped bool
 	// overAt is the instant of the cache in Directory.orphans, or 0.
 	overAt lease.Instant

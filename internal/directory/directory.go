@@ -79,7 +79,7 @@ type Directory struct {
 // again or stop waiting.
 type invalidations struct {
 	unacked map[lease.Token]*cache
-	// gone contains orphans whose caches have nothing left, until TakeStopped returns them.
+	// gone contains orphans whose caches are empty, until TakeStopped returns them.
 	gone btree.Map[lease.Token, *cache]
 	// renewable lists the leases for which Pending has become false.
 	renewable []lease.ID
@@ -174,7 +174,7 @@ func (d *Directory) expect(c *cache) {
 	d.ends.put(c, &c.endsAt, at)
 }
 
-// expiry returns the instant from which a cache is guaranteed to have nothing left.
+// expiry returns the instant from which a cache is guaranteed to be empty.
 func (d *Directory) expiry(c *cache) (at lease.Instant, ok bool) {
 	if c.orphan {
 		return c.until, true

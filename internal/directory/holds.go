@@ -112,7 +112,7 @@ func (h *holds) lose(c *cache, r keyrange.Range) {
 	h.spans += c.has.len() - before
 }
 
-// loseAll records that a cache has nothing.
+// loseAll records that a cache is empty.
 func (h *holds) loseAll(c *cache) {
 	h.setWide(c, false)
 	h.spans -= c.has.len()

@@ -58,15 +58,15 @@ func (d *Directory) Refresh(now lease.Instant) {
 	}
 }
 
-// look stops an orphan whose cache has nothing left.
+// look stops an orphan whose cache is empty.
 func (d *Directory) look(c *cache) {
 	if c.orphan && !c.wide && c.has.len() == 0 {
 		d.stopped(c)
 	}
 }
 
-// stopped records that an orphan's cache has nothing left. This is final, because the cache may no
-// longer be filled.
+// stopped records that an orphan's cache is empty. This is final, because the cache may no longer
+// be filled.
 func (d *Directory) stopped(c *cache) {
 	if c.stopped {
 		return
@@ -82,9 +82,9 @@ func (d *Directory) stopped(c *cache) {
 	d.expect(c)
 }
 
-// TakeStopped returns the tokens of up to most orphans whose caches have nothing left. It returns
-// each orphan once. No write waits for them. The caller removes them from the state and then calls
-// Release.
+// TakeStopped returns the tokens of orphans whose caches are empty. most caps their number. It
+// returns each orphan once. No write waits for them. The caller removes them from the state and
+// then calls Release.
 func (d *Directory) TakeStopped(most int) []lease.Token {
 	list := make([]lease.Token, 0, min(most, d.gone.Len()))
 	for len(list) < cap(list) {

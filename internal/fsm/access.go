@@ -257,7 +257,7 @@ func (d *decoder) permission() access.Permission {
 	return access.Permission{Kind: k, Key: d.Text(), End: d.Text()}
 }
 
-// control is the snapshot record that says whether access control is enabled.
+// control is the snapshot record of whether access control is enabled.
 type control struct {
 	Enabled  bool
 	Revision uint64

@@ -34,7 +34,8 @@ func OnBehalf(who access.Caller, c Command) Command {
 	return &By{Caller: who, Command: c}
 }
 
-// forClients reports whether clients can issue commands of this kind. By can wrap only those.
+// forClients reports whether clients can issue commands of this kind. By can wrap only such
+// commands.
 func (k kind) forClients() bool {
 	switch k {
 	case kindBy, kindByRoles, kindExpire, kindCheckpoint, kindDropOrphans, kindHashState,

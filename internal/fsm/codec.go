@@ -106,8 +106,8 @@ func AppendGroup(b []byte, o Origin, n int) []byte {
 }
 
 // DecodeEntry decodes a log entry. It does not retain data. If there is an error, it also returns
-// the groups decoded so far, for tools that print entries. A member applies nothing from such an
-// entry.
+// the groups decoded so far, for tools that print entries. A member does not apply any of those
+// groups.
 func DecodeEntry(data []byte) ([]Group, error) {
 	var r Reader
 	return r.decode(data)

@@ -120,7 +120,7 @@ const (
 )
 
 // outcome returns the effect that applying c would have and, if c is a repetition, the stored
-// result. A nil session is an unknown one. outcome changes nothing.
+// result. A nil session means that the session is unknown. outcome changes nothing.
 func (s *session) outcome(c *Once) (Result, outcome) {
 	if s == nil || c.Number < max(s.settled, c.Settled) {
 		return Result{}, refused

@@ -56,7 +56,7 @@ const (
 )
 
 // CheckHolds returns ErrBadHolds if no lease can hold these ranges. It returns a *CacheTTLError if
-// there are any ranges and the TTL exceeds most.
+// there are any ranges and the TTL exceeds the maximum, most.
 func CheckHolds(holds []keyrange.Range, ttl, most lease.TTL) error {
 	if len(holds) > maxHolds || textBytes(holds) > maxHoldBytes ||
 		slices.ContainsFunc(holds, keyrange.Range.Empty) {

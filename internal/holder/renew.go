@@ -10,8 +10,8 @@ import (
 // they would be useless.
 const maxFlights = 1024
 
-// Due returns up to most leases to renew now: the leases that are due and, if there are any, also
-// leases that become due within the gathering time. ok is false if none are due.
+// Due returns the leases to renew now: the leases that are due and, if there are any, also leases
+// that become due within the gathering time. most caps their number. ok is false if none are due.
 func (s *Set) Due(most int) (b Batch, ok bool) {
 	first, ok := s.turns.first(s.now)
 	if !ok || most <= 0 {

@@ -181,7 +181,7 @@ func (h *history) from(rev Revision) iter.Seq[*record] {
 	}
 }
 
-// countFrom returns the number of records at or after rev, but no more than most.
+// countFrom returns the number of records at or after rev. most caps the result.
 func (h *history) countFrom(rev Revision, most int) int {
 	n := 0
 	for recs := range h.chunks(rev) {

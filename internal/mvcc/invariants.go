@@ -81,7 +81,7 @@ func (s *Store) checkSize() error {
 	return nil
 }
 
-// tally maps the name of each writer to what belongs to it.
+// tally maps the names of writers to the data charged to them.
 type tally map[string]Written
 
 func (t tally) add(name string, bytes, keys int64) {

@@ -99,7 +99,8 @@ func (o *RangeOptions) Comparisons() int64 {
 	}
 }
 
-// firstOf returns the first n pairs when sorted by by. Equal pairs keep their order.
+// firstOf returns the first n pairs, as ordered by the comparison function. Equal pairs keep their
+// order.
 func firstOf(kvs []*KeyValue, n int, by func(a, b *KeyValue) int) []*KeyValue {
 	first := make([]*KeyValue, 0, n+1)
 	for _, kv := range kvs {

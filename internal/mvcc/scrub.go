@@ -120,11 +120,14 @@ func (s *Store) forget(r *record) {
 	}
 }
 
-// ClearDeleted visits up to most of the deleted keys that it has not visited yet, and drops those
-// that no read can request any longer. It reports whether there are more to visit. How many there
-// are depends on Scrub's progress. So Visits clears all of them, once after each compaction, which
-// takes about half a microsecond per key. Calling ClearDeleted earlier saves that time. Versions
-// and entries are left to Scrub. ClearDeleted does not change the results of the store.
+// ClearDeleted visits deleted keys and drops those that no read can request any longer. most caps
+// the number of keys visited. The next call continues where this one stopped. ClearDeleted reports
+// whether there are more keys to visit.
+//
+// The number of deleted keys depends on Scrub's progress. So Visits clears all of them, once after
+// each compaction, which takes about half a microsecond per key. Calling ClearDeleted earlier saves
+// that time. Versions and entries are left to Scrub. ClearDeleted does not change the results of
+// the store.
 func (s *Store) ClearDeleted(most int) (more bool) {
 	if s.Cleared() {
 		return false

@@ -13,7 +13,7 @@ type Writer struct {
 	name string
 	size int64
 	ends ends
-	keys int64 // number of live keys on leases whose newest version it wrote
+	keys int64 // number of live keys that are on a lease and were last written by it
 }
 
 // Name returns the name of the writer.
@@ -30,14 +30,14 @@ func (s *Store) Writer(name string) *Writer {
 	return w
 }
 
-// Written is how much of a store belongs to a writer.
+// Written is the data in a store that is charged to a writer.
 type Written struct {
 	Name  string
 	Bytes int64 // see Writer
-	Keys  int64 // number of live keys on leases whose newest version it wrote
+	Keys  int64 // number of live keys that are on a lease and were last written by it
 }
 
-// WrittenBy returns how much of the store belongs to the writer with the given name.
+// WrittenBy returns the data that is charged to the writer with the given name.
 func (s *Store) WrittenBy(name string) Written {
 	if w := s.writers[name]; w != nil {
 		return s.written(w)

@@ -124,8 +124,9 @@ func (w *Wheel) Remove(handle uint32) bool {
 // at an instant that has passed, the handle fires during the next Advance. Advance panics if now is
 // before the current time.
 //
-// Advance processes no more entries than most, so that the caller's steps stay short even if many
-// entries are due at one instant. The next calls fire the rest. Until then, Next returns now.
+// most caps the number of entries that Advance processes, so that the caller's steps stay short
+// even if many entries are due at one instant. The next calls fire the rest. Until then, Next
+// returns now.
 func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 	if now < w.now {
 		panic(fmt.Sprintf("wheel: clock goes back from %d to %d", w.now, now))
