@@ -5,10 +5,10 @@ import (
 	"container/heap"
 )
 
-// sessionOwner is a user with open sessions; "" stands for anonymous callers.
+// sessionOwner is a user with open sessions. "" stands for anonymous callers.
 //
-// Invariants: the ring at root has the sessions of this user; count and bytes are their totals;
-// places has the owner's positions in the rankings.
+// Invariants: the ring at root contains the sessions of this user; count and bytes are their
+// totals; places has the owner's positions in the rankings.
 type sessionOwner struct {
 	user   string
 	count  int
@@ -17,7 +17,7 @@ type sessionOwner struct {
 	places [measures]int
 }
 
-// measure is a quantity by which owners are ranked.
+// measure is a quantity for ranking owners.
 type measure int
 
 const (
@@ -40,7 +40,7 @@ type sessionOwners struct {
 	ranked [measures]ownerRanking
 }
 
-// of returns an owner, and creates it if it is new.
+// of returns the owner for a user, creating it if necessary.
 func (l *sessionOwners) of(user string) *sessionOwner {
 	o := l.byUser[user]
 	if o == nil {
@@ -74,8 +74,9 @@ func (l *sessionOwners) count(o *sessionOwner, sessions int, bytes int64) {
 	}
 }
 
-// victim returns the owner that loses a session when an owner needs room for one: that owner
-// itself, unless another has more. So no owner loses a session to one that has more.
+// victim returns the owner that must give up a session when an owner needs room. That is the owner
+// itself, unless another one has more sessions or bytes. So an owner never loses a session to one
+// that has more.
 func (l *sessionOwners) victim(needs *sessionOwner, by measure) *sessionOwner {
 	if most := l.ranked[by].list[0]; most.has(by) > needs.has(by) {
 		return most
@@ -92,7 +93,7 @@ func (s *session) toFront() {
 func (s *session) unlink() { s.older.newer, s.newer.older = s.newer, s.older }
 
 // ownerRanking is a heap.Interface with the largest owner first. Ties are broken by user name, so
-// that all members find the same owner.
+// that all members select the same owner.
 type ownerRanking struct {
 	by   measure
 	list []*sessionOwner
