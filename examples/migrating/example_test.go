@@ -1,4 +1,4 @@
-// Package migrating has the code of docs/migrating.md.
+// Package migrating contains the code of docs/migrating.md.
 package migrating
 
 import (
@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Example_consul: a session with a TTL and a lock delay, a lock, and a registration.
+// Example_consul shows a session with a TTL and a lock delay, a lock, and a registration.
 func Example_consul() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -61,7 +61,8 @@ func consul(ctx context.Context, c *client.Client) error {
 		fmt.Printf("%d member: %s at %s\n", len(list), m.ID, m.Metadata)
 	}
 
-	if err := session.Release(ctx); err != nil { // no lock delay: the holder gave it up
+	// no lock delay, because the holder gave up the lock
+	if err := session.Release(ctx); err != nil {
 		return err
 	}
 	next, err := mutex.Lock(ctx)
@@ -72,7 +73,7 @@ func consul(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// Example_zookeeper: an ephemeral znode, a watch on its parent, and a leader selector.
+// Example_zookeeper shows an ephemeral znode, a watch on its parent, and a leader selector.
 func Example_zookeeper() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -116,12 +117,12 @@ func zookeeper(ctx context.Context, c *client.Client) error {
 	err = lock.NewElection(c, "/leader").Lead(ctx, session, lock.Candidate{ID: "a"},
 		func(ctx context.Context, l *lock.Leading) error { // takeLeadership
 			fmt.Println("worker a leads, its context has ended:", ctx.Err() != nil)
-			return nil // gives up the lead
+			return nil // returning gives up the lead
 		})
 	if err != nil {
 		return err
 	}
-	if err := session.Release(ctx); err != nil { // as the end of a ZooKeeper session
+	if err := session.Release(ctx); err != nil { // like the end of a ZooKeeper session
 		return err
 	}
 	return next(ctx, w)
@@ -139,7 +140,7 @@ func next(ctx context.Context, w *client.Watcher) error {
 	return err
 }
 
-// Example_redis: a lock with a time limit, and a write that only its holder can make.
+// Example_redis shows a lock with a time limit, and a write that only its holder can make.
 func Example_redis() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -158,7 +159,7 @@ func redis(ctx context.Context, c *client.Client) error {
 	}
 	held, err := lock.NewMutex(session, "orders").TryLock(ctx) // SET orders <id> NX
 	if errors.Is(err, lock.ErrLocked) {
-		return nil // another process has it
+		return nil // another process holds the lock
 	}
 	if err != nil {
 		return err
@@ -167,12 +168,13 @@ func redis(ctx context.Context, c *client.Client) error {
 		If:   []store.Compare{held.Condition()}, // checked where the write is applied
 		Then: []store.Op{store.Put{Key: "orders/last", Value: []byte("4711")}},
 	}
-	r, err := c.Txn(held.Context(), write) // the context ends before another can have the lock
+	// the context ends before another process can acquire the lock
+	r, err := c.Txn(held.Context(), write)
 	if err != nil {
 		return err
 	}
 	fmt.Println("written by the holder:", r.Succeeded)
-	if err := held.Release(ctx); err != nil { // nil: it was held up to now
+	if err := held.Release(ctx); err != nil { // nil: the lock was held until now
 		return err
 	}
 	r, err = c.Txn(ctx, write)

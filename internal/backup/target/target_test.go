@@ -460,8 +460,7 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestSilentServer checks that a call returns when its context ends, even if the server does not
-// answer.
+// After reading the body, the server detects a client disconnect.
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	f := newFakeS3(t)
