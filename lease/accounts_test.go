@@ -52,7 +52,7 @@ func TestAccounts(t *testing.T) {
 			delete(want, id)
 		case 5:
 			if info, ok := l.Lookup(id); ok {
-				// fails if the lease is delayed
+				// This fails if the lease is delayed.
 				_, _ = l.HandOver(id, info.Token, Terms{Principal: "eve"})
 			}
 		case 6:

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The cost of an operation should not depend on which of these sizes applies.
+// sizes are numbers of leases. The cost of an operation should not depend on them.
 var sizes = []int{10_000, 1_000_000}
 
 func eachSize(b *testing.B, f func(b *testing.B, n int)) {

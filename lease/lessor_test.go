@@ -293,7 +293,7 @@ func TestPromoteSpreads(t *testing.T) {
 		mustGrant(t, l, Terms{ID: i + 1, TTL: 10_000})
 	}
 	l.Promote(0)
-	// each second covers instants such as 1000 to 1999
+	// The steps cover whole seconds, such as 1000 to 1999.
 	for now := Instant(999); now < 16_000; now += 1000 {
 		l.Advance(now)
 		l.Checkpoint(l.Silent(n))

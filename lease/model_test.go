@@ -496,7 +496,7 @@ func (m *model) check() error {
 		m.same("remaining", []any{got, ok}, []any{want, ok2})
 	}
 	for id := range ID(13) {
-		// the query settles the lease's group
+		// The query settles the lease's group.
 		if l := m.twin.leases[id]; l != nil && m.choose(8) == 0 {
 			m.same("group", m.primary.GroupOf(id), l.group)
 		}

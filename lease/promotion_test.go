@@ -140,9 +140,8 @@ func TestDueInParts(t *testing.T) {
 	}
 }
 
-// TestSilentPastItsExpiry checks that a silent lease past its expiry is not checkpointed with 0 ms
-// left before a step has visited it. A remaining time of 0 would mean that its holder had renewed
-// it.
+// TestSilentPastItsExpiry covers silent leases past their expiry that no step has visited yet. They
+// must not be checkpointed with 0 ms left, which would mean that their holders had renewed them.
 func TestSilentPastItsExpiry(t *testing.T) {
 	l := New(Config{AtOnce: 1, CheckpointInterval: 4})
 	l.Promote(0)

@@ -45,8 +45,8 @@ func TestScenarios(t *testing.T) {
 type scenario struct {
 	cfg     Config
 	members []*Lessor
-	decided []Due        // the last decisions of due
-	silent  []Checkpoint // the last report of silent
+	decided []Due        // the decisions last returned by due
+	silent  []Checkpoint // the checkpoints last returned by silent
 }
 
 type args struct {

@@ -80,8 +80,8 @@ func checkManifest(t *testing.T, path string, text []byte) {
 		t.Errorf("%s: no type for %s %s", path, head.APIVersion, head.Kind)
 		return
 	}
-	// The YAML library's strict mode ignores case in field names, as encoding/json does, so it
-	// cannot be used here.
+	// The YAML library's own strict decoder is not used, because it ignores case in field names, as
+	// encoding/json does.
 	inJSON, err := strict.YAMLToJSONStrict(text)
 	if err != nil {
 		t.Errorf("%s: %v", path, err)

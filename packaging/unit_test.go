@@ -6,11 +6,11 @@ import (
 	"testing"
 )
 
-// TestUnit checks that systemd restarts a crashed member and lets members read the kernel's limit
-// on pending connections. The unit must not exempt Go's exit code for crashes. It must not hide the
-// /proc file that Go reads before listening either: Go would allow only 128 pending connections,
-// although the kernel allows thousands. When a member dies, all its connections arrive at the
-// others at the same time.
+// TestUnit checks that systemd restarts a crashed member, and that a member can read the kernel's
+// limit on pending connections. The unit must not exempt Go's exit code for crashes. It must not
+// hide the /proc file that Go reads before listening either. Go would then allow only 128 pending
+// connections, although the kernel allows thousands. When a member dies, all its clients connect to
+// the others at the same time.
 func TestUnit(t *testing.T) {
 	text, err := os.ReadFile("files/leasehold.service")
 	if err != nil {

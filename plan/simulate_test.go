@@ -8,7 +8,7 @@ import (
 // Random generates random numbers in [0, 1). A *rand.Rand from math/rand/v2 implements it.
 type Random interface{ Float64() float64 }
 
-// A Tally counts what happened in a simulation.
+// A Tally holds the results of a simulation.
 type Tally struct {
 	// Timelines is the number of simulated timelines. In Healthy of them, the holder did not die.
 	Timelines, Healthy int
@@ -132,7 +132,7 @@ func newWalk(h Holder, i Issuer, rng Random) *walk {
 	switch x := rng.Float64(); {
 	case w.dies && x < 0.2: // near the end of the lease
 		w.fails = time.Duration(life*(1-0.01*rng.Float64())) + scale(h.RoundTrip, 3*rng.Float64())
-	case w.dies && x < 0.4 && i.Refreshes: // near the checkpoint of its silence
+	case w.dies && x < 0.4 && i.Refreshes: // near the time at which its silence is checkpointed
 		w.fails = scale(i.Silence(h.TTL), 1-0.01*rng.Float64()) + i.Lateness
 	case !w.dies && x < 0.4: // near a renewal
 		w.fails = h.Renew + w.upTo(h.RoundTrip)
@@ -144,7 +144,7 @@ func newWalk(h Holder, i Issuer, rng Random) *walk {
 	return w
 }
 
-// until returns when a holder that dies stopped holding the lease.
+// until returns the instant at which a dying holder stops holding the lease.
 func (w *walk) until() time.Duration { return min(w.death, w.valid) }
 
 func (w *walk) down(at time.Duration) bool { return w.fails >= 0 && at >= w.fails && at < w.back }

@@ -63,7 +63,7 @@ type renewer struct {
 	dies      time.Time // when to renew the dying lease
 	ends      time.Time // when to stop
 
-	// longest time from a renewal to its answer, or to the end if there was none
+	// longest is the longest time from a renewal to its answer, or to the end if there was none.
 	longest time.Duration
 	lost    bool
 	last    time.Time     // the last arrival; one is expected every second

@@ -63,7 +63,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// otherwise, writes would wait until the cache's lease expires
+	// Otherwise, writes would wait until the cache's lease expires.
 	defer p.files.Close(context.WithoutCancel(ctx))
 	first, second := &session{name: "first", proxy: p}, &session{name: "second", proxy: p}
 	old, err := d.lead(ctx, first)

@@ -75,7 +75,7 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	defer operator.Close()
-	// otherwise, it would wait for a member indefinitely
+	// Without a deadline, change would wait for a member indefinitely.
 	first, done := context.WithTimeout(ctx, 10*time.Second)
 	defer done()
 	if err := change(first, operator, 0); err != nil {

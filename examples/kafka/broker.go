@@ -79,7 +79,7 @@ func (b *broker) session(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer s.Lease().Close() // for any reason, the lease expires after its TTL
+	defer s.Lease().Close() // the lease expires after its TTL in any case
 	// The broker's previous registration and candidacy end with its old session, so the new session
 	// waits for them to end.
 	m, err := members.New(b.c, group).Register(ctx, s, b.id, nil)

@@ -61,7 +61,7 @@ func consul(ctx context.Context, c *client.Client) error {
 		fmt.Printf("%d member: %s at %s\n", len(list), m.ID, m.Metadata)
 	}
 
-	// no lock delay, because the holder gave up the lock
+	// There is no lock delay, because the holder gives up the lock.
 	if err := session.Release(ctx); err != nil {
 		return err
 	}
@@ -159,7 +159,7 @@ func redis(ctx context.Context, c *client.Client) error {
 	}
 	held, err := lock.NewMutex(session, "orders").TryLock(ctx) // SET orders <id> NX
 	if errors.Is(err, lock.ErrLocked) {
-		return nil // another process holds the lock
+		return nil // another process has it
 	}
 	if err != nil {
 		return err
@@ -168,8 +168,7 @@ func redis(ctx context.Context, c *client.Client) error {
 		If:   []store.Compare{held.Condition()}, // checked where the write is applied
 		Then: []store.Op{store.Put{Key: "orders/last", Value: []byte("4711")}},
 	}
-	// the context ends before another process can acquire the lock
-	r, err := c.Txn(held.Context(), write)
+	r, err := c.Txn(held.Context(), write) // the context ends before another can have the lock
 	if err != nil {
 		return err
 	}

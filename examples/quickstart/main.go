@@ -133,10 +133,10 @@ func work(ctx context.Context, c *client.Client) error {
 		return err
 	}
 	return mail.Work(ctx, queue.Work{
-		Idle: true, // return once the queue is empty
+		Idle: true, // return when there is nothing to do
 		Do: func(ctx context.Context, item *queue.Item) error {
 			fmt.Fprintf(out, "a mail to %s\n", item.Payload())
-			return nil // returning nil acknowledges the item, which removes it
+			return nil // the item is acknowledged, and gone
 		},
 	})
 }

@@ -31,7 +31,7 @@ type resource struct {
 	token                     uint64 // the highest token seen
 	term                      int    // the most recent term
 	writes, refused, unfenced int
-	at                        time.Time // time of the fault that the next leader ends
+	at                        time.Time // when the current leader was stopped or isolated
 	times                     []time.Duration
 }
 

@@ -160,7 +160,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// names are short so that their ranges often touch.
+// names lists short keys, so that random ranges often touch.
 var names = []string{"", "\x00", "a", "a\x00", "a\x00\x00", "b", "bb", "c", "d"}
 
 func anyRange(r *rand.Rand) keyrange.Range {

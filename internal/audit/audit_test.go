@@ -401,7 +401,7 @@ func wholeLines(t *testing.T, dir string) (lines, files int) {
 	for _, f := range list {
 		data, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // removed as a surplus file
+			continue // already removed by the rotation
 		}
 		if err != nil || len(data) > 1<<20 {
 			t.Fatalf("%s: %d bytes, %v", f.Name(), len(data), err)

@@ -259,7 +259,7 @@ func TestBadClients(t *testing.T) {
 				f := serve(t, Options{}, echoAll)
 				c := f.dial()
 				go func() {
-					// the server may close before reading everything
+					// The server may close before reading everything.
 					_, _ = c.Write([]byte(of.sent))
 					if name == "a message, and a cut" {
 						_ = c.Close()

@@ -68,7 +68,7 @@ func TestPatience(t *testing.T) {
 			return s.RecvMsg(&m)
 		})
 		s := f.open(t.Context())
-		c, far := net.Pipe() // like on TCP, a deadline takes effect immediately
+		c, far := net.Pipe() // as on TCP, deadlines take effect immediately
 		defer c.Close()
 		f.server.enter(far)
 		go f.server.serve(far)

@@ -202,7 +202,7 @@ func TestDamagedBackup(t *testing.T) {
 		check("is changed", at, bad)
 	}
 	bad := bytes.Clone(file)
-	bad[100] ^= 1 // in the first chunk; the second then has no header, which is a second error
+	bad[100] ^= 1 // in the first chunk; the second then lacks a header, which is another error
 	var b bytes.Buffer
 	err := Backup(&b, bytes.NewReader(bad))
 	if !errors.Is(err, backup.ErrChunk) || strings.Count(b.String(), `"record":"error"`) < 2 {

@@ -228,7 +228,7 @@ type promises struct {
 	taken  uint64        // the last round that the lessor received
 	group  lease.GroupID
 	mail   []delivery
-	// until holds each lease's valid until, as its holder believes.
+	// until holds the instant until which each holder considers its lease valid.
 	until map[lease.ID]lease.Instant
 	// active bounds the IDs of leases with live holders; holders of leases with higher IDs are
 	// gone.
@@ -385,7 +385,7 @@ func (p *promises) step() {
 	}
 }
 
-// TestAgentPromises checks that no holder renewing through an agent believes in its lease for
+// TestAgentPromises checks that no holder renewing through an agent considers its lease valid for
 // longer than the lessor does, no matter what the network does to messages between agent and
 // lessor. No lease outlives its holder's interest.
 func TestAgentPromises(t *testing.T) {

@@ -60,7 +60,7 @@ func TestGroupRenewed(t *testing.T) {
 	s.Advance(sent + 50)
 	s.GroupRenewed(b.Seq, 7, 10_000, []lease.ID{2})
 	wantUntil(t, s, 1, sent+10_000)
-	// lease 2 has left the group, and is immediately renewed individually
+	// Lease 2 has left the group and is immediately renewed individually.
 	wantUntil(t, s, 2, 13_400)
 	if b := nextBatch(t, s); len(b.Leases) != 1 || b.Leases[0].ID != 2 {
 		t.Errorf("due are %+v", b)

@@ -14,7 +14,7 @@ import (
 type guarded struct {
 	*Passwords
 	clock time.Time
-	hash  []byte // of "right"
+	hash  []byte // hash of "right"
 }
 
 func newGuarded(t *testing.T, most int) *guarded {
@@ -48,9 +48,9 @@ func (g *guarded) logIn(t *testing.T, user, password, address string) string {
 	return "wrong"
 }
 
-// TestFailuresOfAnAddress checks that a stranger at one address gets a few attempts, and later one
-// per period, for all users together. Once limited, even the right password is not checked, so the
-// answer reveals nothing about it.
+// TestFailuresOfAnAddress checks that a stranger at one address gets a few attempts, then one every
+// five seconds, for all users together. Once limited, even the right password is not checked, so
+// the answer reveals nothing about it.
 func TestFailuresOfAnAddress(t *testing.T) {
 	g := newGuarded(t, 3)
 	for i, want := range []string{"wrong", "wrong", "wrong", "limited"} {

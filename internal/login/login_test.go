@@ -171,8 +171,8 @@ func TestSimpleForged(t *testing.T) {
 	want(t, p, token, w, "bob")
 }
 
-// TestSimpleBounded uses more tokens than a member remembers. A token that was forgotten lives as
-// long as if it had not been used.
+// TestSimpleBounded uses more tokens than a member remembers. A forgotten token remains valid for
+// as long as if it had not been used.
 func TestSimpleBounded(t *testing.T) {
 	w := newWorld()
 	p := w.member(t, 1)

@@ -335,7 +335,7 @@ func TestOwnMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			data.Free()
-			// Buffers in gRPC's pool are reused elsewhere as well.
+			// Overwrite buffers from gRPC's pool, as another user of the pool would.
 			for range 8 {
 				other := mem.DefaultBufferPool().Get(len(b))
 				clear(*other)

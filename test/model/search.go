@@ -155,7 +155,7 @@ func (s *search) raft(w *world, at, i int) {
 	}
 }
 
-// upToDate reports whether the log of s is at least as up-to-date as that of o (Raft, section
+// upToDate reports whether the log of s is at least as up-to-date as the log of o (Raft, section
 // 5.4.1).
 func (s *server) upToDate(o *server) bool {
 	a, b := s.last().term, o.last().term

@@ -14,7 +14,7 @@ const blockSize = 100
 // blocks holds the ports reserved for this process while it runs.
 var blocks struct {
 	mu sync.Mutex
-	// listeners on the first port of each block, which keep other processes away
+	// claims are listeners on the first port of each block, which keep other processes away.
 	claims []net.Listener
 	next   int // next port
 	end    int

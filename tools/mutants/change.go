@@ -24,7 +24,7 @@ type Mutant struct {
 	Pos  token.Position
 }
 
-// Dir is the directory of the mutant's package.
+// Dir returns the directory of the mutant's package.
 func (m Mutant) Dir() string {
 	dir, _, _ := strings.Cut(m.Name, ": ")
 	return dir

@@ -92,7 +92,7 @@ func (c *changer) binary(e *ast.BinaryExpr) {
 	if isSum && c.marks[e] != spared && isBasic(c.info.TypeOf(e), types.IsInteger) {
 		c.call(e, "OneMore", c.add(e, "is one more"))
 		for _, part := range []ast.Expr{e.X, e.Y} {
-			// adding one to a part has the same effect as adding one to the sum
+			// Adding one to a part has the same effect as adding one to the sum.
 			c.marks[ast.Unparen(part)] = spared
 		}
 	}

@@ -116,7 +116,7 @@ func (ns *nodes) run(ctx context.Context) {
 				if ns.renew(n) {
 					next.Reset(interval - interval/50 + rand.N(interval/25))
 				} else {
-					// spread retries to avoid a storm
+					// Spread retries to avoid a storm.
 					next.Reset(time.Second/2 + rand.N(time.Second))
 				}
 			}

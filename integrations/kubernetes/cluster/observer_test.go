@@ -29,7 +29,8 @@ type watcher struct {
 	mu       sync.Mutex // guards the following fields
 	revision int64
 	seen     map[int64]bool // versions of all events
-	// version ranges (first excluded, second included) covered by a list instead of events
+	// skipped holds version ranges (first excluded, last included) covered by a list instead of
+	// events.
 	skipped   [][2]int64
 	bookmarks int
 	resumed   int
@@ -46,7 +47,7 @@ func (w *watcher) run(ctx context.Context) {
 		}
 		stream, err := w.leases.Watch(ctx, metav1.ListOptions{
 			ResourceVersion: fmt.Sprint(revision), AllowWatchBookmarks: true,
-			// a bookmark arrives two seconds before the watch ends
+			// A bookmark arrives two seconds before the watch ends.
 			TimeoutSeconds: ptr.To(int64(10)),
 		})
 		if err == nil {

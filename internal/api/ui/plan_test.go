@@ -163,7 +163,7 @@ func TestExtremePlans(t *testing.T) {
 	p := New(Offer{})
 	rnd := rand.New(rand.NewPCG(20, 26))
 	answered := make(map[string]int)
-	// sorted so that each run asks the same questions
+	// The names are sorted so that each run asks the same questions.
 	names := slices.Sorted(maps.Keys(plan.Questions))
 	for range 400 {
 		for _, name := range names {

@@ -397,8 +397,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// TestJSONTakesTurns checks that only one goroutine at a time decodes or encodes JSON, for single
-// answers and for messages of a stream.
+// TestJSONTakesTurns checks that decoding and encoding JSON each take a turn, whether a message is
+// a complete answer or part of a stream.
 func TestJSONTakesTurns(t *testing.T) {
 	before := turn
 	defer func() { turn = before }()

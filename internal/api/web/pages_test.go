@@ -216,7 +216,7 @@ func TestForeignPages(t *testing.T) {
 		{nil, "http://localhost:2379", 404, ""}, // its own origin
 		{nil, "http://localhost:1", 403, advice},
 		{nil, "https://evil.example", 403, advice + ` "https://evil.example"`},
-		// an origin that cannot be listed
+		// This is an origin that cannot be listed.
 		{nil, "null", 403, `Pages of "null" may not call this server.` + "\n"},
 		{nil, "*", 403, "not call this server.\n"},
 		{[]string{"https://a"}, "https://b", 403, advice},

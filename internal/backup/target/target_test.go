@@ -429,8 +429,8 @@ func TestCredentialsWithoutFile(t *testing.T) {
 	}
 }
 
-// TestParts checks that an object of more than 16 MiB is sent in parts, and what happens if the
-// last part fails.
+// TestParts checks that an object of more than 16 MiB is sent in parts, and that no object is left
+// if the last part fails.
 func TestParts(t *testing.T) {
 	t.Parallel()
 	f := newFakeS3(t)
@@ -460,14 +460,15 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// After reading the body, the server detects a client disconnect.
+// TestSilentServer checks that a call returns when its context ends, even if the server does not
+// answer.
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	f := newFakeS3(t)
 	x := f.open(t, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	silent := func(_ http.ResponseWriter, r *http.Request) bool {
-		// after this read, the server detects a client disconnect
+		// Only after reading the body does the server detect a client disconnect.
 		_, _ = io.Copy(io.Discard, r.Body)
 		cancel()
 		<-r.Context().Done()

@@ -30,10 +30,10 @@ func newPeers(t *testing.T, view *fsm.View, stop func(error)) *Peers {
 	})
 }
 
-// TestClaimIsForgotten checks that a claim on a member is dropped if it is not repeated while the
-// member is young, since it might have been a mistake. A cluster that claims the member later is
-// itself at fault. Time during which the member is stopped does not count. The member has a claim
-// on its disk and runs in virtual time.
+// TestClaimIsForgotten checks that another cluster's claim to a member, which might have been a
+// mistake, is dropped if it is not repeated for ten minutes (young). A cluster that claims the
+// member later has itself made a mistake. A member stopped earlier keeps the claim. The claim is on
+// the member's disk, and time is virtual.
 func TestClaimIsForgotten(t *testing.T) {
 	p := newPeers(t, fsm.New(fsm.Config{}).View(), nil)
 	if !p.claim(time.Now()) {

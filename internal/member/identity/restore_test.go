@@ -196,8 +196,8 @@ func TestRestoreChecksTheCluster(t *testing.T) {
 	}
 }
 
-// TestHalfRestoredDirectory checks that a member does not start in a directory left by a killed
-// restore, because it would be empty.
+// TestHalfRestoredDirectory checks that neither a member nor another restore starts in a directory
+// left by a killed restore. A member started there would be empty.
 func TestHalfRestoredDirectory(t *testing.T) {
 	c := onDisk(t)
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
