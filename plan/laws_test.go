@@ -196,7 +196,7 @@ func TestCachesByTheModel(t *testing.T) {
 }
 
 // TestCellsCarry checks that the recommended number of cells can carry the leases and one fewer
-// cannot, and that doubling every resource doubles the leases carried.
+// cannot, and that a cell with twice the resources carries twice as many leases.
 func TestCellsCarry(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 13))
 	costs := DocumentedCosts(3)

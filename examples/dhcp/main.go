@@ -4,11 +4,11 @@
 //	leasehold serve &
 //	go run leasehold.dev/examples/dhcp
 //
-// A host's lease is a lease in the cluster whose name is the address, so two hosts never have the
+// A host's lease is a lease in the cluster, named after the address, so two hosts never have the
 // same address. The servers are stateless: either one can renew any host's lease. Because two
 // servers alone cannot agree, DHCP's failover protocol divides the free addresses between them, and
-// limits how far one can extend leases without the other (MCLT). Here they ask the cluster instead,
-// so the crash of a server affects no address and nobody has to wait.
+// limits how far one can extend leases without the other (MCLT). Here they ask the cluster instead.
+// The crash of a server therefore affects no address, and no host has to wait.
 package main
 
 import (

@@ -177,8 +177,8 @@ func TestReleased(t *testing.T) {
 	})
 }
 
-// TestLost checks that a leader whose lease is revoked stops leading under the same callback, and
-// leads again once its elector is restarted.
+// TestLost checks that a leader whose lease is revoked does not resume leading within the same
+// callback, and leads again once its elector is restarted.
 func TestLost(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCandidates(t)

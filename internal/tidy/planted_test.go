@@ -22,7 +22,7 @@ func TestRulesFind(t *testing.T) {
 				"util/a.go: package util",                     // not in any layer
 				importing("lease/a.go", ours+"internal/fsm"),  // imports upwards
 				importing("internal/mvcc/a.go", ours+"lease"), // imports within the same layer
-				importing("client/a.go", ours+"internal/fsm"), // an import that clients may not use
+				importing("client/a.go", ours+"internal/fsm"), // forbidden to clients
 				importing("client/lock/a.go", ours+"internal/storage"),
 				importing("internal/storage/a.go", "google.golang.org/grpc"),
 				importing("internal/mvcc/a.go", "net/http"),

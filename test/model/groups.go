@@ -72,7 +72,7 @@ const (
 type GroupBounds struct {
 	Terms   byte          // at most maxTerms
 	Sent    [keepers]byte // joins and renewals of each keeper, at most maxSent
-	Crashes byte          // for all keepers together
+	Crashes byte          // total for all keepers
 	// Withdraw allows the permission to hold the lease to be withdrawn.
 	Withdraw bool
 	// Impatient allows keepers to stop waiting for an answer.

@@ -19,7 +19,7 @@ type Bounds struct {
 	Log   byte // length of the log, at most maxLog
 	// Renewals is the maximum number of renewals in flight, at most maxRenewals.
 	Renewals int
-	// Crashes is the total number of crashes of all servers.
+	// Crashes is the maximum number of crashes, counting all servers.
 	Crashes byte
 }
 

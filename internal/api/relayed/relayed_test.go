@@ -313,7 +313,7 @@ func TestLargeUnread(t *testing.T) {
 	}}}
 	methodsTo(t, o, d, func(t *testing.T, w *wire) {
 		go func() {
-			for range w.down { // reads only the link, so that no channel gets window
+			for range w.down { // no channel is read, so no window is returned
 			}
 		}()
 		last := uint64(0)
