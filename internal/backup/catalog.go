@@ -24,7 +24,8 @@ import (
 const (
 	// ManifestName is the name of the object that contains the history to which the others belong.
 	ManifestName = "leasehold.json"
-	// PartSuffix is the suffix of objects that are being written, where such objects are visible.
+	// PartSuffix is the suffix of objects that are still being written, on targets where such
+	// objects are visible.
 	PartSuffix = ".part"
 
 	timeForm = "20060102T150405.000Z"

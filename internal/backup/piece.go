@@ -43,7 +43,7 @@ func (h History) String() string {
 // Entry is a log entry. Its index follows from its position in a [Piece].
 type Entry struct {
 	Term uint64
-	Type byte // as in Raft: 0 for commands, 2 for a change of the membership
+	Type byte // as in Raft: 0 for commands, 2 for a membership change
 	Data []byte
 }
 

@@ -44,8 +44,8 @@ func (c *Catalog) Expired(keep int, now time.Time) (names []string) {
 	return names
 }
 
-// Superseded returns the pieces that are a prefix of another piece from the same member. A member
-// replaces its newest piece with a longer one as long as the piece is short.
+// Superseded returns the pieces that are a prefix of another piece from the same member. While a
+// member's newest piece is short, the member replaces it with a longer one.
 func (c *Catalog) Superseded() (names []string) {
 	for i := 1; i < len(c.Pieces); i++ {
 		a, b := c.Pieces[i-1], c.Pieces[i]

@@ -15,8 +15,8 @@ import (
 
 // Options select the parts of a data directory to print.
 type Options struct {
-	// From and To are the first and last log entry to print. If To is 0, it means the end of the
-	// log.
+	// From and To are the first and last log entry to print. If To is 0, printing continues to the
+	// end of the log.
 	From, To uint64
 	// Snapshot includes the records of the snapshot.
 	Snapshot bool
@@ -109,7 +109,7 @@ func Directory(w io.Writer, dir string, o Options) error {
 	return p.end()
 }
 
-// entry is a log entry in the form in which it is printed.
+// entry is the printable form of a log entry.
 type entry struct {
 	Index, Term uint64
 	Type        word
@@ -144,7 +144,8 @@ type change struct {
 	Member uint64
 }
 
-// changesOf returns the changes that an entry makes to Raft's members, followed by its commands.
+// changesOf returns the changes that an entry makes to Raft's members, and the entry's encoded
+// commands.
 func changesOf(e storage.LogEntry) (out []change, data []byte, err error) {
 	c, v1 := &raftpb.ConfChangeV2{}, &raftpb.ConfChange{}
 	if e.Type == raftpb.EntryConfChangeV2 {

@@ -19,8 +19,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A tree is a value in the form in which it is printed: an object, a list, or a leaf. A leaf is a
-// bool, an int64, a uint64 or one of the types below.
+// A tree is the printable form of a value: an object, a list, or a leaf. A leaf is a bool, an
+// int64, a uint64 or one of the types below.
 type (
 	object []field
 	list   []any
@@ -81,8 +81,7 @@ var identifiers = map[string]bool{
 	"Voters": true, "Outgoing": true, "Learners": true, "LearnersNext": true,
 }
 
-// tree returns v in the form in which it is printed. Zero fields are omitted, as they are in the
-// records.
+// tree returns the printable form of v. Zero fields are omitted, as they are in the records.
 func tree(v reflect.Value) any { return treeOf(v, "") }
 
 // treeOf is like tree, for the value of a field with the given name.

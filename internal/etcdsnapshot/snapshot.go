@@ -59,7 +59,8 @@ func Open(path string, skipHash bool) (*Snapshot, error) {
 			return nil, err
 		}
 	}
-	// Otherwise bbolt would create a missing file, or wait for the lock of a running member.
+	// Without these options, bbolt would create a missing file, or wait for the lock of a running
+	// member.
 	db, err := bolt.Open(path, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errFormat, err)

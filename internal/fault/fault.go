@@ -1,5 +1,5 @@
-// Package fault creates the errors for the packages that programs import. They all have the same
-// form, so that a chain of errors reads as one sentence.
+// Package fault creates errors for the packages that programs import. They all have the same form,
+// so that a chain of errors reads as one sentence.
 //
 // The text of an error consists of the package and operation that the program called, followed by
 // the reason:

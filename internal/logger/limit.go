@@ -35,7 +35,7 @@ const maxMessages = 100
 const suppressedKey = "suppressed"
 
 // Limit is a handler that limits how often each place in the program logs, and how long the texts
-// are. The rate limit does not apply to records below slog.LevelInfo.
+// can be. The rate limit does not apply to records below slog.LevelInfo.
 type Limit struct {
 	next  slog.Handler
 	sites *sites

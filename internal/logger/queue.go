@@ -31,7 +31,8 @@ type Queue struct {
 	closed  bool
 }
 
-// NewQueue returns a queue that writes to to. report can be nil, and can write to the queue.
+// NewQueue returns a queue in front of the writer to. report can be nil, and can write to the
+// queue.
 func NewQueue(to io.Writer, report func(lines uint64)) *Queue {
 	return &Queue{to: to, report: report}
 }

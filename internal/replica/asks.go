@@ -255,7 +255,7 @@ func (a *asker) empty() bool {
 		a.current == nil && !a.agent.Pending() && a.caches.empty()
 }
 
-// again adds requests to msg that seem to have been lost.
+// again adds requests that seem to have been lost to msg.
 func (a *asker) again(msg *Forward) {
 	now, patience := a.m.ticks, uint64(a.m.cfg.ElectionTicks)
 	if a.current != nil {

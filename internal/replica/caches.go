@@ -34,7 +34,7 @@ type OpenCache struct {
 	// no ranges; the cache must then drop everything. Any other error is the reason why the outcome
 	// is unknown.
 	Err error
-	// Owner is for the caller to identify the request.
+	// Owner is set by the caller to identify the request.
 	Owner any
 
 	born uint64 // tick at which it arrived

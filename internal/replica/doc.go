@@ -15,8 +15,8 @@
 //     Committed entries wait until a step has time for them.
 //   - inflight holds this member's entries in the log whose outcome is not known yet.
 //   - The relay (relay.go, forward.go, asks.go) sends requests from this member's clients to
-//     another leader. Commands are numbered; renewals, reads and caches are sent in rounds. The
-//     relay renews leases in groups (package holder, Agent).
+//     another leader. Commands are numbered. Renewals, reads and cache messages are sent in rounds.
+//     The relay renews leases in groups (package holder, Agent).
 //   - links and failover track how well each member can be reached, and decide when to campaign
 //     after the leader dies.
 //
@@ -43,10 +43,10 @@
 // # When answers are sent
 //
 // A proposal is answered when its entry has been applied on this member. An answer that needs no
-// entry, to a read or a renewal, is sent only after a confirm round. In that round, after the
-// promise was made, a quorum confirmed that this member still leads, and the state is at least as
-// new as the round. One round confirms all waiting answers. A single voter is its own quorum and
-// takes the same path.
+// entry, such as the answer to a read or a renewal, is sent only after a confirm round. In that
+// round, a quorum confirms that this member still leads. The round begins after the promise was
+// made, and the answer reflects a state at least as new as the round. One round confirms all
+// waiting answers. A single voter is its own quorum and takes the same path.
 //
 // # Leases
 //
@@ -57,8 +57,8 @@
 //
 // # Caches
 //
-// A command that changes keys that a cache may have waits at the leader's gate until package
-// directory reports that no cache has them.
+// A command that changes cached keys waits at the leader's gate until package directory reports
+// that no cache has them.
 //
 // # Contract
 //

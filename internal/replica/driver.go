@@ -167,8 +167,7 @@ func (d *driver) next() *raftpb.Entry {
 	}
 }
 
-// change applies a committed change of the membership. It returns an error if the change is
-// impossible.
+// change applies a committed membership change. It returns an error if the change is impossible.
 func (d *driver) change(c *raftpb.ConfChangeV2) error {
 	if err := d.possible(c); err != nil {
 		return err
@@ -186,7 +185,7 @@ func (d *driver) propose(data []byte) error {
 	return nil
 }
 
-// proposeChange proposes a change of the membership. It has succeeded if the library appends the
+// proposeChange proposes a membership change. The proposal succeeds if the library appends the
 // entry.
 func (d *driver) proposeChange(c *raftpb.ConfChangeV2) { d.node.ProposeConfChange(c) }
 

@@ -51,7 +51,7 @@ type effects struct {
 	lessor *lease.Lessor
 	w      *directory.Write
 	// granted maps the ID of each lease that the transaction grants to its name. If the request is
-	// a repetition, the ID refers to the existing lease with that name.
+	// a retry, the ID refers to the existing lease with that name.
 	granted map[lease.ID]string
 }
 

@@ -31,8 +31,8 @@ var (
 	ErrDamaged = errors.New("replica: the state of this member differs from that of the majority")
 )
 
-// These errors reject a change of the membership that would not be safe for the cluster now;
-// nothing changed.
+// These errors reject a membership change that would not be safe for the cluster now; nothing
+// changed.
 var (
 	// ErrUnhealthy means that the change could cost the cluster its quorum: too few voters are
 	// connected, or too few have been connected for long enough.

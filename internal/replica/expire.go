@@ -101,7 +101,7 @@ func (e *expirer) fresh() bool {
 	return e.m.ticks < e.began+uint64(e.m.cfg.ElectionTicks)
 }
 
-// overdue returns how long the first lease of the Expire in the log has been past its expiry.
+// overdue returns the time since the expiry of the first lease in the Expire that is in the log.
 func (e *expirer) overdue() lease.TTL {
 	if !e.expiring {
 		return 0

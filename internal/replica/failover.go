@@ -48,8 +48,9 @@ func (f *failover) place(dead uint64) (n lease.Instant) {
 	return n
 }
 
-// due reports whether to campaign now, and if so schedules the next attempt. An attempt can fail
-// because the other members have not detected yet that the leader is gone, or have longer logs.
+// due reports whether to campaign now. If so, it schedules the next attempt. An attempt can fail
+// because other members have not detected yet that the leader is gone, or because they have longer
+// logs.
 func (f *failover) due() bool {
 	if f.at == 0 || f.m.now < f.at {
 		return false
@@ -63,7 +64,7 @@ func (f *failover) due() bool {
 	return true
 }
 
-// follow reacts to changes of the role. Once another member has raised the term, its candidate gets
+// follow reacts to changes of the role. When the term rises, the candidate of the new term is given
 // time to win.
 func (f *failover) follow(was role) {
 	switch {
@@ -105,8 +106,7 @@ func (r *Replica) campaign() {
 	}
 }
 
-// Connected reports to the replica since when this member has been connected to another member
-// without interruption.
+// Connected reports when the current uninterrupted connection to another member began.
 func (r *Replica) Connected(member uint64, since lease.Instant) {
 	r.links.connected(member, since)
 }

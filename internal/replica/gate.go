@@ -9,10 +9,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// gate delays commands that change data that caches may have. A command waits until the caches have
-// dropped the data or their leases have passed their expiry (C1). All commands at a leader go
-// through the gate, whatever their origin. Directory.Admit (directory/write.go) decides which
-// commands wait; the gate connects the directory with the log.
+// gate delays commands that change cached data. A command waits until the caches have dropped the
+// data or their leases have passed their expiry (C1). All commands at a leader go through the gate,
+// whatever their origin. Directory.Admit (directory/write.go) decides which commands wait; the gate
+// connects the directory with the log.
 //
 // While no lease holds ranges, the gate costs a command one comparison.
 type gate struct {
@@ -140,7 +140,7 @@ func (g *gate) pending(id lease.ID) bool {
 // be renewed while its cache has pending invalidations.
 func (g *gate) holds(id lease.ID) bool { return g.caches.Holds(id) }
 
-// single returns a command that expires one lease separately, if a cache may have the lease's keys.
+// single returns a command that expires one lease separately, if the lease's keys may be cached.
 func (g *gate) single(d lease.Due) *Proposal {
 	w := &directory.Write{Ends: taking(g.m.lessor, []lease.Due{d}), Urgent: true}
 	if !g.caches.Concerns(w) {

@@ -13,7 +13,7 @@ type inflight []batch
 // batch is one entry.
 type batch struct {
 	index, term uint64 // index is 0 until the entry is appended
-	// number of the first proposal in its leader's queue; 0 for a change of the membership
+	// number of the first proposal in its leader's queue; 0 for a membership change
 	number    uint64
 	time      int64 // upper bound on the cost of its commands: see fsm.Cost
 	proposals []*Proposal

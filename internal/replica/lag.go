@@ -9,8 +9,8 @@ import (
 type Lag struct{ Member, Entries uint64 }
 
 // Lags returns how far the other members lag behind, in ID order. The leader does not know what a
-// member has until the member answers it, so a member that has not answered is omitted during the
-// first election timeout. Lags returns nil on a member that does not lead.
+// member has until the member answers. During the first election timeout, Lags omits members that
+// have not answered. It returns nil on a member that does not lead.
 func (r *Replica) Lags() []Lag {
 	if r.lead == nil {
 		return nil

@@ -232,7 +232,7 @@ func (l *leadership) expire() {
 // separately, so that neither kind of work starves the other.
 const expiryWork = 1 << 15
 
-// expireSingly removes from a batch the leases with keys that a cache may have. Each of them
+// expireSingly removes from a batch all leases whose keys may be cached. Each of these leases
 // expires separately, so that a cache that does not answer delays no other lease (T15). Leases for
 // which this step has no time stay due.
 func (l *leadership) expireSingly(due []lease.Due) (rest []lease.Due) {
@@ -343,8 +343,8 @@ func (l *leadership) openGates() {
 	l.passEarly()
 }
 
-// passEarly passes on the commands that arrived before the gate was open, in order, as far as this
-// step has time for them.
+// passEarly passes on the commands that arrived before the gate was open, in order. It passes as
+// many as this step has time for.
 func (l *leadership) passEarly() {
 	early := l.gate.early
 	l.gate.early = nil

@@ -2,11 +2,10 @@ package replica
 
 import "leasehold.dev/lease"
 
-// links tracks this member's contact with the other members. In the zero value, there has been no
-// contact.
+// links tracks this member's contact with the other members. The zero value represents no contact.
 type links struct {
 	m  *local
-	of map[uint64]link // members with which there has been contact
+	of map[uint64]link // members that have been in contact
 }
 
 // link is the contact with one other member.
@@ -34,8 +33,8 @@ func (k *links) note(member uint64, l link) {
 	k.of[member] = l
 }
 
-// connected records since when the connection has been uninterrupted. This matters at a new leader,
-// which has received messages from the others only recently.
+// connected records when the current uninterrupted connection began. A new leader needs this,
+// because it has received messages from the others only recently.
 func (k *links) connected(member uint64, since lease.Instant) {
 	k.note(member, link{min(since, k.m.now), k.of[member].last})
 }

@@ -98,7 +98,7 @@ func (o *output) refuseOpen(c OpenCache, err error) {
 	o.Opened = append(o.Opened, c)
 }
 
-// finish answers a read from a client of this member. The state is now new enough for it.
+// finish answers a read from a client of this member, once the state is new enough.
 func (m *local) finish(q *Read) {
 	if q.Inspect != nil {
 		q.Inspect(m.lessor)

@@ -36,8 +36,8 @@ type Message struct {
 // Forward carries requests from another member's clients to the leader: all requests since the last
 // Forward.
 type Forward struct {
-	// Term is the term of the leader that the message is for. In any other term, the message is
-	// ignored.
+	// Term is the term of the leader to which the message is addressed. In any other term, the
+	// message is ignored.
 	Term uint64
 	// First is the number of the first command; the others follow consecutively. Base is the first
 	// number that the member used in Term. A different Base means a different incarnation of the

@@ -21,7 +21,7 @@ type Proposal struct {
 	// is when a forwarded command arrived at this leader; see [Forward].
 	Trace   *Trace
 	Arrived int64
-	// Owner is for the caller to identify the request.
+	// Owner is set by the caller to identify the request.
 	Owner any
 	// internal is set for the leader's own commands. No client waits for them.
 	internal *internal

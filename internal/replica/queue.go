@@ -98,9 +98,9 @@ func (l *load) takes(p *Proposal) bool {
 }
 
 // entry returns an entry with the first waiting commands. It contains at most groupMax commands,
-// and no more than one step has time for. It is empty if the first command is too large. unapplied
-// is the cost of the commands in the log that are not applied. The data is valid until the next
-// call, because Raft copies what is proposed.
+// and no more than one step has time to apply. It is empty if the first command is too large.
+// unapplied is the cost of the commands in the log that are not applied. The data is valid until
+// the next call, because Raft copies what is proposed.
 func (q *queue) entry(unapplied int64) (data []byte, of batch) {
 	data = fsm.AppendEntry(q.spare.entry[:0], q.m.machine.Version().Number)
 	of.number = q.first()

@@ -13,7 +13,7 @@ type Read struct {
 	// It must be quick, and must copy anything that it retains.
 	Inspect func(*lease.Lessor)
 	// Leases lists leases whose remaining time the leader must report. Left holds the answers in
-	// the same order, as the time that each lease will live at least. It is set before Inspect is
+	// the same order: the minimum time that each lease will live. It is set before Inspect is
 	// called.
 	Leases []lease.ID
 	Left   []Left
@@ -22,7 +22,7 @@ type Read struct {
 	// Repeat, if not nil, requests the outcome of a command.
 	Repeat *Repeat
 	Err    error
-	// Owner is for the caller to identify the request.
+	// Owner is set by the caller to identify the request.
 	Owner any
 
 	born uint64 // tick at which it arrived
@@ -113,7 +113,7 @@ func (l *leadership) release() {
 	}
 }
 
-// left returns how long each lease will live at least. Only a primary can determine this.
+// left returns the minimum time that each lease will live. Only a primary can determine this.
 func (m *local) left(ids []lease.ID) []Left {
 	out := make([]Left, len(ids))
 	for i, id := range ids {

@@ -22,9 +22,9 @@ type remotes struct {
 type remote struct {
 	member uint64
 	term   uint64
-	// incarnations lists the incarnations of the member in this term. A restarted member numbers
-	// its requests anew, and messages from an earlier incarnation can arrive late, so each
-	// incarnation is tracked separately.
+	// incarnations lists the incarnations of the member in this term. A restarted member starts
+	// numbering its requests again, and messages from an earlier incarnation can arrive late, so
+	// each incarnation is tracked separately.
 	incarnations []incarnation
 	now          int    // index of the incarnation that sent the last message
 	reply        *Reply // next message to send

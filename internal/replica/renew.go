@@ -23,7 +23,7 @@ type Renewal struct {
 	TTL lease.TTL
 	// Err is nil, lease.ErrNotFound, or the reason why the outcome is unknown.
 	Err error
-	// Owner is for the caller to identify the request. Place is the index of the lease in a
+	// Owner is set by the caller to identify the request. Place is the index of the lease in a
 	// Renewals.
 	Owner any
 	Place int
@@ -152,8 +152,8 @@ func (p *parking) take(id lease.ID) []Renewal {
 	return list
 }
 
-// takeAll removes and returns all renewals, in ID order. They have not waited for a leader so far,
-// so their time to wait for one starts at tick now.
+// takeAll removes and returns all renewals, in ID order. They have not been waiting for a leader so
+// far, so that wait starts at tick now.
 func (p *parking) takeAll(now uint64) (all []Renewal) {
 	for _, id := range slices.Sorted(maps.Keys(p.of)) {
 		all = append(all, p.of[id]...)

@@ -8,7 +8,7 @@ import "leasehold.dev/lease"
 // Owner and with its index as Place. A slow lease thus delays no other (T15).
 type Renewals struct {
 	IDs []lease.ID
-	// Tokens is nil, or contains the token of each lease's holder, or 0 for any token.
+	// Tokens is nil or contains, for each lease, the holder's token or 0 for any token.
 	Tokens []lease.Token
 	// TTLs has one element for each lease. The caller must not read it before Take has returned the
 	// Renewals. By then, the elements for leases that were answered together are set, and the
@@ -16,7 +16,7 @@ type Renewals struct {
 	TTLs []lease.TTL
 	// Kept is the number of elements set in TTLs.
 	Kept int
-	// Owner is for the caller to identify the request.
+	// Owner is set by the caller to identify the request.
 	Owner any
 	GroupRenewals
 

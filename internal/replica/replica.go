@@ -30,7 +30,7 @@ type Config struct {
 	// NoPreVote lets a member raise the term without first checking whether it could win.
 	NoPreVote bool
 	// Silence configures when a member that sends no messages counts as unresponsive. The zero
-	// value leaves that to Raft's election timeout. NoPreVote does so as well: without the
+	// value leaves that to Raft's election timeout. So does NoPreVote, because without the
 	// pre-vote, one mistaken member would depose a healthy leader.
 	Silence silence.Config
 	// MaxBatch is the approximate maximum size of an entry, in bytes.
@@ -250,8 +250,7 @@ type Status struct {
 	Index, Applied   uint64
 	Leading, Primary bool
 	Pending          int
-	// Overdue is how long the longest-waiting lease has been past its expiry; 0 if none is past it
-	// (T12).
+	// Overdue is the time since the expiry of the most overdue lease; 0 if none is overdue (T12).
 	Overdue lease.TTL
 	// Refreshing is true while Refresh waits for the outcome of earlier decisions in the log.
 	Refreshing bool

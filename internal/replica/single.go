@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// singles lists the leases that expire separately because a cache may have their keys. It contains
+// singles lists the leases that expire separately because their keys may be cached. It contains
 // *single values, sorted by expiry. The zero value is empty.
 type singles struct{ list list.List }
 
@@ -39,7 +39,7 @@ func (l *singles) remove(s *single) { l.list.Remove(s.place) }
 
 func (l *singles) any() bool { return l.list.Len() > 0 }
 
-// overdue returns how long the first lease has been past its expiry, or 0 if the list is empty.
+// overdue returns the time since the expiry of the first lease, or 0 if the list is empty.
 func (l *singles) overdue(now lease.Instant) lease.TTL {
 	if !l.any() {
 		return 0

@@ -7,7 +7,7 @@ import (
 
 // SlowCache is a cache that takes, or took, a long time to acknowledge its invalidations.
 type SlowCache struct {
-	// Lease is the cache's lease as this member had it when the cache became slow.
+	// Lease is this member's copy of the cache's lease, as of when the cache became slow.
 	Lease lease.Info
 	// Waited is how long writes have waited for the cache.
 	Waited lease.TTL

@@ -126,7 +126,7 @@ func tracked(conf *raftpb.ConfState) (confchange.Changer, error) {
 	return confchange.Changer{Tracker: t}, err
 }
 
-// possible returns an error if a committed change of the membership is impossible.
+// possible returns an error if a committed membership change is impossible.
 func (d *driver) possible(c *raftpb.ConfChangeV2) error {
 	changer, err := tracked(d.conf)
 	if err != nil {

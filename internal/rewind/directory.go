@@ -76,7 +76,7 @@ func hex(id string) uint64 {
 	return n
 }
 
-// errStop makes the reading of a directory stop.
+// errStop stops the reading of a directory.
 var errStop = errors.New("stop")
 
 // Examine determines the condition of a data directory. It reads the entire directory and changes

@@ -69,7 +69,8 @@ func (d *Directory) ForceNewCluster(now time.Time) (kept string, err error) {
 	}
 	c, o := server.DefaultConfig(), server.RestoreOptions{Member: d.Member}
 	c.DataDir, c.Name = d.Path, d.Name
-	o.Removed = slices.Clone(d.machine.View().Removed) // removed members can come back as well
+	// previously removed members may come back as well
+	o.Removed = slices.Clone(d.machine.View().Removed)
 	gone := len(o.Removed)
 	for _, m := range d.Members {
 		if m.ID != d.Member {

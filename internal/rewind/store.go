@@ -40,7 +40,7 @@ type File struct {
 	Revision int64
 	Time     time.Time
 	// ToRevision and ToTime are lower bounds on the latest revision and time that can be restored.
-	// The copied log may include further writes of the same moment.
+	// The copied log may include further writes made at the same time.
 	ToRevision int64
 	ToTime     time.Time
 }

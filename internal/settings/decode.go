@@ -9,11 +9,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decode sets the variable to which to points from the document n, or leaves it unchanged if n is
-// nil. The "yaml" tag gives the name of a struct field. A field with the tag ",line" is set to the
-// number of the line where the struct begins. Fields can be structs, lists, maps from strings,
-// strings, durations, bools, and pointers to these types. Fields that the document does not mention
-// keep their values.
+// Decode decodes the document n into the variable that to points to. If n is nil, the variable is
+// unchanged. The "yaml" tag gives the name of a struct field. A field with the tag ",line" is set
+// to the number of the line where the struct begins. Fields can be structs, lists, maps from
+// strings, strings, durations, bools, and pointers to these types. Fields that the document does
+// not mention keep their values.
 func Decode(n *yaml.Node, to any) error {
 	if n == nil {
 		return nil
@@ -25,7 +25,7 @@ func fail(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf(":%d: %s", n.Line, fmt.Sprintf(format, args...))
 }
 
-// decode sets v, which is the variable for the setting with the given name.
+// decode decodes n into v. name identifies the setting in errors.
 func decode(n *yaml.Node, v reflect.Value, name string) error {
 	if IsNull(n) {
 		return nil

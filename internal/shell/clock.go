@@ -14,7 +14,7 @@ type Reading struct{ Boot, Mono lease.Instant }
 // clock converts readings to instants.
 type clock struct {
 	start  Reading       // its boot time is instant 0
-	behind lease.Instant // how far the monotonic clock lagged at the last reading
+	behind lease.Instant // how far the monotonic clock lagged behind boot time at the last reading
 	last   lease.Instant // the last reading
 }
 

@@ -36,7 +36,7 @@ type Saving struct {
 	State   *raftpb.HardState
 }
 
-// Awaited reports whether a message must become durable because something waits for that (see
+// Awaited reports whether a message must become durable because something waits for it (see
 // replica.Output.Append).
 func Awaited(m *raftpb.Message) bool {
 	return len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 || asksForSnapshot(m)

@@ -143,8 +143,7 @@ func (s *Shell) Next() Do {
 	}
 }
 
-// begin does the shell's part of an action, and reports whether the driver has a part to do as
-// well.
+// begin does the shell's part of an action, and reports whether the driver also has work to do.
 func (s *Shell) begin(do Do) bool {
 	switch do {
 	case Advance:
@@ -283,8 +282,8 @@ func (s *Shell) feed() bool {
 	return len(s.Refused)+len(s.Declined) > 0
 }
 
-// install offers a snapshot to the replica. If the replica accepts it, a later message to be saved
-// installs the snapshot.
+// install offers a snapshot to the replica. If the replica accepts it, a later message in
+// Output.Append requests its installation.
 func (s *Shell) install(a Arrival) {
 	taken, err := s.r.Restore(a.Message, a.Machine)
 	if !taken {

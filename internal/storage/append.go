@@ -92,7 +92,7 @@ func (d *Disk) promised(hs *raftpb.HardState) *raftpb.HardState {
 	return newHardState(term, vote, max(hs.GetCommit(), d.hard.GetCommit()))
 }
 
-// SaveVote makes a term and a vote durable, separately from entries for which there may be no room.
+// SaveVote makes a term and a vote durable, independently of entries that may not fit on the disk.
 // It writes nothing if they, or a later term, are already durable, because pre-votes are repeated
 // and space may be scarce.
 func (d *Disk) SaveVote(term, vote uint64) error {

@@ -52,8 +52,8 @@ func (d *Disk) loadIdentity() error {
 	return nil
 }
 
-// lostIdentity returns an error if a directory without an identity must have had one. An
-// interrupted Bootstrap leaves only segments of zeros.
+// lostIdentity returns an error if a directory has lost its identity. The segments left by an
+// interrupted Bootstrap do not count, because they contain only zeros.
 func (d *Disk) lostIdentity(inv *inventory) error {
 	found := slices.Clone(inv.snapshots)
 	for _, number := range inv.segments {

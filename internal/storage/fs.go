@@ -15,13 +15,13 @@ type FS interface {
 	MkdirAll(dir string) error
 	// List returns the names in a directory, without the directory's path.
 	List(dir string) ([]string, error)
-	// Create creates a file of size zero bytes and allocates disk space for it. If the file exists,
-	// Create truncates and overwrites it.
+	// Create creates a file that consists of size bytes of zeros, and allocates disk space for it.
+	// If the file exists, Create truncates and overwrites it.
 	Create(name string, size int64) (File, error)
 	// Open opens an existing file for reading. OpenWrite opens it for writing as well.
 	Open(name string) (File, error)
 	OpenWrite(name string) (File, error)
-	// Rename replaces to if it exists.
+	// Rename renames a file, replacing any existing file with the new name.
 	Rename(from, to string) error
 	Remove(name string) error
 	OpenDir(name string) (Dir, error)
@@ -97,8 +97,8 @@ func (OS) List(dir string) ([]string, error) {
 	return names, err
 }
 
-// Create implements FS. It writes the zeros instead of only allocating space. The first write to a
-// block that has never been written changes the file system's metadata, which makes the sync
+// Create implements FS. It writes zeros rather than only allocating space, because the first write
+// to a block that has never been written changes the file system's metadata, which makes the sync
 // slower.
 func (OS) Create(name string, size int64) (File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)

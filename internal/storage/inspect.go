@@ -39,8 +39,8 @@ type Chunk struct {
 
 // Wanted selects the records for Inspect, in addition to the few that are in every directory.
 type Wanted struct {
-	// From and To are the indexes of the first and last entry. If To is 0, it means the end of the
-	// log.
+	// From and To are the indexes of the first and last entry. If To is 0, the range extends to the
+	// end of the log.
 	From, To uint64
 	// Chunks selects the chunks of the snapshot.
 	Chunks bool

@@ -207,7 +207,7 @@ func (l *loader) frame(s *segment, f *frame) error {
 	})
 }
 
-// entry adds an entry like Append does. Entries before the first one may be in removed segments.
+// entry adds an entry as Append does. Entries before the first one may be in removed segments.
 func (l *loader) entry(e *raftpb.Entry) error {
 	i := e.GetIndex()
 	missing := l.begun && i > l.log.last+1

@@ -136,7 +136,7 @@ func (l *memlog) dropFront() {
 	l.tailFirst++
 }
 
-// compact makes p, which must be in the log, the position before the first entry.
+// compact removes all entries up to and including p, which must be in the log.
 func (l *memlog) compact(p position) {
 	for l.tailFirst <= p.index {
 		l.dropFront()

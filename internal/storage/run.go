@@ -18,7 +18,8 @@ const runFile = "run.json"
 // Run describes one run of a member. It is stored in its own file, because another process cannot
 // read an open data directory.
 type Run struct {
-	Cluster    string   `json:"cluster"` // hexadecimal like Member and all output meant for people
+	// in hexadecimal, like Member and all human-readable output
+	Cluster    string   `json:"cluster"`
 	Member     string   `json:"member"`
 	Name       string   `json:"name"`
 	ClientURLs []string `json:"client_urls"`

@@ -182,7 +182,7 @@ func (s *spares) count() int {
 
 func (s *spares) file(number uint64) string { return s.path(segmentName(number)) }
 
-// add makes a file, which has the next number, the last spare.
+// add adds a file as the last spare. The file must have the next number.
 func (s *spares) add(f File) {
 	s.last++
 	s.mu.Lock()

@@ -15,15 +15,15 @@ import (
 // Two processes of one member run at the same time if its data directory was copied and both copies
 // are in use, or if the directory was moved while a process was still running. Both processes would
 // vote and acknowledge under one ID without knowing each other's promises. Therefore a new process
-// is admitted only when the previous one no longer answers. A process that was killed or has
-// stopped does not answer, because its connections are closed. If its machine is down, the newcomer
-// has to wait for at most pingTimeout.
+// is admitted only when the previous one no longer answers. A process that was killed or has exited
+// does not answer, because its connections are closed. If its machine is down, the newcomer has to
+// wait for at most pingTimeout.
 //
-// A rejected newcomer is not necessarily alive: its stream may be a delayed one from a process that
-// has ended. The refusal therefore carries a mark, which a live newcomer sends when it reconnects.
-// Such a newcomer started before the other process answered a ping, and was still running after the
-// mark was made, so both processes were alive at the time of the ping. A restart is never mistaken
-// for this.
+// A rejected newcomer is not necessarily alive: its stream may have been delayed, and its process
+// may have ended. The refusal therefore carries a mark, which a live newcomer sends when it
+// reconnects. Such a newcomer started before the other process answered a ping, and was still
+// running after the mark was made, so both processes were alive at the time of the ping. A restart
+// is never mistaken for this.
 
 // pingTimeout is how long a process can take to show that it is alive.
 const pingTimeout = 2 * time.Second

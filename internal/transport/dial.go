@@ -122,8 +122,8 @@ var clientOptions = func() []grpc.DialOption {
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.DefaultConfig, MinConnectTimeout: helloTimeout,
 		}),
-		// For snapshots. A message stream detects a dead connection earlier, by missing "alive"
-		// messages.
+		// For snapshots. On a message stream, missing "alive" messages reveal a dead connection
+		// earlier.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: 10 * time.Second, Timeout: 5 * time.Second,
 		}),

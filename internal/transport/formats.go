@@ -57,5 +57,5 @@ func parseFormats(text string) (f Formats, err error) {
 	return f, nil
 }
 
-// wire returns the formats in the form in which they are sent.
+// wire returns the encoding of the formats for the metadata.
 func (f Formats) wire() string { return fmt.Sprintf("%d %d", f.Oldest, f.Newest) }

@@ -75,7 +75,7 @@ func (h hello) context(ctx context.Context, urls []string) context.Context {
 	return ctx
 }
 
-// String returns the hello in the form in which it is sent.
+// String returns the encoding of the hello for the metadata.
 func (h hello) String() string {
 	return fmt.Sprintf("%x %x %x %x %x", h.cluster, h.from, h.to, h.process, h.incarnation)
 }
@@ -153,7 +153,7 @@ func parseHello(text string) (h hello, err error) {
 	return h, nil
 }
 
-// An instance identifies a process and data directory among all that have the same member ID.
+// An instance distinguishes a process and its data directory from others with the same member ID.
 type instance struct{ process, incarnation uint64 }
 
 func (t *Transport) instance() instance { return instance{t.cfg.Process, t.cfg.Incarnation} }
@@ -165,7 +165,7 @@ type answer struct {
 	format uint8
 }
 
-// header returns the answer in the form in which it is sent.
+// header returns the answer as a gRPC header.
 func (a answer) header() metadata.MD {
 	return metadata.Pairs(keyProcess, fmt.Sprintf("%x %x", a.process, a.incarnation),
 		keyFormat, fmt.Sprint(a.format))

@@ -15,8 +15,8 @@ import (
 )
 
 const (
-	// A broken connection is redialed immediately. The pause doubles between these bounds after a
-	// failure, or if connections repeatedly break before they are steadyAfter old. The minimum is
+	// A broken connection is redialed immediately. After a failure, or if connections repeatedly
+	// break before they are steadyAfter old, the pause doubles within these bounds. The minimum is
 	// short because a process that is being killed may accept a connection in its last moments, so
 	// that only the next connection is refused.
 	minPause    = 2 * time.Millisecond

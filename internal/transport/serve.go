@@ -64,7 +64,7 @@ func (in *inbound) end(err error) {
 	})
 }
 
-// welcome identifies the member that opens a stream, checks whether the member is allowed to, and
+// welcome identifies the member that opens a stream, checks whether it is allowed to do so, and
 // returns the stream's format.
 func (t *Transport) welcome(ctx context.Context) (h hello, format uint8, err error) {
 	h, err = readHello(ctx)
@@ -96,8 +96,8 @@ func (t *Transport) welcome(ctx context.Context) (h hello, format uint8, err err
 	return h, format, err
 }
 
-// serveMessages serves one stream of Messages. The peer sends frames. This member answers with its
-// process, and then with an empty message once per aliveInterval.
+// serveMessages serves one stream of Messages. The peer sends frames. This member identifies its
+// process in the answer, and then sends an empty message once per aliveInterval.
 func (t *Transport) serveMessages(stream grpc.ServerStream) error {
 	h, format, err := t.welcome(stream.Context())
 	if err != nil {
@@ -166,7 +166,7 @@ func (t *Transport) enter(in *inbound) error {
 		err = l.saw(in.process, in.mark)
 		wake(l.redial) // a member that dials is also listening
 	}
-	// Update may have checked the admitted members again before it could see this stream.
+	// Update may have rechecked the admitted members before this stream was registered.
 	if err == nil {
 		err = t.cfg.Handler.Admit(in.visitor)
 	}

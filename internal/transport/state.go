@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// name returns the member's ID in the form in which it is displayed.
+// name returns the member's ID for display.
 func (l *link) name() string { return memberName(l.id) }
 
 func memberName(id uint64) string { return strconv.FormatUint(id, 16) }

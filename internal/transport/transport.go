@@ -81,12 +81,12 @@ type Visitor struct {
 // Close, which waits for all methods.
 type Handler interface {
 	// Admit returns nil if a member may send. It returns ErrRemoved, ErrLost or an error that wraps
-	// ErrVersion if the member may never send, and any other error if it may not send now, in which
-	// case the other side will retry. The member may be unknown here because it has just joined.
-	// Admit is called when a stream begins, and after each Update that changed something.
+	// ErrVersion if the member may never send. Any other error means that the member is not allowed
+	// to send now; the other side will retry. The member may be unknown here because it has just
+	// joined. Admit is called when a stream begins, and after each Update that changed something.
 	Admit(v Visitor) error
 	// Met reports that another member has admitted this one, and the incarnation with which it
-	// answered. If Met returns an error, like Admit can, the connection ends.
+	// answered. If Met returns an error, as Admit can, the connection ends.
 	Met(member, incarnation uint64) error
 	// Expelled reports that another member will never admit this one again, because its Admit
 	// returned ErrRemoved, ErrLost or ErrVersion, or because another live process of this member is

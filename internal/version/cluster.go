@@ -32,8 +32,8 @@ func (r Range) String() string {
 	return Name(r.Oldest) + " to " + Name(r.Newest)
 }
 
-// Name returns the cluster version in readable form, which is the release that introduced it
-// without the patch number. For a version of a later release, it returns only the number.
+// Name returns the cluster version in readable form: the release that introduced it, without the
+// patch number. For a version of a later release, it returns only the number.
 func Name(v byte) string {
 	if v == 0 || int(v) >= len(names) {
 		return fmt.Sprintf("number %d", v)

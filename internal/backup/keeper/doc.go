@@ -72,8 +72,8 @@ type Stats struct {
 	LastFull time.Time
 	// Due is when the next full backup is due. If the backup is late, Due is in the past.
 	Due time.Time
-	// Lag is the time since the oldest entry that has not been copied yet was committed. It is 0 on
-	// a follower.
+	// Lag is the age of the oldest committed entry that has not been copied yet. It is 0 on a
+	// follower.
 	Lag time.Duration
 	// Fulls counts the full backups that were made, and Copied counts the entries that were copied.
 	// Gaps counts how often the leader no longer had the entries to copy next.

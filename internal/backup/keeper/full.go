@@ -40,7 +40,7 @@ func (k *Keeper) makeFulls(ctx context.Context, now <-chan backup.Place) {
 			return
 		}
 		if err := k.prune(ctx); err != nil && ctx.Err() == nil {
-			k.failed(pruning, err) // the next full backup retries it
+			k.failed(pruning, err) // retried after the next full backup
 		} else {
 			k.succeeded(pruning)
 		}
@@ -96,8 +96,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// watch cancels a context when no byte has been transferred for a while. The size of the transfer
-// does not matter.
+// watch cancels a context when no byte has been transferred for a while, regardless of the size of
+// the transfer.
 type watch struct {
 	timer *time.Timer
 	stop  context.CancelFunc

@@ -19,7 +19,7 @@ const (
 	maxPause = 30 * time.Second
 	// requestLimit is the timeout for a small object.
 	requestLimit = 20 * time.Second
-	// stallLimit is how long the transfer of a large object can make no progress.
+	// stallLimit is how long the transfer of a large object can stall before it is canceled.
 	stallLimit = time.Minute
 	// maxMarks limits the number of marks kept while nothing can be copied: half a day at two marks
 	// per second. When the limit is exceeded, every other mark is dropped.
@@ -34,7 +34,7 @@ type Keeper struct {
 	mu       sync.Mutex // guards the following fields
 	stats    Stats
 	failures map[string]failure // current failures, by type of work
-	// marks records when entries that have not been copied yet were committed, oldest first.
+	// marks holds the commit times of entries that have not been copied yet, oldest first.
 	marks []backup.Mark
 }
 
@@ -47,7 +47,7 @@ type failure struct {
 // New returns a Keeper.
 func New(cfg Config) *Keeper {
 	k := &Keeper{cfg: cfg, log: cfg.Logger, failures: make(map[string]failure)}
-	k.stats.Due = time.Now() // due until the target has been read
+	k.stats.Due = time.Now() // a backup counts as due until the target has been read
 	return k
 }
 

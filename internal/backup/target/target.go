@@ -50,7 +50,7 @@ type Content struct {
 	Sum   [sha256.Size]byte
 	// Write writes the bytes. It must write the same bytes each time it is called.
 	Write func(io.Writer) error
-	// New requires that the object does not exist yet.
+	// New requires that the object not exist yet.
 	New bool
 }
 

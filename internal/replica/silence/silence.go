@@ -232,7 +232,7 @@ func (w *Watch) Look(now lease.Instant) (news News) {
 }
 
 // Next returns when to call Look if no message arrives before that. ok is false if nothing is
-// pending. A late call is detected.
+// pending. Advance detects when Look is called late.
 func (w *Watch) Next() (at lease.Instant, ok bool) { return w.due, w.due != 0 }
 
 func (w *Watch) plan(now lease.Instant) (at lease.Instant) {
