@@ -73,8 +73,8 @@ func (p *Piece) Last() Place {
 	return Place{p.Previous.Index + uint64(n), p.Entries[n-1].Term}
 }
 
-// TermAt returns the term of the entry at an index. The index can also be that of the entry before
-// the piece.
+// TermAt returns the term of the entry at an index. The index can also refer to the entry just
+// before the piece.
 func (p *Piece) TermAt(index uint64) (term uint64, ok bool) {
 	switch at := index - p.Previous.Index; {
 	case index < p.Previous.Index || at > uint64(len(p.Entries)):

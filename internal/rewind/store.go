@@ -1,6 +1,6 @@
 // Package rewind lists and verifies the backups that members make. It restores the state at a point
 // in time from them into a data directory. It also determines the condition of a member's data
-// directory, and can turn a survivor's data directory into that of the first member of a new
+// directory, and can turn a survivor's data directory into one for the first member of a new
 // cluster. It does not need a running member.
 package rewind
 

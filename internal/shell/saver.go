@@ -84,12 +84,12 @@ func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 }
 
 // Votes saves the newest term and vote of all waiting messages ahead of their entries. The waiting
-// messages are those passed to Save and those queued behind them. Votes returns the answers to
-// candidates, which depend on nothing else, as one durable message. It returns nil if there are
+// messages are the ones passed to Save and the ones queued behind them. Votes returns the answers
+// to candidates, which depend on nothing else, as one durable message. It returns nil if there are
 // none.
 //
 // A voter has compared the candidate's log with its own log, part of which is not durable. A crash
-// can only make the voter's own log shorter, and that makes the vote even more justified.
+// can only make the voter's own log shorter, which makes the vote even more justified.
 func (s *Saver) Votes(
 	queued []*raftpb.Message, save func(term, vote uint64) error,
 ) (*raftpb.Message, error) {

@@ -161,7 +161,7 @@ func (l *memlog) run(index uint64) int {
 	return i
 }
 
-// term returns the term of entry i. Its errors are those that raft.Storage specifies.
+// term returns the term of entry i. It returns the errors that raft.Storage specifies.
 func (l *memlog) term(i uint64) (uint64, error) {
 	if i < l.prev.index {
 		return 0, raft.ErrCompacted
