@@ -17,9 +17,9 @@
 //     is closed shortly before it is served.
 //   - Unread responses ([Answers]): 32 MiB per connection, and 256 MiB in total. A call with a
 //     large response waits for room before it is evaluated, and a stream waits before its next
-//     large message. Small messages never wait. Half of the 256 MiB is reserved for connections that have
-//     already read at least as much as they have unread. No connection can take more than it leaves
-//     free.
+//     large message. Small messages never wait. Half of the 256 MiB is reserved for connections
+//     that have already read at least as much as they have unread. No connection can take more
+//     than it leaves free.
 //   - Open streams ([Answers.BoundOpen]): as many as fit into an eighth of the memory, and twice as
 //     many streams and calls together. No connection can have more than it leaves free.
 //   - Slow readers: while others wait for room, a connection is closed if it reads less than 1/16
