@@ -19,7 +19,7 @@ import (
 // Kubernetes see that the user is not root.
 const user = 65532
 
-// image writes a container image from scratch. It contains the binary, the licences and a directory
+// image writes a container image from scratch. It contains the binary, the licenses and a directory
 // for the data. Docker, Podman and containerd can load the file without conversion.
 func (b *build) image(t target) error {
 	layer, err := b.layer(t)

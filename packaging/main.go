@@ -1,5 +1,5 @@
 // Command packaging builds Leasehold's release files using only Go tools. The files are static
-// binaries, Debian and RPM packages, container images, manual pages, completions, the licences of
+// binaries, Debian and RPM packages, container images, manual pages, completions, the licenses of
 // all code in the binaries, and bills of materials. Two runs on the same sources produce identical
 // files.
 //

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// clock reads the instants by which leases are timed. Like the time of the holders, it keeps
+// clock reads the instants by which leases are timed. Like the clocks of the holders, it keeps
 // running while the machine is suspended. Go's monotonic clock would stop, and wall time can jump
 // (rule 2).
 //

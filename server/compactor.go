@@ -12,7 +12,7 @@ import (
 
 // Compaction follows etcd's rules, so that the flags have the same meaning. In revision mode, the
 // compactor runs every five minutes. In periodic mode, it keeps the revisions of the last Period.
-// It runs ten times per period, or more often so that at most six minutes pass between runs.
+// It runs ten times per period, but at least every six minutes.
 const (
 	revisionCompactionEvery = 5 * time.Minute
 	periodsPerPeriod        = 10
@@ -21,8 +21,8 @@ const (
 const (
 	// roomEvery is how often the size is compared with the quota.
 	roomEvery = 250 * time.Millisecond
-	// reliefPause is how long to wait after a compaction has freed little memory, because live data
-	// then uses up the quota.
+	// reliefPause is how long the next compaction is delayed after one has freed little memory. In
+	// that case, the quota is used up by live data.
 	reliefPause = 10 * time.Second
 	// reliefRevisions is how many revisions are kept for watchers, unless the quota is almost used
 	// up.

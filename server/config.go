@@ -229,12 +229,11 @@ type Backup struct {
 	CredentialsFile string
 }
 
-// maxElectionTimeout is the same as in etcd. A dead leader would go undetected for so long with a
-// longer timeout that a wrong unit is more likely.
+// maxElectionTimeout is the same as in etcd. With a longer timeout, a dead leader would go
+// undetected for so long that the setting was probably given in the wrong unit.
 const maxElectionTimeout = 50 * time.Second
 
-// minCheckpointInterval is the minimum time for which silent leases are always collected into one
-// entry.
+// minCheckpointInterval is how long silent leases are always collected for one entry.
 const (
 	minCheckpointInterval  = 100 * time.Millisecond
 	checkpointIntervalRule = "--lease-checkpoint-interval must be at least 100ms: silence is always " +

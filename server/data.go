@@ -98,12 +98,12 @@ type RestoreOptions struct {
 // exist. Otherwise, the error is [ErrNotEmpty]. If the backup is incomplete, the error is
 // [ErrBackup], and Restore leaves nothing behind.
 //
-// The member becomes the founder of a new cluster, with IDs derived from c as at any first start.
-// Keys and leases come from the backup. When the member starts to serve, each lease starts over
-// with its full TTL, or with the time that remained at its last checkpoint. Revisions (T34) and
-// fencing tokens (T27) continue above all values that might have been issued before, no matter how
-// often the backup has been restored, unless the wall clock is behind the clock of an earlier
-// restore. Earlier history is compacted.
+// The member becomes the founder of a new cluster. Its IDs are derived from c, as for any member
+// that starts for the first time. Keys and leases come from the backup. When the member starts to
+// serve, each lease starts over with its full TTL, or with the time that remained at its last
+// checkpoint. Revisions (T34) and fencing tokens (T27) continue above all values that might have
+// been issued before, no matter how often the backup has been restored. This requires that the wall
+// clock is not behind the clock of an earlier restore. Earlier history is compacted.
 //
 // The cluster keeps the ID of the backup's cluster, but gets its own restore ID, so that it cannot
 // write to the previous cluster's backups ([Config.Backup]).

@@ -81,7 +81,7 @@ func (b *inbox) ask(used func(*mail) int, add func(*mail)) error {
 	}
 }
 
-// delayOver tells the core that the commit delay is over.
+// delayOver notifies the core that the commit delay is over.
 func (b *inbox) delayOver() { b.put(func(box *mail) { box.DelayOver = true }) }
 
 // put adds work. It returns false if the core has stopped.
@@ -97,7 +97,7 @@ func (b *inbox) put(add func(*mail)) bool {
 	return true
 }
 
-// persisted tells the core that an append message is durable.
+// persisted notifies the core that an append message is durable.
 func (b *inbox) persisted(m *raftpb.Message) {
 	b.mu.Lock()
 	b.Persisted = append(b.Persisted, m)

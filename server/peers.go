@@ -145,7 +145,7 @@ func (p *peers) send(messages []*replica.Message) {
 	}
 }
 
-// close ends all connections. The core must have stopped before, so that no goroutine is waiting
+// close ends all connections. The core must already have stopped, so that no goroutine is waiting
 // for it.
 func (p *peers) close() {
 	_ = p.Close()
@@ -169,7 +169,8 @@ func (p *peers) Receive(from uint64, data []byte) {
 	p.inbox.putMessage(m)
 }
 
-// connected tells the replica how long other members have been connected. It is called by the core.
+// connected reports to the replica how long other members have been connected. It is called by the
+// core.
 func (p *peers) connected(now lease.Instant) {
 	for _, m := range p.view().Members {
 		if since, ok := p.Since(m.ID); ok {

@@ -14,7 +14,7 @@ import (
 )
 
 // keyCluster is the header in which a client of any API can name the cluster that it expects, in
-// hexadecimal digits. Each stream also receives the ID of this cluster in it.
+// hexadecimal digits. The member sends the ID of its cluster in the same header of each stream.
 const keyCluster = "leasehold-cluster"
 
 // ours is an intercept.Stream that rejects streams for another cluster.

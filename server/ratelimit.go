@@ -19,8 +19,8 @@ import (
 // are read.
 type rateLimit struct{ *api.RateLimiter }
 
-// uncounted contains the calls that do not count toward the limit. No client must lose a lease
-// because of the limit, and a client must log in to renew.
+// uncounted contains the calls that do not count toward the limit. A client must never lose a lease
+// because of the limit, and it must be able to log in to renew.
 var uncounted = map[string]bool{
 	native.LeaseService_Renew_FullMethodName: true,
 	pb.Auth_Authenticate_FullMethodName:      true,

@@ -163,8 +163,8 @@ func newAudit(cfg Config, n *node) (*audit.Recorder, error) {
 	return a, nil
 }
 
-// newCore returns the core of a member with all its parts. The member's share of the memory is
-// given by memory. The function expel stops the member permanently.
+// newCore returns the core of a member with all its parts. The argument memory is the member's
+// share of the machine's memory. The function expel stops the member permanently.
 func newCore(
 	cfg Config, b identity.Booted, o others, memory uint64, expel func(error),
 ) (*core, error) {

@@ -84,8 +84,8 @@ var started = time.Now().Add(-time.Nanosecond)
 func uptime() int64 { return int64(time.Since(started)) }
 
 // put queues messages to be written. Messages that are not awaited, such as a new commit index,
-// wait until others follow. Otherwise, waking up the writer and then the core would take longer
-// than the rest of a step.
+// wait until others follow, because waking up the writer and then the core takes longer than the
+// rest of a step.
 func (w *writer) put(messages []*raftpb.Message) {
 	if len(messages) == 0 {
 		return

@@ -14,14 +14,14 @@ import (
 // Outcome is the outcome of a call.
 type Outcome string
 
-// maxText limits each text in a record, in bytes. maxKeys limits the number of keys in a record.
+// The outcomes of calls.
 const (
 	OK     Outcome = "ok"
 	Denied Outcome = "denied" // by access control, or because the login failed
 	Failed Outcome = "failed"
 )
 
-// maxText limits each text of a record, in bytes, and maxKeys the number of keys.
+// maxText limits each text in a record, in bytes. maxKeys limits the number of keys in a record.
 const (
 	maxText = 512
 	maxKeys = 64

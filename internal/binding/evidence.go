@@ -18,7 +18,7 @@ type Evidence struct {
 	subject string
 	claims  map[string]any
 
-	// Expires is when the token expires, and the evidence with it. It is zero for a certificate.
+	// Expires is when the token, and therefore the evidence, expires. It is zero for a certificate.
 	Expires time.Time
 }
 

@@ -116,7 +116,7 @@ func parse(text []byte) (*file, error) {
 		names[s.Name], urls[s.URL] = s.Line, s.Line
 	}
 	if len(f.Bindings) == 0 {
-		// The file could be empty because it is just being written.
+		// The file might be empty because it is still being written.
 		return nil, errors.New(": there are no bindings; omit --auth-config if none are " +
 			"intended")
 	}

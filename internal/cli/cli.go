@@ -93,7 +93,9 @@ func newRoot(a *app.App, more []*cobra.Command) *cobra.Command {
 		}
 		if _, without := cmd.Annotations[withoutSettings]; without ||
 			cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd {
-			return nil // a word list reads the flags and environment of the command being completed
+			// the word list later reads the flags of the command being completed, and then the
+			// variables
+			return nil
 		}
 		err := a.Flags.FromEnv(root.PersistentFlags(), a.Getenv)
 		if app.IsStrict(cmd) {

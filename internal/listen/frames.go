@@ -79,7 +79,7 @@ func (f *frames) note(b []byte) error {
 		case f.size:
 			pad := min(int(b[0]), f.data)
 			f.size, f.data, f.pad, b = false, f.data-pad, pad, b[1:]
-			// needed here because a frame without data does not get to the call below
+			// if the frame has no data, the call below is not reached
 			f.sender.awaitsData()
 			f.endData()
 		case f.data > 0:

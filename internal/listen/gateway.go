@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// jsonFactor is the factor by which a response's length is multiplied in the JSON gateway, because
-// the gateway holds the response in several forms.
+// jsonFactor is how many times its length a response is charged for in the JSON gateway, because
+// the gateway holds it in several forms.
 const jsonFactor = 8
 
 type accountKey struct{}
@@ -64,8 +64,8 @@ func visitOf(ctx context.Context) *visit {
 	return nil
 }
 
-// visitHeader is the metadata key that names the visit of a call. The name is secret, because gRPC
-// clients could send the header as well.
+// visitHeader is the metadata key that carries the name of a call's visit. The name is secret,
+// because gRPC clients could send the header as well.
 const visitHeader = "leasehold-visit"
 
 // Handler returns a handler for h, a JSON gateway. Its responses are charged to the client's

@@ -39,7 +39,7 @@ const refusalPause = 5 * time.Second
 // a [Limit] does not close it.
 const mostWaiting = 256
 
-// MuxOptions configure [NewMux]. The zero value is usable.
+// MuxOptions configures [NewMux]. The zero value is usable.
 type MuxOptions struct {
 	// SniffTimeout limits the time from accepting a connection until its protocol is known. A
 	// connection that takes longer is closed, so that half-open connections cannot accumulate. The
@@ -67,7 +67,7 @@ type Mux struct {
 	wg     sync.WaitGroup // connections being sniffed
 
 	refusals *refusals
-	pace     *pace         // of connections being handed over
+	pace     *pace         // for connections being handed over
 	waiting  chan struct{} // has a token for each waiting connection
 	// handshakes has a token for each TLS handshake that is not waiting for its client. There are
 	// fewer tokens than processors, because each handshake takes a millisecond of CPU time.

@@ -21,7 +21,7 @@ const (
 	// higher if the largest allowed request exceeds 1/unfinishedPart of it.
 	leastUnfinished = 64 << 20
 	unfinishedPart  = 16
-	// A stranger is limited to 1/strangerPart of that.
+	// strangerPart is the part of that limit that a stranger gets: 1/strangerPart.
 	strangerPart  = 4
 	unfinishedAll = 4 // limit for all connections together, as a multiple of the limit for one
 	// A request must be completed within unfinishedBeats beats, each of which lasts unfinishedBeat.
@@ -256,7 +256,7 @@ func (s *sender) awaitsData() {
 	}
 }
 
-// lookLocked schedules a call to look, to check incomplete requests.
+// lookLocked schedules a call to look, which checks incomplete requests.
 func (s *sender) lookLocked() {
 	if s.timer == nil {
 		s.timer = time.AfterFunc(unfinishedBeat, s.look)

@@ -20,8 +20,8 @@ import (
 var errURL = errors.New("listen: bad URL")
 
 // ParseURLs parses a comma-separated list of URLs. As in etcd, the result is sorted and has no
-// duplicates, so that two members with the same list in a different order agree. For an empty
-// string, there are no URLs.
+// duplicates, so that two members with the same list in a different order agree. An empty string
+// yields no URLs.
 func ParseURLs(s string) ([]url.URL, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
@@ -135,9 +135,9 @@ func Address(u url.URL) (network, address string) {
 	return "tcp", u.Host
 }
 
-// Listen opens u. If nothing responds on the file of a unix socket, a killed process has left it
-// behind, and Listen removes it first. If a process responds on the file, or the file is not a
-// socket, Listen returns an error.
+// Listen opens u. If the file of a unix socket exists but nothing responds on it, a killed process
+// has left it behind, and Listen removes it first. If a process responds on the file, or the file
+// is not a socket, Listen returns an error.
 func Listen(ctx context.Context, u url.URL) (net.Listener, error) {
 	network, addr := Address(u)
 	if network == "unix" {

@@ -64,8 +64,8 @@ type Operation struct {
 	Name  string  `json:"name"`
 	Count uint64  `json:"count"`
 	Rate  float64 `json:"rate"` // per second
-	// P50, P99 and Max are latencies in milliseconds. For expire, they are how late each deletion
-	// was seen.
+	// P50, P99 and Max are latencies in milliseconds. For expire, they measure how late the
+	// deletions were seen.
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
 	Max float64 `json:"max_ms"`

@@ -13,9 +13,9 @@ import (
 var ErrTooManyFailures = errors.New(
 	"login: too many logins failed; wait some seconds, then log in again")
 
-// These constants, and the number of failures allowed in a row, limit failed logins. After
-// failuresPeriod, another login is allowed to fail. The allowance of a user is userFactor times the
-// allowance of an address, so no client can lock out a user from a single address.
+// After the allowed number of logins have failed in a row, another login can fail every
+// failuresPeriod. A user can fail userFactor times as often as an address, so no client can lock
+// out a user from a single address.
 const (
 	// per address, and per user at an address from which the user has logged in
 	failuresPeriod = 5 * time.Second

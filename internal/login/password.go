@@ -107,8 +107,8 @@ type Login struct {
 	Hash []byte
 }
 
-// Check reports whether the password of a login matches the hash. Without a hash, it returns false
-// after the same time as with one, so that the time does not reveal which users exist. Only a
+// Check reports whether the password of a login matches the hash. Without a hash, it takes as long
+// as with one and returns false, so that the time does not reveal which users exist. Only a
 // password that is too long for any user is rejected immediately, so that waiting logins take
 // little memory. If the user or the address has to wait, the error is ErrTooManyFailures. See
 // [Failures].

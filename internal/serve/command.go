@@ -249,8 +249,8 @@ func untilSignal(ctx context.Context, lg *processLog, reloads bool) (context.Con
 // request. timeout(1) and some supervisors signal a process and then its process group.
 const sameStop = 500 * time.Millisecond
 
-// impatient calls stop at the first signal, which ends the context. If another signal then demands
-// an immediate exit, impatient returns it. It returns nil when done is closed.
+// impatient ends the context at the first signal by calling stop. If a later signal demands an
+// immediate exit, impatient returns that signal. It returns nil when done is closed.
 func impatient(
 	ctx context.Context, signals <-chan os.Signal, done <-chan struct{}, stop func(os.Signal),
 ) os.Signal {

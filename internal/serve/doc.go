@@ -10,6 +10,6 @@
 // starts it, and has it promoted. [DevCommand] runs a whole cluster in one process, for trying
 // things out. [InitCommand] founds a cluster without running it.
 //
-// The package contains none of the logic of members. Only [Command] uses the process's environment;
-// everything else receives it as an argument.
+// The package contains no member logic. Only [Command] uses the process's environment; everything
+// else receives it as an argument.
 package serve

@@ -285,7 +285,7 @@ func (d *doctor) certificates(what string, t *server.TLS) {
 	}
 }
 
-// soon is how long before it expires a certificate should be replaced.
+// soon is the remaining validity at which a certificate should be replaced.
 const soon = 14 * 24 * time.Hour
 
 func (d *doctor) expiry(what, file string, c *x509.Certificate) {

@@ -17,8 +17,8 @@ import (
 // errHelp means that the user asked for help.
 var errHelp = errors.New("serve: help")
 
-// flags holds the values of one command line. Package flag only stores them. It does not parse the
-// command line, because its errors cannot be told apart, which the hints require.
+// flags holds the values of one command line. Package flag only stores them. The command line is
+// parsed here so that the hints can distinguish errors, which is not possible with package flag.
 type flags struct {
 	fs       *flag.FlagSet
 	sections []section

@@ -120,7 +120,7 @@ type loggedError struct{ error }
 // Unwrap returns the error itself.
 func (e loggedError) Unwrap() error { return e.error }
 
-// Reported tells the command line that the user has already seen the error.
+// Reported marks the error as already shown to the user, for the command line.
 func (loggedError) Reported() bool { return true }
 
 // flush waits up to flushTime for the log to be read.

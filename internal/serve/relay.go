@@ -42,7 +42,7 @@ func relayCommand(
 				return nil
 			}
 			if err == nil {
-				// ignore warnings, since variables for other programs are no mistake
+				// ignore warnings, since variables for other programs are not a mistake
 				_, err = f.readEnv(env())
 			}
 			if err != nil {

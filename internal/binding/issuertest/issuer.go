@@ -184,8 +184,8 @@ func (i *Issuer) Asked() int {
 // Certificate returns the DER certificate of an issuer that uses TLS.
 func (i *Issuer) Certificate() []byte { return i.server.Certificate().Raw }
 
-// Claims returns the claims of a valid token that expires in an hour. The claims in more are added
-// or replace others. A nil value removes a claim.
+// Claims returns the claims of a valid token that expires in an hour. The claims in more are added,
+// or replace existing ones. A nil value removes a claim.
 func (i *Issuer) Claims(subject string, more jwt.MapClaims) jwt.MapClaims {
 	c := jwt.MapClaims{
 		"iss": i.URL, "sub": subject, "aud": Audience, "exp": time.Now().Add(time.Hour).Unix(),

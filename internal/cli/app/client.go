@@ -65,7 +65,7 @@ func (a *App) startLogging() {
 	a.Flags.Set.VisitAll(func(f *pflag.Flag) {
 		value := f.Value.String()
 		if (f.Name == "password" || f.Name == "auth-jwt-token") && value != "" {
-			value = "***" // etcdctl prints it, but other people might see the terminal
+			value = "***" // etcdctl prints the value, but other people might see the terminal
 		}
 		a.Complain("%s=%s\n", envName(EnvPrefixes[0], f.Name), value)
 	})

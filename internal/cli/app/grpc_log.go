@@ -24,8 +24,8 @@ type switchedLog struct {
 	all, errs *switchedWriter // at most one of them has a destination
 }
 
-// setErrors makes w receive only errors from now on; if w is nil, they are discarded. After
-// setErrors returns, nothing is written to the previous destination.
+// setErrors sends only errors to w from now on. If w is nil, it discards them. After setErrors
+// returns, nothing is written to the previous destination.
 func (l *switchedLog) setErrors(w io.Writer) {
 	l.all.set(nil)
 	l.errs.set(w)

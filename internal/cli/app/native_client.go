@@ -164,7 +164,7 @@ func (a *App) ReportLost(c *clientv3.Client) {
 }
 
 // LearnDialError determines why there is no connection. It makes a call that does not wait for a
-// connection, and therefore fails with the reason.
+// connection, so its error contains the reason.
 func (a *App) LearnDialError(ctx context.Context, c *clientv3.Client) {
 	_, err := NativeLeases(c).Describe(ctx, &pb.DescribeRequest{})
 	a.DialError.learn(fmt.Sprint(err))

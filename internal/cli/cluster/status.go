@@ -73,12 +73,12 @@ type State struct {
 	Members []*Member `json:"members"`
 
 	listed bool // whether the member list comes from the cluster
-	// Others are the members at given endpoints that do not belong to any listed member.
+	// Others are the members found at given endpoints but missing from the member list.
 	Others []*Member `json:"-"`
 	// Failure is the error of a read that was confirmed by the leader.
 	Failure error `json:"-"`
 	alarms  []string
-	// members that raised each alarm; ID 0 means that no member did
+	// IDs of the members that raised each alarm; 0 means no particular member
 	Alarmed map[string][]uint64 `json:"-"`
 }
 
@@ -461,7 +461,7 @@ func NeedsLogin(err error) bool {
 	return grpcstatus.Code(err) == codes.Unauthenticated
 }
 
-// judgeOthers checks the endpoints that do not belong to any listed member.
+// judgeOthers checks the endpoints whose members are missing from the member list.
 func (s *State) judgeOthers(wrong func(format string, args ...any)) {
 	for _, x := range s.Others {
 		switch {

@@ -130,8 +130,8 @@ func (a commands) holdAndRelease(
 	return err
 }
 
-// revoke revokes a lease. It retries until the lease is no longer valid, because the lease then
-// expires anyway.
+// revoke revokes a lease. It retries as long as the lease is valid. After that, the lease expires
+// anyway.
 func revoke(l *client.Lease) {
 	ctx, cancel := context.WithDeadline(context.Background(), l.ValidUntil())
 	defer cancel()

@@ -452,8 +452,8 @@ func (r *recovery) refuseLost() error {
 // fullEnough is the share of the quota below which members clear the alarm themselves.
 const fullEnough = 7.0 / 8
 
-// quotaUse tells how much of the quota is used. All members have the same state, so only the
-// smallest quota matters.
+// quotaUse contains the size of the state and the quota. All members have the same state, so only
+// the smallest quota matters.
 type quotaUse struct{ Used, Quota int64 }
 
 // Full reports whether usage is still high enough for members to keep the alarm raised.

@@ -93,7 +93,7 @@ func shownAt(address string, within time.Duration) (shown []*x509.Certificate) {
 		return nil
 	}
 	defer conn.Close()
-	_ = tls.Client(conn, &tls.Config{ // an error would be about the certificates
+	_ = tls.Client(conn, &tls.Config{ // any error concerns only the certificates
 		MinVersion: tls.VersionTLS12, InsecureSkipVerify: true,
 		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
 			for _, der := range raw {

@@ -68,8 +68,8 @@ func (s *Supervisor) startedWatchdog() *watchdog {
 	return s.watchdog
 }
 
-// InterruptWaiting cancels a context at the first signal. It does so until stop is called or a
-// program is started. From then on, the program receives the signal.
+// InterruptWaiting arranges for the first signal to cancel a context, until stop is called or a
+// program is started. From then on, the program receives the signals.
 func (s *Supervisor) InterruptWaiting(cancel context.CancelCauseFunc) (stop func()) {
 	logger.SurviveBrokenPipe()
 	s.Waiting = s.CancelBySignal(cancel)

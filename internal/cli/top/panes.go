@@ -57,7 +57,7 @@ func stateOf(l *leases.Info) string {
 	return alive
 }
 
-// left formats how long a lease has left at least.
+// left formats the minimum remaining time of a lease.
 func (m *Model) left(l *leases.Info) string {
 	d := l.Remaining - m.now.Sub(m.latest.At)
 	switch {

@@ -76,8 +76,8 @@ func (h Histogram) since(old Histogram) Histogram {
 	return Histogram{h.Bounds, counts}
 }
 
-// p99 returns the lowest bound that is not exceeded by at least 99% of the values. It returns nil
-// if there are no values or the bound is infinite.
+// p99 returns the lowest bound that at least 99% of the values do not exceed. It returns nil if
+// there are no values or the bound is infinite.
 func (h Histogram) p99() *float64 {
 	if len(h.Counts) == 0 || h.Counts[len(h.Counts)-1] == 0 {
 		return nil

@@ -27,7 +27,7 @@ var (
 	ErrForeign = errors.New("server: this release does not support the version of the cluster")
 )
 
-// ErrUnapplied is wrapped by the error of a member that stops at a log entry.
+// ErrUnapplied is wrapped by the error of a member that stops because it cannot apply a log entry.
 var ErrUnapplied = errors.New("server: stopped at an entry that this release cannot apply")
 
 // OtherRelease adds a remedy to an error about another release. It returns other errors unchanged.

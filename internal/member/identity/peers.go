@@ -60,7 +60,7 @@ type PeersConfig struct {
 	View func() *fsm.View
 	// Versions are the cluster versions that this member supports.
 	Versions version.Range
-	// Stop stops this member permanently and records the reason.
+	// Stop stops this member permanently. The argument is the reason.
 	Stop func(error)
 }
 

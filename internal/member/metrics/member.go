@@ -38,7 +38,7 @@ type Member struct {
 	Copied, Panics func() uint64
 	StorageVersion func() byte
 
-	// Principals is the number of principals with labels of their own. Rank ranks the principals.
+	// Principals is the number of principals that have their own labels. Rank ranks the principals.
 	// It returns false if the member did not respond in time. Refusals returns the number of
 	// requests rejected because of limits, by principal.
 	Principals int
@@ -194,8 +194,8 @@ func cacheGauges(of *Member) []scraped {
 	}
 }
 
-// etcdGauges returns those of etcd's gauges that probes, alerts and dashboards use most, under the
-// same names as in etcd.
+// etcdGauges returns the etcd gauges that probes, alerts and dashboards use most, under the same
+// names as in etcd.
 func etcdGauges(of *Member) []scraped {
 	fact := func(name, label, value string) scraped {
 		return scraped{

@@ -52,7 +52,7 @@ type caches struct {
 	owners map[string]bool // owners that have a label in slow
 }
 
-// New returns the metrics of a member. Slow caches are also logged, to log.
+// New returns the metrics of a member. It logs slow caches to log.
 func New(log *slog.Logger, more ...prometheus.Collector) *Metrics {
 	m := &Metrics{
 		Registry: prometheus.NewRegistry(), Calls: new(Calls),

@@ -16,7 +16,7 @@ import (
 // have labels. The setting limits their number. All other principals are combined.
 type principals struct{ of *Member }
 
-// MaxPrincipals is the maximum number of principals with labels of their own in each metric.
+// MaxPrincipals is the maximum number of principals that have their own labels in each metric.
 const MaxPrincipals = 1000
 
 // maxLabel is the maximum length of a name in a label.
