@@ -42,7 +42,7 @@ type Config struct {
 	PeerTokenFile string
 	// Access configures logins under access control, and whether access control is required.
 	Access Access
-	// Limits limits the requests of clients.
+	// Limits contains the limits on requests from clients.
 	Limits Limits
 	// GRPC configures gRPC connections and calls.
 	GRPC GRPC
@@ -163,7 +163,7 @@ func (t TLS) listen() listen.TLS {
 	}
 }
 
-// Limits limits the requests of clients.
+// Limits contains the limits on requests from clients.
 type Limits struct {
 	// MaxRequestBytes is the maximum size of a request in bytes. The default is 1.5 MiB. Its upper
 	// bound depends on the size of messages between members and on MaxTxnOps: see Validate.

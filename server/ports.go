@@ -47,7 +47,7 @@ const (
 // have identified itself.
 const helloPatience = 5 * time.Second
 
-// limits limits the connections to a member and the memory of its streams.
+// limits contains the limits on a member's connections and on the memory of its streams.
 type limits struct {
 	clients, peers *listen.Limit
 	memory         uint64 // bytes

@@ -17,7 +17,7 @@ const MostStrangers = 8192
 // idleTime is how long a connection must have been silent before it counts as idle.
 const idleTime = time.Minute
 
-// Limit limits the number of connections that several listeners have in total. It is safe for
+// Limit is a limit on the total number of connections of several listeners. It is safe for
 // concurrent use.
 type Limit struct {
 	most          int
