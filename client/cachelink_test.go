@@ -184,39 +184,6 @@ func TestCacheWrites(t *testing.T) {
 	})
 }
 
-// Whether a lease is valid is known without a lock, with the same result as with one (T2, T10).
-func TestValid(t *testing.T) {
-	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
-		l := grant(t, c, Grant{Grace: ttl})
-		if !l.Valid() {
-			t.Error("a new lease is not valid")
-		}
-		pass(ttl)
-		if !l.Valid() {
-			t.Error("it is not valid though it is renewed")
-		}
-		f.set(func() { f.answer = silent })
-		until := l.ValidUntil()
-		pass(time.Until(until) - 1)
-		if !l.Valid() {
-			t.Error("it has ended too early")
-		}
-		pass(1)
-		if l.Valid() {
-			t.Error("it is valid past its end")
-		}
-		f.set(func() { f.answer = f.obey })
-		pass(ttl - 1) // before its grace ends
-		if !l.Valid() || l.Err() != nil {
-			t.Errorf("it has not come back: %v", l.Err())
-		}
-		l.Close()
-		if l.Valid() {
-			t.Error("it is valid after its end")
-		}
-	})
-}
-
 // Acknowledgements are split into messages that members accept. All of them precede later requests,
 // and each piece acknowledges what the whole does.
 func TestAckBytes(t *testing.T) {

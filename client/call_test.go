@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -107,52 +106,6 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// Requests made while a message is on its way travel in one message.
-func TestGather(t *testing.T) {
-	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
-		withSession(t, c, f)
-		f.mu.Lock() // nobody can send
-		errs := make(chan error, 100)
-		put := func() {
-			go func() {
-				_, err := c.Put(t.Context(), store.Put{Key: "k"})
-				errs <- err
-			}()
-		}
-		put()
-		l := c.mux.current()
-		for sent := false; !sent; { // until the first is taken out of the queue
-			l.mu.Lock()
-			sent = l.last == 3 // after the session, and the write that asked for it
-			l.mu.Unlock()
-		}
-		for range 99 {
-			put()
-		}
-		for n := 0; n < 99; {
-			l.mu.Lock()
-			n = l.queue.len()
-			l.mu.Unlock()
-		}
-		f.mu.Unlock()
-		for range 100 {
-			if err := <-errs; err != nil {
-				t.Fatal(err)
-			}
-		}
-		if len(f.seen) != 2 || len(f.seen[1].message.Requests) != 99 {
-			t.Errorf("%d messages", len(f.seen))
-		}
-		var ids []uint64
-		for _, r := range f.requests() {
-			ids = append(ids, r.Id)
-		}
-		if !slices.IsSorted(ids) || len(slices.Compact(ids)) != 100 {
-			t.Errorf("ids %v", ids)
-		}
-	})
-}
-
 // A caller that gives up tells the member. A write that was sent may have taken effect; a read, or
 // what was never sent, has not.
 func TestCancel(t *testing.T) {
@@ -201,38 +154,6 @@ func TestNoMember(t *testing.T) {
 		time.AfterFunc(time.Second, func() { f.set(func() { delete(f.down, "b") }) })
 		if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-// When a stream breaks, pending requests go to the next member.
-func TestBroken(t *testing.T) {
-	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
-		withSession(t, c, f)
-		f.set(func() { f.answer = silent })
-		put, get, txn := make(chan error, 1), make(chan error, 1), make(chan error, 1)
-		go func() {
-			_, err := c.Put(t.Context(), store.Put{Key: "k"})
-			put <- err
-		}()
-		go func() {
-			_, err := c.Range(t.Context(), store.Range{Key: "k"})
-			get <- err
-		}()
-		go func() { // it changes nothing, so it is a read
-			_, err := c.Txn(t.Context(), store.Txn{
-				If:   []store.Compare{store.Key("k").Missing()},
-				Then: []store.Op{store.Range{Key: "k"}},
-			})
-			txn <- err
-		}()
-		synctest.Wait()
-		f.set(func() { f.answer = f.obey; close(f.opened[0].cut) })
-		if err := errors.Join(<-put, <-get, <-txn); err != nil {
-			t.Error(err)
-		}
-		if f.last().name == f.opened[0].name {
-			t.Error("it did not go to the next member")
 		}
 	})
 }

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -73,7 +72,7 @@ func TestCluster(t *testing.T) {
 		members := newCluster(t, 3)
 		c := connect(t, client.Config{}, members...)
 		for name, test := range map[string]func(*testing.T, *client.Client){
-			"store": storeKeys, "leases": leasesOf, "tokens": tokens, "why": why, "many": many,
+			"store": storeKeys, "leases": leasesOf, "tokens": tokens, "why": why,
 			"list": list, "bound": bound, "named": named, "future": future,
 		} {
 			virtual.Step(t, name, func(t *testing.T) { test(t, c) })
@@ -317,37 +316,6 @@ func why(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	expect(store.Deleted, "w/c", 0)
-}
-
-func many(t *testing.T, c *client.Client) {
-	ctx := ask(t)
-	const n = 300
-	held := make([]*client.Lease, n)
-	var all sync.WaitGroup
-	for i := range held {
-		all.Go(func() {
-			l, err := c.Grant(ctx, client.Grant{TTL: 9 * time.Second})
-			if err != nil {
-				t.Error(err)
-			}
-			held[i] = l
-		})
-	}
-	all.Wait()
-	if t.Failed() {
-		return
-	}
-	refs := make([]leases.Ref, n)
-	for i, l := range held {
-		refs[i] = l.Ref()
-	}
-	renewed(t, held...)
-	if err := c.Revoke(ctx, refs...); err != nil {
-		t.Error(err)
-	}
-	if err := held[0].Err(); !errors.Is(err, client.ErrReleased) {
-		t.Errorf("it is %v", err)
-	}
 }
 
 func list(t *testing.T, c *client.Client) {

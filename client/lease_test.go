@@ -33,11 +33,14 @@ func grant(t *testing.T, c *Client, g Grant) *Lease {
 	return l
 }
 
-// is checks whether a lease is valid, and why not.
+// is checks whether a lease is valid, which is known with and without a lock, and why not.
 func is(t *testing.T, l *Lease, err error) {
 	t.Helper()
 	if got := l.Err(); !errors.Is(got, err) || (got == nil) != (err == nil) {
 		t.Errorf("the lease has error %v, want %v", got, err)
+	}
+	if l.Valid() != (err == nil) {
+		t.Errorf("valid: %t, with error %v", l.Valid(), err)
 	}
 	cause := context.Cause(l.Context())
 	if (cause == nil) != (err == nil) || !errors.Is(cause, err) && !errors.Is(cause, ErrJeopardy) {
@@ -159,21 +162,6 @@ func TestExpired(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A lease that the cluster reports gone has ended at once.
-func TestLost(t *testing.T) {
-	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
-		l := grant(t, c, Grant{Grace: time.Hour})
-		f.set(func() {
-			f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
-				reason := pb.Reason_REASON_LEASE_NOT_FOUND
-				return []*pb.Response{{Id: r.Id, Body: renewed(r.GetRenew(), reason)}}
-			}
-		})
-		<-l.Context().Done()
-		is(t, l, ErrLost)
-	})
 }
 
 // After a call of Revoke, whatever it returns, the lease is never valid again, and later renewals

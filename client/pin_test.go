@@ -10,7 +10,6 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
-	"leasehold.dev/server"
 	"leasehold.dev/test/inprocess"
 )
 
@@ -94,32 +93,4 @@ func TestPinWaits(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// A restore keeps the cluster's ID, so clients continue.
-func TestPinAfterRestore(t *testing.T) {
-	config := inprocess.Config(inprocess.Dir(t), "m")
-	member := inprocess.Start(t, config)
-	member.Await()
-	c := inprocess.Connect(t, client.Config{}, member.Endpoint())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if _, err := c.Put(ctx, store.Put{Key: "k", Value: []byte("v")}); err != nil {
-		t.Fatal(err)
-	}
-	backup, err := inprocess.Etcd(t, member.Endpoint()).Snapshot(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer backup.Close()
-	restored := config
-	restored.DataDir += "-restored"
-	if err := server.Restore(backup, restored, server.RestoreOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	member.End()
-	inprocess.Start(t, restored).Await()
-	if r, err := c.Range(ctx, store.Range{Key: "k"}); err != nil || len(r.KVs) != 1 {
-		t.Errorf("after the restore: %v, %v", r, err)
-	}
 }

@@ -257,25 +257,6 @@ func TestW1(t *testing.T) {
 	}
 }
 
-// Events say why a key was deleted, and with which lease.
-func TestWhy(t *testing.T) {
-	for why, name := range pb.Event_Cause_name {
-		if why == 0 { // of a put
-			continue
-		}
-		e := eventOf(&pb.Event{
-			Kind: pb.Event_KIND_DELETE, Cause: pb.Event_Cause(why), Lease: 7,
-			Kv: &pb.KeyValue{Key: []byte("k")}, PrevKv: &pb.KeyValue{Value: []byte("v")},
-		})
-		if !e.Delete || e.Lease != 7 || e.KV.Key != "k" || string(e.Prev.Value) != "v" {
-			t.Errorf("%s: %+v", name, e)
-		}
-		if int32(e.Cause) != why || e.Cause.String() == "" || e.Cause.String()[:3] == "unk" {
-			t.Errorf("%s: %v", name, e.Cause)
-		}
-	}
-}
-
 // A client has no more watches than its stream allows.
 func TestTooManyWatches(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {

@@ -66,7 +66,7 @@ func TestCheck(t *testing.T) {
 		"three to seven":  func(p *Plan) { p.Members = 2 },
 		"not 8":           func(p *Plan) { p.Members = 8 },
 		"not 0":           func(p *Plan) { p.Members = 0 },
-		"one way":         func(p *Plan) { p.Members, p.Through = 1, []Through{ThroughLeader} },
+		"more than one":   func(p *Plan) { p.Members, p.Through = 1, []Through{ThroughLeader} },
 		"0 kills":         func(p *Plan) { p.Kills = 0 },
 		"nothing to run":  func(p *Plan) { p.Workloads = nil },
 		"with one member": func(p *Plan) { p.Members = 1 },

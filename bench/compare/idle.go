@@ -27,40 +27,27 @@ const (
 
 // idleWorkloads returns the workloads of clients that only keep a lease alive.
 func idleWorkloads() []Workload {
-	var list []Workload
-	for _, secure := range []bool{false, true} {
-		add := func(name, doc string, foreign bool, run func(context.Context, *Env) (Result, error)) {
-			if secure {
-				name, doc = name+"-tls", doc+", with TLS"
-			}
-			list = append(list, Workload{
-				Name: name, Doc: doc, Sheet: true, Once: true, Secure: secure, Profiled: true,
-				Everybody: foreign, run: run,
-			})
-		}
-		add("sessions", "idle clients (-sessions), a connection and a lease each; own protocol",
-			!secure, idling(ownIdle))
-		add("sessions-client", "the same through the server's Go client: what it costs its program",
-			false, runIdleClients)
-	}
-	return append(list, Workload{
+	return []Workload{{
+		Name: "sessions", Sheet: true, Once: true, Profiled: true, run: runIdle,
+		Doc: "idle clients (-sessions), a connection and a lease each; own protocol",
+	}, {
+		Name: "sessions-tls", Sheet: true, Once: true, Profiled: true, Secure: true,
+		Doc: "the same, with TLS", run: runIdle,
+	}, {
 		Name: "sessions-many", Relays: true, Sheet: true, Once: true, Profiled: true,
 		Doc: "sessions (-sessions) that share leases (-leases, -ttl), at relays (-relays) that are in " +
 			"this program", run: runManySessions,
-	}, Workload{
+	}, {
 		Name: "sessions-back", Relays: true, Sheet: true, Once: true, Profiled: true,
 		Doc: "the same sessions come back after their relays were stopped", run: runRelaysStop(0),
-	}, Workload{
+	}, {
 		Name: "sessions-outage", Relays: true, Sheet: true, Once: true, Profiled: true,
 		Doc: "the same, after all leases have ended in a minute without relays",
 		run: runRelaysStop(awayFor),
-	}, Workload{
+	}, {
 		Name: "sessions-drain", Relays: true, Once: true,
 		Doc: "drain/20000 while the member has these sessions too", run: runManyDrain,
-	}, Workload{
-		Name: "sessions-storm", Cluster: true, Once: true, run: runStorm,
-		Doc: "idle clients (-sessions) of Go, and kill -9 of the leader that has them",
-	})
+	}}
 }
 
 // idleAddress is the address to which idle sessions connect, and how they connect.
@@ -88,35 +75,13 @@ type idleConn interface {
 // idleDialer connects an idle session.
 type idleDialer func(ctx context.Context, addr string, conf *tls.Config) (idleConn, error)
 
-// ownIdle returns the dialer for sessions of the server's own protocol.
-func ownIdle(t Target) idleDialer {
-	switch {
-	case t.Foreign != nil:
-		return dialZooIdle
-	case t.Name == "leasehold":
-		return dialDirectIdle
+// runIdle measures sessions of the server's own protocol.
+func runIdle(ctx context.Context, e *Env) (Result, error) {
+	dial := dialEtcdIdle
+	if e.Server.Target.Name == "leasehold" {
+		dial = dialDirectIdle
 	}
-	return dialEtcdIdle
-}
-
-// idling measures sessions that the dialer kind connects.
-func idling(kind func(Target) idleDialer) func(context.Context, *Env) (Result, error) {
-	return func(ctx context.Context, e *Env) (Result, error) {
-		if e.Server.Target.Foreign != nil { // it uses a lot of memory until it is warm
-			if err := warmIdle(ctx, e, kind(e.Server.Target)); err != nil {
-				return Result{}, err
-			}
-		}
-		return e.measureIdle(ctx, idleTTL, newIdleCrowd(e, kind(e.Server.Target)))
-	}
-}
-
-// warmIdle opens sessions and closes them.
-func warmIdle(ctx context.Context, e *Env, dial idleDialer) error {
-	crowd := newIdleCrowd(e, dial)
-	err := crowd.open(ctx)
-	crowd.close()
-	return err
+	return e.measureIdle(ctx, idleTTL, newIdleCrowd(e, dial))
 }
 
 // idleState is a server's resource use at a moment.
@@ -173,19 +138,16 @@ func (e *Env) measureIdle(ctx context.Context, ttl time.Duration, all idlers) (R
 		return Result{}, err
 	}
 	n := float64(e.IdleSessions)
-	r := Result{More: []Metric{
+	return Result{More: []Metric{
 		{"sessions", n, "sessions"},
 		{"set up", n / took.Seconds(), "a second"},
 		{"CPU to set one up", micros(opened.CPU-before.usage.CPU) / n, "us"},
 		{"CPU of an idle one", (idle - alone) / n, "us a second"},
 		{"resident memory of one", float64(after.usage.RSS-before.usage.RSS) / n, "bytes"},
-	}}
-	if after.number > 0 {
-		r.More = append(r.More, Metric{"live heap of one", (after.heap - before.heap) / n, "bytes"},
-			Metric{"stacks of one", (after.stack - before.stack) / n, "bytes"},
-			Metric{"goroutines of one", (after.number - before.number) / n, "goroutines"})
-	}
-	return r, nil
+		{"live heap of one", (after.heap - before.heap) / n, "bytes"},
+		{"stacks of one", (after.stack - before.stack) / n, "bytes"},
+		{"goroutines of one", (after.number - before.number) / n, "goroutines"},
+	}}, nil
 }
 
 // cpuFor measures the server's CPU time for a while, in microseconds per second.
@@ -204,10 +166,9 @@ func (e *Env) cpuFor(ctx context.Context, d time.Duration) (float64, error) {
 
 func micros(d time.Duration) float64 { return float64(d.Microseconds()) }
 
-// idleState reads the resource use of all members. A server that is not written in Go reports only
-// its CPU time and resident memory.
+// idleState reads the resource use of all members.
 func (e *Env) idleState(ctx context.Context) (s idleState, err error) {
-	if s.usage, err = e.Server.Usage(); err != nil || e.Server.Target.Foreign != nil {
+	if s.usage, err = e.Server.Usage(); err != nil {
 		return s, err
 	}
 	for _, m := range e.Server.members {

@@ -247,30 +247,3 @@ func (w *etcdWire) follow(renewed func()) error {
 		return nil
 	})
 }
-
-func dialZooIdle(ctx context.Context, addr string, _ *tls.Config) (idleConn, error) {
-	z, err := dialZoo(ctx, addr, int32(idleTTL.Milliseconds()))
-	if err != nil {
-		return nil, err
-	}
-	return zooIdle{z}, nil
-}
-
-// zooIdle is an idle ZooKeeper session.
-type zooIdle struct{ *zooWire }
-
-// open implements idleConn. There is nothing to do after connecting.
-func (zooIdle) open() error { return nil }
-
-// renew implements idleConn.
-func (z zooIdle) renew() error { return z.ping() }
-
-// follow implements idleConn.
-func (z zooIdle) follow(renewed func()) error {
-	for {
-		if err := z.skip(); err != nil {
-			return err
-		}
-		renewed()
-	}
-}

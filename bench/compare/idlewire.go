@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 
@@ -188,50 +187,4 @@ func (c *wireConn) messages(stream uint32, b []byte, take func(uint32, []byte) e
 		c.data = nil
 	}
 	return nil
-}
-
-// zooWire is a session with a ZooKeeper server.
-type zooWire struct{ net.Conn }
-
-// dialZoo opens a session with a timeout in milliseconds.
-func dialZoo(ctx context.Context, addr string, ms int32) (*zooWire, error) {
-	c, err := dialRaw(ctx, addr, nil)
-	if err != nil {
-		return nil, err
-	}
-	const size = 4 + 8 + 4 + 8 + 4 + 16
-	b := make([]byte, 4+size)
-	binary.BigEndian.PutUint32(b, size)
-	binary.BigEndian.PutUint32(b[16:], uint32(ms))
-	binary.BigEndian.PutUint32(b[28:], 16) // of the password
-	z := &zooWire{c}
-	_, err = c.Write(b)
-	if err == nil {
-		err = z.skip()
-	}
-	if err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return z, nil
-}
-
-// skip reads one answer.
-func (z *zooWire) skip() error {
-	var b [64]byte
-	if _, err := io.ReadFull(z, b[:4]); err != nil {
-		return err
-	}
-	n := binary.BigEndian.Uint32(b[:])
-	if int(n) > len(b) {
-		return fmt.Errorf("bench: an answer of %d bytes", n)
-	}
-	_, err := io.ReadFull(z, b[:n])
-	return err
-}
-
-// ping renews the session.
-func (z *zooWire) ping() error {
-	const ping = 11
-	_, err := z.Write([]byte{0, 0, 0, 8, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, ping})
-	return err
 }

@@ -16,8 +16,6 @@ type Session interface {
 	Put(ctx context.Context, key string, value []byte) error
 	// Get reads an existing key: linearizably, if the server supports that.
 	Get(ctx context.Context, key string) error
-	// Grant grants a lease that is not kept alive.
-	Grant(ctx context.Context) error
 	// Locker returns a caller's own Locker for the lock with a name.
 	Locker(ctx context.Context, name string) (Locker, error)
 	Close() error
@@ -38,18 +36,16 @@ func sessionWorkloads() []Workload {
 			name += "x" + strconv.Itoa(sessions)
 		}
 		list = append(list, Workload{
-			Name: name, Sessions: sessions, Granting: what == "grant",
+			Name: name, Sessions: sessions,
 			Doc: fmt.Sprintf("%s through the server's own client; clients: %d", what, sessions),
 			run: inLoop(callers, func(ctx context.Context, e *Env) (load.Op, error) {
 				return prepare(ctx, e.Sessions)
 			}),
 		})
 	}
-	for _, sessions := range []int{1, 8} {
-		add("put", 64, sessions, sessionPut)
-		add("get", 64, sessions, sessionGet)
-	}
-	add("grant", 64, 1, sessionGrant)
+	add("put", 64, 1, sessionPut)
+	add("get", 64, 1, sessionGet)
+	add("get", 64, 8, sessionGet)
 	return append(list, Workload{
 		Name: "client-lock/64", Sessions: 1, run: lockCycles(64, bySession),
 		Doc: "locks and unlocks of 64 callers, a lock each; an operation is a cycle",
@@ -88,12 +84,6 @@ func sessionGet(ctx context.Context, list []Session) (load.Op, error) {
 	return func(ctx context.Context, caller, i int) error {
 		return list[caller%len(list)].Get(ctx, sessionKey(caller*31+i))
 	}, fillSession(ctx, list)
-}
-
-func sessionGrant(_ context.Context, list []Session) (load.Op, error) {
-	return func(ctx context.Context, caller, _ int) error {
-		return list[caller%len(list)].Grant(ctx)
-	}, nil
 }
 
 // openSessions opens sessions with a server.

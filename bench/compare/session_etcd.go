@@ -36,12 +36,6 @@ func (s etcdSession) Get(ctx context.Context, key string) error {
 	return err
 }
 
-// Grant implements Session.
-func (s etcdSession) Grant(ctx context.Context) error {
-	_, err := s.c.Grant(ctx, longTTL)
-	return err
-}
-
 // etcdLocker has its own lease: a concurrency.Mutex is held by a session.
 type etcdLocker struct{ *concurrency.Mutex }
 

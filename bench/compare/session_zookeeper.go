@@ -98,11 +98,6 @@ func (s zooKeeperSession) Get(_ context.Context, key string) error {
 	return err
 }
 
-// Grant implements Session. ZooKeeper's sessions are its leases, and it has nothing smaller.
-func (zooKeeperSession) Grant(context.Context) error {
-	return fmt.Errorf("zookeeper has no leases but sessions")
-}
-
 // Locker implements Session.
 func (s zooKeeperSession) Locker(_ context.Context, name string) (Locker, error) {
 	return zooKeeperLocker{zk.NewLock(s.c, "/"+filepath.Base(name), anyoneMay)}, nil

@@ -39,8 +39,6 @@ type Workload struct {
 	Profiled bool
 	// Relays marks workloads that need relays, which only leasehold has.
 	Relays bool
-	// Everybody marks workloads that also run on servers that do not support etcd's API.
-	Everybody bool
 
 	run func(context.Context, *Env) (Result, error)
 }
@@ -121,10 +119,6 @@ func Workloads() []Workload {
 		},
 		{Name: "revoke/64", Ceiling: true, run: runRevoke, Doc: "revoke, 64 callers"},
 		{
-			Name: "lock/1", run: lockCycles(1, byService),
-			Doc: "lock and unlock of one lock by one caller; an operation is a cycle",
-		},
-		{
 			Name: "lock/64", run: lockCycles(64, byService),
 			Doc: "lock and unlock, 64 locks, a caller each; an operation is a cycle",
 		},
@@ -178,7 +172,7 @@ func (w Workload) meets(t Target, members int) bool {
 		w.Relays && t.Name != "leasehold":
 		return false
 	case t.Foreign != nil:
-		return w.Everybody || w.Sessions > 0 && !w.Granting && members == 1
+		return w.Sessions > 0 && !w.Granting && members == 1
 	default:
 		return true
 	}
@@ -187,7 +181,7 @@ func (w Workload) meets(t Target, members int) bool {
 // Run starts a fresh server of target t, runs w against it through the selected members, and stops
 // it.
 func (w Workload) Run(ctx context.Context, t Target, p Params, by Through) (r Result, err error) {
-	if w.Profiled && t.Foreign == nil {
+	if w.Profiled {
 		t.Args = append(slices.Clone(t.Args), "--enable-pprof")
 	}
 	t.secure = w.Secure

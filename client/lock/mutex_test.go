@@ -21,9 +21,9 @@ func TestMutex(t *testing.T) {
 		members := newCluster(t, 3)
 		c := members.connect(t)
 		for name, test := range map[string]func(*testing.T, *client.Client){
-			"order": inOrder, "try": try, "within": within, "again": again, "cancelled": cancelled,
+			"order": inOrder, "try": try, "within": within, "again": again,
 			"names": names, "deleted": deleted, "T16 waiter": waiterLosesLease,
-			"T25": leaseEnds, "owner": owner,
+			"T25":             leaseEnds,
 			"key, then lease": keyThenLease,
 		} {
 			virtual.Step(t, name, func(t *testing.T) { test(t, c) })
@@ -160,31 +160,6 @@ func holds(t testing.TB, c *client.Client, h *lock.Held) bool {
 	})).Succeeded
 }
 
-// cancelled: a canceled waiter leaves no ticket behind, and may wait again immediately.
-func cancelled(t *testing.T, c *client.Client) {
-	ctx := rig.Soon(t)
-	held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "cancel").Lock(ctx))
-	m := lock.NewMutex(session(t, c), "cancel")
-	for range 3 {
-		brief, cancel := context.WithCancel(ctx)
-		second := rig.Async(func() (*lock.Held, error) { return m.Lock(brief) })
-		rig.Keys(t, c, "cancel/", 2)
-		cancel()
-		if a := <-second; !errors.Is(a.Err, context.Canceled) {
-			t.Fatalf("cancelled: %v", a.Err)
-		}
-	}
-	rig.Keys(t, c, "cancel/", 1)
-	last := rig.Async(func() (*lock.Held, error) { return m.Lock(ctx) })
-	rig.Keys(t, c, "cancel/", 2)
-	if err := held.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if a := <-last; a.Err != nil {
-		t.Fatal(a.Err)
-	}
-}
-
 // names: locks whose names are prefixes of each other are independent.
 func names(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
@@ -307,21 +282,6 @@ func leaseEnds(t *testing.T, c *client.Client) {
 	}
 	if _, err := lock.NewMutex(s, "t25").Lock(ctx); !errors.Is(err, client.ErrReleased) {
 		t.Errorf("another lock: %v", err)
-	}
-}
-
-// owner: the condition holds while the lock is held.
-func owner(t *testing.T, c *client.Client) {
-	ctx := rig.Soon(t)
-	held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "owner").Lock(ctx))
-	if !holds(t, c, held) {
-		t.Error("the condition fails while the lock is held")
-	}
-	if err := held.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if holds(t, c, held) {
-		t.Error("the condition holds after the release")
 	}
 }
 

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +16,6 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
-	"leasehold.dev/test/tier"
 )
 
 func push(t testing.TB, q *queue.Queue, payloads ...string) {
@@ -361,99 +358,5 @@ func TestMaxTriesStored(t *testing.T) {
 			}
 		}
 		rig.Keys(t, c, "q/dead/", 2)
-	})
-}
-
-// With three members and random faults of workers and connections, each item is done, its effect
-// happens once, no two workers have it at the same time, and tokens increase.
-func TestQueueRandom(t *testing.T) {
-	tier.Campaign(t)
-	inprocess.Bubble(t, func(t *testing.T) {
-		r := rig.New(t, 3)
-		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-		defer cancel()
-		const items, workers = 60, 5
-		var holders sync.Map // of an item, *rig.Holders
-		var all sync.WaitGroup
-		pusher := r.Dial(client.Config{Silence: time.Second})
-		all.Go(func() {
-			q := queue.New(pusher, "q", queue.Config{})
-			for n := range items {
-				if n%4 == 0 {
-					r.Lose(pusher)
-				}
-				_, err := q.Push(ctx, []byte(fmt.Sprint(n)), time.Duration(n%3)*100*time.Millisecond)
-				if err != nil {
-					t.Error(err)
-				}
-			}
-		})
-		var done atomic.Int64
-		over, end := context.WithCancel(ctx)
-		for w := range workers {
-			c := r.Dial(client.Config{Silence: time.Second})
-			all.Go(func() {
-				q := queue.New(c, "q", queue.Config{
-					TTL: 500 * time.Millisecond, MaxTries: 1000, Worker: fmt.Sprint(w),
-				})
-				for over.Err() == nil {
-					i, err := q.Claim(over)
-					if err != nil {
-						if over.Err() == nil {
-							t.Error(err)
-						}
-						return
-					}
-					of, _ := holders.LoadOrStore(i.ID(), new(rig.Holders))
-					of.(*rig.Holders).Next(t, i)
-					fate := rand.IntN(8)
-					switch fate {
-					case 0: // dies
-						i.Lease().Close()
-						continue
-					case 1: // goes on although it should not
-						i.Lease().Close()
-						<-i.Context().Done()
-					case 2: // is revoked, which ends it for this program, too
-						_ = i.Lease().Revoke(ctx)
-					case 3:
-						r.Lose(c)
-					case 4:
-						if err := i.Nack(ctx, rand.N(200*time.Millisecond)); err != nil &&
-							!errors.Is(err, client.ErrLost) {
-							t.Error(err)
-						}
-						continue
-					}
-					// The effect: put once, or the test fails.
-					err = i.AckWith(ctx, store.Put{Key: "done/" + string(i.Payload())})
-					switch {
-					case err == nil && fate == 2:
-						t.Error("an ack without a claim was accepted")
-					case err == nil:
-						if done.Add(1) >= items {
-							end()
-						}
-					case !errors.Is(err, client.ErrLost):
-						t.Error(err)
-					}
-				}
-			})
-		}
-		all.Wait()
-		end()
-		kvs := rig.Must[store.RangeResult](t)(pusher.Range(ctx, store.Prefix("done/").Range())).KVs
-		if len(kvs) != items {
-			t.Errorf("%d of %d items were done", len(kvs), items)
-		}
-		for _, kv := range kvs {
-			if kv.Version != 1 {
-				t.Errorf("item %s was done %d times", kv.Key, kv.Version)
-			}
-		}
-		s := rig.Must[queue.Stats](t)(queue.New(pusher, "q", queue.Config{}).Stats(ctx))
-		if s != (queue.Stats{}) {
-			t.Errorf("left over: %+v", s)
-		}
 	})
 }

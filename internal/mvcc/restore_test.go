@@ -279,29 +279,6 @@ func TestScrubKeepsUp(t *testing.T) {
 	checkStore(t, s)
 }
 
-// Scrub also keeps up with very many changes per step, with a compaction whenever the previous one
-// is scrubbed.
-func TestScrubOfManyKeepsUp(t *testing.T) {
-	const steps, perStep = 15, 20_000
-	s, cleaned := New(), 0
-	for range steps {
-		for i := range perStep / 100 {
-			x := s.Begin()
-			for k := range 100 {
-				x.Put(fmt.Sprint("key-", (i*100+k)%1000), nil, 0)
-			}
-			x.End()
-		}
-		if !s.Scrub(10) {
-			cleaned++
-			must(t, s.Compact(s.Revision()))
-		}
-	}
-	if cleaned < steps/3 {
-		t.Errorf("scrubbed %d compactions in %d steps", cleaned, steps)
-	}
-}
-
 func TestScrubLeavesNothing(t *testing.T) {
 	s := New()
 	for i := range 3000 {

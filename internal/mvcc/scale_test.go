@@ -194,38 +194,3 @@ func TestConcurrentHotKey(t *testing.T) {
 	stop.Store(true)
 	readers.Wait()
 }
-
-// Answers depend only on the commands, not on views taken or on how far a store was scrubbed.
-func TestDeterminism(t *testing.T) {
-	a, b := New(), New()
-	ra, rb := rand.New(rand.NewSource(7)), rand.New(rand.NewSource(7))
-	other := rand.New(rand.NewSource(8))
-	for round := range 300 {
-		churn(a, ra, 5)
-		churn(b, rb, 5)
-		if round%7 == 0 {
-			rev := a.Compacted() + 1 + (a.Revision()-a.Compacted())/3
-			must(t, a.Compact(rev))
-			must(t, b.Compact(rev))
-		}
-		if other.Intn(2) == 0 {
-			b.View()
-		}
-		if other.Intn(3) == 0 {
-			b.Scrub(other.Intn(100))
-		}
-		va, vb := a.View(), b.View()
-		from := va.Compacted() + other.Int63n(20)
-		ea, na, errA := va.EventsIn("key-1", "key-3", from, 10)
-		eb, nb, errB := vb.EventsIn("key-1", "key-3", from, 10)
-		if na != nb || (errA == nil) != (errB == nil) || !slices.EqualFunc(ea, eb, sameEvent) {
-			t.Fatalf("round %d: events from %d differ", round, from)
-		}
-		o := RangeOptions{Revision: va.Compacted(), SortBy: SortBy(round % 6)}
-		kvA, _ := va.Range("", "\x00", o)
-		kvB, _ := vb.Range("", "\x00", o)
-		if !sameResult(kvA, kvB) {
-			t.Fatalf("round %d: ranges at %d differ", round, o.Revision)
-		}
-	}
-}

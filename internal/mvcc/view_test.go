@@ -265,39 +265,6 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A watcher that resumes after each batch sees every event once (W1), whatever its range and the
-// size of batches. The few keys with long histories make Events follow the keys.
-func TestEventsResume(t *testing.T) {
-	s := New()
-	r := rand.New(rand.NewSource(4))
-	for range 800 {
-		tx := s.Begin()
-		for range 1 + r.Intn(5) {
-			tx.Put(string(rune('a'+r.Intn(20))), nil, 0)
-		}
-		tx.DeleteRange(string(rune('a'+r.Intn(20))), "")
-		tx.End()
-	}
-	v := s.View()
-	all, _, err := v.Events(2, 0)
-	must(t, err)
-	for _, span := range [][2]string{{"a", "\x00"}, {"c", ""}, {"c", "f"}, {"x", "z"}} {
-		for _, limit := range []int{1, 2, 3, 7, 100} {
-			var want []Event
-			for _, ev := range all {
-				if inRange(ev.KV.Key, span[0], span[1]) {
-					want = append(want, ev)
-				}
-			}
-			got := drain(t, v, span, limit)
-			if !slices.EqualFunc(got, want, sameEvent) {
-				t.Fatalf("[%q, %q) by %d: %d events, want %d",
-					span[0], span[1], limit, len(got), len(want))
-			}
-		}
-	}
-}
-
 // drain reads events until there are no more, and checks each batch.
 func drain(t *testing.T, v *View, span [2]string, limit int) (all []Event) {
 	t.Helper()

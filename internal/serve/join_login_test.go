@@ -1,10 +1,8 @@
 package serve
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -75,19 +73,4 @@ func TestJoinWithUsers(t *testing.T) {
 	p.until("removed from the cluster")
 
 	newJoining(t, addr).start(as("root")...).until("became a voter")
-}
-
-// Contradictory login flags are refused.
-func TestJoinLoginMistakes(t *testing.T) {
-	for line, want := range map[string]string{
-		"--join-user a":            "go with --join only",
-		"--join a:1 --join-user a": "--join-user and --join-password-file go together",
-		"--join a:1 --join-user a --join-password-file b --join-token-file c": "are mutually exclusive",
-	} {
-		o := try(t, nil, strings.Fields(line)...)
-		var usage *exitError
-		if !errors.As(o.err, &usage) || o.ran || !strings.Contains(o.err.Error(), want) {
-			t.Errorf("%s: %v, want %q", line, o.err, want)
-		}
-	}
 }

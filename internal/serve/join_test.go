@@ -461,22 +461,6 @@ func TestJoinChooses(t *testing.T) {
 	}
 }
 
-// Flags that contradict --join are refused.
-func TestJoinMistakes(t *testing.T) {
-	for line, want := range map[string]string{
-		"--replace": "--replace requires --join",
-		"--join a:1 --initial-cluster default=http://localhost:2380": "omit --initial-cluster",
-		"--max-learners=-1":         "--max-learners must not be negative",
-		"--peer-client-cert-file=a": "client key file",
-	} {
-		o := try(t, nil, strings.Fields(line)...)
-		var usage *exitError
-		if !errors.As(o.err, &usage) || o.ran || !strings.Contains(o.err.Error(), want) {
-			t.Errorf("%s: %v, want %q", line, o.err, want)
-		}
-	}
-}
-
 // An etcd is not asked to add the member. Something that is no server is waited for, with the
 // reason.
 func TestJoinForeign(t *testing.T) {

@@ -149,6 +149,7 @@ func TestSyntax(t *testing.T) {
 			Mode: "periodic", Period: 3 * time.Hour,
 		}},
 		{"--auto-compaction-retention 0", retained, server.Compaction{Mode: "periodic"}},
+		{"--auto-compaction-mode periodic", retained, server.DefaultConfig().Compaction},
 		{"--auto-compaction-mode revision", retained, server.Compaction{
 			Mode: "revision", Revisions: 10_000,
 		}},
@@ -173,6 +174,7 @@ func TestSyntax(t *testing.T) {
 			"--initial-cluster-state existing", func(c server.Config) any { return c.Cluster.State },
 			"existing",
 		},
+		{"--join=a:1 --auto-tls --peer-auto-tls", ui, "on"}, // it chooses encrypted URLs
 		{
 			"--tls-min-version TLS1.3", func(c server.Config) any { return c.PeerTLS.MinVersion },
 			"TLS1.3",
@@ -232,6 +234,14 @@ func TestMistakes(t *testing.T) {
 		"--peer-auto-tls":                    "use https:// in --listen-peer-urls",
 		"--election-timeout=400":             "five times",
 		"--name= --initial-cluster-token= -": `"-" is not a flag`,
+
+		"--replace": "--replace requires --join",
+		"--join a:1 --initial-cluster default=http://localhost:2380": "omit --initial-cluster",
+		"--max-learners=-1":         "--max-learners must not be negative",
+		"--peer-client-cert-file=a": "client key file",
+		"--join-user a":             "go with --join only",
+		"--join a:1 --join-user a":  "--join-user and --join-password-file go together",
+		"--join a:1 --join-user a --join-password-file b --join-token-file c": "are mutually exclusive",
 	} {
 		o := try(t, nil, strings.Fields(line)...)
 		var usage *exitError
@@ -239,13 +249,6 @@ func TestMistakes(t *testing.T) {
 			!strings.Contains(o.err.Error(), want) {
 			t.Errorf("%s: %v (ran %t), want %q", line, o.err, o.ran, want)
 		}
-	}
-}
-
-// TLS flags need no URLs with --join, which chooses encrypted ones.
-func TestJoinWithTLS(t *testing.T) {
-	if o := try(t, nil, "--join=a:1", "--auto-tls", "--peer-auto-tls"); o.err != nil || !o.ran {
-		t.Errorf("refused: %v", o.err)
 	}
 }
 

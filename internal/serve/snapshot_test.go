@@ -149,22 +149,3 @@ func TestStatusFormats(t *testing.T) {
 		}
 	}
 }
-
-// The help of restore names every flag of etcdutl that has a meaning here.
-func TestRestoreHelp(t *testing.T) {
-	out, err := snapshotRun(t, "restore", "--help")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, flag := range []string{
-		"bump-revision", "data-dir", "initial-advertise-peer-urls", "initial-cluster ",
-		"initial-cluster-token", "mark-compacted", "name", "skip-hash-check",
-	} {
-		if !strings.Contains(out, "--"+flag) {
-			t.Errorf("no --%s in\n%s", flag, out)
-		}
-	}
-	if strings.Contains(out, "wal-dir") {
-		t.Error("a flag without a meaning is shown")
-	}
-}

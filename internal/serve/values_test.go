@@ -77,32 +77,6 @@ func TestParseCompaction(t *testing.T) {
 	}
 }
 
-// History is compacted by default, because a cluster that keeps all of it fills up; it can be
-// turned off.
-func TestCompactionByDefault(t *testing.T) {
-	usual := server.DefaultConfig().Compaction
-	if usual.Period <= 0 || usual.Revisions <= 0 {
-		t.Fatalf("the default is %+v", usual)
-	}
-	off := "--auto-compaction-retention=0"
-	for args, want := range map[string]server.Compaction{
-		"":                                       usual,
-		"--auto-compaction-mode=periodic":        usual,
-		"--auto-compaction-mode=revision":        {Mode: "revision", Revisions: usual.Revisions},
-		off:                                      {Mode: "periodic"},
-		"--auto-compaction-mode=revision " + off: {Mode: "revision"},
-	} {
-		f := newFlags()
-		if err := f.parse(strings.Fields(args)); err != nil {
-			t.Fatal(err)
-		}
-		cfg, _, err := f.config("myhost")
-		if err != nil || cfg.Compaction != want {
-			t.Errorf("%q: %+v, %v, want %+v", args, cfg.Compaction, err, want)
-		}
-	}
-}
-
 // The collector waits for a useful amount of garbage when the live heap is small, and for half the
 // live heap when it is large.
 func TestGCPercent(t *testing.T) {

@@ -6,7 +6,6 @@
 //
 //	go test ./test/cluster                     builds ./cmd/leasehold and tests it
 //	go test ./test/cluster -run Faults -rounds 50 -seed 7 -v
-//	go test ./test/cluster -run Kills -kills 100 -v
 //	go test ./test/cluster -long -timeout 1h
 //
 // The tests in namespaces need Linux, root and the ip command, and are skipped with

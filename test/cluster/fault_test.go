@@ -70,22 +70,6 @@ func between(rng *rand.Rand, low, high int) time.Duration {
 	return time.Duration(low+rng.IntN(high-low)) * time.Millisecond
 }
 
-// A leader that was stopped for a minute, longer than any lease's TTL, must not expire leases by
-// its own clock when it continues (T1, T4).
-func TestLongStop(t *testing.T) {
-	tier.Campaign(t)
-	if !*longFlag {
-		t.Skip("takes more than a minute: -long")
-	}
-	c := newCluster(t, 3)
-	stop := keep(t, c, 3, keeperTTL)
-	leader := c.leader()
-	c.stop(leader, time.Minute)
-	c.serves()
-	c.wait(2 * time.Second)
-	stop()
-}
-
 // pause returns how long a fault lasts: longer than an election.
 func pause(rng *rand.Rand) time.Duration {
 	if *longFlag {

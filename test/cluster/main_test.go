@@ -12,7 +12,6 @@ import (
 
 var (
 	roundsFlag = flag.Int("rounds", 3, "number of faults in each fault test")
-	killsFlag  = flag.Int("kills", 5, "number of leaders killed in TestKills")
 	longFlag   = flag.Bool("long", false, "run the full-size versions of tests that are small by default")
 	seedFlag   = flag.Uint64("seed", 0, "seed of the choices (default: from the clock)")
 )

@@ -73,16 +73,3 @@ func TestOtherSites(t *testing.T) {
 	p.complains("Framing '" + m.url + "/' violates the following Content Security Policy directive: " +
 		"\"frame-ancestors 'none'\"")
 }
-
-// A name that was rebound to this machine gets neither the page nor the API.
-func TestRebinding(t *testing.T) {
-	m := cluster(t, 1)[0]
-	p := open(t, named(t, m.url, "rebound.test")+"/ui/")
-	p.shows("which is not on the list")
-	var status int
-	p.eval(`fetch("/v3/kv/range", { method: "POST", body: '{"key":"YQ=="}' }).then((r) => r.status)`,
-		&status)
-	if status != http.StatusMisdirectedRequest {
-		t.Errorf("the API answers with status %d", status)
-	}
-}

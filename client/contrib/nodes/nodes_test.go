@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -14,7 +13,6 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
-	"leasehold.dev/test/tier"
 )
 
 func join(t testing.TB, s *nodes.Set, cfg nodes.Config) *nodes.Node {
@@ -220,69 +218,5 @@ func TestNodesWaiterGoesDown(t *testing.T) {
 		if back.Lease().Token() <= a.Lease().Token() || a.Err() == nil {
 			t.Errorf("token %d after %d", back.Lease().Token(), a.Lease().Token())
 		}
-	})
-}
-
-// There are never two primaries, and tokens increase (L4, L5), with three members, whatever happens
-// to nodes and connections. Nodes compete, die, are cut off, lose answers, resign, and come back,
-// at random; a node that becomes the primary checks whether the previous one still believes that it
-// is.
-func TestNodesRandom(t *testing.T) {
-	tier.Campaign(t)
-	inprocess.Bubble(t, func(t *testing.T) {
-		r := rig.New(t, 3)
-		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-		defer cancel()
-		const rounds, ids = 4, 4
-		var primaries rig.Holders
-		clients := make([]*client.Client, ids)
-		for i := range clients {
-			clients[i] = r.Dial(client.Config{Silence: time.Second})
-		}
-		var all sync.WaitGroup
-		for i, c := range clients {
-			all.Go(func() {
-				s := nodes.New(c, "n")
-				for done := 0; done < rounds && !t.Failed(); {
-					r.Mend(c)
-					n, err := s.Join(ctx, nodes.Config{
-						ID: fmt.Sprint(i), TTL: 500 * time.Millisecond, Wait: true,
-					})
-					if err != nil {
-						if ctx.Err() != nil {
-							t.Error(err)
-							return
-						}
-						continue
-					}
-					if rand.IntN(3) == 0 {
-						r.Lose(c)
-					}
-					p, err := n.Primary(ctx)
-					if err != nil {
-						_ = n.Release(ctx)
-						continue
-					}
-					primaries.Next(t, p)
-					done++
-					switch rand.IntN(4) {
-					case 0: // dies
-						p.Lease().Close()
-						n.Lease().Close()
-					case 1: // is cut off
-						r.Cut(c)
-						<-p.Context().Done()
-						<-n.Context().Done() // or else it may be renewed after the cut, and survive
-					case 2: // leaves without releasing the role
-						_ = n.Release(ctx)
-						p.Lease().Close()
-					default:
-						_ = p.Release(ctx)
-						_ = n.Release(ctx)
-					}
-				}
-			})
-		}
-		all.Wait()
 	})
 }

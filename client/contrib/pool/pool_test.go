@@ -1,13 +1,9 @@
 package pool_test
 
 import (
-	"context"
 	"errors"
-	"fmt"
-	"math/rand/v2"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -17,7 +13,6 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
-	"leasehold.dev/test/tier"
 )
 
 func acquire(t testing.TB, p *pool.Pool, r pool.Request) *pool.Loan {
@@ -142,77 +137,6 @@ func TestPoolSpec(t *testing.T) {
 		if !errors.Is(err, pool.ErrNoneFree) || !rig.Blames(err, dies.Lease().ID()) ||
 			!strings.Contains(err.Error(), "expired") {
 			t.Errorf("Acquire of the quarantined ID: %v", err)
-		}
-	})
-}
-
-// With three members, whatever happens to owners and connections, no ID has two holders (L4), and
-// tokens increase (L5). More owners than IDs, which randomly acquire, release, die, are cut off and
-// lose answers.
-func TestPoolRandom(t *testing.T) {
-	tier.Campaign(t)
-	inprocess.Bubble(t, func(t *testing.T) {
-		r := rig.New(t, 3)
-		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-		defer cancel()
-		const owners, rounds = 6, 8
-		holders := make(map[string]*rig.Holders)
-		for i := 1; i <= 4; i++ {
-			holders[fmt.Sprint(i)] = new(rig.Holders)
-		}
-		var mu sync.Mutex // guards last
-		last := make(map[string]*pool.Loan)
-		first := r.Dial(client.Config{})
-		spec := pool.Spec{First: 1, Last: 4}
-		rig.Must[*pool.Pool](t)(pool.Create(ctx, first, "p", spec))
-		var all sync.WaitGroup
-		for i := range owners {
-			c := r.Dial(client.Config{Silence: time.Second})
-			all.Go(func() {
-				p, err := pool.Open(ctx, c, "p")
-				if err != nil {
-					t.Error(err)
-					return
-				}
-				for range rounds {
-					if rand.IntN(3) == 0 {
-						r.Lose(c)
-					}
-					l, err := p.Acquire(ctx, pool.Request{
-						Owner: fmt.Sprint(i), TTL: 500 * time.Millisecond, Wait: true,
-					})
-					if err != nil {
-						if errors.Is(err, client.ErrExpired) {
-							continue // the answer took too long
-						}
-						t.Error(err)
-						return
-					}
-					holders[l.ID()].Next(t, l)
-					mu.Lock()
-					last[l.ID()] = l
-					mu.Unlock()
-					switch rand.IntN(3) {
-					case 0: // dies
-						l.Lease().Close()
-					case 1:
-						r.Cut(c)
-						<-l.Context().Done()
-						r.Mend(c)
-					default:
-						if err := l.Release(ctx); err != nil && !errors.Is(err, client.ErrLeaseNotFound) {
-							t.Error(err)
-						}
-					}
-				}
-			})
-		}
-		all.Wait()
-		for id, l := range last {
-			l.Lease().Close()
-			if l.Err() == nil {
-				t.Errorf("%s is held forever", id)
-			}
 		}
 	})
 }
