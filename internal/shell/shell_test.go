@@ -428,5 +428,5 @@ func TestMailAgain(t *testing.T) {
 	}
 }
 
-// discard drops all log messages, but still panics when a function is expected to.
+// discard drops all log messages. Its panic functions still panic.
 var discard = &raft.DefaultLogger{Logger: log.New(io.Discard, "", 0)}

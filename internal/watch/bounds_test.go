@@ -28,7 +28,7 @@ func watches(t *testing.T, s *Stream[*event], n int, key string) (added int) {
 }
 
 // TestWatchesAreBounded checks that the memory used by watches is bounded, and that long keys count
-// for more than short ones. A single stream can use at most half of the memory that is still free.
+// for more than short ones. A stream can use no more memory than it leaves free for others.
 func TestWatchesAreBounded(t *testing.T) {
 	h := bounded(12)
 	first, second := h.NewStream(), h.NewStream()
