@@ -24,7 +24,7 @@ func ExampleStore() {
 	// then one, now two
 }
 
-// All changes of a transaction share its revision, and the transaction sees them at once.
+// All changes in a transaction share its revision, and the transaction sees them immediately.
 func ExampleTxn() {
 	s := mvcc.New()
 	tx := s.Begin()
