@@ -37,7 +37,7 @@ func getPageAs(t *testing.T, accept, socket, path string) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read whole
+	defer resp.Body.Close() //nolint:errcheck // the body is read completely
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)

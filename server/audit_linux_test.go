@@ -26,8 +26,7 @@ func TestAuditStops(t *testing.T) {
 		if whenFull == "stop" {
 			want = codes.Unavailable
 		}
-		// The first put discovers that the disk is full. It is applied, but its response is
-		// withheld.
+		// The first put finds that the disk is full. It is applied, but its response is withheld.
 		for _, key := range []string{"a", "b"} {
 			before := r.node.View().KV.Revision()
 			_, err := kv.Put(t.Context(), &pb.PutRequest{Key: []byte(key)})

@@ -68,7 +68,7 @@ func auditedRun(
 	return records(t, c.Access.Audit.File)
 }
 
-// has checks that the log contains a record exactly times times.
+// has checks how many times the log contains a record.
 func has(t *testing.T, lines []string, want string, times int) {
 	t.Helper()
 	n := len(lines) - len(slices.DeleteFunc(slices.Clone(lines), func(s string) bool {
@@ -79,8 +79,9 @@ func has(t *testing.T, lines []string, want string, times int) {
 	}
 }
 
-// TestAuditLog checks that the log names the principal of each change to users, grant, revocation
-// and denied call, whichever way the call arrives. The log contains no password, value or secret.
+// TestAuditLog checks that the log names the principal of every user change, every grant and
+// revocation, and every denied call, over every path. The log contains no password, value or
+// secret.
 func TestAuditLog(t *testing.T) {
 	t.Parallel()
 	lines, text := auditedRun(t, "changes", func(r *running, conns map[string]*grpc.ClientConn) {

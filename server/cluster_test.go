@@ -277,8 +277,8 @@ func testLaggingMemberGetsSnapshot(t *testing.T) {
 }
 
 // awaitDropped puts keys until the members have dropped their logs up to entry 60. The leader,
-// which sends its log to others, is one of these members. The puts also replace a snapshot that
-// took too long with a newer one.
+// which sends its log to others, is one of these members. If writing a snapshot takes long, the
+// puts cause another one.
 func awaitDropped(t *testing.T, members ...*running) {
 	t.Helper()
 	for _, m := range members {

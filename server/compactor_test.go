@@ -60,7 +60,7 @@ func TestRelief(t *testing.T) {
 }
 
 // TestDue checks that periodic compaction removes history older than the period but keeps the
-// minimum number of revisions. Compaction by revision keeps exactly that number.
+// minimum number of revisions. Compaction by revision keeps the configured number of revisions.
 func TestDue(t *testing.T) {
 	periodic := Compaction{Mode: "periodic", Period: time.Hour}
 	least := periodic

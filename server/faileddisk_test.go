@@ -14,8 +14,8 @@ import (
 )
 
 // TestLeaderWithFailedDisk checks that a leader whose disk fails gives up leadership before it
-// waits for calls that can no longer complete. Otherwise all other clients would wait too. The
-// order of its log lines shows this.
+// waits for calls that can no longer complete. Otherwise, other clients would have to wait as well.
+// The order of its log lines shows this.
 func TestLeaderWithFailedDisk(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -45,7 +45,7 @@ func founded(t *testing.T, n int) ([]*running, []Config, []harness.Log) {
 	for i := range configs {
 		configs[i].Logger = slog.New(slog.NewTextHandler(&logs[i], nil))
 		configs[i].Cluster.FoundersWait = time.Minute
-		configs[i].Cluster.StrictReconfigCheck = false // it would want five seconds before
+		configs[i].Cluster.StrictReconfigCheck = false // the check would require a delay of five seconds
 	}
 	all := configs[n].Cluster.Initial
 	founders := make(map[string][]url.URL)

@@ -69,7 +69,7 @@ func testFoundersWait(t *testing.T) {
 }
 
 // TestLostData checks that a founder or a later member that has lost its data is rejected by every
-// member that knew it. Its error advises what to do.
+// member that knew it. Its error explains what to do.
 func TestLostData(t *testing.T) { virtual.Test(t, testLostData) }
 
 func testLostData(t *testing.T) {

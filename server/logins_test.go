@@ -164,7 +164,7 @@ func putJSON(t testing.TB, socket string, conf *tls.Config, key, header, value s
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read whole
+	defer resp.Body.Close() //nolint:errcheck // the body is read completely
 	var out struct{ Message string }
 	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
 		t.Fatal(err)

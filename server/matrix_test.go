@@ -42,7 +42,7 @@ type tested struct {
 	web    *http.Client
 	tokens map[string]string // by user
 	made   lease.ID          // number of subjects created so far
-	// secrets inspects all data sent over gRPC.
+	// secrets inspects all responses over gRPC.
 	secrets *secrets
 	relay   struct {
 		socket string
@@ -230,7 +230,7 @@ func byJSON(t *testing.T, m *tested, user string, c nativetest.Request) (bool, e
 	if err != nil {
 		return false, err
 	}
-	defer w.Body.Close() //nolint:errcheck // of a stream only the beginning is read
+	defer w.Body.Close() //nolint:errcheck // only the beginning of a stream is read
 	text, err := bufio.NewReader(w.Body).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, err

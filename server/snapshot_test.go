@@ -156,8 +156,8 @@ func testRestInAPause(t *testing.T) {
 	}
 }
 
-// TestReliefAfterRoom checks that a disk that fills up again, after it had space, gets a snapshot
-// immediately. The pause from the earlier attempts no longer applies.
+// TestReliefAfterRoom checks that when a disk fills up again after it had space, a snapshot is
+// written immediately. The pause from earlier attempts no longer applies.
 func TestReliefAfterRoom(t *testing.T) {
 	var s snapshotter
 	for now := lease.Instant(0); now < 60*60*1000; now += 100 {

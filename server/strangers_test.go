@@ -7,9 +7,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestLeaderWhoJoinedMeanwhile checks that a member can reach a leader that joined while the member
-// was down. The member responds to the address announced by the leader, because it cannot get that
-// address from its own log before it has responded.
+// TestLeaderWhoJoinedMeanwhile checks that a member can follow a leader that joined while the
+// member was down. The member responds to the address that the leader announces. It cannot receive
+// this address in any other way before it has responded.
 func TestLeaderWhoJoinedMeanwhile(t *testing.T) { virtual.Test(t, testLeaderWhoJoinedMeanwhile) }
 
 func testLeaderWhoJoinedMeanwhile(t *testing.T) {

@@ -17,8 +17,7 @@ import (
 )
 
 // TestInvalidTokenOnStreams checks that an invalid token causes the same error on all calls and
-// streams, at a member and through a relay. It is the error on which etcd clients log in again
-// (etcd
+// streams, at a member and through a relay. Clients of etcd log in again on this error (etcd
 // #20332).
 func TestInvalidTokenOnStreams(t *testing.T) {
 	t.Parallel()

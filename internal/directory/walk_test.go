@@ -285,8 +285,8 @@ func (w *walk) touch(c *walkClient) {
 	})
 }
 
-// renew renews a lease without the log. The client receives the renewal only if the leader is still
-// in office when that is confirmed.
+// renew renews a lease without the log. The client receives the renewal only if the leader is then
+// confirmed to be leading still.
 func (w *walk) renew(c *walkClient) {
 	sent := w.now
 	w.post(func() {

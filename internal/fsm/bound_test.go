@@ -96,7 +96,7 @@ func TestBound(t *testing.T) {
 			}
 		}
 		var bounds *lease.TTLError
-		if r := apply(t, m, putBound("k", 9, -1)); !errors.As(r.Err, &bounds) { // (T24)
+		if r := apply(t, m, putBound("k", 9, -1)); !errors.As(r.Err, &bounds) { // T24
 			t.Errorf("a bad TTL: %v", r.Err)
 		}
 		if r := apply(t, m, putBound("l", 7, 9)); !errors.Is(r.Err, lease.ErrExists) {

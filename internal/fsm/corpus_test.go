@@ -320,7 +320,7 @@ func TestCorpus(t *testing.T) {
 
 // TestNoBitIsIgnored checks that flipping any bit of a record makes it invalid or changes its
 // meaning. Bits without a meaning are reserved for newer releases, and must stay reserved in
-// records of their version. The corpus files contain their number for each byte.
+// records of their version. The corpus files record how many reserved bits each byte has.
 func TestNoBitIsIgnored(t *testing.T) {
 	for file, things := range corpora() {
 		var unknown []corpus.Record

@@ -121,7 +121,7 @@ func TestAnswersThatFit(t *testing.T) {
 	l.keep(a, 1, Result{Revision: 5, Err: ErrKeyNotFound})
 	l.keep(b, 1, Result{Revision: 6, Err: errors.New("of a later release")})
 	for s, want := range map[*session]error{a: ErrKeyNotFound, b: ErrSessionNotFound} {
-		if r, ok := s.answer(1); !ok || r.Err != want { //nolint:errorlint // apply wraps none
+		if r, ok := s.answer(1); !ok || r.Err != want { //nolint:errorlint // apply wraps no errors
 			t.Errorf("session %d has the answer %v, want %v", s.ID, r.Err, want)
 		}
 	}
@@ -130,8 +130,9 @@ func TestAnswersThatFit(t *testing.T) {
 	}
 }
 
-// TestAnswersForgotten checks that if a session has too many recorded responses, the lowest numbers
-// are evicted and rejected from then on. Other numbers still work.
+// TestAnswersForgotten checks that if a session has too many recorded responses, those with the
+// lowest numbers are evicted. These numbers are rejected from then on, and other numbers still
+// work.
 func TestAnswersForgotten(t *testing.T) {
 	m := small(New(Config{}))
 	s := open(t, m, 1)
@@ -147,8 +148,8 @@ func TestAnswersForgotten(t *testing.T) {
 }
 
 // TestAnswersTooLarge checks that the total size of recorded responses is bounded. Other sessions
-// are evicted as a whole, and the current session loses its lowest numbers. A single large response
-// is not recorded.
+// are evicted as a whole, and the current session loses the responses with the lowest numbers. A
+// single large response is not recorded.
 func TestAnswersTooLarge(t *testing.T) {
 	m := small(New(Config{}))
 	apply(t, m, &Put{Key: "k", Value: bytes.Repeat([]byte("v"), 300)})

@@ -28,8 +28,8 @@ import (
 //
 // In a transaction, each condition and operation is one line. "if a" requires that the key a
 // exists, and "if value a = x" compares a value. "then put key=a" adds an operation, and "else ..."
-// adds one to the other branch. "then txn put key=a" adds an operation to a nested transaction in
-// last place.
+// adds one to the other branch. "then txn put key=a" adds an operation to the nested transaction
+// that comes last.
 //
 // The output is the result and the events for watchers. After each command, the state is restored
 // from a snapshot and must be equal.

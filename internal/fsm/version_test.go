@@ -92,8 +92,8 @@ func TestSetVersion(t *testing.T) {
 }
 
 // TestDueVersion checks that the leader raises the version once all members support a newer one. It
-// releases a lowered version once no member supports a newer one, but not a version held by an
-// operator.
+// releases a version that was lowered once no member supports a newer one, but it does not release
+// a version that is merely held.
 func TestDueVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		now     ClusterVersion

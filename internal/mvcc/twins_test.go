@@ -130,8 +130,8 @@ func (w *twins) scrub(budget int) {
 	}
 }
 
-// clearDeleted clears some deleted keys. After the last of them, only keys that a read can still
-// ask for are left.
+// clearDeleted clears some deleted keys. Once all possible keys are cleared, the only deleted keys
+// left are those that a read can still request.
 func (w *twins) clearDeleted(most int) {
 	left := w.s.dead.Len()
 	more := w.s.ClearDeleted(most)

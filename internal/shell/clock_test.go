@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestClockGoesBack checks that if boot time goes backward at all, the clock reports a jump, and
-// its instants do not decrease.
+// TestClockGoesBack checks that if boot time goes backward, however little, the clock reports a
+// jump, and its instants do not decrease.
 func TestClockGoesBack(t *testing.T) {
 	at := Reading{Boot: 100_000, Mono: 7}
 	c := clock{start: at}

@@ -194,7 +194,7 @@ func TestDiskStuckEverywhere(t *testing.T) {
 }
 
 // TestDiskStuck checks that if two of three members have stuck disks, the third becomes the leader.
-// Leadership does not go to the other member with a stuck disk on the way.
+// The other member with a stuck disk must not become the leader in the meantime.
 func TestDiskStuck(t *testing.T) {
 	for stuck := 1; stuck < 3; stuck++ {
 		all := cluster(t)
@@ -414,7 +414,7 @@ func TestStallOfSilent(t *testing.T) {
 	}
 }
 
-// TestRenewedTogether checks that leases renewed as a batch are renewed.
+// TestRenewedTogether checks that a batch of renewals is processed.
 func TestRenewedTogether(t *testing.T) {
 	m := lead(t)
 	m.grant(60_000)

@@ -67,7 +67,7 @@ func (v *view) search(rev int64) int {
 	return sort.Search(len(v.events), func(i int) bool { return v.events[i].rev >= rev })
 }
 
-// truth returns the events that a watcher must receive for revisions from through to, ignoring
+// truth returns the events that a watcher must receive in the revisions [from, to], regardless of
 // compaction.
 func (v *view) truth(r Request, from, to int64) (out []*event) {
 	for i := v.search(from); i < len(v.events) && v.events[i].rev <= to; i++ {

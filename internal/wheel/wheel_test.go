@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// all sets no limit for Advance.
+// all makes Advance process all entries.
 const all = math.MaxInt
 
 // twin is a slow, obviously correct wheel: a sorted slice.
@@ -146,8 +146,8 @@ func (p *pair) remove(handle uint32) error {
 	return nil
 }
 
-// advance advances the wheel and its twin to now. The wheel processes at most most entries. If
-// again returns true for a fired handle, the handle is added again at the returned instant.
+// advance advances the wheel and its twin to now. The wheel processes up to most entries. If again
+// returns true for a fired handle, the handle is added again at the returned instant.
 func (p *pair) advance(now int64, most int, again func(handle uint32) (int64, bool)) error {
 	want, behind := p.t.due(now), p.w.behind()
 	p.t.now = now
