@@ -238,7 +238,7 @@ func (r *running) tenant(t *testing.T, user string, has, refused int) {
 }
 
 // TestPrincipalMetrics checks that metrics name the configured number of principals, chosen by
-// highest use and by refusals, and include the total. By default they name no principals.
+// highest use and by refusals, and include the total. With a setting of 0, they name no principals.
 func TestPrincipalMetrics(t *testing.T) { virtual.Test(t, testPrincipalMetrics) }
 
 func testPrincipalMetrics(t *testing.T) {

@@ -59,7 +59,7 @@ func testOpenStreamsAreBounded(t *testing.T) {
 		return err
 	}
 	opened := 0
-	const half = 4096 // a connection can open half of the remaining streams
+	const half = 4096 // a single connection can open at most half of all streams
 	for ; opened <= half; opened++ {
 		if err = watch(); err != nil {
 			break
