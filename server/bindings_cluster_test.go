@@ -19,8 +19,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// withUsersAtAll is withUsers, and waits until each member knows of it: a member that does
-// not know of it asks no caller.
+// withUsersAtAll is like withUsers, but also waits until every member has applied the change. A
+// member that has not applied it does not require login.
 func withUsersAtAll(t testing.TB, members []*running) {
 	t.Helper()
 	withUsers(t, members[0])
@@ -31,7 +31,7 @@ func withUsersAtAll(t testing.TB, members []*running) {
 	}
 }
 
-// boundCluster runs three members with users, and with bindings for tokens of an issuer.
+// boundCluster runs three members with users and with bindings for tokens from an issuer.
 func boundCluster(t *testing.T) (*issuertest.Issuer, []*running) {
 	t.Helper()
 	configs := clusterConfigs(t, 3)
@@ -46,8 +46,9 @@ func boundCluster(t *testing.T) (*issuertest.Issuer, []*running) {
 	return corp, members
 }
 
-// Through every member, a principal that is not a user may do what its roles allow at that moment,
-// and nothing else. A transaction needs permission for all its parts.
+// TestBoundThroughEachMember checks that through every member, a principal that is not a user gets
+// exactly the permissions that its roles have at that time. A transaction requires permission for
+// all its operations.
 func TestBoundThroughEachMember(t *testing.T) { virtual.Test(t, testBoundThroughEachMember) }
 
 func testBoundThroughEachMember(t *testing.T) {
@@ -78,15 +79,17 @@ func testBoundThroughEachMember(t *testing.T) {
 	_, others := leader(t, members)
 	client := tokenClient(t, others[0], corp.Token(t, "k", "bob", writers))
 	members[0].asRoot(t, &fsm.RoleRevoke{Role: "a", Key: "a", End: "b"})
-	// The follower may ask by the users and roles of before: then the command is refused for that.
+	// The follower may still check against the previous users and roles. If so, the command is
+	// rejected as outdated when it is applied.
 	if _, err := client.Put(t.Context(), "a1", ""); !errors.Is(err, rpctypes.ErrPermissionDenied) &&
 		!errors.Is(err, rpctypes.ErrAuthOldRevision) {
 		t.Errorf("after the right was taken away: %v", err)
 	}
 }
 
-// Over leasehold.v1, through a follower, a lease belongs to the principal that it was granted to.
-// Another principal with the same roles may not use it, and the refusal tells it who it is.
+// TestBoundLease checks that over leasehold.v1, through a follower, a lease belongs to the
+// principal it was granted to. Another principal with the same roles is denied access, and the
+// error names that principal.
 func TestBoundLease(t *testing.T) { virtual.Test(t, testBoundLease) }
 
 func testBoundLease(t *testing.T) {

@@ -13,7 +13,8 @@ import (
 	"leasehold.dev/internal/backoff"
 )
 
-// Attach and Detach move keys in one revision, and keep their values and creation revisions.
+// attach checks that Attach and Detach move keys in one revision without changing their values or
+// create revisions.
 func (n nativeTest) attach() {
 	ctx := n.t.Context()
 	one, two := n.grant(&pb.GrantRequest{}).Lease, n.grant(&pb.GrantRequest{}).Lease
@@ -70,7 +71,7 @@ func (n nativeTest) attach() {
 	check(0, d.Header.Revision, 4)
 }
 
-// A hand-over gives the lease a new token; the old one is void.
+// handOver checks that handing over a lease gives it a new token and invalidates the old one.
 func (n nativeTest) handOver() {
 	ctx := n.t.Context()
 	old := n.grant(&pb.GrantRequest{
@@ -99,7 +100,7 @@ func (n nativeTest) handOver() {
 	}
 }
 
-// A process with the secret resumes the lease, found by ID or by name.
+// resume checks that a process with the secret can resume the lease, by ID or by name.
 func (n nativeTest) resume() {
 	ctx := n.t.Context()
 	g := n.grant(&pb.GrantRequest{Name: n.prefix, Owner: "one", Resumable: true})
@@ -130,7 +131,8 @@ func (n nativeTest) resume() {
 	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
 }
 
-// A changed TTL applies at once and after renewals. Errors name the bounds.
+// changeTTL checks that a changed TTL takes effect immediately and for later renewals. Errors state
+// the bounds.
 func (n nativeTest) changeTTL() {
 	ctx := n.t.Context()
 	l := n.grant(&pb.GrantRequest{}).Lease
@@ -161,7 +163,8 @@ func (n nativeTest) changeTTL() {
 	n.is(err, pb.Reason_REASON_INVALID)
 }
 
-// After an expiry the name and keys stay for the lock delay; a revocation releases both at once.
+// lockDelay checks that after a lease expires, its name and keys remain for the lock delay.
+// Revocation releases both immediately.
 func (n nativeTest) lockDelay() {
 	ctx := n.t.Context()
 	l := n.grant(&pb.GrantRequest{
@@ -171,7 +174,8 @@ func (n nativeTest) lockDelay() {
 	var d *pb.Lease
 	eventually(n.t, "the lease is delayed", func() bool {
 		d = n.describe(l.Id)
-		// A follower may know of the end before it asks what is left, which was nothing then.
+		// A follower may report the lease as delayed before it has read the remaining lock delay,
+		// which is 0 until then.
 		return d.Delayed && d.RemainingMs > 0
 	})
 	if d.Name != n.prefix || d.TtlMs != 100 || d.LockDelayMs != 600_000 || d.KeyCount != 1 ||
@@ -205,7 +209,7 @@ func (n nativeTest) lockDelay() {
 	n.ended(short.Id)
 }
 
-// Keys can outlive their expired lease, on no lease.
+// keep checks that keys can outlive their expired lease. They are then attached to no lease.
 func (n nativeTest) keep() {
 	keys := []*pb.Pair{{Key: []byte(n.prefix + "k"), Value: []byte("v")}}
 	l := n.grant(&pb.GrantRequest{
@@ -226,7 +230,7 @@ func (n nativeTest) keep() {
 	}
 }
 
-// A lease of 100 ms expires by itself; one that is renewed in time does not.
+// short checks that a lease of 100 ms expires on its own, but not if it is renewed in time.
 func (n nativeTest) short() {
 	n.ended(n.grant(&pb.GrantRequest{TtlMs: 100}).Lease.Id)
 	l := n.grant(&pb.GrantRequest{TtlMs: 100}).Lease
@@ -238,7 +242,7 @@ func (n nativeTest) short() {
 	}
 }
 
-// Leases of either API are leases of the other.
+// interplay checks that leases granted through either API can be used through the other.
 func (n nativeTest) interplay() {
 	ctx := n.t.Context()
 	l := n.grant(&pb.GrantRequest{

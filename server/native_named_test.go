@@ -6,8 +6,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Every request about a lease takes its name instead of its ID, or both. An unknown name, or one
-// that does not match the ID, is reported as the reason.
+// byName checks that every request about a lease accepts its name instead of, or along with, its
+// ID. If the name is unknown or does not match the ID, the error says so.
 func (n nativeTest) byName() {
 	ctx := n.t.Context()
 	name := n.prefix + "n"
@@ -69,7 +69,7 @@ func (n nativeTest) byName() {
 	}
 }
 
-// A renewal by name carries the token too, and returns the ID.
+// renewByName checks that a renewal by name requires the token as well, and returns the ID.
 func (n nativeTest) renewByName(name string, l *pb.Lease) {
 	n.t.Helper()
 	results := n.renew(
@@ -86,7 +86,8 @@ func (n nativeTest) renewByName(name string, l *pb.Lease) {
 	n.is(err, pb.Reason_REASON_INVALID)
 }
 
-// A name that belongs to no lease, or to another one, has no effect.
+// wrongNames checks that a request has no effect if the name belongs to no lease or to a different
+// lease.
 func (n nativeTest) wrongNames(name string, l *pb.Lease) {
 	n.t.Helper()
 	ctx := n.t.Context()

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// nativeTest is a client of leasehold.v1 of one member, in a test with a prefix of its own for
-// names and keys.
+// nativeTest is a leasehold.v1 client of one member. Each test uses its own prefix for names and
+// keys.
 type nativeTest struct {
 	pb.LeaseServiceClient
 	*running
@@ -22,8 +22,8 @@ type nativeTest struct {
 	prefix string
 }
 
-// Every member serves every call: each scenario runs against a single member, a leader and a
-// follower.
+// TestNative checks that every member serves every call. Each scenario runs against a single
+// member, a leader and a follower.
 func TestNative(t *testing.T) { virtual.Test(t, testNative) }
 
 func testNative(t *testing.T) {
@@ -80,7 +80,7 @@ func (n nativeTest) grant(r *pb.GrantRequest) *pb.GrantResponse {
 	return resp
 }
 
-// is checks that an error has a reason, and returns its details.
+// is checks that an error has the given reason, and returns its details.
 func (n nativeTest) is(err error, reason pb.Reason) *pb.Error {
 	n.t.Helper()
 	d := api.Detail(err)
@@ -102,7 +102,7 @@ func (n nativeTest) describe(id int64) *pb.Lease {
 	return resp.Lease
 }
 
-// ended waits until a lease is not found.
+// ended waits until a lease no longer exists.
 func (n nativeTest) ended(id int64) {
 	n.t.Helper()
 	eventually(n.t, fmt.Sprintf("lease %d ends", id), func() bool {
@@ -122,7 +122,8 @@ func (n nativeTest) renew(refs ...*pb.LeaseRef) []*pb.RenewResult {
 
 func ref(l *pb.Lease) *pb.LeaseRef { return &pb.LeaseRef{Id: l.Id, Token: l.Token} }
 
-// A name is held by one live lease, and a second grant fails with the holder.
+// names checks that a name is held by at most one lease at a time. A second grant fails, and the
+// error describes the holder.
 func (n nativeTest) names() {
 	held := n.grant(&pb.GrantRequest{
 		Name: n.prefix, Owner: "one", Labels: map[string]string{"zone": "a"},
@@ -158,7 +159,8 @@ func (n nativeTest) revoke(l *pb.Lease) {
 	}
 }
 
-// T3: a repeated request finds its lease, with or without a name, and does not put its keys again.
+// requestID checks T3: a retried grant returns the existing lease, with or without a name, and does
+// not put its keys again.
 func (n nativeTest) requestID() {
 	for _, name := range []string{"", n.prefix} {
 		key := []byte(n.prefix + "k" + name)
@@ -189,7 +191,7 @@ func (n nativeTest) requestID() {
 	}
 }
 
-// A grant puts its keys in the same revision, or does nothing.
+// grantKeys checks that a grant puts its keys in the same revision, or has no effect at all.
 func (n nativeTest) grantKeys() {
 	pairs := []*pb.Pair{
 		{Key: []byte(n.prefix + "a"), Value: []byte("1")},
@@ -220,7 +222,7 @@ func (n nativeTest) grantKeys() {
 	}
 }
 
-// T28: the token of an earlier incarnation has no effect on the next one.
+// tokens checks T28: a token of an earlier incarnation of a lease has no effect on the next one.
 func (n nativeTest) tokens() {
 	old := n.grant(&pb.GrantRequest{Name: n.prefix}).Lease
 	n.revoke(old)
@@ -265,7 +267,7 @@ func (n nativeTest) tokens() {
 	}
 }
 
-// Thousands of renewals fit one call, with a result each.
+// batch checks that thousands of renewals fit in one call, each with its own result.
 func (n nativeTest) batch() {
 	const size = 5000
 	refs := make([]*pb.LeaseRef, size)
@@ -314,7 +316,7 @@ func (n nativeTest) batch() {
 	n.is(err, pb.Reason_REASON_INVALID)
 }
 
-// columns renews leases in columns; the 18th and the 19th are gone.
+// columns renews leases with parallel arrays of IDs and tokens. The 18th and 19th no longer exist.
 func (n nativeTest) columns(refs []*pb.LeaseRef) {
 	n.t.Helper()
 	ask := &pb.RenewRequest{}
@@ -335,8 +337,8 @@ func (n nativeTest) columns(refs []*pb.LeaseRef) {
 	}
 }
 
-// The pages of a listing are in order, and together have each lease once, although leases come and
-// go between pages.
+// list checks that the pages of a listing are sorted and contain each lease exactly once, even if
+// other leases are granted or revoked between pages.
 func (n nativeTest) list() {
 	const count = 25
 	granted := make(map[string]*pb.Lease)
@@ -349,7 +351,7 @@ func (n nativeTest) list() {
 		granted[l.Name] = l
 	}
 	all := n.pages(&pb.ListRequest{NamePrefix: n.prefix, PageSize: 10, Keys: true}, func(page int) {
-		switch page { // of the names before and after where the page ends
+		switch page { // change names on both sides of the page boundary
 		case 0:
 			n.revoke(granted[n.prefix+"09"])
 			n.grant(&pb.GrantRequest{Name: n.prefix + "00a"})
@@ -396,7 +398,7 @@ func (n nativeTest) list() {
 	}
 }
 
-// pages lists page after page; after is called after each but the last.
+// pages lists all pages and returns their leases. It calls after between pages.
 func (n nativeTest) pages(r *pb.ListRequest, after func(page int)) []*pb.Lease {
 	n.t.Helper()
 	var all []*pb.Lease

@@ -13,18 +13,18 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// streamTest is an open stream of leasehold.v1 to one member, in a test with a prefix of
-// its own for names and keys.
+// streamTest is an open leasehold.v1 stream to one member. Each test uses its own prefix for names
+// and keys.
 type streamTest struct {
 	*running
 	t      *testing.T
 	prefix string
 	grpc   pb.StreamService_OpenClient
-	last   uint64 // ID of a request
+	last   uint64 // ID of the last request
 	queue  []*pb.Response
 }
 
-// Each scenario runs against a single member, a leader and a follower.
+// TestStream runs each scenario against a single member, a leader and a follower.
 func TestStream(t *testing.T) { virtual.Test(t, testStream) }
 
 func testStream(t *testing.T) {
@@ -61,7 +61,7 @@ func testStream(t *testing.T) {
 
 func (s *streamTest) key(name string) []byte { return []byte(s.prefix + name) }
 
-// send sends requests in one message, and numbers them.
+// send numbers requests and sends them in one message.
 func (s *streamTest) send(list ...*pb.Request) {
 	s.t.Helper()
 	for _, r := range list {
@@ -73,7 +73,7 @@ func (s *streamTest) send(list ...*pb.Request) {
 	}
 }
 
-// next returns the next response.
+// next returns the next response, receiving a message if necessary.
 func (s *streamTest) next() *pb.Response {
 	s.t.Helper()
 	for len(s.queue) == 0 {
@@ -94,7 +94,7 @@ func (s *streamTest) call(r *pb.Request) *pb.Response {
 	s.send(r)
 	got := s.next()
 	for more := got; more.Id == r.Id && more.More && more.GetRenew() != nil; {
-		more = s.next() // on a slow machine a renewal is told of in parts
+		more = s.next() // a slow machine may split the response to a renewal
 		proto.Merge(got.GetRenew(), more.GetRenew())
 		got.Id = more.Id
 	}
@@ -125,8 +125,8 @@ func txnOf(r *pb.TxnRequest) *pb.Request {
 	return &pb.Request{Body: &pb.Request_Txn{Txn: r}}
 }
 
-// pipeline: requests sent without waiting are all answered, and writes are applied in the order in
-// which they were sent.
+// pipeline checks that requests sent without waiting are all answered, and that writes are applied
+// in the order they were sent.
 func (s *streamTest) pipeline() {
 	const messages, each = 20, 100
 	for m := range messages {
@@ -168,8 +168,8 @@ func (s *streamTest) pipeline() {
 	}
 }
 
-// transaction: a lease is granted, gets keys, is renewed and revoked inside transactions, each of
-// which takes effect completely or not at all.
+// transaction checks that transactions can grant a lease, attach keys to it, renew it and revoke
+// it. Each transaction takes effect completely or not at all.
 func (s *streamTest) transaction() {
 	id := int64(s.last) + 7001
 	grant := &pb.Op{Op: &pb.Op_Grant{Grant: &pb.GrantRequest{
@@ -203,7 +203,7 @@ func (s *streamTest) transaction() {
 	s.fails(putOf(s.key("a"), nil, id), pb.Reason_REASON_LEASE_NOT_FOUND)
 }
 
-// conditions: a transaction can require a live lease, and a token.
+// conditions checks that a transaction can require a live lease or a particular token.
 func (s *streamTest) conditions() {
 	got := s.call(&pb.Request{Body: &pb.Request_Grant{Grant: &pb.GrantRequest{
 		TtlMs: 60_000, Name: s.prefix + "name",
@@ -236,7 +236,7 @@ func (s *streamTest) conditions() {
 	}
 }
 
-// leases: grants, renewals and revocations also work over the stream.
+// leases checks that grants, renewals and revocations work over the stream.
 func (s *streamTest) leases() {
 	got := s.call(&pb.Request{Body: &pb.Request_Grant{
 		Grant: &pb.GrantRequest{TtlMs: 60_000},
@@ -265,7 +265,7 @@ func (s *streamTest) leases() {
 	}
 }
 
-// watch: each change arrives once and in order, and a deletion has its reason.
+// watch checks that each event arrives once and in order, and that deletions include their cause.
 func (s *streamTest) watch() {
 	watch := &pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
 		Key: s.key(""), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(s.prefix)), PrevKv: true,
@@ -322,7 +322,7 @@ func (s *streamTest) watch() {
 	}
 }
 
-// apart sends a request on another stream, because this one has a watch.
+// apart sends a request over another stream, because s is in use by a watch.
 func (s *streamTest) apart(r *pb.Request) *pb.Response {
 	s.t.Helper()
 	g, err := pb.NewStreamServiceClient(s.client.ActiveConnection()).Open(s.t.Context())
@@ -337,8 +337,8 @@ func (s *streamTest) apart(r *pb.Request) *pb.Response {
 	return got
 }
 
-// fragments: a revision too large for one response is split, with a flag on all but the last part
-// (T14, W1).
+// fragments checks that a revision too large for one response is split, with the fragment flag set
+// on all parts but the last (T14, W1).
 func (s *streamTest) fragments() {
 	var ops []*pb.Op
 	value := bytes.Repeat([]byte("x"), 200<<10)
@@ -348,7 +348,7 @@ func (s *streamTest) fragments() {
 		}}})
 	}
 	done := s.call(txnOf(&pb.TxnRequest{Success: ops})).GetTxn().GetHeader().GetRevision()
-	// As history, and a revision before it.
+	// Read the revision from history.
 	s.send(&pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{
 		Key: s.key(""), RangeEnd: []byte(clientv3.GetPrefixRangeEnd(s.prefix)),
 		StartRevision: done,
@@ -369,7 +369,7 @@ func (s *streamTest) fragments() {
 	}
 }
 
-// compacted: a watch of a compacted revision ends with that error.
+// compacted checks that a watch starting at a compacted revision fails with that error.
 func (s *streamTest) compacted() {
 	var revision int64
 	for range 3 {

@@ -8,9 +8,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// BenchmarkWrite is a write to a key that many caches have, each of which is invalidated and
-// acknowledges, with the replica's work between. The cost for each cache does not depend on their
-// number.
+// BenchmarkWrite measures a write to a key held by many caches. Each cache receives an invalidation
+// and acknowledges it, and the replica's work in between is included. The cost per cache does not
+// depend on the number of caches.
 func BenchmarkWrite(b *testing.B) {
 	for _, holders := range []int{10, 100, 1000, 4000} {
 		b.Run(fmt.Sprint(holders), func(b *testing.B) { benchmarkWrite(b, holders, 0) })
@@ -20,8 +20,8 @@ func BenchmarkWrite(b *testing.B) {
 	}
 }
 
-// benchmarkWrite has, beside those that acknowledge, some that do not, of which another write
-// waits.
+// benchmarkWrite also has silent caches that do not acknowledge, for which another write is
+// waiting.
 func benchmarkWrite(b *testing.B, holders, silent int) {
 	d := New(1, until(1<<40), Limits{})
 	now := lease.Instant(1)

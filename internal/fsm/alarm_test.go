@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// Alarms are sorted by member, then kind.
+// TestAlarmsAreSorted checks that alarms are sorted by member and then by kind.
 func TestAlarmsAreSorted(t *testing.T) {
 	m := New(Config{})
 	var want []Alarm
@@ -20,7 +20,8 @@ func TestAlarmsAreSorted(t *testing.T) {
 	}
 }
 
-// Alarms for members that do not exist are bounded; those of members are not.
+// TestAlarmsOfStrangers checks that the number of alarms for unknown members is bounded. Alarms for
+// existing members are always accepted.
 func TestAlarmsOfStrangers(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1, Name: "a"})

@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// filled returns a machine with n leases of random ids, each with a key.
+// filled returns a machine with n leases with random IDs, each with one key.
 func filled(n int) *Machine {
 	m := New(Config{})
 	rng := rand.New(rand.NewPCG(1, 1))
@@ -23,8 +23,8 @@ func filled(n int) *Machine {
 	return m
 }
 
-// BenchmarkApplyPut is one put on a lease, decoded from an entry as the log
-// gives it, with a million other keys.
+// BenchmarkApplyPut measures one put, decoded from an entry as it is stored in the log, with up to
+// a million other keys.
 func BenchmarkApplyPut(b *testing.B) {
 	for _, n := range []int{10_000, 1_000_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
@@ -46,8 +46,8 @@ func BenchmarkApplyPut(b *testing.B) {
 	}
 }
 
-// BenchmarkPutBy is a put of a new key, and then the same again, on a lease with many keys: for an
-// anonymous caller, and for a user.
+// BenchmarkPutBy measures a put of a new key followed by the same put, on a lease with many keys,
+// for an anonymous caller and for a user.
 func BenchmarkPutBy(b *testing.B) {
 	const leases, keys = 64, 64_000
 	for _, user := range []string{"", "alice"} {
@@ -88,8 +88,7 @@ func BenchmarkPutBy(b *testing.B) {
 	}
 }
 
-// BenchmarkOnce is a group of puts, from the command to the result, as they are and with
-// numbers. A snapshot is taken now and then.
+// BenchmarkOnce measures a group of puts from command to result, with and without numbers.
 func BenchmarkOnce(b *testing.B) {
 	const group = 256
 	for _, numbered := range []bool{false, true} {
@@ -125,7 +124,7 @@ func BenchmarkOnce(b *testing.B) {
 	}
 }
 
-// BenchmarkRestore is a restart: a million leases, each with a key.
+// BenchmarkRestore measures restoring a million leases, each with one key.
 func BenchmarkRestore(b *testing.B) {
 	m := filled(1_000_000)
 	all := chunks(b, m)

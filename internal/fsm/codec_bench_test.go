@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// frequent are the most common commands of a log.
+// frequent returns the commands that are most common in logs.
 func frequent() map[string]Command {
 	const id lease.ID = 0x4b06a0efa7b451eb
 	put := &Put{Key: "lock/0042/4b06a0efa7b451eb", Value: make([]byte, 32), Lease: id}
@@ -31,7 +31,8 @@ func frequent() map[string]Command {
 	}
 }
 
-// BenchmarkEncode encodes 64 commands of a kind into an entry, and reports its size.
+// BenchmarkEncode measures encoding 64 commands of one type into an entry, and reports the entry's
+// size.
 func BenchmarkEncode(b *testing.B) {
 	for name, c := range frequent() {
 		b.Run(name, func(b *testing.B) {
@@ -47,7 +48,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// BenchmarkDecode decodes such an entry.
+// BenchmarkDecode measures decoding such an entry.
 func BenchmarkDecode(b *testing.B) {
 	for name, c := range frequent() {
 		b.Run(name, func(b *testing.B) {

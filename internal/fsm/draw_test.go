@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// drawn applies a transaction and returns the tokens that it drew.
+// drawn applies a transaction and returns the tokens it drew.
 func drawn(t testing.TB, m *Machine, c *Txn) (tokens []lease.Token) {
 	t.Helper()
 	var add func(r *TxnResult)
@@ -24,7 +24,8 @@ func drawn(t testing.TB, m *Machine, c *Txn) (tokens []lease.Token) {
 	return tokens
 }
 
-// T27: a snapshot remembers drawn tokens, and a restored backup draws higher ones.
+// TestDrawRestored (T27) checks that a snapshot preserves the last token drawn, and that a restored
+// backup draws higher tokens.
 func TestDrawRestored(t *testing.T) {
 	m := New(Config{})
 	c := &Txn{Then: []Op{{Draw: true}}}

@@ -4,7 +4,8 @@ import (
 	"testing"
 )
 
-// A refusal with a name is restored from a snapshot like others.
+// TestNamedRefusalIsRemembered checks that an error that contains a name survives a snapshot like
+// other recorded errors.
 func TestNamedRefusalIsRemembered(t *testing.T) {
 	m := New(Config{})
 	once := &Once{open(t, m, 5), 1, 0, &Revoke{ID: 3, Name: "n"}}

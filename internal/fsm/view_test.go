@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A view finds members by ID.
+// TestViewMember checks that a view finds members by ID.
 func TestViewMember(t *testing.T) {
 	m := New(Config{})
 	for _, id := range []uint64{7, 3, 5} {
@@ -25,7 +25,8 @@ func TestViewMember(t *testing.T) {
 	}
 }
 
-// There is news of leases when one is granted or falls silent, not of keys.
+// TestLeaseNews checks that LeaseNews reports a grant or a newly silent lease, but not changes to
+// keys.
 func TestLeaseNews(t *testing.T) {
 	m := New(Config{})
 	token := grant(t, m, 1)
@@ -45,7 +46,8 @@ func TestLeaseNews(t *testing.T) {
 	}
 }
 
-// A view is reused while nothing changes, and its unchanged parts always are.
+// TestViewStays checks that a view is reused while nothing changes, and that unchanged parts are
+// always reused.
 func TestViewStays(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1})
