@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// A renewal whose lease has another token when its promise is confirmed is retried in the same
-// step.
+// TestRenewalIsRetriedAtOnce checks that a renewal is retried in the same step if its lease has a
+// different token when the promise is confirmed.
 func TestRenewalIsRetriedAtOnce(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 5000)
@@ -20,7 +20,8 @@ func TestRenewalIsRetriedAtOnce(t *testing.T) {
 	}
 }
 
-// A re-elected leader does not mistake confirm rounds of its earlier term for its own.
+// TestRoundsOfAnEarlierTerm checks that a re-elected leader does not mistake confirm rounds from
+// its earlier term for current ones.
 func TestRoundsOfAnEarlierTerm(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -46,8 +47,8 @@ func TestTooLargeMakesNoEntry(t *testing.T) {
 	}
 }
 
-// A leader change reports nothing if there are no slow caches, and plans no campaign at a member
-// that had already seen the new leader.
+// TestLeaderChangeReportsNothing checks that a leader change without slow caches reports none. It
+// also plans no campaign at a member that has already seen the new leader.
 func TestLeaderChangeReportsNothing(t *testing.T) {
 	c := caching(t)
 	c.members[2].r.Gone(1)
