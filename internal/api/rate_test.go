@@ -69,7 +69,7 @@ func TestUnlimited(t *testing.T) {
 }
 
 // TestRate checks that a principal can make as many requests per second as its limit allows. A
-// refusal includes the retry delay. Other principals are not affected.
+// rejected request gets the retry delay. Other principals are not affected.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, set := limitsOf(t, 10)

@@ -108,8 +108,8 @@ func (g *gateway) ask(t *testing.T) net.Conn {
 }
 
 // TestGatewayUnread checks that gateway clients that do not read make the member hold only a
-// bounded number of bytes and do not delay others. When they are closed, no other client's call
-// ends.
+// bounded number of bytes and do not delay others. Closing them does not end the calls of other
+// clients.
 func TestGatewayUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, all := newGateway(t, &megabytes{size: 3 * megabyte, room: true})
@@ -154,8 +154,8 @@ func TestGatewayUnread(t *testing.T) {
 	})
 }
 
-// TestGatewayUnreadOfOne checks that the amount one gateway client leaves unread is bounded and
-// delays no one else.
+// TestGatewayUnreadOfOne checks that the amount that one gateway client leaves unread is bounded,
+// and that it does not delay other clients.
 func TestGatewayUnreadOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{room: true}

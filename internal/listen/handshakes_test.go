@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// TestHandshakesTakeTurns checks that the CPU-intensive part of TLS handshakes is limited by slots.
-// A handshake that waits for its client does not hold a slot.
+// TestHandshakesTakeTurns checks that only a limited number of TLS handshakes can run their
+// CPU-intensive part at a time. A handshake that waits for its client does not hold a slot.
 func TestHandshakesTakeTurns(t *testing.T) {
 	a := certs.New(t)
 	conf, err := serverOf(a).Server()

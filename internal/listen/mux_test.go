@@ -230,8 +230,7 @@ func TestMuxAcceptErrors(t *testing.T) {
 }
 
 // FuzzSniff checks that the server reads exactly what the client sends, no matter how it is split.
-// Only the preface selects HTTP/2, and only the first word of a stream without HTTP/2 selects such
-// a stream.
+// HTTP/2 is selected only by its preface, and the protocol without HTTP/2 only by its first word.
 func FuzzSniff(f *testing.F) {
 	f.Add([]byte(http2Hello), byte(3))
 	f.Add([]byte("GET / HTTP/1.1\r\n"), byte(1))

@@ -34,9 +34,9 @@ func (l lines) Write(p []byte) (int, error) {
 
 // TestRefusedHandshakes checks that both the member's log and the client's error explain why a
 // connection was refused. The client's error is never just a broken connection. Each case is
-// repeated because a reset could overtake the reason.
+// repeated because a reset may overtake the reason.
 func TestRefusedHandshakes(t *testing.T) {
-	tier.RealTime(t) // a refused connection is read for a second
+	tier.RealTime(t) // the server keeps reading a refused connection for a second
 	a, stranger := certs.New(t), certs.New(t)
 	good := serverOf(a)
 	good.TrustedCAFile = a.Path("ca.pem")

@@ -186,8 +186,8 @@ func TestPartIsLate(t *testing.T) {
 	}
 }
 
-// TestUnfinishedAccount checks that received data is counted until its call consumes it, by the
-// memory that gRPC uses for it.
+// TestUnfinishedAccount checks that received data is counted until its call consumes it. The count
+// is the memory that gRPC uses for the data.
 func TestUnfinishedAccount(t *testing.T) {
 	s := newSends(NewRequests(1, slog.New(slog.DiscardHandler)))
 	holds := func(what string, want int64) {

@@ -96,8 +96,8 @@ func (r *reader) ask(t *testing.T) time.Duration {
 	return time.Since(began)
 }
 
-// TestStalledDelayNobodyForLong checks that a client that has read as much before does not wait for
-// clients that do not read. A new client waits only until those have been detected as stalled.
+// TestStalledDelayNobodyForLong checks that clients that do not read do not delay a client that has
+// read enough before. They delay a new client only until they are detected as stalled.
 func TestStalledDelayNobodyForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -260,7 +260,7 @@ func TestOwnFault(t *testing.T) {
 func TestNothingStaysCounted(t *testing.T) {
 	all := newAnswers()
 	gone, cancel := context.WithCancel(t.Context())
-	cancel() // every wait ends immediately
+	cancel() // canceled, so every wait ends immediately
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {
@@ -329,7 +329,7 @@ func TestReaderAmongStrangers(t *testing.T) {
 				come()
 			}
 		}
-		// It can wait for them only until it has read enough to be trusted.
+		// The client can be delayed only until it has read enough to be trusted.
 		if took := time.Since(began); took > 2*(unproven/megabyte+1)*stalledBeats*beat {
 			t.Errorf("it took %v", took)
 		}

@@ -512,7 +512,7 @@ func TestRefusedCallsLeaveNothing(t *testing.T) {
 }
 
 // TestStrangersOfTheGateway checks that strangers can have only a few gateway requests. A request
-// no longer counts as a stranger's once its gRPC call has logged in, or if its header contains a
+// no longer counts as a stranger's once its gRPC call has logged in, or if its headers contain a
 // token.
 func TestStrangersOfTheGateway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -625,9 +625,9 @@ func TestCallOverHTTPEnds(t *testing.T) {
 	})
 }
 
-// TestRequestEndsAsItsHandlerReturns checks that a request that must end does not touch its
-// connection once its handler has returned. With HTTP/2 the response writer is gone by then, and
-// using it would crash the process. Both orders are tested.
+// TestRequestEndsAsItsHandlerReturns checks that ending a request does not touch its connection
+// once its handler has returned. With HTTP/2 the response writer is gone by then, and using it
+// would crash the process. Both orders are tested.
 func TestRequestEndsAsItsHandlerReturns(t *testing.T) {
 	for _, first := range []string{"the handler", "the end"} {
 		synctest.Test(t, func(t *testing.T) {

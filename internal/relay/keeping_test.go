@@ -130,8 +130,8 @@ func TestRoundTime(t *testing.T) {
 	}
 }
 
-// TestConfirmed checks that a round confirms that the member can reach a leader if the round renews
-// a group. It no longer does once a round has been waiting too long for its outcome.
+// TestConfirmed checks that a round that renews a group confirms that the member can reach a
+// leader. The confirmation ends when a later round has been waiting too long for its outcome.
 func TestConfirmed(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(9, 0)

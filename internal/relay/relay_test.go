@@ -252,7 +252,7 @@ func TestRelayPromisesNothing(t *testing.T) {
 		frozen := time.Now()
 		defer line.SetFrozen(false)
 		<-l.Context().Done()
-		// Requests sent before the member became unresponsive can have been answered.
+		// Requests sent before the member became unresponsive may have been answered.
 		if end := l.ValidUntil(); end.After(frozen.Add(ttl)) {
 			t.Errorf("the lease was valid until %v after the member fell silent", end.Sub(frozen))
 		}
@@ -399,7 +399,7 @@ func TestDirectStreams(t *testing.T) {
 				t.Errorf("stream %s: ended with %v", name, err)
 			}
 		}
-		// The connection is closed by now. It could have been reset if the relay had not read
+		// The connection is closed by now. It may have been reset if the relay had not read
 		// everything.
 		if err := begun.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
@@ -423,8 +423,8 @@ func TestTooLargeRequest(t *testing.T) {
 	})
 }
 
-// TestSilentWhileSending checks that a relay switches to another member if its member becomes
-// unresponsive while the relay sends it more requests than it can buffer.
+// TestSilentWhileSending checks that a relay abandons its member if the member becomes unresponsive
+// while the relay sends it more requests than it can buffer.
 func TestSilentWhileSending(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)

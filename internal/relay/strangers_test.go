@@ -32,7 +32,7 @@ func TestStrangersAtARelay(t *testing.T) {
 			list = append(list, w)
 		}
 		for _, w := range list {
-			// A refused call has ended or will end soon. Any other call gets a response.
+			// A refused call has ended or will end soon. Any other call receives a response.
 			_ = w.Send(&etcdserverpb.WatchRequest{
 				RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
 					CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte("k")},

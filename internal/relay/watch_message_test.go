@@ -8,8 +8,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// TestHead checks that the head that a relay builds for a watch response equals the original head,
-// except for the request ID.
+// TestHead checks that the head that a relay builds for a watch response decodes to the original
+// response, with the given request ID.
 func TestHead(t *testing.T) {
 	body, err := proto.Marshal(&pb.WatchResponse{Header: &pb.Header{Revision: 7}, Fragment: true})
 	if err != nil {
@@ -125,8 +125,8 @@ func FuzzWatchMessage(f *testing.F) {
 	})
 }
 
-// TestRecentOfAll checks that the recent events that shared watches keep for new watchers have a
-// common limit and are freed in the end.
+// TestRecentOfAll checks that there is a common limit on the recent events that shared watches keep
+// for new watchers, and that the events are freed when the watches end.
 func TestRecentOfAll(t *testing.T) {
 	m := newMerger(newMetrics())
 	const groups = maxAllRecent/maxRecent + 100

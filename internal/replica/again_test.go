@@ -27,7 +27,7 @@ func (c *cluster) leaderless(ids ...uint64) {
 	c.run()
 }
 
-// reelected deposes member 1, which was isolated while it led, and re-elects it. Its log's entries
+// reelected deposes member 1, which was isolated while it led, and re-elects it. Its log entries
 // are then proposed in the later term.
 func (c *cluster) reelected() {
 	c.t.Helper()

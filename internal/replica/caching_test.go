@@ -87,7 +87,7 @@ func (k *cache) confirm() {
 	k.c.run()
 }
 
-// fill reads a key and reports whether it may be cached.
+// fill reads a key and reports whether it can be cached.
 func (k *cache) fill(key string) bool {
 	k.c.t.Helper()
 	q := &Read{

@@ -42,8 +42,8 @@ func (c *crowd) sync() int {
 }
 
 // TestDelayTurns covers callers that are notified by another caller's answer, like the next holder
-// of a lock. The second caller is not counted because it sends nothing before that. The previous
-// entry shows that there are two callers.
+// of a lock. The second caller is not counted, because it sends nothing before it is notified. The
+// previous entry shows that there are two callers.
 func TestDelayTurns(t *testing.T) {
 	c := newCrowd(t)
 	c.ask(1)                     // a holder unlocks

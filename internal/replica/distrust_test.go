@@ -11,8 +11,8 @@ import (
 )
 
 // TestWriterWaitsForRefreshedLease checks that a write that arrives while the clock is not trusted
-// waits for a dead cache until the cache's lease can have ended, counted from its refresh. Another
-// cache delays the expiry itself, so nothing else can let the write proceed.
+// waits for a dead cache until the cache's lease could have ended, counted from its refresh.
+// Another cache delays the expiry itself, so nothing else can let the write proceed.
 func TestWriterWaitsForRefreshedLease(t *testing.T) {
 	c := caching(t)
 	dead, other := c.hold(c.members[2], 1, 6000), c.hold(c.members[3], 2, 60_000)

@@ -25,8 +25,8 @@ func (c *cluster) notPrimary() {
 }
 
 // TestNotYetPrimaryKnowsNoCaches checks that a leader does not track caches before it has applied
-// an entry of its own term (T6). It ignores messages about caches. Commands wait for the next
-// leader and for acknowledgements from the caches.
+// an entry of its own term (T6). Until then, the leader ignores messages about caches. Commands
+// wait for the next leader and for acknowledgments from the caches.
 func TestNotYetPrimaryKnowsNoCaches(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// newExpirer returns the expirer of a primary in term 2, with leases 1 to n. Each lease has a TTL
-// of one second.
+// newExpirer returns the expirer of a primary in term 2 with leases 1 to n, each with a TTL of one
+// second.
 func newExpirer(t *testing.T, n lease.ID) *expirer {
 	t.Helper()
 	return newExpirerWith(t, lease.Config{}, n)
@@ -111,7 +111,7 @@ func TestExpirerCheckpoints(t *testing.T) {
 	}
 }
 
-// TestExpirerNext checks when a leader wakes up: when a lease becomes due or silent. While silent
+// TestExpirerNext checks that a leader wakes up when a lease becomes due or silent. While silent
 // leases are pending, it wakes up when the next lease is due or the wait ends. It wakes up
 // immediately if it has to checkpoint before it stops.
 func TestExpirerNext(t *testing.T) {

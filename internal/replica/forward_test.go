@@ -68,8 +68,9 @@ func TestForwarderOutcomes(t *testing.T) {
 	}
 }
 
-// TestForwarderPatience checks that a command times out. If it was not sent, it is rejected. If it
-// was sent, its outcome is unknown, but it can wait longer if caches could delay it at the leader.
+// TestForwarderPatience checks what happens when a command times out. An unsent command is
+// rejected. A sent command has an unknown outcome, but it can wait longer if caches could delay it
+// at the leader.
 func TestForwarderPatience(t *testing.T) {
 	const limit = patience * 10
 	for name, c := range map[string]struct {
@@ -158,8 +159,8 @@ func TestRefuseForwarded(t *testing.T) {
 	}
 }
 
-// TestForwarderBounds checks that a message has at most groupMax commands, and only commands that
-// begin within MaxBatch bytes. A full message is sent without waiting for earlier answers.
+// TestForwarderBounds checks that a message has at most groupMax commands, each of which begins
+// within the first MaxBatch bytes. A full message is sent without waiting for earlier answers.
 func TestForwarderBounds(t *testing.T) {
 	f := newForwarder()
 	f.proposeKeys(make([]string, groupMax+1)...)

@@ -57,7 +57,7 @@ func TestLastCacheEnds(t *testing.T) {
 }
 
 // TestRenewalAtGateOutlivesLeader checks that if a leader is deposed while a renewal waits for its
-// cache's acknowledgement, the renewal goes to the next leader, whichever member its client uses
+// cache's acknowledgment, the renewal goes to the next leader, whichever member its client uses
 // (T15, T19). A holder never waits for an answer that cannot come.
 func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 	for name, many := range map[string]bool{"one": false, "many": true} {

@@ -11,7 +11,7 @@ import (
 )
 
 // TestManyCachesToCheck checks that puts that require checking many caches do not make a step long.
-// The rest of them pass the gate in the following steps, which start immediately, in order.
+// The remaining puts pass the gate in order in the following steps, which start immediately.
 func TestManyCachesToCheck(t *testing.T) {
 	const caches, puts, most = 300, 2000, 262_144/300 + 1
 	m := lead(t)

@@ -116,7 +116,7 @@ func TestDeadCacheDelaysByItsTime(t *testing.T) {
 	}
 }
 
-// TestRenewalWaitsForAck checks that a parked renewal proceeds after the cache's acknowledgement,
+// TestRenewalWaitsForAck checks that a parked renewal proceeds after the cache's acknowledgment,
 // and that the TTL counts from that time.
 func TestRenewalWaitsForAck(t *testing.T) {
 	c := caching(t)

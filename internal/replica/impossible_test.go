@@ -129,7 +129,8 @@ func TestImpossibleMessages(t *testing.T) {
 	}
 }
 
-// A leader rejects acknowledgements of entries that its log does not have.
+// TestAcknowledgedBeyondTheLog checks that a leader rejects acknowledgments of entries that its log
+// does not have.
 func TestAcknowledgedBeyondTheLog(t *testing.T) {
 	m := lead(t)
 	err := m.r.Step(raftMessage(&raftpb.Message{

@@ -65,7 +65,7 @@ func TestFirstNumber(t *testing.T) {
 }
 
 // TestForwardOfAnotherTerm checks that a leader ignores commands forwarded in another term. The
-// other member resends them, so they would be executed twice (S2).
+// sender will resend them, so they would be executed twice if the leader accepted them (S2).
 func TestForwardOfAnotherTerm(t *testing.T) {
 	m := lead(t)
 	term := m.r.Status().Term

@@ -92,10 +92,10 @@ func TestVersionIsRaisedByPrimary(t *testing.T) {
 func TestVersionWithoutRoom(t *testing.T) {
 	m := cramped(t, 1<<20)
 	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}})
-	m.take() // and its sync is in flight
+	m.take() // the put is being synced
 	hold := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
 	m.r.Propose(hold)
-	for range groupMax { // enough of them not to wait for the sync
+	for range groupMax { // groupMax commands do not wait for the sync
 		m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
 	}
 	m.take()
@@ -152,9 +152,9 @@ func TestForwardedTraces(t *testing.T) {
 	}
 }
 
-// TestOrphansAreDropped checks that an orphan is dropped once its cache has nothing left. If the
-// cache was never open, that is when the lease is revoked. Otherwise it is when the orphan's time
-// ends, even if no write is waiting.
+// TestOrphansAreDropped checks that an orphan is dropped once its cache has nothing left. This
+// happens when the lease is revoked if the cache was never open, and otherwise when the orphan's
+// time ends, even if no write is waiting.
 func TestOrphansAreDropped(t *testing.T) {
 	m := lead(t)
 	l, all := m.r.lead, []keyrange.Range{keyrange.All}

@@ -43,7 +43,7 @@ func TestStableConnections(t *testing.T) {
 	}
 }
 
-// TestRemoveAfterDeath checks that a voter whose process has just died does not count towards the
+// TestRemoveAfterDeath checks that a voter whose process has just died does not count toward the
 // remaining majority when another voter is removed, even if it was active a moment ago.
 func TestRemoveAfterDeath(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
@@ -157,7 +157,8 @@ func TestImpossibleMembershipChange(t *testing.T) {
 	}
 }
 
-// An acknowledgement from a process that is not a member is an error.
+// TestAcknowledgementFromNonMember checks that an acknowledgment from a process that is not a
+// member is an error.
 func TestAcknowledgementFromNonMember(t *testing.T) {
 	m := lead(t)
 	err := m.r.Step(raftMessage(&raftpb.Message{
@@ -198,8 +199,8 @@ func TestRoundStaysWithItsMember(t *testing.T) {
 	}
 }
 
-// TestUnreachableIsProbed checks that after messages to a member can have been lost, the leader
-// sends one entry and waits for its acknowledgement before sending more.
+// TestUnreachableIsProbed checks that when messages to a member may have been lost, the leader
+// sends one entry and waits for its acknowledgment before sending more.
 func TestUnreachableIsProbed(t *testing.T) {
 	for name, report := range map[string]func(*Replica){
 		"nothing": nil, "unreachable": func(r *Replica) { r.Unreachable(3) },

@@ -110,7 +110,7 @@ func TestOrphanEndsWithItsTime(t *testing.T) {
 	}
 }
 
-// TestOrphanWithNothing checks that an orphan is dropped soon, without an acknowledgement, if its
+// TestOrphanWithNothing checks that an orphan is dropped soon, without an acknowledgment, if its
 // cache was never open or had returned everything before its lease was revoked, as Close does.
 func TestOrphanWithNothing(t *testing.T) {
 	c := caching(t)
@@ -131,9 +131,9 @@ func TestOrphanWithNothing(t *testing.T) {
 	c.want("write", c.put(c.members[3], "c1", 0), "revision")
 }
 
-// TestNewLeaderHonoursOrphans checks that a new leader learns the orphans from the log or a
-// snapshot, even after all members have restarted (C1). It gives each orphan its full time. An
-// orphan that acknowledges is dropped immediately.
+// TestNewLeaderHonoursOrphans checks that a new leader finds the orphans in the log or a snapshot,
+// even after all members have restarted (C1). It gives each orphan its full time. An orphan that
+// acknowledges is dropped immediately.
 func TestNewLeaderHonoursOrphans(t *testing.T) {
 	for name, change := range map[string]func(c *cluster){
 		"log": func(c *cluster) { c.succeed(3) },

@@ -154,7 +154,7 @@ func TestRenewAllLooksAgain(t *testing.T) {
 		m.r.Propose(&Proposal{Command: c})
 	}
 	m.take()
-	m.persist() // committed, and applied in the next step, with the renewals
+	m.persist() // committed; applied in the next step, together with the renewals
 	m.r.RenewAll(b)
 	m.settle()
 	m.wantOutcomes(b,
@@ -245,7 +245,7 @@ func TestRenewAllElsewhere(t *testing.T) {
 }
 
 // TestRenewAllParks checks that a lease whose cache has a pending invalidation is renewed only
-// after the acknowledgement, while the rest of its batch is renewed immediately (C1, T15).
+// after the acknowledgment, while the rest of its batch is renewed immediately (C1, T15).
 func TestRenewAllParks(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 5000)

@@ -98,7 +98,7 @@ func TestReadConfirms(t *testing.T) {
 	}
 }
 
-// TestExpiry checks that a renewed lease remains, and that an unrenewed lease ends with its keys,
+// TestExpiry checks that a renewed lease survives, and that an unrenewed lease ends with its keys,
 // no earlier than one TTL after its last renewal was received (L1, L2).
 func TestExpiry(t *testing.T) {
 	m := lead(t)
@@ -226,7 +226,7 @@ func TestRenewDuringRevoke(t *testing.T) {
 		if err := m.log.Append(a.GetEntries()); err != nil {
 			t.Fatal(err)
 		}
-		m.r.Persisted(a) // committed, and applied in the next step, with the renewal
+		m.r.Persisted(a) // committed; applied in the next step, together with the renewal
 	}
 	m.r.Renew(Renewal{ID: 1})
 	m.settle()

@@ -36,7 +36,7 @@ func TestChangeWithoutRoom(t *testing.T) {
 	m := cramped(t, 1<<20)
 	put := &Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}}
 	m.r.Propose(put)
-	m.take() // and its sync is in flight
+	m.take() // the put is being synced
 	for range 2 {
 		p := &Proposal{Command: &fsm.AddMember{
 			Member: fsm.Member{ID: 9, PeerURLs: []string{"nine"}, Learner: true},
@@ -73,7 +73,7 @@ func TestExpiryWithoutRoom(t *testing.T) {
 	m.take()
 	m.now += 200
 	m.r.Advance(m.now)
-	for range groupMax { // enough of them not to wait for the sync
+	for range groupMax { // groupMax commands do not wait for the sync
 		m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
 	}
 	m.take()
@@ -127,7 +127,7 @@ func TestClearingWithoutRoom(t *testing.T) {
 	m.take()
 	p := &Proposal{Command: &fsm.Put{Key: "k"}}
 	m.r.Propose(p)
-	for range groupMax { // enough of them not to wait for the sync
+	for range groupMax { // groupMax commands do not wait for the sync
 		m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
 	}
 	m.r.Renew(Renewal{ID: 1})

@@ -15,7 +15,7 @@ func TestHealth(t *testing.T) {
 	type ids = []uint64
 	learners, bad := ids{7, 8}, ErrUnhealthy
 	for name, c := range map[string]struct {
-		voters, stable, fresh []uint64 // fresh members respond, but only since recently
+		voters, stable, fresh []uint64 // fresh members have only recently begun to respond
 		lax                   bool
 		add, remove           error
 		// whether removing member 2 counts as removing an unresponsive member
@@ -77,8 +77,8 @@ func TestHealth(t *testing.T) {
 }
 
 // TestDamagedMemberTakesNoPart checks that a damaged member, which stops, can be removed if the
-// others respond, even if only since recently. It does not count as responsive when another member
-// is removed or added.
+// others respond, even if they have only recently begun to. A damaged member does not count as
+// responsive when another member is removed or added.
 func TestDamagedMemberTakesNoPart(t *testing.T) {
 	l := &local{machine: fsm.New(fsm.Config{}), cfg: Config{ID: 1, ElectionTicks: 10}}
 	l.cfg.Membership = Membership{Strict: true, Stable: 500}

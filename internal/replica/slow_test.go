@@ -136,7 +136,7 @@ func TestLastCacheWasSlow(t *testing.T) {
 }
 
 // TestSlowCachesAreRepeated checks that the leader reports slow caches to the other members once
-// per election timeout, and sends nothing if there are none.
+// per election timeout. If there are none, it sends nothing.
 func TestSlowCachesAreRepeated(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)

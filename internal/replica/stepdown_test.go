@@ -100,8 +100,8 @@ func TestRemovedMemberIsForgotten(t *testing.T) {
 	}
 }
 
-// TestFollowerIsNotDeserted checks that a follower is never deserted. Losing its leader does not
-// count.
+// TestFollowerIsNotDeserted checks that a follower never counts as deserted, even if it loses its
+// leader.
 func TestFollowerIsNotDeserted(t *testing.T) {
 	c := newCluster(t, 1, 2)
 	r := c.members[2].r

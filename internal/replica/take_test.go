@@ -13,7 +13,7 @@ func TestRenewalIsRetriedAtOnce(t *testing.T) {
 	m.grant(1, 5000)
 	m.r.Propose(&Proposal{Command: &fsm.HandOver{ID: 1, Token: m.token(1)}})
 	m.take()
-	m.persist() // committed, and applied in the next step
+	m.persist() // committed; applied in the next step
 	m.r.Renew(Renewal{ID: 1})
 	if m.take(); len(m.renewals[1]) != 1 || m.renewals[1][0].TTL != 5000 {
 		t.Errorf("answered %+v", m.renewals[1])
@@ -47,8 +47,9 @@ func TestTooLargeMakesNoEntry(t *testing.T) {
 	}
 }
 
-// TestLeaderChangeReportsNothing checks that a leader change without slow caches reports none. It
-// also plans no campaign at a member that has already seen the new leader.
+// TestLeaderChangeReportsNothing checks that if there are no slow caches, a leader change does not
+// cause a report about them. A member that has already seen the new leader does not plan a
+// campaign.
 func TestLeaderChangeReportsNothing(t *testing.T) {
 	c := caching(t)
 	c.members[2].r.Gone(1)

@@ -141,7 +141,7 @@ func TestRenewBeforeLeaderHasApplied(t *testing.T) {
 	token := m.m.Lessor().LastToken() + 1
 	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 9000}}})
 	m.take()
-	m.persist() // committed, and applied in the next step
+	m.persist() // committed; applied in the next step
 	m.r.Renew(Renewal{ID: 1, Token: token})
 	m.settle()
 	if n := m.renewals[1]; len(n) != 1 || n[0].Err != nil || n[0].TTL != 9000 {

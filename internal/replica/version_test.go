@@ -144,8 +144,8 @@ func TestVersionBeyondMember(t *testing.T) {
 	}
 }
 
-// TestRaftSpeaksFirstVersion checks that Raft messages use the first version. So a member that
-// missed a downgrade of the cluster version can catch up and vote among members of an older
+// TestRaftSpeaksFirstVersion checks that Raft messages use the first version. A member that missed
+// a downgrade of the cluster version can therefore catch up and vote among members of an older
 // release.
 func TestRaftSpeaksFirstVersion(t *testing.T) {
 	two := version.Range{Oldest: 1, Newest: 2}

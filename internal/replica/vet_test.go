@@ -69,7 +69,7 @@ func TestVetBounds(t *testing.T) {
 	}
 }
 
-// TestFollowerVetsNoAcknowledgement checks that a follower ignores acknowledgements sent in its own
+// TestFollowerVetsNoAcknowledgement checks that a follower ignores acknowledgments sent in its own
 // name, because they refer to another log.
 func TestFollowerVetsNoAcknowledgement(t *testing.T) {
 	m := start(t, 2)

@@ -33,8 +33,8 @@ type recorder struct {
 	lost        chan uint64
 	claimed     chan uint64
 	copied      chan uint64
-	refused     chan uint64 // refused because of another process; by this member
-	foreign     chan string // refused because of the cluster version; the reason
+	refused     chan uint64 // members that refused this process because of another one
+	foreign     chan string // reasons given when it was refused because of the cluster version
 	admits, met chan uint64 // incarnations
 	took        chan uint64 // members that responded
 

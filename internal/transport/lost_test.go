@@ -24,7 +24,8 @@ func testLost(t *testing.T) {
 	}
 	lost := fmt.Errorf("another disk: %w", ErrLost)
 	b.admit.Store(&lost)
-	b.Update([]Peer{{ID: 1, URLs: []url.URL{a.url}, Incarnation: 7}}) // the incarnation is new
+	// The incarnation differs from before.
+	b.Update([]Peer{{ID: 1, URLs: []url.URL{a.url}, Incarnation: 7}})
 	if want(t, a.lost) != 2 {
 		t.Fatal("wrong member")
 	}

@@ -20,7 +20,7 @@ func secrets(t *testing.T, trusted string) (o options, file string) {
 	conf := made
 	if trusted != "nobody" {
 		if trusted == "" {
-			trusted = made.CertFile // the certificate is its own authority
+			trusted = made.CertFile // a self-signed certificate is its own CA
 		}
 		conf = listen.TLS{CertFile: made.CertFile, KeyFile: made.KeyFile, TrustedCAFile: trusted}
 	}

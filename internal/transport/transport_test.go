@@ -269,8 +269,8 @@ func testRemoved(t *testing.T) {
 	a.meet(b, "let in again")
 }
 
-// TestRefused checks that processes that do not belong to the cluster get the reason why they are
-// refused, and that none of their messages is delivered.
+// TestRefused checks that a process that does not belong to the cluster is refused with the reason,
+// and that none of its messages are delivered.
 func TestRefused(t *testing.T) { virtual.Test(t, testRefused) }
 
 func testRefused(t *testing.T) {

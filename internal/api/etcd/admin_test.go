@@ -257,7 +257,7 @@ func TestRequireLeader(t *testing.T) {
 }
 
 // TestStreamInElection checks that a stream that requires a leader and opens during an election
-// gets the same grace period as streams that are already open. Its client could have just lost its
+// gets the same grace period as streams that are already open. Its client may have just lost its
 // connection to the leader that died.
 func TestStreamInElection(t *testing.T) {
 	n := newNode(t)

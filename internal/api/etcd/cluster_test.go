@@ -84,7 +84,7 @@ func TestMembersUnaffordable(t *testing.T) {
 	wantStatus(t, promote(), rpctypes.ErrGRPCLearnerNotReady)
 
 	refusal = replica.ErrUnhealthy
-	// as for the first member of a two-member cluster
+	// applies to the first member of a two-member cluster
 	wantStatus(t, add(false), rpctypes.ErrGRPCUnhealthy)
 	wantStatus(t, add(true), rpctypes.ErrGRPCUnhealthy)
 	for id := range uint64(2) { // two voters that were never started

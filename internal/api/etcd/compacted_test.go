@@ -22,7 +22,7 @@ func (n *fakeNode) compact(t *testing.T) {
 }
 
 // TestWaiterCompacted checks that a waiter whose watches fall behind a compaction reads the current
-// state instead. The waiters ahead, or the waiter itself, can be gone by then.
+// state instead. By then, the waiters ahead of it, or the waiter itself, may be gone.
 func TestWaiterCompacted(t *testing.T) {
 	for _, tt := range []struct {
 		name string

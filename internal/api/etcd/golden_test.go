@@ -24,7 +24,7 @@ import (
 var endpoint = flag.String("etcd", "", "address of a fresh etcd to record the golden files from")
 
 // TestEtcdGolden checks that requests whose responses were recorded from etcd 3.7.3 get the same
-// messages, codes and error messages, except for IDs and the remaining time of leases.
+// responses, codes and error messages, except for IDs and the remaining time of leases.
 func TestEtcdGolden(t *testing.T) {
 	datadriven.Walk(t, "testdata/etcd", func(t *testing.T, path string) {
 		conn := goldenConn(t)
@@ -91,8 +91,8 @@ func goldenCall(t *testing.T, conn *grpc.ClientConn, name, input string) string 
 	}
 }
 
-// goldenWatch sends each line on a new watch stream. The number at the start of a line is how many
-// responses goldenWatch reads after sending it.
+// goldenWatch opens a watch stream and sends each line on it. The number at the start of a line is
+// how many responses goldenWatch reads after sending it.
 func goldenWatch(t *testing.T, conn *grpc.ClientConn, d *datadriven.TestData) string {
 	t.Helper()
 	s, err := pb.NewWatchClient(conn).Watch(ctx10(t))

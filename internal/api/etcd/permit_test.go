@@ -126,10 +126,10 @@ func TestWhoMayListLeases(t *testing.T) {
 	list("alice", nil)
 }
 
-// TestWhoMayWatch checks that a watch requires permission for everything that it watches. For a
-// request without a key, this differs from the request's range. When the permission is revoked, the
-// watch ends immediately with the reason and without later events (compare CVE-2026-73499 in etcd,
-// where the range of a watch was changed before the check).
+// TestWhoMayWatch checks that a watch requires permission for everything that it watches. If the
+// request has no key, this is more than the request itself names. When the permission is revoked,
+// the watch ends immediately with the reason and without later events (compare CVE-2026-73499 in
+// etcd, where the range of a watch was changed before the check).
 func TestWhoMayWatch(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))

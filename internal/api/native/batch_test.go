@@ -85,8 +85,8 @@ func (b *bench) wantRenewed(more bool, want *pb.RenewResponse) {
 	}
 }
 
-// TestColumnsInParts checks that columns over a stream are answered in parts (T15). The TTLs that
-// are known early come first, followed by results, once per lease.
+// TestColumnsInParts checks that a renewal in columns over a stream is answered in parts (T15). The
+// TTLs that are known early come first, followed by the remaining results, one per lease.
 func TestColumnsInParts(t *testing.T) {
 	onStream(t, func(b *bench) {
 		to, asks := columnsOf(b)
@@ -164,9 +164,9 @@ func requestGoroutines() int {
 	return bytes.Count(stacks, []byte("native.(*stream).run.func1("))
 }
 
-// TestRenewalsTakeNoGoroutine checks that a renewal over a stream has no goroutine unless an
-// outcome is missing after the time partly. A renewal that has to look up a name has one
-// immediately.
+// TestRenewalsTakeNoGoroutine checks that a renewal over a stream gets a goroutine only if some
+// outcomes are still missing after the duration partly. A renewal that has to look up a name gets
+// one immediately.
 func TestRenewalsTakeNoGoroutine(t *testing.T) {
 	onStream(t, func(b *bench) {
 		list := make([]*pb.Request, 100)

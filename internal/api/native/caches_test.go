@@ -76,7 +76,7 @@ func drop(seq uint64, keys ...string) *replica.Invalidation {
 }
 
 // TestCacheFeed opens a cache, which then receives invalidations and a request to reopen. Its
-// acknowledgements are forwarded until it is closed.
+// acknowledgments are forwarded until it is closed.
 func TestCacheFeed(t *testing.T) {
 	onStream(t, func(b *bench) {
 		n := b.node
@@ -84,7 +84,7 @@ func TestCacheFeed(t *testing.T) {
 			Lease: &pb.LeaseRef{Id: 11, Token: 7}, Term: 3, Seq: 4, OpenTerm: 3,
 			Dropped: []*pb.KeyRange{{Key: []byte("x")}},
 		}}}
-		b.send(ack) // from a cache that is not open here
+		b.send(ack) // from a cache that is not open on this stream
 		b.send(cacheRequest(3, "a", "b"))
 		if o := n.opened[0]; o.ID != 11 || o.Token != 7 || len(o.Has) != 2 || len(n.acks) != 0 {
 			t.Fatalf("opened %+v, acknowledged %v", o, n.acks)
@@ -282,14 +282,14 @@ func TestCacheTTL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	longer.Lease = held(h.Lease) // it has no holds any more
+	longer.Lease = held(h.Lease) // it no longer has any holds
 	if _, err = s.ChangeTTL(t.Context(), longer); err != nil {
 		t.Error(err)
 	}
 }
 
 // TestCacheOpenedLate checks that no cache stays open after its stream has ended, even if the
-// receiver of the request notices the end late.
+// receiver of the request detects the end late.
 func TestCacheOpenedLate(t *testing.T) {
 	n := newNode()
 	c := newCaches(n, func() {})
@@ -320,7 +320,7 @@ func TestTooManyWatches(t *testing.T) {
 	}
 }
 
-// TestFirstFeedAfterTheEnd checks that a receiver that has not yet noticed the end of its stream
+// TestFirstFeedAfterTheEnd checks that a receiver that has not yet detected the end of its stream
 // cannot start a feed, not even the first one, because nothing would stop it.
 func TestFirstFeedAfterTheEnd(t *testing.T) {
 	n := newNode()

@@ -173,8 +173,8 @@ func TestRenewalAfterPermissionRemoved(t *testing.T) {
 	}
 }
 
-// TestCauseNeedsPermission checks that why a lease ended, and who ended it, is revealed only to
-// callers that could see the lease.
+// TestCauseNeedsPermission checks that only callers that could see a lease can see why it ended and
+// who ended it.
 func TestCauseNeedsPermission(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "owner", &fsm.Revoke{ID: 1, By: "owner"})

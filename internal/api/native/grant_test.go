@@ -123,7 +123,7 @@ func TestTxnDraw(t *testing.T) {
 // TestTxnGrantResult checks that a grant in a transaction returns the same result as a separate
 // grant: whether the lease existed, and its remaining time. The remaining time equals the TTL
 // because a repeated grant renews the lease (T3). If the transaction itself freed the lease's name,
-// the lease did not exist.
+// the lease counts as new.
 func TestTxnGrantResult(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{}).leases, node: n}}

@@ -33,7 +33,7 @@ func (n *lateNode) InspectLeases(
 }
 
 // TestLateLook checks that a call whose caller has gone away shares no memory with the function
-// that it passed to Inspect. Only the race detector can find a violation.
+// that it passed to Inspect. Only the race detector can detect a violation.
 func TestLateLook(t *testing.T) {
 	n := &lateNode{fakeNode: newNode()}
 	s := service(n, Options{})

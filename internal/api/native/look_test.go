@@ -10,8 +10,9 @@ import (
 )
 
 // TestIdleStreamSleeps checks that an idle stream never wakes up, not even after a request was
-// answered. A stream that waits only for a progress notification wakes up when that is due. Each
-// wake-up requests the view, so the test counts these requests during an hour.
+// answered. A stream that is waiting only for a progress notification wakes up when the
+// notification is due. Each wake-up requests the view, so the test counts these requests during an
+// hour.
 func TestIdleStreamSleeps(t *testing.T) {
 	onStream(t, func(b *bench) {
 		go func() { _ = b.node.hub.Run(b.ctx) }()

@@ -11,8 +11,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// TestBackPressure checks that the stream of a client that never stops sending is eventually not
-// read any more.
+// TestBackPressure checks that if a client never stops sending, the server eventually stops reading
+// its stream.
 func TestBackPressure(t *testing.T) {
 	onStream(t, func(b *bench) {
 		many := &pb.ClientMessage{}

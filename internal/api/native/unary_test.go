@@ -48,7 +48,7 @@ func stepsOf[Request, Response proto.Message](
 	return func(ctx context.Context) (proto.Message, error) { return f(ctx, r) }
 }
 
-// calls returns the requests that can also be made as unary calls, each with its unary call.
+// calls returns the requests that can also be made as unary calls, each with its unary counterpart.
 func (c *caller) calls() map[string]struct {
 	r     *pb.Request
 	alone steps
@@ -153,8 +153,8 @@ func TestCallsOverStream(t *testing.T) {
 }
 
 // TestHandOverOnce checks that a repeated hand-over does not draw a second token (T3). It renews
-// the lease if the new owner still has it. It returns no secret, because the lease's secret is the
-// one in the first response.
+// the lease if the new owner still has it. It returns no secret: the valid one was in the first
+// response.
 func TestHandOverOnce(t *testing.T) {
 	c := newCaller(t)
 	s := openSession(t, c.node, 1)

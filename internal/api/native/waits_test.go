@@ -192,7 +192,7 @@ func TestWaitCancelRace(t *testing.T) {
 		res := b.apply(two.Command)
 		b.node.hub.Distribute()
 		two.To.Answered(res, nil)
-		// When lease 3 starts to wait, lease 2 is found to be ready.
+		// When request 3 starts to wait, request 2 is found to be ready.
 		b.apply(&fsm.DeleteRange{Key: "l/1"})
 		three.To.Answered(b.apply(three.Command), nil)
 		b.send(cancelRequest(5, 2))

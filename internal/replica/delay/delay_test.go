@@ -19,9 +19,10 @@ func answered(at ...lease.Instant) *Delay {
 // eight stands for eight commands answered at the same time.
 var eight = make([]lease.Instant, 8)
 
-// TestHolds checks that commands wait while fewer of them have arrived than expected: seven eighths
-// of the callers that were answered or are already waiting. They do not wait before the log is
-// free, longer than the limit, or for callers that were answered too long ago.
+// TestHolds checks that commands wait while fewer of them have arrived than expected. Seven eighths
+// of the callers that were answered or are already waiting are expected. Commands never wait before
+// the log is free or for longer than the limit, and they do not wait for callers that were answered
+// too long ago.
 func TestHolds(t *testing.T) {
 	free := func(d *Delay, n int) *Delay {
 		d.Free(n)
@@ -70,8 +71,9 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// entry proposes one entry. Eight commands are expected. had commands are waiting when the log
-// becomes free, and came commands when the entry is proposed. It reports whether there was a delay.
+// entry proposes one entry, for which eight commands are expected. The number of pending commands
+// is had when the log becomes free, and came when the entry is proposed. It reports whether there
+// was a delay.
 func (d *Delay) entry(had, came int) (delayed bool) {
 	for range 8 - had {
 		d.Answered(0)

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// world is a member that monitors other members. These send messages, stutter, stop and return at
+// world is a member that monitors others. The others send messages, stutter, stop and return at
 // random.
 type world struct {
 	t      *testing.T
