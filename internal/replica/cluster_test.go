@@ -23,8 +23,9 @@ type cluster struct {
 	t       testing.TB
 	members map[uint64]*peer
 	now     lease.Instant
-	cut     map[link2]bool       // messages on these links are lost
-	lose    func(*Message) bool  // if not nil, sees every message and reports whether to drop it
+	cut     map[link2]bool // messages on these links are lost
+	// if not nil, sees every other message and reports whether to drop it
+	lose    func(*Message) bool
 	held    map[link2][]*Message // messages on these links are held back
 	twice   map[link2]bool       // messages on these links arrive twice
 	late    []*Message           // messages taken off their links, to be delivered much later

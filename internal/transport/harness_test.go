@@ -275,7 +275,7 @@ func (m *member) hears(text, got string) bool {
 	return got == text
 }
 
-// want waits for the next value.
+// want returns the next value. It fails the test if none arrives within patience.
 func want[T any](tb testing.TB, c <-chan T) T {
 	tb.Helper()
 	select {

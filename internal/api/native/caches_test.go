@@ -23,7 +23,7 @@ import (
 type fakeCaches struct {
 	refusal error // returned by every OpenCache
 	opened  []replica.OpenCache
-	open    []Cache // open caches
+	open    []Cache // the Cache passed to each OpenCache
 	acks    []string
 	closed  []fsm.Holding
 	opening func() // if not nil, called before a cache is opened
