@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// BenchmarkCommit measures commands from proposal to result on one member, without disk and
-// answers. Commands are numbered as by clients of leasehold.v1, and each entry is followed by a
-// view.
+// BenchmarkCommit measures commands from proposal to result on one member, without the disk or
+// responses. Commands are numbered like those from leasehold.v1 clients, and each entry is followed
+// by a view.
 func BenchmarkCommit(b *testing.B) {
 	for _, w := range []struct {
 		name string
@@ -28,7 +28,7 @@ func BenchmarkCommit(b *testing.B) {
 	}
 }
 
-// client makes commands before the timer starts, since a member gets them from a decoder.
+// client creates commands before the timer starts, because a real member gets them from a decoder.
 type client struct {
 	session fsm.Session
 	number  uint64

@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// BenchmarkPropose measures a put on one member without the disk, 64 to an entry: without holds;
-// with holds on other keys; with caches of other keys in the range; and with caches of that key,
-// which acknowledge.
+// BenchmarkPropose measures a put on one member without disk I/O, in entries of 64 commands. It
+// covers four cases: no holds; holds on other keys; caches of other keys in the range; and caches
+// of the written key, which acknowledge.
 func BenchmarkPropose(b *testing.B) {
 	b.Run("no holds", func(b *testing.B) { benchmarkPropose(b, 0, "k", false) })
 	b.Run("holds elsewhere", func(b *testing.B) { benchmarkPropose(b, 1000, "k", false) })
@@ -80,8 +80,9 @@ func benchmarkPropose(b *testing.B, caches int, key string, cached bool) {
 	}
 }
 
-// BenchmarkExpireSingly lets leases expire whose keys one unresponsive cache has. It measures a put
-// elsewhere in the meantime, and the step in which the cache's lease ends and all of them expire.
+// BenchmarkExpireSingly expires leases whose keys are cached by one unresponsive cache. It measures
+// an unrelated put in the meantime, and the step in which the cache's lease ends and all the other
+// leases expire.
 func BenchmarkExpireSingly(b *testing.B) {
 	const leases, puts = 40_000, 2000
 	var put, release time.Duration
@@ -125,9 +126,10 @@ func BenchmarkExpireSingly(b *testing.B) {
 	b.ReportMetric(float64(release.Milliseconds())/float64(b.N), "ms/release")
 }
 
-// BenchmarkPutBesideExpiries lets very many leases with a cached key each expire at once. The
-// caches acknowledge at once or some steps later, and each step has a put. It measures the longest
-// step, the put's latency in time and steps, and the time until the last lease is gone.
+// BenchmarkPutBesideExpiries expires a large number of leases at the same time, each with a cached
+// key. The caches acknowledge immediately or some steps later, and every step has a put. It
+// measures the longest step, the put's latency in time and in steps, and the time until the last
+// lease is gone.
 func BenchmarkPutBesideExpiries(b *testing.B) {
 	for _, caches := range []int{8, 100} {
 		for _, late := range []int{1, 50} {
@@ -181,7 +183,8 @@ func benchmarkPutBesideExpiries(b *testing.B, caches, late int) {
 	b.ReportMetric(float64(end.Milliseconds())/float64(b.N), "ms/all")
 }
 
-// manyDue returns a leader with due leases of one key each, and caches that have all of these keys.
+// manyDue returns a leader with due leases, each with one key, and caches that hold all of these
+// keys.
 func manyDue(tb testing.TB, leases, caches int) *member {
 	m := lead(tb)
 	m.r.cfg.MaxExpire = 512

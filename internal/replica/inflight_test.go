@@ -9,7 +9,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// The outcome of this member's entries follows from the log alone, for entries of two terms.
+// TestInflight checks that the log alone determines the outcome of this member's entries, for
+// entries of two terms.
 func TestInflight(t *testing.T) {
 	a, b, c := &Proposal{}, &Proposal{}, &Proposal{}
 	entries := func() inflight {
@@ -46,8 +47,8 @@ func TestInflight(t *testing.T) {
 	}
 }
 
-// A proposed entry gets its index when Raft appends it, and is withdrawn if Raft appends an empty
-// entry instead.
+// TestInflightIndex checks that a proposed entry gets its index when Raft appends it. It is
+// withdrawn if Raft appends an empty entry instead.
 func TestInflightIndex(t *testing.T) {
 	f := inflight{{term: 3, number: 9, proposals: []*Proposal{{Command: &fsm.SetVersion{}}}}}
 	entry := func(index, term uint64, data string) *raftpb.Entry {
@@ -73,7 +74,7 @@ func TestInflightIndex(t *testing.T) {
 	}
 }
 
-// An entry that Raft did not append is removed, and no other.
+// TestUnassigned checks that only entries that Raft did not append are removed.
 func TestUnassigned(t *testing.T) {
 	for _, c := range []struct {
 		list inflight

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// pump runs a leader and a follower until nothing is in flight, with all messages encoded and
+// pump runs a leader and a follower until nothing is in flight. All messages are encoded and
 // decoded. It returns the number of renewals answered at the follower.
 func (c *cluster) pump() (answered int) {
 	for busy := true; busy; {
@@ -40,8 +40,8 @@ func (c *cluster) pump() (answered int) {
 	return answered
 }
 
-// BenchmarkRelayAll renews 100,000 leases repeatedly in batches, at a follower of two members. An
-// operation is the renewal of one lease, including both members' work.
+// BenchmarkRelayAll repeatedly renews 100,000 leases in batches, through the follower in a cluster
+// of two members. One operation is one lease renewal, including the work of both members.
 func BenchmarkRelayAll(b *testing.B) {
 	for _, batch := range []int{1, 2, 5, 100, 5_000} {
 		b.Run(fmt.Sprint(batch), func(b *testing.B) { relayAll(b, batch) })

@@ -8,8 +8,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// T28: a renewal with the token of an earlier incarnation fails with "not found", through any
-// member, and moves no expiry. One with the right token, or without a token, succeeds.
+// TestRenewWithToken checks that a renewal with the token of an earlier incarnation fails with "not
+// found" through any member, and does not extend the lease (T28). A renewal with the right token,
+// or without a token, succeeds.
 func TestRenewWithToken(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -45,8 +46,8 @@ func TestRenewWithToken(t *testing.T) {
 	}
 }
 
-// One round can ask the leader about many leases for several reads, and each read gets its own
-// answer.
+// TestManyQueriesInOneRound checks that a single round can query the leader about many leases for
+// several reads, and that each read gets its own answer.
 func TestManyQueriesInOneRound(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
