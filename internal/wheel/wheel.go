@@ -36,8 +36,8 @@ const (
 const (
 	nobody uint32 = 1<<32 - 1 // end of a list
 	absent        = nobody    // value of prev if the handle is not in the wheel
-	// headFlag in prev marks the first entry of a list. The other bits are then the number of the
-	// list, so an entry finds its list without knowing its level.
+	// headFlag in prev marks the first entry of a list. In that case, the other bits are the number
+	// of the list, so an entry finds its list without knowing its level.
 	headFlag uint32 = 1 << 31
 
 	// maxHandle is the largest valid handle.
@@ -59,8 +59,8 @@ type Wheel struct {
 	// greater than the same digit of elapsed. So lower levels come first, and within a level, lower
 	// slots come first.
 	elapsed int64
-	// now is the time passed to the last Advance. Invariant: it equals elapsed or, while there may
-	// be entries left to fire, is later.
+	// now is the time passed to the last Advance. Invariant: it equals elapsed, or is later while
+	// there may be entries left to fire.
 	now   int64
 	heads [lists]uint32
 	// occupied has one bit per slot of each level. The bit is set if the slot has entries.
@@ -83,7 +83,7 @@ func New(now int64) *Wheel {
 // Len returns the number of handles in the wheel.
 func (w *Wheel) Len() int { return w.count }
 
-// At returns the instant at which the handle is due to fire, and ok=false if it is not in the
+// At returns the instant for which the handle is scheduled. ok is false if the handle is not in the
 // wheel.
 func (w *Wheel) At(handle uint32) (at int64, ok bool) {
 	if int(handle>>pageBits) >= len(w.pages) {
@@ -124,9 +124,8 @@ func (w *Wheel) Remove(handle uint32) bool {
 // at an instant that has passed, the handle fires during the next Advance. Advance panics if now is
 // before the current time.
 //
-// most caps the number of entries that Advance processes, so that the caller's steps stay short
-// even if many entries are due at one instant. The next calls fire the rest. Until then, Next
-// returns now.
+// Advance processes at most most entries, so that the caller's steps stay short even if many
+// entries are due at the same instant. The next calls fire the rest. Until then, Next returns now.
 func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 	if now < w.now {
 		panic(fmt.Sprintf("wheel: clock goes back from %d to %d", w.now, now))
@@ -148,9 +147,9 @@ func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 	}
 }
 
-// Next returns an instant before which nothing fires, and ok=false if the wheel is empty. It is
-// exact if the nearest entry is on the lowest level. Otherwise, advancing to it moves the nearest
-// entry down at least one level.
+// Next returns an instant before which nothing fires. ok is false if the wheel is empty. The
+// instant is exact if the nearest entry is on the lowest level. Otherwise, advancing to it moves
+// the nearest entry down at least one level.
 func (w *Wheel) Next() (at int64, ok bool) {
 	if w.heads[overdue] != nobody || w.heads[firing] != nobody {
 		return w.now, true
@@ -175,8 +174,7 @@ func (w *Wheel) nearest() (level, slot int, start int64, ok bool) {
 	return 0, 0, 0, false
 }
 
-// drain empties a list and processes its entries. It returns how many more entries it could
-// process.
+// drain empties a list and processes its entries. It returns how much of most is left.
 func (w *Wheel) drain(list uint32, most int, fire func(uint32)) int {
 	first := w.heads[list]
 	if first == nobody {
@@ -191,8 +189,7 @@ func (w *Wheel) drain(list uint32, most int, fire func(uint32)) int {
 }
 
 // look processes the entries of the firing list. It fires those that are due, and moves the others
-// to a lower level. It returns how many more entries it could process. If that is positive, the
-// list is empty.
+// to a lower level. It returns how much of most is left. If any is left, the list is empty.
 func (w *Wheel) look(most int, fire func(uint32)) int {
 	for ; most > 0; most-- {
 		h := w.heads[firing]
