@@ -12,9 +12,9 @@ func (l *Lessor) held(id ID, token Token) (slot uint32, ok bool) {
 // there is no lease with that ID and token, or if the lease is delayed.
 //
 // On the current primary, the change never shortens the current lifetime. But a later primary knows
-// only the new TTL, so only the holder may request a change. From just before it sends the request
-// until it learns the outcome, the holder must use the smaller of the two TTLs, counted from just
-// before it sent the change or a later renewal.
+// only the new TTL, so only the holder may request a change. The holder must use the smaller of the
+// two TTLs from just before it sends the request until it learns the outcome. It counts that TTL
+// from just before it sent the change or a later renewal.
 func (l *Lessor) ChangeTTL(id ID, token Token, ttl TTL) (Info, error) {
 	if err := l.checkTTL(ttl); err != nil {
 		return Info{}, err

@@ -44,7 +44,7 @@ func (l *Lessor) checkpoint(slot uint32, c *Checkpoint) {
 }
 
 // Silent returns the remaining time of silent leases, ordered by ID, for the caller to replicate.
-// It returns at most most leases. A lease is silent if it has not been renewed for 2/5 of its TTL
+// most limits the number of leases. A lease is silent if it has not been renewed for 2/5 of its TTL
 // or for Config.CheckpointInterval, whichever is shorter. An untended lease is silent after
 // Config.Untended if that is shorter still.
 //
@@ -101,8 +101,8 @@ func (t *tracker) checkpointed(slot uint32) {
 	t.place(slot)
 }
 
-// report returns at most most silent leases and marks them as pending. It returns fewer if many
-// leases in the queue are no longer silent.
+// report returns silent leases, no more than most, and marks them as pending. It returns fewer if
+// many leases in the queue are no longer silent.
 func (t *tracker) report(most int) []Checkpoint {
 	var out []Checkpoint
 	for looks := most + t.cfg.AtOnce/8; t.silents > 0 && len(out) < most && looks > 0; looks-- {

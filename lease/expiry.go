@@ -143,8 +143,8 @@ func (t *tracker) place(slot uint32) {
 	switch {
 	case k.state&(isDue|isExpiring) != 0 || k.group != 0:
 	case k.expiry <= t.now && k.state&isPending != 0:
-		// Deciding now would leave two proposals in flight. If one of them were dropped, we could
-		// not tell which one.
+		// Deciding now would leave two proposals in flight. If one of them were dropped, it would
+		// be unknown which one.
 		t.wheel.Remove(slot) // it may not have fired yet
 		k.state |= isHeld
 	case k.expiry <= t.now:
@@ -264,8 +264,8 @@ func (t *tracker) hasten(slot uint32) {
 	t.place(slot)
 }
 
-// decide returns at most most leases past their expiry, in order, and marks them as expiring. It
-// returns fewer if many leases in the queue are no longer due.
+// decide returns leases past their expiry, in order and no more than most, and marks them as
+// expiring. It returns fewer if many leases in the queue are no longer due.
 func (t *tracker) decide(most int) []Due {
 	var out []Due
 	for looks := most + t.cfg.AtOnce/8; t.dues > 0 && len(out) < most && looks > 0; looks-- {

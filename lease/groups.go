@@ -27,10 +27,9 @@ func (l *Lessor) OpenGroup(g GroupID, ttl TTL) {
 }
 
 // Join moves a lease into a group, usually just after a renewal. The lease leaves any other group.
-// Join reports whether the lease is in the group now. It returns false if the group has ended, or
-// if the TTL of the lease differs from the group's, or if the token does not match (0 matches any).
-// It also returns false if the lease is silent or expiring, or has a checkpoint that must be
-// cleared first.
+// Join reports whether the lease is in the group now. It returns false if the group has ended, if
+// the lease's TTL differs from the group's, or if the token does not match (0 matches any). It also
+// returns false if the lease is silent or expiring, or has a checkpoint that must be cleared first.
 func (l *Lessor) Join(g GroupID, id ID, token Token) bool {
 	if l.tracker == nil {
 		return false

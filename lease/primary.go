@@ -24,9 +24,9 @@ func (l *Lessor) Advance(now Instant) {
 // no matter how often the primary changes (T9, L7). The other leases start out untended: those that
 // are not renewed soon become silent (see Config.Untended). So several primary changes in a row
 // extend a lease no more than a single one does. Checkpointed leases are checkpointed again after
-// the same time, then after twice that time, and so on, so that they end even if all members
-// restart repeatedly. If more than Config.SpreadRate leases would end within a second, the rest end
-// later. Promote panics if now is earlier than in the previous Advance.
+// the same time, then after twice that time, and so on, so they end even if all members restart
+// repeatedly. If more than Config.SpreadRate leases would end within a second, the rest end later.
+// Promote panics if now is earlier than in the previous Advance.
 //
 // Promote processes at most Config.AtOnce leases, and so does each Advance, until all leases are
 // timed. All of their times count from the promotion.
@@ -121,9 +121,9 @@ func (l *Lessor) Abandon(id ID) {
 	}
 }
 
-// Due decides to expire leases that are past their expiry. It returns at most most decisions,
-// ordered by expiry and then ID. The leases remain expiring until Expire or Reinstate is called. If
-// Next returns the current instant, more leases may be due. Due returns nothing on a follower.
+// Due decides to expire leases that are past their expiry, ordered by expiry and then ID. most
+// limits their number. The leases remain expiring until Expire or Reinstate is called. If Next
+// returns the current instant, more leases may be due. Due returns nothing on a follower.
 func (l *Lessor) Due(most int) []Due {
 	if l.tracker == nil {
 		return nil

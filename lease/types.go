@@ -29,7 +29,7 @@ type Terms struct {
 	// Principal, if not empty, is the user that the lease belongs to. The engine uses it only to
 	// recognize a repeated request, which must have the same Principal.
 	Principal string
-	// RequestID, if not empty, lets the engine tell a repeated request from a new one (T3).
+	// RequestID, if not empty, lets the engine distinguish a repeated request from a new one (T3).
 	RequestID string
 	// Labels are for the owner's own use.
 	Labels map[string]string

@@ -80,7 +80,7 @@ func (d *Directory) workOff() {
 	}
 }
 
-// answer removes at most most acknowledged drops of a cache, and returns how many it removed.
+// answer removes acknowledged drops of a cache, no more than most, and returns how many it removed.
 // Joined drops are removed together, just as they were sent. Writes wait only for the first of
 // them, which stands for everything that is held.
 func (d *Directory) answer(c *cache, most int) (n int) {

@@ -82,9 +82,9 @@ func (d *Directory) stopped(c *cache) {
 	d.expect(c)
 }
 
-// TakeStopped returns the tokens of at most most orphans whose caches are empty. It returns each
-// orphan once. No write waits for them. The caller removes them from the state and then calls
-// Release.
+// TakeStopped returns the tokens of orphans whose caches are empty. It returns no more than most
+// tokens, and each only once. No write waits for them. The caller removes them from the state and
+// then calls Release.
 func (d *Directory) TakeStopped(most int) []lease.Token {
 	list := make([]lease.Token, 0, min(most, d.gone.Len()))
 	for len(list) < cap(list) {

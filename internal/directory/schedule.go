@@ -43,7 +43,7 @@ func (s schedule) first() (at lease.Instant, ok bool) {
 	return e.at, ok
 }
 
-// until returns at most most caches that are due by now, ordered by token.
+// until returns caches that are due by now, no more than most, ordered by token.
 func (s schedule) until(now lease.Instant, most int) (list []*cache) {
 	s.entries.Scan(func(e scheduled) bool {
 		if e.at > now || len(list) >= most {

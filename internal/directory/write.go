@@ -354,9 +354,9 @@ func (d *Directory) passed() (list []*Write) {
 	return list
 }
 
-// mayEnd marks the keys that are currently attached to the leases that a write ends, because keys
-// may have been attached since the write was admitted. It returns false if commands in flight may
-// attach more keys, or if the write must wait for caches again.
+// mayEnd marks the keys that are attached to the leases that a write ends. More keys may have been
+// attached since the write was admitted. It returns false if commands in flight may attach more
+// keys, or if the write must wait for caches again.
 func (d *Directory) mayEnd(w *Write) bool {
 	for _, id := range w.Ends {
 		if d.attachingAny > 0 {

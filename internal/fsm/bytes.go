@@ -7,8 +7,8 @@ import (
 )
 
 // Bytes is the approximate memory used by the state. It depends only on the state. So it is the
-// same on all members that applied the same entries, however much each has cleaned up, and on a
-// member that restored a snapshot.
+// same on all members that applied the same entries or restored a snapshot of them, however much
+// each member has cleaned up.
 type Bytes struct {
 	// Keys is the size of keys and their history, excluding compacted revisions.
 	Keys int64

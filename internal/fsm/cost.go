@@ -143,8 +143,8 @@ func (c *Grant) growth() int64 { return c.Terms.Bytes() + holdSize(&c.Terms, c.H
 
 // putCost returns the cost of a put that attaches its key to lease id, or to none if id is 0. The
 // replaced pair remains in the history. A value that the put keeps is usually stored again. If the
-// key moves to another lease, the value is shared instead, unless an earlier put of the same
-// transaction (again) may have moved the key already. See mvcc.KeepSize.
+// key moves to another lease, the value is shared instead. The exception is a key that an earlier
+// put of the same transaction may have moved already (again). See mvcc.KeepSize.
 func (m *Machine) putCost(c *Put, id lease.ID, again bool) Cost {
 	cost := Cost{Bytes: c.growth()}
 	limited := m.meta.access.Limited()

@@ -102,7 +102,7 @@ func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange, r *DeleteResult) {
 	m.deleteFirst(t, c, math.MaxInt, r)
 }
 
-// deleteFirst deletes keys from the start of a range. most caps their number.
+// deleteFirst deletes keys from the start of a range, no more than most.
 func (m *Machine) deleteFirst(t *mvcc.Txn, c *DeleteRange, most int, r *DeleteResult) {
 	prev := t.DeleteFirst(c.Key, c.End, most)
 	m.detachAll(prev)

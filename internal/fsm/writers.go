@@ -8,8 +8,8 @@ import (
 )
 
 // keyWriters caches which callers may write all keys of a lease. It covers leases that have many
-// keys and neither a principal nor a name, so that a put on such a lease need not check every key.
-// The cache is derived from the state but not part of it. Members reach the same decisions even if
+// keys and neither a principal nor a name. A put on such a lease need not check every key. The
+// cache is derived from the state but not part of it. Members reach the same decisions even if
 // their caches differ.
 type keyWriters struct {
 	by *access.State // the users and roles on which the entries are based

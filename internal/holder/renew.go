@@ -10,8 +10,8 @@ import (
 // they are too late to be useful.
 const maxFlights = 1024
 
-// Due returns at most most leases to renew now: the leases that are due and, if there are any, also
-// leases that become due within the gathering time. ok is false if none are due.
+// Due returns the leases to renew now: those that are due and, if there are any, others that become
+// due within the gathering time. most limits their number. ok is false if none are due.
 func (s *Set) Due(most int) (b Batch, ok bool) {
 	first, ok := s.turns.first(s.now)
 	if !ok || most <= 0 {

@@ -12,8 +12,8 @@ func (t *Txn) DeleteRange(key, end string) []*KeyValue {
 	return t.DeleteFirst(key, end, math.MaxInt)
 }
 
-// DeleteFirst is like DeleteRange, but most caps the number of deleted keys. Calling it until it
-// returns nothing is equivalent to DeleteRange.
+// DeleteFirst is like DeleteRange, but deletes no more than most keys. Calling it until it returns
+// nothing is equivalent to DeleteRange.
 func (t *Txn) DeleteFirst(key, end string, most int) []*KeyValue {
 	t.check()
 	if end == "" {

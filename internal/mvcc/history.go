@@ -180,7 +180,7 @@ func (h *history) from(rev Revision) iter.Seq[*record] {
 	}
 }
 
-// countFrom returns the number of records at or after rev, but at most most.
+// countFrom returns the number of records at or after rev, but no more than most.
 func (h *history) countFrom(rev Revision, most int) int {
 	n := 0
 	for recs := range h.chunks(rev) {

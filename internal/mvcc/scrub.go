@@ -120,7 +120,7 @@ func (s *Store) forget(r *record) {
 	}
 }
 
-// ClearDeleted visits at most most deleted keys and drops those that no read can request any
+// ClearDeleted visits deleted keys, no more than most, and drops those that no read can request any
 // longer. The next call continues where this one stopped. ClearDeleted reports whether there are
 // more keys to visit.
 //

@@ -13,8 +13,8 @@ type Fill struct {
 	ID     lease.ID
 	Token  lease.Token
 	Ranges []keyrange.Range
-	// Term is the answer. If it is not 0, it is the leader's term, and for the rest of this term
-	// every key that was read is invalidated before it changes. 0 means that nothing may be cached.
+	// Term is the answer. If it is not 0, it is the leader's term. For the rest of that term, every
+	// key that was read is invalidated before it changes. 0 means that nothing may be cached.
 	Term uint64
 }
 
@@ -51,8 +51,8 @@ type AckCache struct {
 	// earlier Invalidations have been dropped. 0 acknowledges nothing.
 	Term, Seq uint64
 	// Open is the Term from the answer to the cache's last OpenCache, or 0 if that has not been
-	// answered. Until the leader receives this value, it may have received only an older OpenCache,
-	// so it assumes that the cache may contain everything that the lease holds.
+	// answered. Until the leader receives this value, it may have received only an older OpenCache.
+	// So it assumes that the cache may contain everything that the lease holds.
 	Open uint64
 	// Dropped lists what the cache dropped on its own initiative. It must not overlap a range that
 	// is being read again or has been read again since.

@@ -204,6 +204,5 @@ func (d *driver) stepDown() {
 	}
 }
 
-// transferring reports whether this leader is handing over leadership and therefore accepts
-// nothing.
+// transferring reports whether this leader is handing over leadership, and so accepts no proposals.
 func (d *driver) transferring() bool { return d.node.BasicStatus().LeadTransferee != raft.None }

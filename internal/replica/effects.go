@@ -60,9 +60,9 @@ func (e *effects) touch(key, end string) {
 }
 
 // leaseNamed returns the lease with the given ID or, if the ID is 0, the lease with the given name.
-// By the time the command is applied, the name may belong to another lease. But that lease will
-// have a different token and secret, so a command with the token or secret of the lease returned
-// here does not affect it.
+// By the time the command is applied, the name may belong to another lease. But a command with the
+// token or secret of the lease returned here does not affect the other lease, which has a different
+// token and secret.
 func (e *effects) leaseNamed(id lease.ID, name string) lease.ID {
 	if id == 0 {
 		info, _ := e.lessor.ByName(name)

@@ -20,9 +20,9 @@ const maxForwarded = 1 << 16
 //
 // Commands are numbered as they are sent. The leader of a term accepts each number once and in
 // order, so sending a command again is harmless. A command sent in a term enters the log in that
-// term or not at all. So once an entry of a later term has been applied, commands that have not
-// been applied are certainly lost and can be sent to the new leader. Thus no command has an unknown
-// outcome because a leader died.
+// term or not at all. So once an entry of a later term has been applied, any command that has not
+// been applied is certainly lost, and can be sent to the new leader. The death of a leader leaves
+// no command with an unknown outcome.
 type forwarder struct {
 	m     *local
 	queue []*Proposal // not sent yet, or certain to be lost

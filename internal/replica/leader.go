@@ -129,7 +129,7 @@ func (l *leadership) takeOver(all unanswered) {
 }
 
 // propose accepts a command from a client of this member or another one. It rejects commands that
-// only the leader's timers can issue, whichever member sends them (T1).
+// only the leader's timers can issue, even if another member sends them (T1).
 func (l *leadership) propose(p *Proposal) {
 	if fsm.Internal(p.Command) {
 		l.refuse(p, ErrInternal)

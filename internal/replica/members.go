@@ -57,8 +57,8 @@ func (r *Replica) proposeChange(p *Proposal) error {
 }
 
 // leavesFirst hands over leadership if c removes this leader, so that its successor proposes the
-// removal. In a cluster of two, if the leader applied its own removal and stopped, the other member
-// might not know that the entry is committed, and could not win an election.
+// removal. Otherwise, in a cluster of two, the leader could apply its own removal and stop before
+// the other member knows that the entry is committed. The other member could not win an election.
 func (r *Replica) leavesFirst(c fsm.Command) bool {
 	remove, ok := fsm.Inner(c).(*fsm.RemoveMember)
 	return ok && remove.ID == r.cfg.ID && r.Yield()

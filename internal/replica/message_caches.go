@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// NumberedAck is an AckCache in a Forward. From the number, the leader can tell whether the
-// acknowledgement was sent before a round.
+// NumberedAck is an AckCache in a Forward. The number shows the leader whether the acknowledgement
+// was sent before a round.
 type NumberedAck struct {
 	Number uint64
 	AckCache

@@ -92,9 +92,9 @@ func (r *remotes) sendTo(m *remote) {
 	m.reply = nil
 }
 
-// confirmed answers another member's round. The remaining times are those of the current leases, so
-// the member must also read the leases in their current state. Otherwise it might read a different
-// incarnation of a lease.
+// confirmed answers another member's round. The remaining times belong to the current leases, so
+// the member must read the leases in their current state as well. Otherwise it might read a
+// different incarnation of a lease.
 func (r *remotes) confirmed(q *Read, index uint64, left []Left) {
 	m := r.of(q.from)
 	a := m.answer()
@@ -143,10 +143,10 @@ func (r *remotes) renewedAll(b *Renewals) {
 	}
 }
 
-// sayWaiting reports to the member that relayed a renewal that the renewal is waiting at this
-// leader, either for the outcome of the lease's expiry or for the lease's own cache. The leader
-// repeats the report whenever the member resends the renewal. Otherwise the member would eventually
-// give up, as if there were no leader.
+// sayWaiting informs the member that relayed a renewal that the renewal is waiting at this leader.
+// It can be waiting for the outcome of the lease's expiry or for the lease's own cache. The leader
+// repeats the message whenever the member resends the renewal. Otherwise the member would
+// eventually give up, as if there were no leader.
 func (r *remotes) sayWaiting(n *Renewal) {
 	if n.from != 0 {
 		a := r.of(n.from).answer()

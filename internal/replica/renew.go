@@ -94,9 +94,9 @@ func (l *leadership) cleared(n Renewal, applied bool) {
 	l.answerRenewal(n, 0, ErrOverloaded)
 }
 
-// settle answers a renewal whose promise is confirmed. It checks the lease again, because in the
-// meantime the log may have ended the lease (T6), created it, or given it a new token or TTL. The
-// next leader knows only the last TTL.
+// settle answers a renewal whose promise is confirmed. It checks the lease again: in the meantime,
+// the log may have ended the lease (T6), created it, or given it a new token or TTL. The next
+// leader knows only the last TTL.
 func (l *leadership) settle(n Renewal) {
 	ttl, token, ok := l.m.lessor.Standing(n.ID)
 	switch {

@@ -200,8 +200,9 @@ func (r *Replica) Persisted(m *raftpb.Message) {
 }
 
 // Recount restarts the countdowns of silent leases: see [lease.Lessor.Recount]. The member's loop
-// calls it, whether the member leads or not, when the clock may not have measured the time since
-// the last Advance, for example after a suspend (T10). On a leader, Refresh must also be called.
+// calls it when the clock may not have measured the time since the last Advance, for example after
+// a suspend (T10). It does so whether or not the member leads. On a leader, Refresh must also be
+// called.
 func (r *Replica) Recount() { r.lessor.Recount() }
 
 // Refresh gives every lease except silent ones its full TTL from now on, as a promotion does. The

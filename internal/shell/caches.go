@@ -29,8 +29,8 @@ type CacheMail struct {
 }
 
 // caches contains the caches that are open on this member, by lease and token. The token is part of
-// the key because the cache of an orphan can still be open when a later lease with the same ID has
-// a cache. A cache is open in only one place: wherever it was opened last.
+// the key because two leases with the same ID can have open caches: an orphan and a later lease. A
+// cache is open in only one place: wherever it was opened last.
 type caches map[fsm.Holding]*cache
 
 type cache struct {

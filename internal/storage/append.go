@@ -81,9 +81,9 @@ func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) err
 	})
 }
 
-// promised returns hs, raised so that it does not regress from the durable hard state. Entries that
-// waited for room can arrive with an earlier term than a vote that was saved in the meantime, and
-// with an earlier commit index than the snapshot that freed the space.
+// promised returns hs, raised so that it does not regress from the durable hard state. Entries may
+// have waited for room. In that case, their hard state can have an earlier term than a vote saved
+// in the meantime, and an earlier commit index than the snapshot that freed the space.
 func (d *Disk) promised(hs *raftpb.HardState) *raftpb.HardState {
 	term, vote := hs.GetTerm(), hs.GetVote()
 	if old := d.hard; term < old.GetTerm() || term == old.GetTerm() && vote == 0 {

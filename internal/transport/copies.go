@@ -12,12 +12,12 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Two processes of one member run at the same time if its data directory was copied and both copies
-// are in use, or if the directory was moved while a process was still running. Both processes would
-// vote and acknowledge under one ID without knowing each other's promises. So a new process is
-// admitted only when the previous one no longer answers. A process that was killed or has exited
-// does not answer, because its connections are closed. If its machine is down, the new process has
-// to wait for at most pingTimeout.
+// Two processes of one member can run at the same time. This happens if its data directory was
+// copied and both copies are in use, or if the directory was moved while a process was still
+// running. Both processes would vote and acknowledge under one ID without knowing each other's
+// promises. So a new process is admitted only when the previous one no longer answers. A process
+// that was killed or has exited does not answer, because its connections are closed. If its machine
+// is down, the new process has to wait for at most pingTimeout.
 //
 // A new process that is rejected may no longer be alive: its stream may have been delayed, and the
 // process may have ended. So the refusal carries a mark, which a live process sends when it

@@ -30,8 +30,8 @@
 // messages.
 //
 // All of its goroutines end in [Transport.Close]. For each other member, there is one that dials
-// and then writes, one that reports losses, one for each call of [Transport.Ask] and, while
-// connected, one that reads and one that detects silence. For each stream from another member,
+// and then writes, one that reports losses, and one for each call of [Transport.Ask]. While the
+// member is connected, one more reads and one detects silence. For each stream from another member,
 // there is one that reads and one that sends "alive" once a second. In addition, gRPC has its own
 // goroutines.
 package transport

@@ -89,8 +89,8 @@ type Handler interface {
 	// Met reports that another member has admitted this one, and the incarnation with which that
 	// member answered. If Met returns an error, as Admit can, the connection ends.
 	Met(member, incarnation uint64) error
-	// Expelled reports that another member will never admit this one again, because its Admit
-	// returned ErrRemoved, ErrLost or ErrVersion, or because another live process of this member is
+	// Expelled reports that another member will never admit this one again. Either its Admit
+	// returned ErrRemoved, ErrLost or ErrVersion, or another live process of this member is
 	// connected to it (ErrCopy). Expelled is called once for each connection that was rejected or
 	// ended for such a reason. Dialing continues, slowly.
 	Expelled(by uint64, why error)
@@ -224,8 +224,8 @@ func New(cfg Config) *Transport {
 // members that left or whose URLs changed, and connections from members that Admit no longer
 // admits. It does not wait for any of that.
 //
-// While an admitted member sends to this one, it can also be sent messages, even if it is not in
-// the set or has different URLs there, because it has sent its URLs. Without this rule, a member
+// While an admitted member sends to this one, it can also be sent messages, because it has sent its
+// URLs. It need not be in the set, and can have different URLs there. Without this rule, a member
 // that was down while the membership changed could not answer the leader that would bring it up to
 // date.
 func (t *Transport) Update(peers []Peer) {

@@ -2,8 +2,8 @@
 //
 // A [Wheel] stores an instant in milliseconds for each handle, and fires the handle when its clock
 // reaches that instant. Adding and removing take constant time. Advancing takes amortized constant
-// time per entry, no matter how far the clock jumps or how far away the instants are, because an
-// entry moves down at most once per level.
+// time per entry, no matter how far the clock jumps or how far away the instants are. The reason is
+// that an entry moves down at most once per level.
 //
 // The caller must number its items densely from zero, like the slots of a slab. The wheel keeps an
 // array of 16 bytes per handle, up to the largest handle ever added, and needs no allocation or
@@ -54,10 +54,10 @@ type entry struct {
 // Wheel is a timing wheel. The zero value is not usable: call New.
 type Wheel struct {
 	pages []*[pageSize]entry
-	// elapsed is how far the wheel has turned. Invariant: for an entry in slot s of level v, the
-	// digits (of levelBits each) above v are the same as in elapsed, and digit v is s, which is
-	// greater than the same digit of elapsed. So lower levels come first, and within a level, lower
-	// slots come first.
+	// elapsed is how far the wheel has turned. Each level stands for one digit, of levelBits bits.
+	// Invariant: for an entry in slot s of level v, the digits above v are the same as in elapsed,
+	// and digit v is s, which is greater than digit v of elapsed. So lower levels come first, and
+	// within a level, lower slots come first.
 	elapsed int64
 	// now is the time passed to the last Advance. Invariant: it equals elapsed, or is later while
 	// there may be entries left to fire.
@@ -124,8 +124,9 @@ func (w *Wheel) Remove(handle uint32) bool {
 // at an instant that has passed, the handle fires during the next Advance. Advance panics if now is
 // before the current time.
 //
-// Advance processes at most most entries, so that the caller's steps stay short even if many
-// entries are due at the same instant. The next calls fire the rest. Until then, Next returns now.
+// most limits the number of entries that Advance processes, so that the caller's steps stay short
+// even if many entries are due at the same instant. The next calls fire the rest. Until then, Next
+// returns now.
 func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 	if now < w.now {
 		panic(fmt.Sprintf("wheel: clock goes back from %d to %d", w.now, now))

@@ -7,10 +7,10 @@
 // waits for two syncs. Two callers that alternate, like the holders of a lock, take twice as long
 // as necessary.
 //
-// A caller that has just been answered is likely to send another request soon. The commands in the
-// queue therefore wait until there are about as many as there are such callers, including those
-// whose commands were waiting when the log became free. The wait also ends when the owner of the
-// Delay, which can measure such short times, calls End. If the expected commands do not arrive,
+// A caller that has just been answered is likely to send another request soon. Any caller whose
+// command is waiting when the log becomes free counts as well. The waiting commands are proposed
+// once there are about as many as there are such callers. They are also proposed when the owner of
+// the Delay, which can measure such short times, calls End. If the expected commands do not arrive,
 // some of the next entries are not delayed. Their number grows with each consecutive failure. A
 // single caller is never delayed.
 //
