@@ -82,7 +82,7 @@ func (d *Directory) workOff() {
 
 // answer removes acknowledged drops of a cache, no more than most, and returns how many it removed.
 // Joined drops are removed together, just as they were sent. Writes wait only for the first of
-// them, which stands for everything that is held.
+// them, which stands for all held ranges.
 func (d *Directory) answer(c *cache, most int) (n int) {
 	for n < len(c.drops) && (n < most || c.joined) &&
 		c.drops[n].seq != 0 && c.drops[n].seq <= c.answered {

@@ -19,7 +19,7 @@ type cache struct {
 
 	drops   []*drop
 	bytes   int  // total bytes of the keys of drops, unless joined is set
-	joined  bool // drops have been replaced by drops for everything that is held
+	joined  bool // drops have been replaced by drops for all held ranges
 	pending keyrange.Tree[*drop]
 	waiting int // number of writes that wait for drops
 	delivery
@@ -132,7 +132,7 @@ func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
 
 func bytesOf(r keyrange.Range) int { return len(r.Key) + len(r.End) }
 
-// join replaces all drops with drops for everything that is held.
+// join replaces all drops with drops for all held ranges.
 func (c *cache) join(now lease.Instant) {
 	var writes []*Write
 	for _, x := range c.drops {

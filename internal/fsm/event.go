@@ -95,7 +95,7 @@ type step struct {
 	unbound []lease.ID
 }
 
-// date sets the revision of all events to that of their transaction.
+// date sets the revision of all events to their transaction's revision.
 func (s *step) date(revision int64) {
 	for i := range s.events {
 		s.events[i].Revision = revision

@@ -32,7 +32,7 @@ type keyWriter struct {
 }
 
 const (
-	fewKeys    = 16      // up to this many keys, every key is checked each time
+	fewKeys    = 16      // for a lease with at most this many keys, every key is checked each time
 	maxWriters = 1 << 14 // maximum number of entries for all leases
 	// maxOfLease is the maximum number of entries for one lease. Attaching a key checks all of
 	// them.
