@@ -11,10 +11,10 @@ func (l *Lessor) held(id ID, token Token) (slot uint32, ok bool) {
 // ChangeTTL changes the TTL of a lease and restarts it. It returns a *TTLError, or ErrNotFound if
 // there is no lease with that ID and token, or if the lease is delayed.
 //
-// On the current primary the lease ends no earlier than before, but a later primary knows only the
-// new TTL. So only the holder may request a change. From just before it sends the request until it
-// learns the outcome, the holder must treat the lease as valid only for the smaller of the two
-// TTLs, counted from just before it sent the change or a later renewal.
+// On the current primary, the change never shortens the current lifetime. But a later primary knows
+// only the new TTL, so only the holder may request a change. The holder must use the smaller of the
+// two TTLs from just before it sends the request until it learns the outcome. It counts that TTL
+// from just before it sent the change or a later renewal.
 func (l *Lessor) ChangeTTL(id ID, token Token, ttl TTL) (Info, error) {
 	if err := l.checkTTL(ttl); err != nil {
 		return Info{}, err
@@ -27,8 +27,8 @@ func (l *Lessor) ChangeTTL(id ID, token Token, ttl TTL) (Info, error) {
 	return l.touch(slot), nil
 }
 
-// Touch is a renewal through the log. Every member applies it, so it needs no confirm round. Token
-// 0 matches any token. Touch returns ErrNotFound if there is no such lease.
+// Touch renews a lease through the log. Because every member applies the renewal, it needs no
+// confirm round. Token 0 matches any token. Touch returns ErrNotFound if there is no such lease.
 func (l *Lessor) Touch(id ID, token Token) (Info, error) {
 	slot, ok := l.alive(id)
 	if !ok || token != 0 && l.table.record(slot).token != token {
@@ -53,7 +53,7 @@ func (l *Lessor) touch(slot uint32) Info {
 //
 // The holder must stop using the lease before it requests the hand-over. If it does not learn the
 // outcome, it may look up the lease. If the lease still has the old token, the hand-over has not
-// happened yet, but may still happen.
+// happened yet, but still might.
 func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 	slot, ok := l.held(id, token)
 	if !ok {
@@ -68,13 +68,13 @@ func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 	return l.succeed(slot, x), nil
 }
 
-// Resume transfers a lease to another process of the same owner that has the secret. The TTL
-// restarts, and the lease gets a new token. The old token and request ID become invalid. Resume
-// returns ErrNotFound if there is no such lease, if the secret is wrong, or if the lease has no
-// secret.
+// Resume transfers a lease to another process that belongs to the same owner and has the secret.
+// The TTL restarts, and the lease gets a new token. The old token and request ID become invalid.
+// Resume returns ErrNotFound if there is no such lease, if the secret is wrong, or if the lease has
+// no secret.
 //
-// The previous process may continue until its next renewal fails: only the token distinguishes the
-// two processes.
+// The previous process may keep using the lease until its next renewal fails. Until then, only the
+// token distinguishes the two processes.
 func (l *Lessor) Resume(id ID, s Secret) (Info, error) {
 	slot, ok := l.alive(id)
 	if !ok || s == (Secret{}) || !s.equal(l.table.extra(slot).orEmpty().secret) {
@@ -88,8 +88,8 @@ func (l *Lessor) Resume(id ID, s Secret) (Info, error) {
 func (s Secret) equal(t Secret) bool { return subtle.ConstantTimeCompare(s[:], t[:]) == 1 }
 
 // succeed starts the next incarnation of a lease, with a new token. The caller has already
-// subtracted the lease from bytes. succeed clears the request ID, so that a late repetition of the
-// original grant does not find the lease and return the new token to the old holder.
+// subtracted the lease from bytes. succeed clears the request ID. Otherwise a late duplicate of the
+// original grant could find the lease and return the new token to the old holder.
 func (l *Lessor) succeed(slot uint32, x *extra) Info {
 	x.requestID = ""
 	l.table.bytes += l.table.bytesOf(slot)

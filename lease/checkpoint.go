@@ -22,7 +22,7 @@ func (l *Lessor) checkpoint(slot uint32, c *Checkpoint) {
 	case c.Remaining < 0 || r.token != c.Token:
 		return
 	case c.Remaining > 0 && c.Stamp != 0 && r.stamp != c.Stamp:
-		// The TTL has restarted since, so the remaining time in the checkpoint is obsolete.
+		// The TTL has restarted since the lease was found silent, so the checkpoint is obsolete.
 		if l.tracker != nil {
 			l.tracker.reinstate(slot, isPending)
 		}
@@ -43,15 +43,15 @@ func (l *Lessor) checkpoint(slot uint32, c *Checkpoint) {
 	}
 }
 
-// Silent returns the remaining time of silent leases, ordered by ID, so that it can be replicated.
-// most caps the number of leases. A lease is silent if it has not been renewed for 2/5 of its TTL
+// Silent returns the remaining time of silent leases, ordered by ID, for the caller to replicate.
+// most limits the number of leases. A lease is silent if it has not been renewed for 2/5 of its TTL
 // or for Config.CheckpointInterval, whichever is shorter. An untended lease is silent after
 // Config.Untended if that is shorter still.
 //
-// A lease that remains silent is returned again after each further 2/5 of its TTL, but after at
-// least a second and at most CheckpointInterval. It is returned more often for some time after a
-// promotion. Silent can return fewer leases than are silent: see MoreSilent. It returns nothing on
-// a follower.
+// A lease that remains silent is returned again after each further 2/5 of its TTL, but after no
+// less than a second and no more than CheckpointInterval. For some time after a promotion, it is
+// returned more often. Silent may leave some silent leases for the next call: see MoreSilent. It
+// returns nothing on a follower.
 func (l *Lessor) Silent(most int) []Checkpoint {
 	if l.tracker == nil {
 		return nil
@@ -85,8 +85,8 @@ func (l *Lessor) Unreport(silent []Checkpoint) {
 	}
 }
 
-// checkpointed records that the checkpoint of a lease was set or cleared. The primary still times
-// the lease to its true expiry.
+// checkpointed records that the checkpoint of a lease was set or cleared. The primary ignores the
+// checkpoint when it times the lease, and keeps the true expiry.
 func (t *tracker) checkpointed(slot uint32) {
 	k, r := t.timings.at(slot), t.table.record(slot)
 	if r.remaining != 0 {
@@ -94,15 +94,15 @@ func (t *tracker) checkpointed(slot uint32) {
 		t.unset(slot, isPending|isHeld|isSilent)
 		k.quiet = t.now.after(t.again(r.ttl))
 	} else {
-		// The checkpoint was cleared. A checkpoint that is still in flight is applied after this
-		// one, and remains pending.
+		// The checkpoint was cleared. Another checkpoint may still be in flight. It will be applied
+		// later, so it remains pending.
 		k.quiet = min(k.quiet, t.now.after(t.cfg.silence(r.ttl)))
 	}
 	t.place(slot)
 }
 
-// report returns silent leases and marks them as pending. most caps their number. It returns fewer
-// if many leases in the queue are no longer silent.
+// report returns silent leases, no more than most, and marks them as pending. It returns fewer if
+// many leases in the queue are no longer silent.
 func (t *tracker) report(most int) []Checkpoint {
 	var out []Checkpoint
 	for looks := most + t.cfg.AtOnce/8; t.silents > 0 && len(out) < most && looks > 0; looks-- {
@@ -110,7 +110,7 @@ func (t *tracker) report(most int) []Checkpoint {
 		t.silent = t.silent[1:]
 		k, r := t.timings.at(slot), t.table.record(slot)
 		if k.state&isSilent == 0 {
-			continue // since renewed, due or gone
+			continue // renewed, due or gone in the meantime
 		}
 		if k.expiry <= t.now { // the wheel has not fired yet
 			t.place(slot)
@@ -133,7 +133,7 @@ func (c *Config) silence(ttl TTL) TTL {
 	return min(max(ttl/5*2, 1), c.CheckpointInterval)
 }
 
-// again returns the time between two checkpoints of a lease that remains silent. A restart of all
+// again returns the time between two checkpoints of a lease that remains silent. Restarting all
 // members extends the lease by at most that time.
 func (c *Config) again(ttl TTL) TTL {
 	return min(max(ttl/5*2, minAgain), c.CheckpointInterval)

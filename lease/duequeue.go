@@ -15,8 +15,8 @@ type dueEntry struct {
 	placed
 }
 
-// fanOut keeps the heap shallow, because each level costs a cache miss when a million leases are
-// due. The heap has ten levels then. A binary heap would have twenty.
+// fanOut keeps the heap shallow, because each level costs a cache miss. With a million leases due,
+// the heap has ten levels. A binary heap would have twenty.
 const fanOut = 4
 
 // before reports whether e sorts before o.
@@ -57,7 +57,8 @@ func (q *dueQueue) pop() dueEntry {
 	return first
 }
 
-// firstOf returns the entry that sorts first among siblings. child is the first sibling.
+// firstOf returns the index of the entry that sorts first among siblings. child is the index of the
+// first sibling.
 func (q *dueQueue) firstOf(child uint32) uint32 {
 	first, e := child, q.entries.at(child)
 	for i := child + 1; i < min(child+fanOut, q.len); i++ {

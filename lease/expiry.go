@@ -18,17 +18,17 @@ const (
 
 // timing is what the primary keeps about each lease to time it.
 type timing struct {
-	// expiry is the first instant at which the lease may end.
+	// expiry is the instant from which the lease may end.
 	expiry Instant
 	// quiet is the instant at which the lease becomes silent.
 	quiet Instant
 	state flags
-	// delayed is set if the lease has expired and expiry is the end of its lock delay. It is never
-	// cleared.
+	// delayed is set once the lease has expired. After that, expiry is the end of its lock delay.
+	// delayed is never cleared.
 	delayed bool
 	// group is the index of the lease's group. prev and next are the slots of its neighbors in the
 	// group's list. Each is stored plus 1, so that 0 means none. While group is set, expiry and
-	// quiet have the values from before the lease joined.
+	// quiet keep the values they had when the lease joined.
 	group, prev, next uint32
 }
 
@@ -41,10 +41,10 @@ type timing struct {
 // A lease that existed before the promotion is timed before any other operation on it (see
 // promotion).
 //
-// Invariants: A live lease that is timed is in exactly one of these: the wheel, a group, isDue,
-// isExpiring and isHeld. At most one proposal of the tracker per lease is in flight, so isExpiring
-// excludes isPending. The wheel fires a lease no later than at its expiry and, if the lease has no
-// flags, no later than at quiet.
+// Invariants: A live lease that is timed is in the wheel or in a group, or has one of the flags
+// isDue, isExpiring and isHeld; exactly one of these holds. At most one proposal of the tracker per
+// lease is in flight, so isExpiring excludes isPending. The wheel fires a lease no later than at
+// its expiry and, if the lease has no flags, no later than at quiet.
 type tracker struct {
 	cfg       *Config
 	table     *table          // read only
@@ -73,7 +73,7 @@ func newTracker(l *Lessor) *tracker {
 	}
 }
 
-// advance moves the clock and does a bounded part of the work that is due.
+// advance moves the clock and does a bounded amount of the work that is due.
 func (t *tracker) advance(now Instant) {
 	t.now = now
 	t.wheel.Advance(int64(now), t.cfg.AtOnce, t.place)
@@ -94,8 +94,8 @@ func (t *tracker) resume(slot uint32, expiry, quiet Instant) {
 }
 
 // restart starts timing the next incarnation of a lease, or its lock delay. It voids earlier
-// proposals about the lease. Without a lock delay, a promise to the previous holder may still be
-// valid, so restart does not shorten it.
+// proposals about the lease. Without a lock delay, restart never shortens the current lifetime,
+// because a promise to the previous holder may still be valid.
 func (t *tracker) restart(slot uint32, delayed bool) {
 	t.part(slot, true)
 	t.unset(slot, isDue|isSilent)
@@ -108,8 +108,8 @@ func (t *tracker) restart(slot uint32, delayed bool) {
 	t.place(slot)
 }
 
-// expiry returns the first instant at which a lease may end, or 0 if the decision to end it has
-// been made.
+// expiry returns the instant from which a lease may end, or 0 if the decision to end it has been
+// made.
 func (t *tracker) expiry(slot uint32) Instant {
 	k := t.timings.at(slot)
 	if k.state&isExpiring != 0 {
@@ -118,8 +118,8 @@ func (t *tracker) expiry(slot uint32) Instant {
 	return t.end(slot)
 }
 
-// end returns the first instant at which a lease may end, unless it is renewed individually or as
-// part of its group.
+// end returns the instant from which a lease may end, unless it is renewed individually or as part
+// of its group.
 func (t *tracker) end(slot uint32) Instant {
 	k := t.timings.at(slot)
 	if g := t.groupAt(slot); g != nil {
@@ -144,7 +144,7 @@ func (t *tracker) place(slot uint32) {
 	case k.state&(isDue|isExpiring) != 0 || k.group != 0:
 	case k.expiry <= t.now && k.state&isPending != 0:
 		// Deciding now would leave two proposals in flight. If one of them were dropped, it would
-		// be unclear which.
+		// be unknown which one.
 		t.wheel.Remove(slot) // it may not have fired yet
 		k.state |= isHeld
 	case k.expiry <= t.now:
@@ -184,7 +184,8 @@ func (t *tracker) unset(slot uint32, f flags) {
 	}
 }
 
-// nearMiss defines a near miss: a renewal when less than 1/nearMiss of the TTL is left.
+// nearMiss defines a near miss: a renewal that arrives when less than 1/nearMiss of the TTL is
+// left.
 const nearMiss = 4
 
 // renew restarts the TTL of a lease if the token matches. Token 0 matches any lease.
@@ -204,7 +205,7 @@ func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 	k.quiet = t.now.after(t.cfg.silence(r.ttl))
 	n := Renewal{TTL: r.ttl, Token: r.token}
 	if k.state != 0 || r.remaining != 0 {
-		// This is rare. The lease may not be in the wheel, or its entry may fire too late for the
+		// This is rare. The lease may have left the wheel, or its entry may fire too late for the
 		// new instants. A checkpointed lease stays checkpointed until a command clears the
 		// checkpoint.
 		n.Clear = k.state&isPending != 0 || r.remaining != 0
@@ -214,8 +215,8 @@ func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 	return n, nil
 }
 
-// touch restarts the TTL of a lease on behalf of a command. An earlier proposal about the lease is
-// void, but still in flight.
+// touch restarts the TTL of a lease on behalf of a command. An earlier proposal about the lease
+// becomes void, but may still be in flight.
 func (t *tracker) touch(slot uint32) {
 	t.part(slot, true)
 	k, ttl := t.timings.at(slot), t.table.record(slot).ttl
@@ -237,8 +238,8 @@ func (t *tracker) abandon(slot uint32) {
 	t.place(slot)
 }
 
-// reinstate withdraws the proposal about a lease, if the lease has one of the flags in f. Either
-// the proposal was dropped, or the lease has changed since.
+// reinstate withdraws a proposal about a lease if the lease has one of the flags in f. It is called
+// when the proposal was dropped, or when the lease has changed since.
 func (t *tracker) reinstate(slot uint32, f flags) {
 	if t.timings.at(slot).state&f == 0 {
 		return
@@ -247,9 +248,9 @@ func (t *tracker) reinstate(slot uint32, f flags) {
 	t.place(slot)
 }
 
-// again returns how long a lease that is being checkpointed can stay silent until the next
-// checkpoint. After a promotion, this interval grows with the age of the tracker. Otherwise members
-// that restart every few seconds would restart the same countdown repeatedly.
+// again returns the time between two checkpoints of a silent lease. After a promotion, this
+// interval grows with the age of the tracker. Otherwise members that restart every few seconds
+// could restart the same countdown indefinitely.
 func (t *tracker) again(ttl TTL) TTL {
 	age := TTL(t.now - t.began)
 	return min(t.cfg.again(ttl), max(t.cfg.untended(ttl), age))
@@ -263,15 +264,15 @@ func (t *tracker) hasten(slot uint32) {
 	t.place(slot)
 }
 
-// decide returns leases past their expiry, in order, and marks them as expiring. most caps their
-// number. It returns fewer if many leases in the queue are no longer due.
+// decide returns leases past their expiry, in order and no more than most, and marks them as
+// expiring. It returns fewer if many leases in the queue are no longer due.
 func (t *tracker) decide(most int) []Due {
 	var out []Due
 	for looks := most + t.cfg.AtOnce/8; t.dues > 0 && len(out) < most && looks > 0; looks-- {
 		p := t.due.pop()
 		k, r := t.timings.at(p.slot), t.table.record(p.slot)
 		if k.state&isDue == 0 || r.id != p.id || k.expiry != p.expiry {
-			continue // since renewed or gone
+			continue // renewed or gone in the meantime
 		}
 		t.unset(p.slot, isDue)
 		k.state |= isExpiring

@@ -17,7 +17,7 @@ func (v View) First(after ID, most int, want func(*Info) bool) []Info {
 		for j := range p.records {
 			id := p.records[j].id
 			if id <= after || len(first) == most && (most == 0 || id > first[0].id) {
-				continue // free slots have ID 0, which is never above after
+				continue // free slots have ID 0, which never exceeds after
 			}
 			if want != nil {
 				if candidate = p.info(uint32(j)); !want(&candidate) {

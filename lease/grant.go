@@ -8,9 +8,9 @@ import (
 // a bad TTL or a bad lock delay), ErrExists, or a *NameError. A delayed lease still occupies its ID
 // and its name.
 //
-// A request is a repetition if a live lease with that ID or name has the same RequestID and Owner.
-// Grant then returns the lease that the first request created. The TTL of that lease does not
-// restart: see Remaining (T3).
+// A request is a duplicate if a live lease with that ID or name has the same RequestID and Owner.
+// In that case, Grant returns the lease that the first request created, without restarting its TTL:
+// see Remaining (T3).
 func (l *Lessor) Grant(t Terms) (Info, error) {
 	if err := l.CheckTerms(&t); err != nil {
 		return Info{}, err
@@ -35,8 +35,7 @@ func (l *Lessor) Grant(t Terms) (Info, error) {
 	return l.table.info(slot), nil
 }
 
-// CheckTerms returns the error that Grant would return for these terms if there were no other
-// leases.
+// CheckTerms returns the error that Grant would return for these terms if there were no leases.
 func (l *Lessor) CheckTerms(t *Terms) error {
 	if t.ID <= 0 {
 		return ErrBadID

@@ -13,9 +13,9 @@ type GroupID uint64
 // panics if the ID is not larger than the IDs of all earlier groups.
 //
 // The leases of a group are renewed together. A group exists only on the primary that created it,
-// and only while it is renewed. A group that becomes silent ends. Its leases live on as if each had
-// been renewed individually at the group's last renewal. A group costs no more than one lease,
-// regardless of its size, unless leases join or leave.
+// and only while it is being renewed. A group that becomes silent ends. Its leases live on as if
+// each had been renewed individually at the group's last renewal. As long as no leases join or
+// leave, a group costs no more than a single lease, regardless of its size.
 func (l *Lessor) OpenGroup(g GroupID, ttl TTL) {
 	if g <= l.lastGroup {
 		panic("lease: a group's ID is used twice")
@@ -27,10 +27,9 @@ func (l *Lessor) OpenGroup(g GroupID, ttl TTL) {
 }
 
 // Join moves a lease into a group, usually just after a renewal. The lease leaves any other group.
-// Join reports whether the lease is in the group now. It returns false if the group has ended, or
-// if the TTL of the lease differs from the group's, or if the token does not match (0 matches any).
-// It also returns false if the lease is silent or expiring, or has a checkpoint that must be
-// cleared first.
+// Join reports whether the lease is in the group now. It returns false if the group has ended, if
+// the lease's TTL differs from the group's, or if the token does not match (0 matches any). It also
+// returns false if the lease is silent or expiring, or has a checkpoint that must be cleared first.
 func (l *Lessor) Join(g GroupID, id ID, token Token) bool {
 	if l.tracker == nil {
 		return false
@@ -42,11 +41,11 @@ func (l *Lessor) Join(g GroupID, id ID, token Token) bool {
 	return l.tracker.join(slot, g)
 }
 
-// Leave removes a lease from a group because it is no longer kept alive. It does nothing if the
-// lease is not in the group. The lease becomes untended. It lives on from its own last renewal, or
-// from the group's last renewal at or before asOf, whichever is later. Pass LastRenewal to use the
-// group's last renewal. The caller must guarantee that no later renewal of the group made a promise
-// to the holder.
+// Leave removes a lease from a group because the lease is no longer kept alive. It does nothing if
+// the lease is not in the group. The lease becomes untended. Its TTL counts from its own last
+// renewal, or from the group's last renewal at or before asOf, whichever is later. To use the
+// group's last renewal, pass LastRenewal. The caller must guarantee that no later renewal of the
+// group made a promise to the holder.
 func (l *Lessor) Leave(g GroupID, id ID, asOf Instant) {
 	if l.tracker == nil {
 		return
@@ -58,7 +57,7 @@ func (l *Lessor) Leave(g GroupID, id ID, asOf Instant) {
 	}
 }
 
-// LastRenewal is an instant after any renewal of a group: see Lessor.Leave.
+// LastRenewal is later than any renewal of a group: see Lessor.Leave.
 const LastRenewal Instant = math.MaxInt64
 
 // GroupOf returns the group of a lease, or 0 if it has none.
@@ -130,7 +129,7 @@ type group struct {
 	ttl     TTL
 	renewed Instant
 	quiet   Instant // when the group becomes silent
-	// abandoned bounds when the leases become silent after the group has ended. It is set if they
+	// abandoned bounds when the leases become silent after the group has ended. It is set when they
 	// are no longer kept alive.
 	abandoned Instant
 	first     uint32 // slot + 1; 0: none
@@ -180,8 +179,8 @@ func (g *group) renew(t *tracker) {
 	g.renewed, g.quiet = t.now, t.now.after(t.cfg.silence(g.ttl))
 }
 
-// liveGroup returns a group that has not ended, or nil. It ends a group that has become silent,
-// even if the wheel has not fired yet.
+// liveGroup returns the group with the given ID, or nil if it has ended. It ends a group that has
+// become silent, even if the wheel has not fired yet.
 func (t *tracker) liveGroup(id GroupID) *group {
 	g := t.groups.of[id]
 	if g != nil && g.quiet <= t.now {
@@ -230,11 +229,11 @@ func (t *tracker) join(slot uint32, id GroupID) bool {
 	return true
 }
 
-// part removes a lease from its group, if it is in one. The caller must place it afterwards. report
-// means that the group's keeper must be notified.
+// part removes a lease from its group, if it has one. The caller must then call place. If report is
+// set, the group's keeper will be notified.
 func (t *tracker) part(slot uint32, report bool) { t.partAsOf(slot, report, LastRenewal) }
 
-// partAsOf is like part, but does not count renewals of the group after asOf.
+// partAsOf is like part, but ignores renewals of the group after asOf.
 func (t *tracker) partAsOf(slot uint32, report bool, asOf Instant) {
 	g := t.groupAt(slot)
 	if g == nil {
@@ -277,8 +276,8 @@ func (t *tracker) settle(slot uint32) {
 }
 
 // dissolve ends a group, so that it can no longer be joined or renewed. Its leases are removed over
-// several steps. It does not matter in which step a lease is removed: it gets the same instants in
-// any of them, and every operation on a lease begins with settle.
+// several steps. A lease gets the same instants whichever step removes it, because every operation
+// on a lease begins with settle.
 func (t *tracker) dissolve(g *group) {
 	g.over = true
 	delete(t.groups.of, g.id)

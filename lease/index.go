@@ -38,7 +38,7 @@ type index struct {
 }
 
 // bucket holds slot numbers. Each is increased by 1, so that 0 means none. Each slot has a tag,
-// eight bits of the hash, so that few records are read in vain.
+// eight bits of the hash, so that a search rarely reads the record of another lease.
 //
 // Invariants: there is no gap between the position that a hash selects and the entry's position; a
 // tag is 0 where there is no slot; the last tags repeat the tags of the first slots.
@@ -93,9 +93,9 @@ func (b *bucket) set(at uint64, entry uint32, tag uint8) {
 	}
 }
 
-// find returns the slot of a lease. It remembers the last result, because callers often look up the
-// same lease several times. Among a million leases, neither the position in the index nor the
-// record is in the CPU cache.
+// find returns the slot of a lease. It caches the last result, because callers often look up the
+// same lease several times in a row. With a million leases, neither the position in the index nor
+// the record is likely to be in the CPU cache.
 func (t *table) find(id ID) (slot uint32, ok bool) {
 	if id != 0 && t.found < t.top && t.record(t.found).id == id {
 		return t.found, true

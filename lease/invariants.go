@@ -198,7 +198,7 @@ func (a *attachments) checkInvariants(t *table) error {
 	return nil
 }
 
-// behind reports whether more leases may be due than a single Advance processes.
+// behind reports whether the last Advance may have left some work for the next one.
 func (t *tracker) behind() bool {
 	at, ok := t.wheel.Next()
 	group, some := t.nextGroup()
@@ -255,7 +255,7 @@ func (t *tracker) checkInvariants() error {
 	return nil
 }
 
-// misplaced returns why the timing of a lease is wrong, or "" if it is correct.
+// misplaced describes what is wrong with the timing of a lease. It returns "" if nothing is.
 func (t *tracker) misplaced(slot uint32, k timing, at Instant, in bool) string {
 	r, places := t.table.record(slot), 0
 	for _, f := range []flags{isDue, isExpiring, isHeld} {

@@ -109,11 +109,11 @@ func (a *attachments) detachAll(slot uint32) []string {
 	return out
 }
 
-// Attach attaches a key to a lease. If the key is attached to another lease, it is moved. Attach
-// returns ErrNotFound if the lease does not exist or is delayed, ErrBound, or a *KeyLimitError.
+// Attach attaches a key to a lease. A key attached to another lease is moved. Attach returns
+// ErrNotFound if the lease does not exist or is delayed, ErrBound, or a *KeyLimitError.
 //
-// An expiring lease still accepts keys. The log orders the two commands: either the key is deleted
-// with the lease, or Attach does not find the lease (T21).
+// An expiring lease still accepts keys, because the log orders the two commands. If Attach comes
+// first, the key is deleted with the lease. Otherwise, Attach does not find the lease (T21).
 func (l *Lessor) Attach(id ID, key string) error {
 	if err := l.CheckAttach(id, key); err != nil {
 		return err
@@ -141,9 +141,9 @@ func (l *Lessor) CheckAttach(id ID, key string) error {
 	}
 }
 
-// Reattach attaches about n keys that were attached before a Recover. Unlike Attach, it accepts
-// delayed leases and enforces no limit, since the keys may have been attached under a different
-// limit. It stops at the first key whose lease is not found, and returns ErrNotFound.
+// Reattach attaches about n keys after a Recover. Unlike Attach, it accepts delayed leases and
+// enforces no limit, since the keys may have been attached under a different limit. It stops at the
+// first key whose lease is not found, and returns ErrNotFound.
 func (l *Lessor) Reattach(n int, keys iter.Seq2[ID, string]) error {
 	if len(l.keys.owner) == 0 {
 		l.keys.owner = make(map[string]uint32, n)
@@ -200,7 +200,7 @@ func (l *Lessor) Detach(key string) {
 	}
 }
 
-// Loose reports whether a bound lease has lost its key. Such a lease should be revoked.
+// Loose reports whether a bound lease no longer has its key. Such a lease should be revoked.
 func (l *Lessor) Loose(id ID) bool {
 	slot, ok := l.table.find(id)
 	return ok && l.table.bound(slot) && l.keys.lists.get(slot).count == 0

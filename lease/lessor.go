@@ -14,9 +14,9 @@ type Lessor struct {
 	table *table
 	keys  *attachments
 	kept  int // number of keys on leases with KeepKeys
-	// countdown maps the slot of a checkpointed lease to the instant, on this member's own clock,
-	// from which the lease may end. 0 means that this member recovered the lease from a saved
-	// state. The countdown then starts at counting.
+	// countdown maps the slot of a checkpointed lease to the instant from which the lease may end,
+	// according to this member's own clock. 0 means that this member recovered the lease from a
+	// saved state. In that case, the countdown starts at counting.
 	countdown paged[Instant]
 	// counting is the instant of the first promotion after this member recovered its leases, or 0
 	// if it has not been promoted since.
@@ -55,8 +55,8 @@ func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 	}
 	r := l.table.record(slot)
 	if r.token != d.Token {
-		// This is another incarnation of the ID. A decision to end it would be a separate decision,
-		// whose outcome is still unknown.
+		// This is another incarnation of the ID. Any decision to end it is a separate one, whose
+		// outcome is still unknown.
 		return Ended{}, false
 	}
 	if r.stamp != d.Stamp {
@@ -88,8 +88,8 @@ func (l *Lessor) delay(slot uint32) Ended {
 	return Ended{Info: l.table.info(slot)}
 }
 
-// restartTime is shared by all replicated changes that restart the TTL of a lease. It voids the
-// checkpoint of the lease and any decision in flight.
+// restartTime is the part shared by all replicated changes that restart the TTL of a lease. It
+// voids the checkpoint of the lease and any decision in flight.
 func (l *Lessor) restartTime(slot uint32) {
 	r := l.table.change(slot)
 	r.stamp++
@@ -114,8 +114,8 @@ func (l *Lessor) end(slot uint32) Ended {
 	return e
 }
 
-// find returns the slot of a lease, for callers that change the lease or ask about its times. On a
-// primary it makes sure that the lease is timed.
+// find returns the slot of a lease, for callers that change the lease or read its times. On a
+// primary, it makes sure that the lease is timed.
 func (l *Lessor) find(id ID) (slot uint32, ok bool) {
 	if slot, ok = l.table.find(id); ok {
 		l.meet(slot)
@@ -224,9 +224,9 @@ func (l *Lessor) Named(prefix string) iter.Seq[Info] {
 // bound on how long its name and keys remain taken.
 //
 // Only a primary knows the true value. A follower returns its own countdown for a checkpointed
-// lease, and the full TTL for any other lease. The result is not a promise: a later primary that
-// applied the checkpoint of a lease earlier also ends the lease earlier. Only a renewal clears the
-// checkpoint.
+// lease, and the full TTL for any other lease. The result is not a promise: if a later primary
+// applied the checkpoint of a lease earlier, it also ends the lease earlier. Only a renewal clears
+// the checkpoint.
 func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
 	slot, ok := l.find(id)
 	if !ok {
@@ -242,9 +242,9 @@ func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
 	return max(0, TTL(expiry-1-l.now)), true
 }
 
-// SilentUntil returns when a silent lease may end according to this member's countdown. A silent
-// lease is one whose remaining time is checkpointed. ok=false means that the lease does not exist
-// or is not silent. SilentUntil takes constant time.
+// SilentUntil returns when a silent lease may end according to this member's countdown. Here, a
+// lease is silent if its remaining time is checkpointed. ok=false means that the lease does not
+// exist or is not silent. SilentUntil takes constant time.
 func (l *Lessor) SilentUntil(id ID) (at Instant, ok bool) {
 	slot, ok := l.find(id)
 	if !ok || l.table.record(slot).remaining == 0 {
@@ -267,8 +267,8 @@ func (l *Lessor) counted(slot uint32) Instant {
 	return since.after(l.table.record(slot).remaining)
 }
 
-// Expiry returns the first instant at which the primary may end a lease, even if the decision to
-// end it has already been made. No promise to the holder extends beyond it. ok=false means that
+// Expiry returns the instant from which the primary may end a lease, even if the decision to end it
+// has already been made. No promise to the holder extends beyond that instant. ok=false means that
 // there is no such lease, or that this member is a follower.
 func (l *Lessor) Expiry(id ID) (at Instant, ok bool) {
 	slot, ok := l.find(id)
@@ -291,8 +291,8 @@ func (l *Lessor) Leases() iter.Seq[Info] {
 	}
 }
 
-// DrawToken returns the next token. No lease will ever get this token, and it is never returned
-// again. Like Grant, it is a replicated operation.
+// DrawToken returns the next token and uses it up: no lease will get it, and no later call returns
+// it. Like Grant, it is a replicated operation.
 func (l *Lessor) DrawToken() Token { return l.nextToken() }
 
 // LastToken returns the last token assigned to a lease or drawn. All later tokens are larger.

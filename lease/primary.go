@@ -22,11 +22,11 @@ func (l *Lessor) Advance(now Instant) {
 // Because renewals are not replicated, every lease gets its full TTL. The exception is a
 // checkpointed lease, which ends according to this member's own countdown. So a silent lease ends
 // no matter how often the primary changes (T9, L7). The other leases start out untended: those that
-// are not renewed soon become silent (see Config.Untended). So several changes of the primary in a
-// row extend a lease no more than a single change does. Checkpointed leases are checkpointed again
-// after the same time, then after twice that time, and so on, so that they end even if all members
-// restart repeatedly. If more than Config.SpreadRate leases would end within a second, the rest end
-// later. Promote panics if now is earlier than in the previous Advance.
+// are not renewed soon become silent (see Config.Untended). So several primary changes in a row
+// extend a lease no more than a single one does. Checkpointed leases are checkpointed again after
+// the same time, then after twice that time, and so on, so they end even if all members restart
+// repeatedly. If more than Config.SpreadRate leases would end within a second, the rest end later.
+// Promote panics if now is earlier than in the previous Advance.
 //
 // Promote processes at most Config.AtOnce leases, and so does each Advance, until all leases are
 // timed. All of their times count from the promotion.
@@ -58,8 +58,8 @@ func (l *Lessor) Recount() {
 
 // Renew restarts the full TTL of a lease at the current instant. The holder may be notified only
 // after a quorum has confirmed that this member still leads; see also Renewal.Clear. The token must
-// be the holder's, or 0 to match any. A token of an earlier incarnation of the ID does not renew
-// the lease (T28). Renew returns ErrNotPrimary, ErrNotFound (also for a delayed lease), or
+// be the holder's, or 0 to match any. A token from an earlier incarnation of the ID does not renew
+// the lease (T28). Renew returns ErrNotPrimary, ErrNotFound (for a delayed lease as well), or
 // ErrExpiring (T5).
 func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
 	if l.tracker == nil {
@@ -72,11 +72,11 @@ func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
 	return l.tracker.renew(slot, token)
 }
 
-// Fetch prefetches data that Renew reads into the CPU cache. Of a million leases, few are in the
-// cache, and waiting for many in parallel takes little longer than waiting for one. Fetch returns
-// the number of leases that it fetched. That is at most 64, so that the first ones are still cached
-// when they are renewed. To keep the reads from being optimized away, Fetch also returns the latest
-// expiry of these leases, or 0 on a follower.
+// Fetch loads the data that Renew will read into the CPU cache. With a million leases, little of it
+// is cached, and loading many leases in parallel takes little longer than loading one. Fetch
+// returns the number of leases that it fetched. That is at most 64, so that the first ones are
+// still cached when they are renewed. To keep the reads from being optimized away, Fetch also
+// returns the latest expiry of these leases, or 0 on a follower.
 func (l *Lessor) Fetch(ids []ID) (n int, latest Instant) {
 	var all [64]lookup
 	n = min(len(ids), len(all))
@@ -89,7 +89,7 @@ func (l *Lessor) Fetch(ids []ID) (n int, latest Instant) {
 	}
 	l.table.findAll(some)
 	for i := range some {
-		// If the lease was not found, this is a slot without timing.
+		// If the lease was not found, entry-1 wraps around to a slot without timing.
 		latest = max(latest, l.tracker.timings.get(some[i].entry-1).expiry)
 	}
 	return n, latest
@@ -105,11 +105,11 @@ func (l *Lessor) NearMisses() uint64 {
 }
 
 // maxUntended is the maximum number of leases that a new primary checkpoints early. Checkpointing
-// more would keep the log busy while many clients are waiting for it.
+// more would keep the log busy while many clients are waiting.
 const maxUntended = 100_000
 
 // Abandon marks a lease as untended, for instance because its holder's connection has ended. The
-// lease lives on. But unless it is renewed soon (see Config.Untended), its remaining time is
+// lease is not ended. But unless it is renewed soon (see Config.Untended), its remaining time is
 // replicated, so that it ends on time even if the primary changes. Abandon does nothing on a
 // follower, or if there is no such lease.
 func (l *Lessor) Abandon(id ID) {
@@ -121,9 +121,9 @@ func (l *Lessor) Abandon(id ID) {
 	}
 }
 
-// Due decides to expire leases that are past their expiry, ordered by expiry and then ID. most caps
-// their number. They remain expiring until Expire or Reinstate is called. While Next returns the
-// current instant, more leases may be due than Due returned. Due returns nothing on a follower.
+// Due decides to expire leases that are past their expiry, ordered by expiry and then ID. most
+// limits their number. The leases remain expiring until Expire or Reinstate is called. If Next
+// returns the current instant, more leases may be due. Due returns nothing on a follower.
 func (l *Lessor) Due(most int) []Due {
 	if l.tracker == nil {
 		return nil
@@ -131,9 +131,9 @@ func (l *Lessor) Due(most int) []Due {
 	return l.tracker.decide(most)
 }
 
-// Reinstate withdraws decisions of Due whose command was dropped. The caller must be certain that
-// the command will never be applied. Otherwise a lease could be renewed and still expire (T5). The
-// leases are alive again, and immediately due again. Reinstate skips a lease whose token has
+// Reinstate undoes Due's decisions for commands that were dropped. The caller must be certain that
+// such a command will never be applied. Otherwise a lease could be renewed and still expire (T5).
+// The leases are alive again, and immediately due again. Reinstate skips a lease whose token has
 // changed, because there may be another decision about it with an unknown outcome (T28).
 func (l *Lessor) Reinstate(due []Due) {
 	for i := range due {
@@ -142,7 +142,7 @@ func (l *Lessor) Reinstate(due []Due) {
 }
 
 // reinstate ignores the stamp. Within one incarnation of a lease there is only one proposal at a
-// time, and it is still in flight if the lease has changed since.
+// time, so the token identifies it even if the lease has changed since.
 func (l *Lessor) reinstate(id ID, token Token, f flags) {
 	if l.tracker == nil {
 		return
@@ -153,8 +153,8 @@ func (l *Lessor) reinstate(id ID, token Token, f flags) {
 }
 
 // Next returns an instant before which neither Due nor Silent will have anything new, so the caller
-// can sleep until then. Often there is still nothing new at that instant. ok=false means that only
-// a command can change this: there is no lease to wait for, or this member is a follower.
+// can sleep until then. Often there is still nothing new at that instant. ok=false means that
+// sleeping is pointless until a command arrives: there are no leases, or this member is a follower.
 func (l *Lessor) Next() (at Instant, ok bool) {
 	if l.tracker == nil {
 		return 0, false
@@ -162,7 +162,7 @@ func (l *Lessor) Next() (at Instant, ok bool) {
 	return l.tracker.next()
 }
 
-// NextDue is like Next, but considers only Due. It is for callers that do not call Silent now.
+// NextDue is like Next, but considers only Due. It is for callers that are not calling Silent.
 func (l *Lessor) NextDue() (at Instant, ok bool) {
 	if l.tracker == nil {
 		return 0, false

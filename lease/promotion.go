@@ -1,9 +1,9 @@
 package lease
 
 // promotion tracks a new primary's progress through the leases that existed before it was promoted.
-// The primary starts timing them in several steps, since there may be millions. It does not matter
-// in which step a lease is timed: it gets the same instants in any of them, and every operation on
-// a lease first makes sure that it is timed.
+// The primary starts timing them in several steps, since there may be millions. A lease gets the
+// same instants whichever step times it, because every operation on a lease first makes sure that
+// it is timed.
 //
 // Invariant: every lease in a slot below reached, or at or above end, is timed.
 type promotion struct {

@@ -5,7 +5,7 @@ import "fmt"
 // Recover replaces everything except the clock with a saved state. The state has no keys: see
 // Reattach. The countdown of a checkpointed lease starts at the next promotion. If the state is
 // inconsistent, Recover returns an error and changes nothing. It panics on a primary. The Lessor
-// takes ownership of the leases from State.Add, so the caller must not use the state again.
+// takes ownership of the leases added with State.Add, so the caller must not use the state again.
 func (l *Lessor) Recover(s State) error {
 	if l.tracker != nil {
 		panic("lease: recover while primary")
@@ -32,7 +32,7 @@ func (l *Lessor) Recover(s State) error {
 	return nil
 }
 
-// added holds the leases of a State that are not in its list.
+// added holds the leases of a State that were added with Add, rather than listed in Leases.
 type added struct {
 	// table is nil if no lease was added. It has no index until complete builds one.
 	table *table
@@ -42,8 +42,8 @@ type added struct {
 	err    error // why the first rejected lease could not be added
 }
 
-// Add adds a lease to the state. Unlike the list in Leases, it keeps only one copy of each lease in
-// memory. If the lease is inconsistent with the others, Recover returns the error.
+// Add adds a lease to the state. It uses less memory than listing the lease in Leases, because only
+// one copy is kept. If the lease is inconsistent with the others, Recover returns the error.
 func (s *State) Add(i *Info) {
 	a := &s.added
 	if a.table == nil {

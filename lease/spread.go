@@ -1,8 +1,8 @@
 package lease
 
 // spreader spreads the expiries after a promotion, so that no second has too many. It never makes
-// an expiry earlier, and needs no order: each lease gets the first free position at or after its
-// own expiry.
+// an expiry earlier. Leases can be added in any order: each gets the first free position at or
+// after its own expiry.
 type spreader struct {
 	rate int64
 	now  Instant
@@ -13,7 +13,7 @@ type spreader struct {
 
 type second struct {
 	taken int64
-	next  int64 // if the second is full
+	next  int64 // where to continue; set if the second is full
 }
 
 func newSpreader(rate int, now Instant) *spreader {

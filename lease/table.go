@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// record is the part of a lease that every lease has. It contains no pointers, so the garbage
-// collector does not scan pages of records.
+// record holds the fields that every lease has. It contains no pointers, so the garbage collector
+// does not scan pages of records.
 type record struct {
 	id        ID // 0 if the slot is free
 	ttl       TTL
@@ -16,7 +16,7 @@ type record struct {
 	stamp     uint64
 }
 
-// extra is the part that only some leases have. It is never modified, only replaced (see
+// extra holds the fields that only some leases have. It is never modified, only replaced (see
 // table.amend), so a View can share it.
 type extra struct {
 	name, owner, requestID string
@@ -25,11 +25,11 @@ type extra struct {
 	rare                   *rare // nil if all fields are zero
 }
 
-// rare is the part of an extra that few leases have. It is immutable as well.
+// rare holds the fields of an extra that few leases have. It is immutable as well.
 type rare struct {
 	lockDelay TTL
-	// outlived is the TTL of a delayed lease. The ttl in its record is the lock delay, which is
-	// timed like any TTL. 0 means that the lease is not delayed.
+	// outlived is the original TTL of a delayed lease, whose record has the lock delay as its TTL.
+	// 0 means that the lease is not delayed.
 	outlived TTL
 	secret   Secret
 	keepKeys bool
@@ -57,8 +57,8 @@ type page struct {
 
 // table is the replicated part of the engine: leases in slots.
 //
-// Invariants: find(id) is s if and only if slot s holds lease id; the same is true of names for
-// leases with a name; every slot below top is either in index or in free.
+// Invariants: find(id) is s if and only if slot s holds lease id; likewise, names maps the name of
+// each named lease to its slot; every slot below top is either in index or in free.
 type table struct {
 	pages []*page
 	epoch uint64
@@ -74,7 +74,7 @@ type table struct {
 }
 
 // AttachBytes is the approximate memory of an attached key. KeepBytes is added if the lease has
-// KeepKeys. When such a lease ends, its keys are stored again without a lease, which takes that
+// KeepKeys: when such a lease expires, its keys are stored again without a lease, which takes that
 // much more memory.
 const (
 	AttachBytes = 100
@@ -293,7 +293,7 @@ func (t *table) store(i Info) uint32 {
 func (x *extra) setRare(y rare) {
 	x.rare = nil
 	if y != (rare{}) {
-		kept := y // a copy, because otherwise y would escape to the heap for every lease
+		kept := y // a copy, so that y does not escape to the heap for every lease
 		x.rare = &kept
 	}
 }

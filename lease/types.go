@@ -2,7 +2,7 @@ package lease
 
 import "math"
 
-// ID identifies a lease. The ID of a live lease is positive.
+// ID identifies a lease. Valid IDs are positive.
 type ID int64
 
 // TTL is a lifetime in milliseconds.
@@ -18,7 +18,7 @@ type Token uint64
 
 // Terms are the parameters of a grant.
 type Terms struct {
-	// ID is the ID of the lease. The proposer of the grant chooses it. It must be positive.
+	// ID is the ID of the lease. It is chosen by the proposer of the grant, and must be positive.
 	ID ID
 	// TTL is how long the lease lives after a grant or renewal.
 	TTL TTL
@@ -29,7 +29,7 @@ type Terms struct {
 	// Principal, if not empty, is the user that the lease belongs to. The engine uses it only to
 	// recognize a repeated request, which must have the same Principal.
 	Principal string
-	// RequestID, if not empty, lets the engine tell a repeated request from a new one (T3).
+	// RequestID, if not empty, lets the engine distinguish a repeated request from a new one (T3).
 	RequestID string
 	// Labels are for the owner's own use.
 	Labels map[string]string
@@ -41,7 +41,7 @@ type Terms struct {
 	// deletes them.
 	KeepKeys bool
 	// If Bound is set, the lease exists for a single key and rejects a second one. When that key is
-	// detached, the caller detects this with Lessor.Loose and ends the lease with Lessor.Revoke.
+	// detached, Lessor.Loose reports it, and the caller ends the lease with Lessor.Revoke.
 	Bound bool
 	// Secret, if not zero, must be presented to Lessor.Resume.
 	Secret Secret
@@ -61,8 +61,8 @@ type Info struct {
 	Remaining TTL
 	// Stamp increases with every replicated change of the lease, except when a checkpoint is set.
 	Stamp uint64
-	// Delayed is true during the lock delay of an expired lease. Only its name and keys still exist
-	// then, and Remaining refers to the delay.
+	// Delayed is true during the lock delay of an expired lease. During the delay, only its name
+	// and keys still exist, and Remaining refers to the delay.
 	Delayed bool
 }
 
@@ -82,8 +82,8 @@ type Ended struct {
 	Account string
 }
 
-// Due is the decision to expire a lease. Token and Stamp identify the state in which the lease was
-// when the decision was made. If the lease has changed since, one of them differs.
+// Due is the decision to expire a lease. Token and Stamp identify the lease's state when the
+// decision was made. If the lease has changed since, one of them differs.
 type Due struct {
 	ID    ID
 	Token Token
@@ -94,7 +94,7 @@ type Due struct {
 }
 
 // Checkpoint replicates the remaining time of a silent lease. If Remaining is 0, it clears the
-// checkpoint, because the holder has renewed the lease again.
+// checkpoint because the holder has renewed the lease.
 type Checkpoint struct {
 	ID        ID
 	Token     Token
@@ -124,8 +124,8 @@ type Config struct {
 	// for MaxTTL.
 	MinTTL, MaxTTL TTL
 	// CheckpointInterval caps how long a lease can be silent before it is checkpointed, and the
-	// time between two checkpoints of a silent lease. Below this cap, both are 2/5 of the TTL, and
-	// the latter is at least a second. Zero means 5 minutes.
+	// time between two checkpoints of a silent lease. Otherwise both are 2/5 of the TTL, and the
+	// latter is at least a second. Zero means 5 minutes.
 	CheckpointInterval TTL
 	// Untended is how long an untended lease can go unrenewed before it is checkpointed. A lease is
 	// untended after its grant, after Lessor.Abandon, and after a promotion, until its next
@@ -133,8 +133,8 @@ type Config struct {
 	Untended TTL
 	// MaxKeys caps the keys attached to one lease. Zero means no cap.
 	MaxKeys int
-	// SpreadRate is how many leases are allowed to end within any one second after a promotion. If
-	// more leases are due in that second, the rest end later. Zero means 100,000.
+	// SpreadRate is how many leases can end within any one second after a promotion. If more leases
+	// are due in that second, the rest end later. Zero means 100,000.
 	SpreadRate int
 	// AtOnce caps the number of leases that one call of Lessor.Advance, Lessor.Promote, Lessor.Due
 	// or Lessor.Silent processes. Zero means 32,768, which takes a few milliseconds.
@@ -151,7 +151,7 @@ const (
 )
 
 // minAgain is the minimum time between two checkpoints of a lease with a short TTL. Restarting all
-// members takes about as long, and no promise depends on this value.
+// members takes about as long anyway, and no promise depends on this value.
 const minAgain TTL = 1000
 
 func (c Config) withDefaults() Config {

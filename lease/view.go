@@ -6,7 +6,7 @@ import (
 )
 
 // View is an immutable view of the replicated part of a Lessor. Any goroutine may read it while the
-// Lessor changes. While a View is in use, changed leases take additional memory.
+// Lessor changes. While a View is in use, each change may copy data and so take additional memory.
 type View struct {
 	pages []*page
 	names names

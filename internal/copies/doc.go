@@ -9,8 +9,8 @@
 //     them. Only then is it acknowledged.
 //   - An answer is kept only if it belongs to the term in which the cache was last opened. A late
 //     answer from an earlier leader, unknown to the current one, is discarded.
-//   - Evictions are reported to the leader lazily, but never for a key that has been requested
-//     again in the meantime.
+//   - Evictions are reported to the leader lazily. An eviction is never reported if the key has
+//     been requested again in the meantime.
 //
 // The package does not check the lease. A reader looks up a copy first, and then checks that the
 // lease is still valid.

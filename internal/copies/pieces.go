@@ -37,7 +37,7 @@ func (s *Set[V]) Range(r keyrange.Range) (values []V, revision int64, gaps []key
 }
 
 // join merges adjacent pieces into one. No key has changed since its piece was read, so all values
-// are current as of the largest revision of the pieces.
+// are current as of the largest of the pieces' revisions.
 func (s *Set[V]) join(pieces []*Piece[V]) {
 	var values []V
 	var revision int64
@@ -125,8 +125,8 @@ func (s *Set[V]) mirrorAll(p *Piece[V]) {
 
 // cut removes spans from all pieces that overlap them, and returns what it removed. The spans must
 // be sorted and disjoint. Many keys can change at the same time, so each row and each piece is
-// rebuilt once rather than once per span. Rows that do not overlap are not visited, because there
-// can be a hundred thousand pieces and a single changed key.
+// rebuilt once rather than once per span. Rows that do not overlap are not visited, because a
+// single key may change while there are a hundred thousand pieces.
 func (s *Set[V]) cut(list []keyrange.Span) (gone []keyrange.Span) {
 	var rows [][]*Piece[V]
 	old, done := s.view.rows, 0 // old[:done] has been copied to rows
@@ -202,8 +202,8 @@ func skipTo(list []keyrange.Span, key string) []keyrange.Span {
 // endsAfter reports whether the piece extends beyond key.
 func (p *Piece[V]) endsAfter(key string) bool { return p.To == "" || key < p.To }
 
-// carve removes spans from a piece that overlaps all of them. It returns the remaining parts, which
-// replace the piece everywhere except in the view, and the spans that were removed.
+// carve removes spans from a piece that overlaps all of them. It returns the removed spans, and the
+// remaining parts of the piece. The parts replace the piece everywhere except in the view.
 func (s *Set[V]) carve(p *Piece[V], list []keyrange.Span) (left []*Piece[V], gone []keyrange.Span) {
 	if len(p.values) == 0 {
 		s.unmirrorAll(p)
@@ -286,8 +286,8 @@ func (s *Set[V]) unmirrorAll(p *Piece[V]) {
 	s.unmirror(p.values)
 }
 
-// evict evicts the oldest copies until the rest is within the limits. A copy that is in use gets a
-// second chance.
+// evict evicts the oldest copies until the remaining ones are within the limits. A copy that is in
+// use gets a second chance.
 func (s *Set[V]) evict() {
 	for spared := len(s.view.rows) * maxRow; s.entries > s.cfg.MaxEntries ||
 		s.bytes > s.cfg.MaxBytes; {
@@ -303,7 +303,7 @@ func (s *Set[V]) evict() {
 	}
 }
 
-// noteDropped records that the cache has dropped a span on its own initiative. It excludes parts
+// noteDropped records that the cache has dropped a span on its own initiative, except for parts
 // that the cache still has or is reading again.
 func (s *Set[V]) noteDropped(what keyrange.Span) {
 	list := []keyrange.Span{what}

@@ -178,7 +178,7 @@ func (s *Set[V]) dropAll(list []keyrange.Span) []keyrange.Span {
 		f.spoiled = f.spoiled || slices.ContainsFunc(list, f.span.Overlaps)
 	}
 	gone := s.cut(list)
-	s.evict() // the parts of a piece can count for more than the whole
+	s.evict() // the parts of a piece can count for more than the whole piece
 	return gone
 }
 
@@ -192,8 +192,8 @@ type Report struct {
 }
 
 // TakeReport returns the next report to send. ok is false if there is nothing to report. If lazy is
-// set, a few dropped ranges do not require a report. They wait for an acknowledgment, for Opened,
-// or until there are maxUnreported of them.
+// set, dropped ranges alone do not cause a report until there are maxUnreported of them. They are
+// sent with the next acknowledgment, or after Opened.
 func (s *Set[V]) TakeReport(lazy bool) (t Report, ok bool) {
 	some := s.openUnsent || s.unacked.seq != 0
 	if !some && (lazy && len(s.unreported) < maxUnreported || len(s.unreported) == 0) {
@@ -212,7 +212,8 @@ func (s *Set[V]) TakeReport(lazy bool) (t Report, ok bool) {
 const maxUnreported = 256
 
 // Reopen records that the cache is about to be opened, possibly again. Answers are not kept until
-// Opened. It returns the ranges of all copies, or somewhat larger ranges if there are many.
+// Opened is called. Reopen returns the ranges of all copies, or somewhat larger ranges if there are
+// many.
 func (s *Set[V]) Reopen() []keyrange.Range {
 	s.term = 0
 	var out []keyrange.Span
@@ -293,7 +294,7 @@ func (s *Set[V]) Opened(term uint64) {
 func (s *Set[V]) Open() bool { return s.term != 0 }
 
 // Close drops everything, because the lease is about to be revoked, and returns the report to send.
-// Reads in flight are spoiled.
+// The results of reads in flight will not be kept.
 func (s *Set[V]) Close() Report {
 	t := Report{Term: s.unacked.term, Seq: s.unacked.seq, Open: s.term, Dropped: asRanges(s.holds)}
 	s.clear()

@@ -55,8 +55,8 @@ func (v *View[V]) Get(key string) (value *V, mark Mark, known bool) {
 }
 
 // Range returns the values of a range, and a store revision at which they were current. They have
-// not changed since then. The caller must not modify them. known is false unless the entire range
-// lies in one piece: see [Set.Range].
+// not changed since that revision. The caller must not modify them. known is false unless the
+// entire range lies in one piece: see [Set.Range].
 func (v *View[V]) Range(r keyrange.Range) (values []V, revision int64, mark Mark, known bool) {
 	row, col := v.find(r.Key)
 	if row < 0 {

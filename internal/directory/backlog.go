@@ -2,10 +2,10 @@ package directory
 
 import "leasehold.dev/lease"
 
-// backlog is work caused by acknowledgments and by the ends of leases. A large number of writes can
-// be waiting for a large number of caches. So one step does at most Limits.Freed of this work, and
-// leaves the rest to the next step, which follows immediately. Until then, ranges remain pending
-// and writes wait, as if the acknowledgments had arrived later.
+// backlog is work caused by acknowledgments and by the ends of leases. Many writes can be waiting
+// for many caches. So one step does at most Limits.Freed of this work, and leaves the rest to the
+// next step, which follows immediately. Until then, ranges remain pending and writes wait, as if
+// the acknowledgments had arrived later.
 type backlog struct {
 	// answers lists the caches with unprocessed acknowledgments, in order of arrival.
 	answers []*cache
@@ -14,13 +14,13 @@ type backlog struct {
 	done  int // work done in this step
 }
 
-// freed is a set of writes that no longer wait for the cache of a lease.
+// freed is a set of writes that no longer wait for the cache of lease by.
 type freed struct {
 	by     lease.ID
 	writes []*Write
 }
 
-// free releases the writes that wait for the given drops of a cache. workOff continues with them.
+// free records that the given drops of a cache no longer block writes. workOff releases the writes.
 func (d *Directory) free(c *cache, drops []*drop) {
 	for _, x := range drops {
 		if len(x.writes) > 0 {
@@ -80,9 +80,9 @@ func (d *Directory) workOff() {
 	}
 }
 
-// answer removes acknowledged drops of a cache, and returns how many it removed. most caps their
-// number. Joined drops are removed together, just as they were sent. Writes wait for the first of
-// them, which stands for everything that is held.
+// answer removes acknowledged drops of a cache, no more than most, and returns how many it removed.
+// Joined drops are removed together, just as they were sent. Writes wait only for the first of
+// them, which stands for all held ranges.
 func (d *Directory) answer(c *cache, most int) (n int) {
 	for n < len(c.drops) && (n < most || c.joined) &&
 		c.drops[n].seq != 0 && c.drops[n].seq <= c.answered {
@@ -116,7 +116,7 @@ func (d *Directory) answer(c *cache, most int) (n int) {
 	return n
 }
 
-// unblock removes one of the drops that each of the writes waits for.
+// unblock records that each of the writes waits for one drop fewer. by is the lease of the cache.
 func (d *Directory) unblock(by lease.ID, writes []*Write) {
 	for _, w := range writes {
 		w.blocked--
@@ -136,13 +136,13 @@ type urgentWrites struct {
 	crowd      []*Write // writes held back only by this limit, in order
 }
 
-// keysPerUrgent is the number of keys allowed per urgent write in flight. Limits.Ending urgent
-// writes can be in flight only if the leases that they end have no more keys than this on average.
+// keysPerUrgent is the number of keys allowed per urgent write in flight. So Limits.Ending urgent
+// writes can be in flight only if the leases that they end have at most this many keys on average.
 const keysPerUrgent = 4
 
 // room reports whether a write can leave, given the urgent writes in flight. If an urgent write
-// cannot leave, it is added to crowd, unless it has been stuck. In that case commands that attach
-// keys have already overtaken it, and must not be able to do so repeatedly.
+// cannot leave, it is added to crowd, unless it has been stuck. In that case, commands that attach
+// keys have already overtaken it, and must not do so again.
 func (d *Directory) room(w *Write) bool {
 	if !w.Urgent || d.urgentRoom() {
 		return true

@@ -19,7 +19,7 @@ type cache struct {
 
 	drops   []*drop
 	bytes   int  // total bytes of the keys of drops, unless joined is set
-	joined  bool // drops have been replaced by drops for everything that is held
+	joined  bool // drops have been replaced by drops for all held ranges
 	pending keyrange.Tree[*drop]
 	waiting int // number of writes that wait for drops
 	delivery
@@ -30,13 +30,13 @@ type cache struct {
 	endsAt lease.Instant
 }
 
-// hold describes what a cache may have.
+// hold describes what a cache may contain.
 type hold struct {
 	id     lease.ID
 	token  lease.Token
 	ranges []keyrange.Range // ranges held by the lease
-	// wide is true if the cache may have everything in ranges. That is assumed until, in this term,
-	// it has reported its contents and confirmed that it is open.
+	// wide is true if the cache may have everything in ranges. That is assumed until the cache has
+	// reported its contents in this term and confirmed that it is open.
 	wide bool
 	open bool  // it has reported its contents in this term
 	has  spans // what it may have, if it is not wide
@@ -51,7 +51,7 @@ type orphanState struct {
 	orphan bool
 	ttl    lease.TTL
 	until  lease.Instant // when it expires
-	// stopped means that its cache is empty and remains empty.
+	// stopped means that the orphan's cache is empty and remains empty.
 	stopped bool
 	// overAt is the instant of the cache in Directory.orphans, or 0.
 	overAt lease.Instant
@@ -70,13 +70,13 @@ type delivery struct {
 	resendAt, lateSince lease.Instant
 }
 
-// drop is a range that a cache must drop and has not acknowledged dropping. The invalidation may
-// not have been sent yet.
+// drop is a range that a cache must drop, and whose invalidation it has not acknowledged. The
+// invalidation may not have been sent yet.
 type drop struct {
 	what   keyrange.Range
 	seq    uint64 // number of the first invalidation that contained it, or 0
 	since  lease.Instant
-	writes []*Write // writes that wait for it
+	writes []*Write // writes that wait for the acknowledgment
 }
 
 // routesKept is the maximum number of members through which an unacknowledged invalidation is
@@ -107,8 +107,8 @@ func (c *cache) may(r keyrange.Range) bool { return c.wide || c.has.overlaps(r) 
 // dropWork is the cost of adding a drop, relative to the cost of examining a cache.
 const dropWork = 32
 
-// drop returns the drop for r, adding it if necessary. If r has already been sent and is not yet
-// acknowledged, it need not be sent again, because a pending key cannot have been cached since.
+// drop returns the drop for r, adding it if necessary. If r has been sent but not acknowledged, it
+// need not be sent again: its keys have been pending, so they cannot have been cached since.
 func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
 	if c.joined {
 		return c.drops[0]
@@ -132,7 +132,7 @@ func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
 
 func bytesOf(r keyrange.Range) int { return len(r.Key) + len(r.End) }
 
-// join replaces all drops with drops for everything that is held.
+// join replaces all drops with drops for all held ranges.
 func (c *cache) join(now lease.Instant) {
 	var writes []*Write
 	for _, x := range c.drops {
@@ -169,14 +169,14 @@ type Opening struct {
 // messages have larger numbers.
 type Origin struct{ Member, Incarnation, Number uint64 }
 
-// before reports whether it is certain that o was not sent after p.
+// before reports whether o was certainly sent no later than p.
 func (o Origin) before(p Origin) bool {
 	return o.Member == p.Member && o.Incarnation == p.Incarnation && o.Number <= p.Number
 }
 
 // Open records the contents of a cache. It returns false if there is no such cache, because the
 // lease has ended, has another holder, or holds nothing. It accepts the cache of an orphan, so that
-// everything in it can be invalidated.
+// everything in that cache can be invalidated.
 //
 // The list may be an old one that was delayed on another path. So Open only adds to the recorded
 // contents, and a wide cache stays wide until it acknowledges in this term (Ack.Open).
@@ -205,8 +205,8 @@ type Fill struct {
 	From   Origin
 }
 
-// Fill records that a cache will keep the result of a read from now on. It returns false if the
-// cache must not keep it.
+// Fill records that a cache will keep the result of a read. It returns false if the cache must not
+// keep it.
 func (d *Directory) Fill(f Fill) bool {
 	c := d.holds.find(f.ID, f.Token)
 	if c == nil {
@@ -234,7 +234,7 @@ type Ack struct {
 	Token lease.Token
 	// Seq is the number of an invalidation in Term whose ranges have been dropped.
 	Term, Seq uint64
-	// Open is the last term in which the cache received a response to its Opening.
+	// Open is the last term in which the cache received an answer to its Opening.
 	Open uint64
 	// Dropped lists ranges that the cache has dropped on its own initiative.
 	Dropped []keyrange.Range
@@ -259,7 +259,7 @@ func (d *Directory) Ack(a Ack) {
 	// arrived.
 	d.holds.setWide(c, c.wide && !c.open)
 	if !c.filled.before(a.From) {
-		return // it may have been filled again since then
+		return // it may have been filled again in the meantime
 	}
 	for _, r := range a.Dropped {
 		d.holds.lose(c, r)
@@ -267,10 +267,11 @@ func (d *Directory) Ack(a Ack) {
 	d.look(c)
 }
 
-// over reports whether the lease of a cache has expired, so that the cache is no longer used. The
-// lease can still be renewed at the last moment, but only after the cache has acknowledged. A
-// renewal that is already in the log is treated as done. If the lease does not exist, it has just
-// been revoked, and nothing changes until the cache becomes an orphan.
+// over reports whether the lease of a cache has expired, so that the cache is no longer used. A
+// lease whose expiry has passed can still be renewed until it is ended, but only after its cache
+// has acknowledged everything. A renewal that is already in the log counts as a renewal. If the
+// lease does not exist, it has just been revoked, and nothing changes until the cache becomes an
+// orphan.
 func (d *Directory) over(c *cache) bool {
 	if !c.orphan && d.leases[c.id].value().renewing > 0 {
 		return false
@@ -284,7 +285,7 @@ type Invalidation struct {
 	ID    lease.ID
 	Token lease.Token
 	Seq   uint64
-	// Drop is everything that is pending, so that lost invalidations do not matter.
+	// Drop lists everything that is pending, so lost invalidations do not matter.
 	Drop []keyrange.Range
 	// Members lists the members through which to send the message.
 	Members []uint64
@@ -332,9 +333,9 @@ func (d *Directory) Invalidations() []Invalidation {
 	return out
 }
 
-// dueNow returns the caches to send invalidations to, within the limits of a step. The caches in
-// unsent come first, in the order in which something became pending. After them come those that
-// have not acknowledged for a long time.
+// dueNow returns the caches that get an invalidation now, within the limits of a step. The caches
+// in unsent come first, in the order in which they got something pending. Those that have not
+// acknowledged for a long time come after them.
 func (d *Directory) dueNow() (due []*cache) {
 	ranges, n := 0, 0
 	for ; n < len(d.unsent) && ranges < d.limits.Invalidated; n++ {
@@ -357,8 +358,8 @@ func (d *Directory) dueNow() (due []*cache) {
 	return due
 }
 
-// due reports whether a cache in unsent gets an invalidation now, because it has a drop that has
-// not been sent, or because its pause is over.
+// due reports whether a cache in unsent gets an invalidation now: if it has a drop that has not
+// been sent, or if its pause is over.
 func (d *Directory) due(c *cache) bool {
 	if len(c.routes) == 0 {
 		return false // there is no route to the cache until it opens again

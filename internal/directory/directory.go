@@ -21,30 +21,33 @@ var errFull = errors.New("directory: too many writes wait for caches")
 type State interface {
 	// Keys yields the keys attached to a lease, in any order.
 	Keys(lease.ID) iter.Seq[string]
-	// Expiry returns the first instant at which a lease may have ended, taking into account every
+	// Expiry returns the instant from which a lease may have ended, taking into account every
 	// promise to its holder. If ok is false, there is no such lease.
 	Expiry(lease.ID) (at lease.Instant, ok bool)
 }
 
 // Limits bounds the size of a Directory and the work done per step.
 type Limits struct {
-	// Spans limits the disjoint ranges that one cache may have. AllSpans limits the ranges of all
-	// caches. At either limit, Fill returns false.
+	// Spans limits the number of disjoint ranges that one cache may have, and AllSpans the total
+	// for all caches. At either limit, Fill returns false.
 	Spans, AllSpans int
-	// Drops limits the ranges that are pending for a cache, and DropBytes the bytes of their keys.
-	// If either is exceeded, the cache must drop everything.
+	// Drops limits the number of ranges that are pending for a cache, and DropBytes the bytes of
+	// their keys. If either is exceeded, the cache must drop everything.
 	Drops, DropBytes int
-	// Waiting limits the waiting writes. Links limits the number of pairs of a write and an earlier
-	// write that it waits for. A write to a range waits for every earlier write to one of its keys.
+	// Waiting limits the number of waiting writes. Links limits the number of pairs of a write and
+	// an earlier write that it waits for. A write to a range waits for every earlier write to one
+	// of its keys.
 	Waiting, Links int
 	// Work limits, roughly, the caches and keys that admissions examine per step: see Spent.
 	Work int
-	// Invalidated limits, roughly, the ranges in the invalidations of one step. Expired limits the
-	// caches whose expiry is processed in one step. The rest follows in the next step.
+	// Invalidated limits, roughly, the number of ranges in the invalidations of one step. Expired
+	// limits the number of caches whose expiry is processed in one step. The rest follows in the
+	// next step.
 	Invalidated, Expired int
-	// Freed limits the acknowledged ranges, and the writes waiting for them, that are processed in
-	// one step. Ending limits the urgent writes in flight, so that other writes are not stuck
-	// behind them in the log. Fewer are admitted if they end leases with many keys.
+	// Freed limits the number of acknowledged ranges, and of writes waiting for them, that are
+	// processed in one step. Ending limits the number of urgent writes in flight, so that other
+	// writes are not stuck behind them in the log. Fewer are admitted if they end leases with many
+	// keys.
 	Freed, Ending int
 	// Slow is the delay at which an acknowledgment is considered slow.
 	Slow lease.TTL
@@ -79,7 +82,7 @@ type Directory struct {
 // again or stop waiting.
 type invalidations struct {
 	unacked map[lease.Token]*cache
-	// gone contains orphans whose caches are empty, until TakeStopped returns them.
+	// gone contains the orphans whose caches are empty, until TakeStopped returns them.
 	gone btree.Map[lease.Token, *cache]
 	// renewable lists the leases for which Pending has become false.
 	renewable []lease.ID
@@ -88,8 +91,8 @@ type invalidations struct {
 	unsent  []*cache
 	left    bool // the last step left some of unsent because of its limit
 	resends schedule
-	// ends schedules the caches that writes wait for, no later than when they expire or become
-	// slow. orphans schedules the expiry of orphans.
+	// ends schedules the caches that writes wait for. Each is scheduled no later than when it
+	// expires or becomes slow. orphans schedules the expiry of orphans.
 	ends, orphans schedule
 }
 
@@ -141,7 +144,7 @@ func (d *Directory) Advance(now lease.Instant) {
 	d.workOff()
 }
 
-// Next returns an instant before which Advance has nothing to do. Renewals can only move it later.
+// Next returns an instant before which Advance has nothing to do. Renewals only ever make it later.
 func (d *Directory) Next() (at lease.Instant, ok bool) {
 	if d.Behind() {
 		return d.now, true
@@ -168,7 +171,7 @@ func (d *Directory) expect(c *cache) {
 	at := lease.Instant(0)
 	if c.waiting > 0 {
 		expiry, _ := d.expiry(c)
-		// Wait at least one instant, because a renewal in the log can keep an expired cache alive.
+		// Wait at least one instant, because a renewal in the log can keep an expired cache in use.
 		at = max(min(expiry, d.lateAt(c)), d.now+1)
 	}
 	d.ends.put(c, &c.endsAt, at)
@@ -186,7 +189,7 @@ func (d *Directory) expiry(c *cache) (at lease.Instant, ok bool) {
 const never = lease.Instant(math.MaxInt64)
 
 // Hold adds a lease that holds ranges. Set wide if the lease held them before this member became
-// the leader, so that its cache may have anything. Otherwise the cache may be filled once all
+// the leader, because its cache may have anything. Otherwise the cache can be filled only once all
 // commands that were admitted earlier are settled.
 func (d *Directory) Hold(id lease.ID, token lease.Token, ranges []keyrange.Range, wide bool) {
 	d.Release(token)
@@ -257,8 +260,8 @@ func (d *Directory) TakeAcknowledged() []lease.ID {
 	return out
 }
 
-// Pending reports whether a lease must not be renewed because its cache has not acknowledged an
-// invalidation.
+// Pending reports whether the cache of a lease has unacknowledged invalidations. If so, the lease
+// must not be renewed.
 func (d *Directory) Pending(id lease.ID) bool {
 	c := d.holds.live[id]
 	return c != nil && len(c.drops) > 0
@@ -267,7 +270,8 @@ func (d *Directory) Pending(id lease.ID) bool {
 // Holds reports whether a lease holds ranges.
 func (d *Directory) Holds(id lease.ID) bool { return d.holds.live[id] != nil }
 
-// Idle reports whether writes need not be passed to Admit at all.
+// Idle reports whether there is nothing that a write could wait for. If so, writes need not be
+// passed to Admit.
 func (d *Directory) Idle() bool {
 	return len(d.holds.caches)+len(d.waiting)+len(d.ready) == 0 && !d.Behind()
 }

@@ -10,9 +10,9 @@
 // until the lease of the cache has expired. From the arrival of the write until its outcome is
 // known, its keys are pending, and no cache may be filled with them.
 //
-// A revocation or a change of holder takes effect immediately, and what the lease held becomes an
-// orphan. The leader invalidates everything in the orphan's cache, and writes wait for that cache
-// as before.
+// A revocation or a change of holder takes effect immediately, and the ranges that the lease held
+// become an orphan. The leader invalidates everything in the orphan's cache, and writes wait for
+// that cache as before.
 //
 // This maintains C1: a cached read is never older than a write that was acknowledged before the
 // read began. A copy is used only until its lease expires, as measured by any leader's clock. Until
@@ -20,6 +20,6 @@
 // the complete argument.
 //
 // The package is pure: it starts no goroutines, takes no locks, does no I/O, and takes instants as
-// arguments. The replica owns a Directory and calls it from one goroutine. Results have a fixed
-// order that never depends on map order.
+// arguments. The replica owns a Directory and calls it from one goroutine. The order of results is
+// fixed and never depends on map order.
 package directory

@@ -7,7 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// holds indexes the caches by the ranges of their leases, and counts the ranges that they may have.
+// holds indexes the caches by the ranges of their leases, and counts the ranges that the caches may
+// have.
 //
 // Invariants: live contains the caches that are not orphans. held finds each cache by each of its
 // ranges, and contains no empty list. spans is the total number of spans of all caches. wide and
@@ -30,7 +31,7 @@ func newHolds() holds {
 	}
 }
 
-// add adds a cache. If it is wide, it may have everything its lease holds. Otherwise it may not be
+// add adds a cache. If it is wide, it may have everything its lease holds. Otherwise it cannot be
 // filled until all commands admitted so far are settled.
 func (h *holds) add(c *cache, wide bool) {
 	h.caches[c.token], h.live[c.id] = c, c
@@ -128,7 +129,7 @@ func (h *holds) fits(c *cache, ranges int, l *Limits) bool {
 // not wait for it. The cache must not be filled until the last of these commands is settled. One of
 // them may attach keys to a lease that a later command ends. The later command deletes these keys,
 // although they were not attached when it was admitted. So the cache must also wait for the last
-// command that ends leases.
+// such command that ends leases.
 //
 // Commands are numbered from 1 in order of admission.
 type fences struct {

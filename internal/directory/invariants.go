@@ -168,8 +168,8 @@ func (d *Directory) checkSending() (err error) {
 	return err
 }
 
-// checkStuck checks that every write that waits for commands that attach keys is found once the
-// outcome of the last such command is known, and that no waiting attacher is missed.
+// checkStuck checks the writes that wait for commands that attach keys: each must be found when the
+// last such command is settled. It also checks that no waiting attacher is overlooked.
 func (d *Directory) checkStuck() (err error) {
 	d.stuck.Scan(func(number uint64, w *Write) bool {
 		found := d.attachingAny > 0 && slices.Contains(d.stuckAny, w)

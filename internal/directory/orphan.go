@@ -16,8 +16,8 @@ type Orphan struct {
 	Until lease.Instant
 }
 
-// Orphan turns a hold into an orphan. It is wide if it was already an orphan before this member
-// became the leader. Everything in its cache is invalidated, and the cache may no longer be filled.
+// Orphan turns a hold into an orphan. wide means that it was already an orphan before this member
+// became the leader. Everything in its cache is invalidated, and the cache can no longer be filled.
 // Writes wait for it until the cache has acknowledged the invalidations, or until it expires, since
 // it cannot be renewed. After that, TakeStopped returns it.
 func (d *Directory) Orphan(o Orphan, wide bool) {
@@ -65,7 +65,7 @@ func (d *Directory) look(c *cache) {
 	}
 }
 
-// stopped records that an orphan's cache is empty. This is final, because the cache may no longer
+// stopped records that an orphan's cache is empty. This is final, because the cache can no longer
 // be filled.
 func (d *Directory) stopped(c *cache) {
 	if c.stopped {
@@ -82,8 +82,8 @@ func (d *Directory) stopped(c *cache) {
 	d.expect(c)
 }
 
-// TakeStopped returns the tokens of orphans whose caches are empty. most caps their number. It
-// returns each orphan once. No write waits for them. The caller removes them from the state and
+// TakeStopped returns the tokens of orphans whose caches are empty. It returns no more than most
+// tokens, and each only once. No write waits for them. The caller removes them from the state and
 // then calls Release.
 func (d *Directory) TakeStopped(most int) []lease.Token {
 	list := make([]lease.Token, 0, min(most, d.gone.Len()))

@@ -24,7 +24,7 @@ func newSchedule() schedule {
 }
 
 // put schedules a cache for an instant, or removes it if at is 0. old points to the cache's field
-// for this schedule, which contains the current instant.
+// with its instant in this schedule.
 func (s schedule) put(c *cache, old *lease.Instant, at lease.Instant) {
 	if *old == at {
 		return
@@ -43,7 +43,7 @@ func (s schedule) first() (at lease.Instant, ok bool) {
 	return e.at, ok
 }
 
-// until returns caches that are due by now, ordered by token. most caps their number.
+// until returns caches that are due by now, no more than most, ordered by token.
 func (s schedule) until(now lease.Instant, most int) (list []*cache) {
 	s.entries.Scan(func(e scheduled) bool {
 		if e.at > now || len(list) >= most {

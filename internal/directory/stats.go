@@ -14,7 +14,7 @@ type Stats struct {
 	// Owing is the number of caches with unacknowledged invalidations.
 	Owing int
 	// Waiting is the number of writes that are waiting. Waited is the number of writes that have
-	// waited. Outlived is how many times writes waited until a cache expired.
+	// waited. Outlived is how often writes had to wait until a cache expired.
 	Waiting          int
 	Waited, Outlived uint64
 	// Sent is the number of invalidations. Slow is the number of slow acknowledgments.
@@ -86,8 +86,8 @@ func (d *Directory) LateChanged() bool { return d.lateChanged }
 // AnyLate reports whether any cache is currently slow.
 func (d *Directory) AnyLate() bool { return d.late.entries.Len() > 0 }
 
-// TakeSlow returns the caches that have ceased to be slow since the last call. A cache is listed
-// once for each time that it was slow.
+// TakeSlow returns the caches that have ceased to be slow since the last call. A cache is listed as
+// many times as it was slow.
 func (d *Directory) TakeSlow() []Slow {
 	out := d.slows
 	d.slows = nil
@@ -104,7 +104,7 @@ func (d *Directory) waited(w *Write) {
 func (w *Write) Waited() lease.TTL { return lease.TTL(w.of.now - w.since) }
 
 // Drops returns how many ranges a write has waited for, and the lease of the last cache that it
-// waited for, or 0. Each range counts once per cache that may have had it.
+// waited for, or 0. A range counts once for each cache that may have had it.
 func (w *Write) Drops() (count int, last lease.ID) { return w.drops, w.last }
 
 // TakeWaits returns the wait times of the writes that Ready has returned since the last call.

@@ -49,7 +49,7 @@ type writeState uint8
 const (
 	unknown  writeState = iota // not admitted, or does not concern caches
 	waiting                    // in the directory
-	inFlight                   // has left, but its outcome is not known yet
+	inFlight                   // has been passed on, but its outcome is not known yet
 	finished
 )
 
@@ -58,8 +58,8 @@ type mark struct{ writes int }
 
 // waitingWrites contains the waiting writes, and the commands and writes that they wait for.
 type waitingWrites struct {
-	// marks contains the pending ranges. tails contains the ranges for which a write is waiting,
-	// each with the last such write.
+	// marks contains the pending ranges. tails maps each range for which a write is waiting to the
+	// last such write.
 	marks keyrange.Tree[*mark]
 	tails keyrange.Tree[*Write]
 	links int    // total number of writes in the next lists of other writes
@@ -70,9 +70,10 @@ type waitingWrites struct {
 	attachingAny int
 	waiting      map[*Write]struct{}
 	ready        []*Write
-	// stuck contains, by number, the writes that wait only for commands that attach keys. Those in
-	// stuckAny wait for attachingAny to become 0. The others are in leaseWrites.stuck. attachers
-	// contains, by number, writes with AttachesAny that wait until no stuck write precedes them.
+	// stuck contains, by number, the writes that wait only for commands that attach keys. The
+	// writes in stuckAny wait for attachingAny to become 0. The others are in leaseWrites.stuck.
+	// attachers contains, by number, the writes with AttachesAny that wait until no stuck write
+	// precedes them.
 	stuck     btree.Map[uint64, *Write]
 	stuckAny  []*Write
 	attachers []*Write
@@ -112,8 +113,8 @@ func (d *Directory) change(id lease.ID, f func(*leaseWrites)) {
 	}
 }
 
-// Admit admits a write, and reports whether it can be proposed now. If not, Ready returns it later.
-// Admit fails if too many writes are waiting.
+// Admit admits a write, and reports whether it can be proposed now. If it cannot, Ready returns it
+// later. Admit fails if too many writes are waiting.
 func (d *Directory) Admit(w *Write) (now bool, err error) {
 	if !d.Concerns(w) {
 		return true, nil
@@ -162,7 +163,8 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 // admissions must wait for NextStep.
 func (d *Directory) Spent() bool { return d.work >= d.limits.Work }
 
-// Apart calls do and returns the amount of work done, which does not count toward Spent.
+// Apart calls do and returns the amount of work that do caused. That work does not count toward
+// Spent.
 func (d *Directory) Apart(do func()) (work int) {
 	before := d.work
 	do()
@@ -246,7 +248,7 @@ func (w *Write) has(r keyrange.Range) bool {
 	return ok
 }
 
-// queue makes a write wait for earlier writes. It returns false if there are too many.
+// queue makes a write wait for earlier writes. It returns false if there are too many of them.
 func (d *Directory) queue(w *Write) bool {
 	behind := func(b *Write) {
 		if b != nil && b != w {
@@ -266,7 +268,7 @@ func (d *Directory) queue(w *Write) bool {
 		}
 	}
 	for _, id := range w.Attaches {
-		// Otherwise writes that attach keys could keep a lease from ever ending.
+		// Without this, writes that attach keys could keep a lease from ever ending.
 		behind(d.leases[id].value().ending)
 	}
 	if w.AttachesAny { // for the same reason; if no write is stuck, passed releases it immediately
@@ -324,8 +326,8 @@ func (d *Directory) await(w *Write, c *cache, r keyrange.Range) {
 	}
 }
 
-// tryLeave makes a write ready if it waits for nothing. It then tries the writes that waited for
-// it.
+// tryLeave makes a write ready if it has nothing left to wait for. It then tries the writes that
+// waited for it.
 func (d *Directory) tryLeave(w *Write) {
 	for list := []*Write{w}; len(list) > 0; list = list[1:] {
 		w := list[0]
@@ -352,9 +354,9 @@ func (d *Directory) passed() (list []*Write) {
 	return list
 }
 
-// mayEnd marks the keys that are currently attached to the leases that a write ends, since more
-// keys may have been attached since it was admitted. It returns false if commands in flight may
-// attach more keys, or if the write must wait for caches again.
+// mayEnd marks the keys that are attached to the leases that a write ends. More keys may have been
+// attached since the write was admitted. It returns false if commands in flight may attach more
+// keys, or if the write must wait for caches again.
 func (d *Directory) mayEnd(w *Write) bool {
 	for _, id := range w.Ends {
 		if d.attachingAny > 0 {
@@ -380,7 +382,7 @@ func (d *Directory) mayEnd(w *Write) bool {
 	return w.blocked == 0
 }
 
-// leave records that a write is in flight.
+// leave records that a write is now in flight.
 func (d *Directory) leave(w *Write) {
 	w.state = inFlight
 	if w.Urgent {
@@ -400,7 +402,7 @@ func (d *Directory) leave(w *Write) {
 	}
 }
 
-// unqueue ensures that no later write waits for w.
+// unqueue ensures that no write admitted from now on waits for w.
 func (d *Directory) unqueue(w *Write) {
 	for _, r := range w.marks {
 		if b, _ := d.tails.Get(r); b == w {

@@ -62,7 +62,7 @@ func (*RoleGrant) kind() kind      { return kindRoleGrant }
 func (*RoleRevoke) kind() kind     { return kindRoleRevoke }
 
 // TakesRights reports whether a command can take permissions from a user or end its logins. Before
-// such a command is applied, caches must drop everything, as they do before a write to all keys.
+// such a command is applied, caches must drop everything, just as before a write to all keys.
 func TakesRights(c Command) bool {
 	switch Inner(c).(type) {
 	case *AuthEnable, *UserDelete, *UserRevokeRole, *RoleDelete, *RoleGrant, *RoleRevoke,
@@ -141,8 +141,8 @@ func changeAccess(s *access.State, c Command) (*access.State, error) {
 	}
 }
 
-// accessGrowth returns the maximum number of bytes by which a command that changes users and roles
-// can grow the state.
+// accessGrowth returns an upper bound on how many bytes a command that changes users and roles can
+// add to the state.
 func accessGrowth(c Command) int64 {
 	switch c := c.(type) {
 	case *UserAdd:

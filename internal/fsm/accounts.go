@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Use is the part of the state that is charged to a principal. Grants and writes are charged only
-// if they were made while access control was enabled.
+// Use is the part of the state that is charged to a principal. Only grants and writes made while
+// access control was enabled are charged.
 type Use struct {
 	Principal string
 	// Leases counts the leases that belong to the principal, plus leases without a principal that
@@ -95,7 +95,7 @@ func (a *accounts) ended(l *lease.Info, account string) {
 	}
 }
 
-// Uses yields the use of every principal, in no particular order.
+// Uses yields the usage of every principal, in no particular order.
 func (m *Machine) Uses() iter.Seq[Use] {
 	return func(yield func(Use) bool) {
 		for name := range m.meta.accounts.byName {
@@ -111,7 +111,8 @@ func (m *Machine) Uses() iter.Seq[Use] {
 	}
 }
 
-// Rank adds the use of every principal to r. It allocates no list, because the core calls it.
+// Rank adds the usage of every principal to r. It does not build a list, to avoid allocating on the
+// core's goroutine.
 func (m *Machine) Rank(r *access.Ranking) {
 	for u := range m.Uses() {
 		r.Add(u.Principal, access.Leases, u.Leases)
@@ -120,7 +121,7 @@ func (m *Machine) Rank(r *access.Ranking) {
 	}
 }
 
-// use returns the use of one principal.
+// use returns the usage of one principal.
 func (m *Machine) use(principal string) Use {
 	w := m.store.WrittenBy(principal)
 	out := Use{Principal: principal, LeaseKeys: w.Keys, Bytes: w.Bytes}
@@ -130,8 +131,8 @@ func (m *Machine) use(principal string) Use {
 	return out
 }
 
-// account is a snapshot record that lists some of the leases of a principal. The principals that
-// wrote keys are in the records of the keys.
+// account is a snapshot record that lists some of the leases of a principal. For keys, the
+// principal is in the key's own record.
 type account struct {
 	Principal string
 	Leases    []lease.ID

@@ -9,7 +9,7 @@ import (
 // Deleting defaultAheadKeys keys takes a few milliseconds.
 const defaultAheadKeys = 8192
 
-// ahead is the state of a deletion that is partly performed before its entry is applied.
+// ahead is the state of a deletion that has been partly performed before its entry is applied.
 type ahead struct {
 	before *Image // the state before the deletion
 	txn    *mvcc.Txn
@@ -17,8 +17,8 @@ type ahead struct {
 }
 
 // Ahead deletes some of the keys covered by a very large deletion, before the command is applied.
-// It returns true if it did, and must then be called again. A deletion of a large range is a single
-// revision, which must not become visible in parts, so without Ahead it would be one long step.
+// It returns true if it deleted some, and must then be called again. A range deletion is a single
+// revision and cannot become visible in parts, so without Ahead it would be one long step.
 //
 // Until the command is applied, View, Image, Leases and Index show the state before the deletion.
 // The command must be the next one applied, with nothing in between. Apply completes the deletion,
@@ -52,9 +52,9 @@ const preparedKeys = 16_384
 
 // Prepare does some of the expensive work that a command will need, before the command's entry is
 // applied, and reports whether there is more to do. The work does not change any result, and Apply
-// does the rest, so members need not agree on how much was prepared. Currently the work is to clear
-// deleted keys once after each compaction, for transactions that read ranges at past revisions (see
-// mvcc.Store.ClearDeleted).
+// does the rest, so members need not agree on how much was prepared. Currently, the only such work
+// is clearing deleted keys after a compaction. It is done once per compaction, for transactions
+// that read ranges at past revisions (see mvcc.Store.ClearDeleted).
 func (m *Machine) Prepare(c Command) (more bool) {
 	if m.store.Cleared() {
 		return false
@@ -80,7 +80,7 @@ func (c *Txn) readsPast() bool {
 func (c *Range) past() bool { return c.Options.Revision > 0 && c.End != "" }
 
 // Midway reports whether a command was partly performed in advance. During that time the Lessor is
-// ahead of the View: some keys are already detached, and leases bound to them have ended.
+// ahead of the View: some keys have been detached, and leases bound to them have ended.
 func (m *Machine) Midway() bool { return m.ahead != nil }
 
 // deletion returns the range deletion that a command will perform if it is applied next, or nil if

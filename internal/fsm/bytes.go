@@ -6,9 +6,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Bytes is the approximate memory used by the state. It is a function of the state. So it is the
-// same on all members that applied the same entries, regardless of what each has cleaned up so far,
-// and on a member that restored a snapshot.
+// Bytes is the approximate memory used by the state. It depends only on the state. So it is the
+// same on all members that applied the same entries or restored a snapshot of them, however much
+// each member has cleaned up.
 type Bytes struct {
 	// Keys is the size of keys and their history, excluding compacted revisions.
 	Keys int64
@@ -23,10 +23,10 @@ type Bytes struct {
 // Sum returns the total, which is bounded by the quota.
 func (b Bytes) Sum() int64 { return b.Keys + b.Leases + b.Sessions + b.Members + b.Access }
 
-// These are approximate sizes in memory, excluding text: a lease or orphan that holds ranges, and
-// each of those ranges, including the leader's directory; a session, and one of its stored results;
-// a key-value pair, a lease and an operation in a stored result; a member, its URLs, and the record
-// of a removed member or an alarm.
+// These are approximate sizes in memory, excluding text. In order, they are for a lease or orphan
+// that holds ranges, and each of those ranges, including the leader's directory; a session, and one
+// of its stored results; a key-value pair, a lease and an operation in a stored result; a member,
+// its URLs, and the record of a removed member or an alarm.
 const (
 	holdBytes     = 160
 	rangeBytes    = 240
@@ -71,8 +71,9 @@ func textBytes(ranges []keyrange.Range) (sum int64) {
 	return sum
 }
 
-// holdSize returns the size of the ranges that a lease holds. It includes the lease itself a second
-// time, so that the state does not grow when the lease ends and leaves an orphan.
+// holdSize returns the size of the ranges that a lease holds. It counts the lease itself a second
+// time, for the orphan that the lease may leave when it ends. So the state does not grow when that
+// happens.
 func holdSize(l *lease.Terms, ranges []keyrange.Range) int64 {
 	if len(ranges) == 0 {
 		return 0

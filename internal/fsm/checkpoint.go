@@ -2,9 +2,9 @@ package fsm
 
 import "leasehold.dev/lease"
 
-// Silence reports that a lease became silent or was renewed again. It is caused by a Checkpoint,
-// which is replicated, so every member reports it, but only once the leader's checkpoint has been
-// applied. Silences are advisory: no promise depends on them.
+// Silence reports that a lease became silent or was renewed again. It results from a Checkpoint.
+// Since that is replicated, every member reports the Silence, but only after it has applied the
+// leader's checkpoint. Silences are advisory: no promise depends on them.
 type Silence struct {
 	// Info is the lease after the change. Its labels must not be modified.
 	Info lease.Info
@@ -29,7 +29,7 @@ type Silences struct {
 }
 
 // Since calls f for each change after the entry with the given index, in order, and returns true.
-// If some of those changes are no longer kept, it calls nothing and returns false.
+// If some of those changes are no longer kept, it returns false without calling f.
 func (s Silences) Since(index uint64, f func(*Silence)) bool {
 	if index < s.dropped {
 		return false

@@ -59,12 +59,11 @@ const maxTxnDepth = 32
 
 // A log entry is a format version followed by groups of commands that were proposed together.
 // AppendEntry begins an entry, and AppendCommand adds a command. A group begins with a header: a
-// byte of flags whose highest bit is set, and the fields selected by the flags. Commands from
-// clients of the proposing member need no header: the commands before the first header form a group
-// of their own. So an attribute of a whole group costs one flag, and takes no space if it is
-// absent.
+// byte of flags whose highest bit is set, followed by the fields selected by the flags. Commands
+// from clients of the proposing member need no header: any commands before the first header form a
+// group. So an attribute of a whole group costs one flag, and takes no space if it is absent.
 
-// Origin identifies the member that received the commands, so that the member recognizes their
+// Origin identifies the member that received the commands. It lets that member recognize their
 // results as its own when it applies them.
 type Origin struct {
 	// Member is the ID of the member, or 0 for the member that proposed the entry.
@@ -79,7 +78,8 @@ type Group struct {
 	Commands []Command
 }
 
-// groupHeader distinguishes the header of a group from a command. The kind of a command is smaller.
+// groupHeader distinguishes the header of a group from a command. The kind of every command is
+// smaller.
 const groupHeader byte = 0x80
 
 // Flags of a group header.

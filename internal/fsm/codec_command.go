@@ -96,8 +96,8 @@ func (d *decoder) put() *Put {
 	return c
 }
 
-// limit decodes a number of keys. A limit that exceeds the int of this machine is replaced by the
-// largest int, because no result is that long anyway.
+// limit decodes a number of keys. A limit that does not fit an int is replaced by the largest int,
+// because no result is that long anyway.
 func (d *decoder) limit() int { return int(min(d.Varint(), math.MaxInt)) }
 
 // Flags of a deletion.

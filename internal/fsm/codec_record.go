@@ -267,12 +267,12 @@ const (
 )
 
 // nameTable holds text that several versions in a snapshot share: writers and long keys. The
-// entries are numbered in order of first use. An entry is written in full at its first use, and
-// only by number after that.
+// entries are numbered in order of first use. Each is written in full at its first use, and by
+// number after that.
 type nameTable struct {
 	numbers map[string]uint64 // used by an encoder
 	texts   []string          // used by a decoder
-	lost    bool              // records are missing, so new entries get no number
+	lost    bool              // some records are missing, so new entries get no number
 }
 
 // longKey is the minimum length of a key in the table. For shorter keys, the table would use more

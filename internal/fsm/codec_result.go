@@ -17,8 +17,8 @@ var refusals = [...]error{
 	ErrBadHolds, ErrTooManyHolds, ErrOwnerHolds,
 }
 
-// These numbers are not positions in the list: they stand for no error and for errors with data.
-// The last one is the number of the first error in the list.
+// These numbers are not positions in the list. They stand for success and for errors with data.
+// refusalPlain is the number of the first error in the list.
 const (
 	refusalNone byte = iota
 	refusalName
@@ -118,7 +118,7 @@ const (
 	valueToken
 )
 
-// Flags of results: a put replaced a pair, a transaction succeeded, a range has more keys.
+// Flags of results: a put replaced a pair, a transaction succeeded, or a range has more keys.
 const (
 	putHasPrev   byte = 1
 	txnSucceeded byte = 1

@@ -24,8 +24,8 @@ type Put struct {
 	Key   string
 	Value []byte
 	Lease lease.ID
-	// LeaseName, if not empty, is the name of the lease. It can be set instead of Lease or together
-	// with it.
+	// LeaseName, if not empty, is the name of the lease. It can be used instead of Lease or
+	// together with it.
 	LeaseName string
 	// LeaseToken, if not 0, must match the token of the lease.
 	LeaseToken lease.Token
@@ -59,8 +59,7 @@ type Range struct {
 // key, lease or revision, and never causes the transaction to fail.
 //
 // A Put can refer to the lease of an earlier Grant in the transaction. It uses the lease that the
-// Grant returns, even if the Grant is a repeated request and returns an earlier lease with another
-// ID.
+// Grant returns. If the Grant is a repeated request, that lease may have a different ID.
 type Op struct {
 	Put    *Put
 	Delete *DeleteRange
@@ -90,10 +89,10 @@ const (
 	// it is not, or if it is in its lock delay.
 	TargetLeaseAlive Target = 16 + iota
 	// TargetNameToken compares Number with the token of the live lease named Key, or with 0 if
-	// there is none. Both are compared as unsigned numbers.
+	// there is no such lease. Both are compared as unsigned numbers.
 	TargetNameToken
 	// TargetLeaseName compares the lease of the keys, as TargetLease does, with the lease named
-	// Value. If there is no such lease, no key is equal.
+	// Value. If there is no such lease, the keys are unequal to it.
 	TargetLeaseName
 )
 
@@ -116,7 +115,7 @@ const (
 )
 
 // Compare is a condition that must hold for every key in [Key, End). For a key that does not exist,
-// all numbers are zero, and every comparison of values fails.
+// all numbers are zero, and any comparison of its value fails.
 type Compare struct {
 	Key, End string
 	Target   Target
@@ -142,8 +141,8 @@ type Compact struct{ Revision int64 }
 type Grant struct {
 	Terms lease.Terms
 	// If Renew is set, a repeated Grant renews, through the log, the lease that the first request
-	// created (T3). It would not be correct to return the remaining time instead. That time depends
-	// on the leader's timer, and another leader may have counted from an earlier checkpoint.
+	// created (T3). Returning the remaining time instead would be incorrect. It depends on the
+	// leader's timer, and another leader may have counted from an earlier checkpoint.
 	Renew bool
 	// Holds lists the ranges whose keys the holder may cache. The ranges never change. They are
 	// released when the lease ends or is transferred to another process or owner (Resume,
@@ -155,8 +154,8 @@ type Grant struct {
 // Revoke ends a lease and deletes its keys in one revision.
 type Revoke struct {
 	ID lease.ID
-	// Name, if not empty, is the name of the lease. It can be set instead of ID or together with
-	// it. The same is true for the commands below.
+	// Name, if not empty, is the name of the lease. It can be used instead of ID or together with
+	// it. The same applies to the commands below.
 	Name string
 	// Token, if not 0, must match the token of the lease. Otherwise the lease is not found (T28).
 	Token lease.Token
@@ -170,8 +169,8 @@ type ChangeTTL struct {
 	Name  string
 	Token lease.Token
 	TTL   lease.TTL
-	// MaxCacheTTL, if positive, is the largest TTL allowed if the lease holds ranges. Only apply
-	// knows for certain whether it does.
+	// MaxCacheTTL, if positive, is the largest TTL allowed if the lease holds ranges. Whether it
+	// does is known for certain only when the command is applied.
 	MaxCacheTTL lease.TTL
 }
 
@@ -201,7 +200,7 @@ type Touch struct {
 	Token lease.Token
 }
 
-// Expire ends leases that the leader of Term found past their expiry. It has no effect unless its
+// Expire ends leases that the leader of Term found past their expiry. It takes effect only if its
 // entry is in the same term (T1). It skips leases that have changed since the decision.
 type Expire struct {
 	Term   uint64
@@ -265,7 +264,7 @@ type Member struct {
 	ClientURLs []string
 	Learner    bool
 	// Incarnation distinguishes the member's current data directory from earlier ones. It is 0
-	// until the member reports it, and never changes after that: a member that lost its data must
+	// until the member reports it, and never changes after that. A member that lost its data must
 	// join as a new member.
 	Incarnation uint64
 	// Versions are the cluster versions that the member supports, as reported at its last start.
@@ -292,7 +291,7 @@ type RemoveMember struct{ ID uint64 }
 // PromoteMember makes a learner a voter.
 type PromoteMember struct{ ID uint64 }
 
-// kind is the tag of a command in the log. The numbers are stored on disk and are below
+// kind is the tag of a command in the log. The numbers are stored on disk and must stay below
 // groupHeader. Never reuse one.
 type kind uint8
 
@@ -355,8 +354,8 @@ func (*AddMember) kind() kind     { return kindAddMember }
 func (*RemoveMember) kind() kind  { return kindRemoveMember }
 func (*PromoteMember) kind() kind { return kindPromoteMember }
 
-// Internal reports whether c can be proposed only by the leader's own timers, never by a client or
-// another member.
+// Internal reports whether only the leader's own timers can propose c. Clients and other members
+// cannot.
 func Internal(c Command) bool {
 	switch c.kind() {
 	case kindExpire, kindCheckpoint, kindDropOrphans, kindHashState:

@@ -53,8 +53,8 @@ func (m *Machine) applyComparison(c Command) Result {
 }
 
 // judge compares the reported hashes. A hash reported by a majority of the voters is correct, and a
-// member with a different hash is damaged. A single member can neither create such a majority nor
-// stop the others, no matter what it reports. Without a majority, judge can only conclude that the
+// member with a different hash is damaged. No matter what a single member reports, it can neither
+// create such a majority nor stop the others. Without a majority, judge can only conclude that the
 // members differ. It does so once all voters have reported, or if end is set.
 func (m *Machine) judge(end bool) {
 	votes, voters, reported := make(map[uint64]int), 0, 0
@@ -80,7 +80,7 @@ func (m *Machine) judge(end bool) {
 	}
 }
 
-// condemn raises the alarm for members whose hash is not the correct one.
+// condemn raises the alarm for every member that reported a hash other than right.
 func (m *Machine) condemn(right uint64) {
 	delete(m.alarms, Alarm{Kind: Split})
 	for id, h := range m.meta.comparison.hashes {
@@ -122,7 +122,7 @@ func (c *comparison) reported() any {
 	return out
 }
 
-// image returns the encoded comparison, or nil if there never was one.
+// image returns the encoded comparison, or nil if there has never been one.
 func (c *comparison) image() []byte {
 	if c.index == 0 {
 		return nil

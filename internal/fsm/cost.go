@@ -11,17 +11,17 @@ import (
 // Cost is what a command consumes. Every bound on a command is a bound on one of these fields.
 //
 // Time is how long it takes a member to apply the command. It bounds the length of a step. A leader
-// estimates it with [Machine.Time] and fills an entry up to one step. Apply rejects a transaction
-// if its Time turns out to exceed applyTime: see meter.
+// estimates it with [Machine.Time], and fills an entry with at most one step's worth. Apply rejects
+// a transaction whose Time turns out to exceed applyTime: see meter.
 //
 // Bytes is the maximum growth of the state, which the quota bounds. Uses is the maximum growth of
-// the use of each principal, which limits bound. It is empty while there are no limits. Space freed
-// by the command is not deducted. [Machine.afford] checks both fields before the command changes
-// anything.
+// each principal's usage, which the limits bound. It is empty while there are no limits. Space
+// freed by the command is not deducted. [Machine.afford] checks both fields before the command
+// changes anything.
 //
-// Commands without Bytes are applied even if the quota is exhausted. The growth that they cause is
-// bounded: the stored result of a session, and a tombstone for each deleted key, which is no larger
-// than the key was and lasts until the next compaction.
+// Commands without Bytes are applied even if the quota is exhausted. They can still make the state
+// grow, but only by the stored result of a session and by a tombstone for each deleted key. A
+// tombstone is no larger than the key was, and lasts until the next compaction.
 type Cost struct {
 	Time  int64 // in lookups of a key
 	Bytes int64
@@ -96,8 +96,8 @@ func (m *Machine) checkLimits(more Use) error {
 	return nil
 }
 
-// Growth returns the part of Cost.Bytes that depends only on the command. It does not include the
-// growth of a lease caused by a HandOver, or the value that a put keeps.
+// Growth returns the part of Cost.Bytes that depends only on the command. It includes neither the
+// growth of a lease caused by a HandOver nor a value kept by a put.
 func Growth(c Command) int64 {
 	switch c := Inner(c).(type) {
 	case *Put:
@@ -142,9 +142,9 @@ func (c *Put) growth() int64 {
 func (c *Grant) growth() int64 { return c.Terms.Bytes() + holdSize(&c.Terms, c.Holds) }
 
 // putCost returns the cost of a put that attaches its key to lease id, or to none if id is 0. The
-// replaced pair remains in the history. A value that the put keeps is stored again, with one
-// exception: the key moves to another lease, and no earlier put of the same transaction may have
-// already moved it. See mvcc.KeepSize.
+// replaced pair remains in the history. A value that the put keeps is usually stored again. If the
+// key moves to another lease, the value is shared instead. The exception is a key that an earlier
+// put of the same transaction may have moved already (again). See mvcc.KeepSize.
 func (m *Machine) putCost(c *Put, id lease.ID, again bool) Cost {
 	cost := Cost{Bytes: c.growth()}
 	limited := m.meta.access.Limited()

@@ -26,14 +26,14 @@ type OpenSession struct{ Nonce uint64 }
 // Once applies Command unless the session has already used its number. Command must be a Put,
 // DeleteRange, Txn, Grant, Revoke, ChangeTTL, HandOver or Resume. If the number was used, Once
 // returns the stored result, marked as Repeated. A rejection that may be temporary is not stored:
-// see temporary. If the session is unknown, has dropped the number, or has a result for the number
-// that does not fit Command, nothing changes and the result is ErrSessionNotFound.
+// see temporary. If the session is unknown, has dropped the number, or has stored a result that
+// does not fit Command, nothing changes and the result is ErrSessionNotFound.
 type Once struct {
 	Session Session
 	// Number is the idempotency key. The client chooses a new one for each command, starting at 1.
 	Number uint64
-	// Settled acknowledges results: the client no longer needs the results of lower numbers. They
-	// are dropped, and a command with such a number that arrives late is rejected.
+	// Settled acknowledges results: the client no longer needs the results of lower numbers. Those
+	// results are dropped. If a command with a lower number arrives late, it is rejected.
 	Settled uint64
 	Command Command
 }
@@ -50,8 +50,8 @@ func Inner(c Command) Command {
 	return c
 }
 
-// repeatable reports whether a Once can wrap commands of this kind. The results of such commands
-// can be stored.
+// repeatable reports whether a Once can wrap commands of this kind. Only their results can be
+// stored.
 func (k kind) repeatable() bool {
 	switch k {
 	case kindPut, kindDeleteRange, kindTxn, kindGrant, kindRevoke, kindChangeTTL, kindHandOver,
@@ -86,8 +86,8 @@ func (m *Machine) applyOnce(user string, c *Once) Result {
 	return r
 }
 
-// MayBeRepeated reports whether a repetition of the command can be recognized by its idempotency
-// key or its request ID.
+// MayBeRepeated reports whether the state machine could recognize a duplicate of the command by its
+// idempotency key or its request ID.
 func MayBeRepeated(c Command) bool {
 	_, c = unwrap(c)
 	_, numbered := c.(*Once)
@@ -110,7 +110,7 @@ func (m *Machine) Repeated(c Command) (Result, bool) {
 	return r, what == repeated
 }
 
-// outcome is the effect that applying a Once has.
+// outcome is the effect of applying a Once.
 type outcome uint8
 
 const (
@@ -119,8 +119,8 @@ const (
 	isNew                   // the command is applied
 )
 
-// outcome returns the effect that applying c would have and, if c is a repetition, the stored
-// result. A nil session means that the session is unknown. outcome changes nothing.
+// outcome returns the effect of applying c and, if c is a duplicate, the stored result. A nil
+// session means that the session is unknown. outcome changes nothing.
 func (s *session) outcome(c *Once) (Result, outcome) {
 	if s == nil || c.Number < max(s.settled, c.Settled) {
 		return Result{}, refused
@@ -138,8 +138,8 @@ func (s *session) outcome(c *Once) (Result, outcome) {
 
 // temporary reports whether the reason for a rejection can go away: the members' states differ, the
 // quota is exhausted, or a limit is reached. Such a result is not stored, so that a retry with the
-// same number is applied once there is room. If an earlier attempt got no response, a client that
-// gets such a rejection does not know the outcome: the earlier attempt may still be in flight.
+// same number is applied once there is room. If an earlier attempt got no response, such a
+// rejection does not tell the client the outcome: the earlier attempt may still be in flight.
 func temporary(err error) bool {
 	if _, limited := err.(*access.LimitError); limited { //nolint:errorlint // apply wraps none
 		return true
@@ -147,9 +147,8 @@ func temporary(err error) bool {
 	return err == ErrDiverged || err == ErrNoSpace //nolint:errorlint // as above
 }
 
-// Fits reports whether v can be the result of c, given that c succeeded. If a client uses a number
-// for two commands, this check prevents the result of one from being taken for the result of the
-// other.
+// Fits reports whether a successful c can have the result v. If a client uses a number for two
+// commands, this check keeps one command from getting the result of the other.
 func Fits(c Command, v any) (ok bool) {
 	switch c := Inner(c).(type) {
 	case *OpenSession:
@@ -169,7 +168,7 @@ func Fits(c Command, v any) (ok bool) {
 		_, ok = v.(*RevokeResult)
 	case *Txn:
 		r, isTxn := v.(*TxnResult)
-		// there is no condition that could have failed
+		// without conditions, a transaction cannot fail
 		if !isTxn || !r.Succeeded && len(c.Compare) == 0 {
 			return false
 		}

@@ -14,9 +14,9 @@ type LeaseEventKind uint8
 
 // The kinds of lease events.
 const (
-	// LeaseGranted reports a new lease. A repeated grant causes no event.
+	// LeaseGranted reports a new lease. A repeated grant produces no event.
 	LeaseGranted LeaseEventKind = iota + 1
-	// LeaseExpired reports that a lease has expired. If it has a lock delay, it is Delayed now.
+	// LeaseExpired reports that a lease has expired. If it has a lock delay, it is now Delayed.
 	LeaseExpired
 	// LeaseReleased reports the end of a lock delay: the name and the keys are free.
 	LeaseReleased
@@ -59,22 +59,23 @@ type LeaseEvent struct {
 	By string
 }
 
-// ErrEventsCompacted means that this member no longer has the requested events, or never had them.
-// The caller should list the leases and continue from there.
+// ErrEventsCompacted means that this member does not have the requested events, either because it
+// no longer keeps them or because it never had them. The caller should list the leases and continue
+// from there.
 var ErrEventsCompacted = errors.New("fsm: lease events compacted")
 
 // ByKey is the value of LeaseEvent.By for a bound lease that ended with its key.
 const ByKey = "key"
 
-// defaultLeaseEvents is how many events are kept, provided that they are not too large in total.
+// defaultLeaseEvents is how many events are kept, unless their total size is too large.
 const defaultLeaseEvents = 16_384
 
 // eventBytes is the approximate size of an event, excluding its lease.
 const eventBytes = 64
 
 // LeaseEvents is an immutable view of the latest lease events. Only the number of the last event is
-// replicated. Members can keep different events, because after a restart or a snapshot a member has
-// only events since then. Any goroutine may read a LeaseEvents.
+// replicated. Members can keep different events, because after a restart or a snapshot a member
+// starts with none. Any goroutine may read a LeaseEvents.
 type LeaseEvents struct {
 	recent recent[LeaseEvent]
 	last   uint64
@@ -94,7 +95,7 @@ type step struct {
 	unbound []lease.ID
 }
 
-// date sets the revision of the events to the revision of their transaction.
+// date sets the revision of all events to their transaction's revision.
 func (s *step) date(revision int64) {
 	for i := range s.events {
 		s.events[i].Revision = revision
@@ -114,11 +115,11 @@ func (m *Machine) happened(e LeaseEvent) {
 	s.events = append(s.events, e)
 }
 
-// settle completes the command that is being applied. It ends bound leases that lost their key, in
-// the order in which they lost it, and publishes the events.
+// settle completes the command that is being applied. It ends bound leases that lost their keys, in
+// the order in which they lost them, and publishes the events.
 //
-// Bound leases are ended last. So an operation of a transaction can refer to a lease whose key was
-// deleted by an earlier operation, and validate need not track such deletions.
+// Bound leases are ended last. So within a transaction, an operation can refer to a lease whose key
+// an earlier operation deleted, and validate need not track such deletions.
 func (m *Machine) settle() {
 	m.endUnbound()
 	m.publish()
@@ -162,7 +163,7 @@ func (m *Machine) detachAll(kvs []*mvcc.KeyValue) {
 		}
 		m.lessor.Detach(kv.Key)
 		if i == len(kvs)-1 || kvs[i+1].Lease != kv.Lease {
-			// once per run is enough, because a bound lease has only one key
+			// checking once per run of keys is enough, because a bound lease has only one key
 			m.noteUnbound(lease.ID(kv.Lease))
 		}
 	}

@@ -21,13 +21,13 @@ var (
 	// empty range: see CheckHolds.
 	ErrBadHolds = errors.New("fsm: a lease can hold at most 64 ranges, of 16 KiB in total, none " +
 		"of them empty")
-	// ErrTooManyHolds means that all leases and orphans together already hold the maximum number of
-	// ranges.
+	// ErrTooManyHolds means that the grant would exceed the maximum number of ranges that all
+	// leases and orphans can hold together.
 	ErrTooManyHolds = errors.New("fsm: all leases together can hold at most 100000 ranges: end " +
 		"some, " +
 		"or hold fewer and wider ranges")
-	// ErrOwnerHolds is like ErrTooManyHolds, but for the leases of one owner, or for all leases
-	// without an owner.
+	// ErrOwnerHolds is like ErrTooManyHolds, but applies to the leases of one owner, or to all
+	// leases without an owner.
 	ErrOwnerHolds = errors.New("fsm: the leases of one owner can hold at most 10000 ranges in " +
 		"total, and so can all leases without an owner: end some, hold fewer and wider ranges, " +
 		"or name an owner")
@@ -40,7 +40,7 @@ const MaxCacheTTL lease.TTL = 600_000
 // A CacheTTLError reports that a TTL is too long for a lease that holds ranges.
 type CacheTTLError struct{ Got, Max lease.TTL }
 
-// Error returns the maximum TTL, and the flag that sets it.
+// Error returns the maximum TTL, and the name of the flag that sets it.
 func (e *CacheTTLError) Error() string {
 	return fmt.Sprintf("fsm: a lease that holds ranges for a cache may have a TTL of at most %d ms, "+
 		"not %d ms: request a shorter one, or set a longer --lease-max-cache-ttl on the "+
@@ -110,14 +110,14 @@ type holdings struct {
 	owned map[string]int
 	// ttls counts the leases and orphans that hold ranges, by TTL. Invariant: no value is zero.
 	ttls btree.Map[lease.TTL, int]
-	// shared is true while readers may have the maps. The maps are then copied before a change.
+	// shared is true while readers may have the maps. In that case, a change copies the maps first.
 	shared bool
 	// changed lists the leases whose holds have changed since the last TakeHolds.
 	changed []Holding
 }
 
-// set replaces the ranges that a lease holds. If ranges is nil, it removes them. l must be the
-// lease as it was when it began to hold ranges, except for the TTL.
+// set replaces the ranges that a lease holds. If ranges is nil, it removes them. l is the lease as
+// it was when it began to hold ranges, except that its TTL may be newer.
 func (h *holdings) set(l *lease.Info, ranges []keyrange.Range) {
 	old := len(h.of[l.ID])
 	if old == 0 && len(ranges) == 0 {
@@ -151,8 +151,9 @@ func (h Holds) copied() Holds {
 }
 
 // shorten caps the TTLs of leases that hold ranges, and of orphans, at MaxCacheTTL. Older releases
-// had no cap, and their leases must not block writes forever. Members that do not restore a
-// snapshot keep timing such leases as before, so the remaining time of a lease can exceed its TTL.
+// had no cap, and leases that they granted must not block writes forever. Members that do not
+// restore a snapshot keep timing such leases as before, so the remaining time of a lease can exceed
+// its TTL.
 func (h *holdings) shorten(s *lease.State) {
 	for id := range h.of {
 		s.Shorten(id, MaxCacheTTL)
@@ -163,7 +164,7 @@ func (h *holdings) shorten(s *lease.State) {
 	}
 }
 
-// count adds to the number of ranges held by a lease. more can be negative.
+// count adds more, which can be negative, to the number of ranges held by a lease.
 func (h *holdings) count(l *lease.Info, more int) {
 	h.ranges += more
 	if h.owned == nil {
@@ -175,7 +176,7 @@ func (h *holdings) count(l *lease.Info, more int) {
 	h.time(l.TTL, cmp.Compare(more, 0))
 }
 
-// time adds to the number of leases with this TTL that hold ranges.
+// time adds more, which can be negative, to the number of leases with this TTL that hold ranges.
 func (h *holdings) time(ttl lease.TTL, more int) {
 	n, _ := h.ttls.Get(ttl)
 	if n += more; n == 0 {
@@ -193,7 +194,7 @@ func (h *holdings) retime(id lease.ID, old, ttl lease.TTL) {
 	}
 }
 
-// recount computes all counts after a restore, once the leases are known.
+// recount computes all counts after a restore. It requires that the leases have been restored.
 func (h *holdings) recount(lookup func(lease.ID) (lease.Info, bool)) {
 	for id, ranges := range h.of {
 		info, _ := lookup(id)

@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// An Import is the contents of a different type of store, from which a cluster can be restored.
+// An Import is the contents of another kind of store, from which a cluster can be restored.
 type Import struct {
 	// Revision is the store's revision. History up to this revision is treated as compacted.
 	Revision int64

@@ -18,7 +18,7 @@ func (m *Machine) applyGrant(c *Grant) Result {
 	return Result{Value: v}
 }
 
-// checkGrant returns an error if the grant would create a lease that exceeds the quota or a limit.
+// checkGrant returns an error if the grant would exceed the quota or a limit by creating a lease.
 func (m *Machine) checkGrant(c *Grant) error {
 	if err := m.afford(m.grantCost(c)); err != nil && !m.repeats(&c.Terms) {
 		return err
@@ -26,7 +26,7 @@ func (m *Machine) checkGrant(c *Grant) error {
 	return nil
 }
 
-// held returns the lease that this request created earlier, if the grant is a repetition.
+// held returns the lease that a duplicate of the grant created earlier, if any.
 func (m *Machine) held(t *lease.Terms) (held lease.Info, ok bool) {
 	held, ok = m.lessor.Lookup(t.ID)
 	if !ok {
@@ -35,7 +35,7 @@ func (m *Machine) held(t *lease.Terms) (held lease.Info, ok bool) {
 	return held, ok && t.Repeats(&held)
 }
 
-// repeats reports whether a grant is a repetition, so that it returns an existing lease.
+// repeats reports whether a grant is a duplicate, so that it returns an existing lease.
 func (m *Machine) repeats(t *lease.Terms) bool {
 	_, ok := m.held(t)
 	return ok
@@ -183,8 +183,9 @@ func (m *Machine) touch(id lease.ID, token lease.Token) (lease.Info, error) {
 	return info, err
 }
 
-// applyExpire ends the leases of an Expire. The term acts as a fence: only entries of the leader
-// that made the decision take effect (T1). The lessor skips leases that have changed.
+// applyExpire ends the leases of an Expire. The term acts as a fence: an Expire takes effect only
+// if the leader that made the decision also wrote the entry (T1). The lessor skips leases that have
+// changed.
 func (m *Machine) applyExpire(c *Expire) Result {
 	if c.Term != m.term {
 		return Result{Err: ErrStale}
@@ -221,8 +222,8 @@ func (m *Machine) expire(ended *lease.Ended) {
 	m.happened(LeaseEvent{Kind: kind, Info: ended.Info})
 }
 
-// deleteKeys deletes the keys of a lease that has ended, in a single revision (L6). WhyDeleted
-// decodes the cause.
+// deleteKeys deletes the keys of a lease that has ended, in a single revision (L6). cause is what
+// WhyDeleted decodes.
 func (m *Machine) deleteKeys(t *mvcc.Txn, keys []string, cause int64) {
 	t.DeleteFor(keys, cause)
 }
@@ -247,7 +248,7 @@ const (
 	Revoked
 )
 
-// WhyDeleted returns the reason for a deletion and the lease whose end deleted the key. The lease
+// WhyDeleted returns the reason for a deletion, and the lease whose end deleted the key. The lease
 // is 0 if the reason is Deleted. The reason is part of the history, so a client that reads past
 // events gets the same result. For an event that is not a deletion, WhyDeleted returns Deleted and
 // 0.

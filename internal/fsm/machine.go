@@ -49,12 +49,12 @@ type Machine struct {
 	events  LeaseEvents
 	// step collects the effects of the current command on leases.
 	step step
-	// silences is not part of the replicated state either.
+	// silences is not part of the replicated state either
 	silences Silences
 	stats    counted
 	view     *View
 	meta     meta
-	// ahead is the deletion that is partly performed before its entry, or nil.
+	// ahead is the deletion that has been partly performed before its entry is applied, or nil.
 	ahead    *ahead
 	sessions *sessions
 }
@@ -76,8 +76,8 @@ type meta struct {
 // CountAfter. It is not part of the replicated state.
 type Stats struct{ Granted, Revoked, Expired, Checkpointed uint64 }
 
-// counted contains the Stats of the entries after an index, and the last lease event up to that
-// index.
+// counted contains the Stats of the entries after index after. event is the last lease event up to
+// that index.
 type counted struct {
 	Stats
 	after, event uint64
@@ -115,7 +115,7 @@ func New(c Config) *Machine {
 
 // Leases returns an immutable view of the leases as of the last applied entry. Any goroutine may
 // read it. It is not part of a View, because a View is created for every batch of entries and this
-// is more expensive: after the call, the first change to each page of 256 leases copies the page.
+// call is more expensive: after it, the first change to each page of 256 leases copies the page.
 // Call it only on demand.
 func (m *Machine) Leases() lease.View {
 	if m.ahead != nil {
@@ -141,8 +141,8 @@ func (m *Machine) Term() uint64 { return m.term }
 // log again.
 func (m *Machine) CountAfter(index uint64) { m.stats.after = index }
 
-// Replaying reports whether all entries applied so far are excluded by CountAfter. If not, event is
-// the last lease event of the excluded entries.
+// Replaying reports whether all entries applied so far are excluded by CountAfter. Once it returns
+// false, event is the last lease event of the excluded entries.
 func (m *Machine) Replaying() (event uint64, yes bool) {
 	return m.stats.event, m.index <= m.stats.after
 }
@@ -155,8 +155,8 @@ func (m *Machine) Stats() Stats {
 	return m.stats.Stats
 }
 
-// Scrub does a bounded part of the cleanup after a compaction, and reports whether there is more to
-// do.
+// Scrub does a bounded amount of the cleanup after a compaction, and reports whether there is more
+// to do.
 func (m *Machine) Scrub(budget int) bool { return m.ahead != nil || m.store.Scrub(budget) }
 
 // View returns the state as of the last applied entry.
@@ -196,7 +196,7 @@ func (m *Machine) TakeChanges() []Change {
 }
 
 // ReuseChanges makes the memory of the last result of TakeChanges, including its events, available
-// for reuse.
+// for reuse. The caller must no longer use that result.
 func (m *Machine) ReuseChanges() {
 	if len(m.changed.changes) == 0 {
 		m.changed = changed{emptied(m.taken.changes), emptied(m.taken.events)}
@@ -323,8 +323,8 @@ func (m *Machine) raised(k AlarmKind) bool {
 	return false
 }
 
-// differ reports whether a comparison found that members differ, without establishing which one is
-// correct.
+// differ reports whether a comparison found that members differ, without establishing which of them
+// is correct.
 func (m *Machine) differ() bool { return m.raised(Corrupt) || m.raised(Split) }
 
 // fromClient reports whether c is a client's change to keys, leases, users or roles.
@@ -342,7 +342,8 @@ func (m *Machine) applyAlarm(c *SetAlarm) Result {
 	raised := m.showsAlarm(c.Alarm)
 	_, removed := m.removed[c.Alarm.Member]
 	switch {
-	case removed: // requested before the member was removed; it would never be cleared
+	// requested before the member was removed; an alarm raised now would never be cleared
+	case removed:
 		return Result{Value: []Alarm(nil)}
 	case !c.Off && !raised && m.unknownAlarms(c.Alarm.Member) >= maxUnknownAlarms:
 		return Result{Err: ErrTooManyAlarms}

@@ -3,7 +3,7 @@ package fsm
 import "slices"
 
 // applyMember applies a command about a member. The leader has already checked that the change is
-// safe for the cluster. The checks here must have the same result on every member.
+// safe for the cluster. The checks here must give the same result on every member.
 func (m *Machine) applyMember(c Command) error {
 	switch c := c.(type) {
 	case *SetMember:

@@ -14,15 +14,15 @@ const (
 	OpTime     = 8
 	deleteTime = 20 // per deleted key
 	// compactTime fills an entry, so a compaction is always the last command of its entry. Reads at
-	// past revisions need deleted keys to be cleared first. That work can then be prepared before
-	// the next entry is applied (see Prepare).
+	// past revisions need deleted keys to be cleared first. Since the compaction ends its entry,
+	// that work can be prepared before the next entry is applied (see Prepare).
 	compactTime = 8192 * OpTime
 	// comparedBytes is how many bytes of values can be compared in the time of one lookup.
 	comparedBytes = 256
 )
 
 // These are bounds on the Time of a transaction. applyTime is about ten milliseconds, because a
-// transaction blocks all others while it is applied, and does so again whenever the log is
+// transaction blocks all others while it is applied, and blocks them again whenever the log is
 // replayed. A read-only transaction blocks no others, so it can additionally visit each key of the
 // store twice. The bounds are constants because apply depends on them.
 const (
@@ -30,25 +30,26 @@ const (
 	readTime  = 1 << 20
 )
 
-// txnAnswer is how many bytes of key-value pairs any transaction can read. If several operations
-// read the same key, the response contains it several times. This is a constant for the same
-// reason.
+// txnAnswer is how many bytes of key-value pairs a transaction can read. If several operations read
+// the same key, the response contains the key several times. The limit is a constant because apply
+// depends on it.
 const txnAnswer = 256 << 20
 
 // meter adds up the Time of a command and the bytes that a transaction reads, and stops a
-// transaction that exceeds a bound. While Apply or ReadTxn chooses branches, it is exact and the
-// same on all members. For commands that have not been applied yet, it is an estimate.
+// transaction that exceeds a bound. When Apply or ReadTxn chooses branches, the count is exact and
+// the same on all members. For commands that have not been applied yet, it is an estimate.
 type meter struct {
 	keys   counter
 	leases *lease.Lessor
 	left   int64 // remaining Time
-	// made is the maximum number of new keys that keys does not count. A range can match all of
+	// made is the maximum number of new keys that keys does not include. A range can match all of
 	// them.
 	made int64
-	// reading is true if no other command waits for the transaction. Comparisons are then free.
+	// reading is true if no other command waits for the transaction. If so, comparisons are free.
 	reading bool
 	// If writers is set, a put on a lease is also charged for checking whether the caller may write
-	// the keys of the lease. It is set only in estimates, because permission has its own bound.
+	// the keys of the lease. It is set only in estimates, because the permission check has its own
+	// bound.
 	writers bool
 	reads   *reads // nil in estimates
 }
@@ -154,8 +155,8 @@ func (a *reads) put(c *Put) {
 	a.puts, a.largest = a.puts+n, max(a.largest, n)
 }
 
-// read reports whether the bytes that a range finds are within the bound. It evaluates ranges only
-// once all of them together could exceed the bound.
+// read reports whether the bytes found by a range are within the bound. It evaluates ranges only
+// when their maximum sizes add up to more than the bound.
 func (a *reads) read(r *Range, keys counter) bool {
 	if a == nil {
 		return true
@@ -200,9 +201,9 @@ func (a *reads) bytes(r *Range, keys counter) (n int64) {
 // exceeded reports whether either bound has been exceeded.
 func (t *meter) exceeded() bool { return t.left < 0 || t.reads.left < 0 }
 
-// Time estimates the Time of a command that is applied to the current state after pending commands,
-// whose total Time is unapplied. Those can have created one key per OpTime. Members need not agree
-// on the estimate.
+// Time estimates the Time of a command that will be applied after other pending commands, whose
+// total Time is unapplied. The pending commands can create one key per OpTime. Members need not
+// agree on the estimate.
 func (m *Machine) Time(c Command, unapplied int64) int64 {
 	who, _ := unwrap(c)
 	t := meter{

@@ -12,27 +12,28 @@ import (
 
 // Orphan is a hold that outlived its lease, because the lease was revoked or transferred to another
 // holder. The last holder's cache may still answer from memory until it has been notified, or until
-// its lease would have expired. So writes must wait for it (C1) until the leader knows that the
-// cache is empty (DropOrphans). Nothing else waits: the lease, its name and its keys are gone
-// immediately.
+// its lease would have expired. So writes must wait for the orphan (C1) until the leader knows that
+// the cache is empty (DropOrphans). Nothing else has to wait: the lease, its name and its keys are
+// gone immediately.
 type Orphan struct {
 	// Lease is the lease as it was for the last holder.
 	Lease  lease.Info
 	Ranges []keyrange.Range
-	// Until is the expiry of the lease according to this member's timer, or 0 if it had none. No
-	// promise to the holder extends beyond it. It is not part of the replicated state.
+	// Until is the expiry of the lease according to this member's timer, or 0 if this member did
+	// not time the lease. No promise to the holder extends beyond it. It is not part of the
+	// replicated state.
 	Until lease.Instant
 }
 
-// DropOrphans drops orphans whose caches are empty. Either the caches have acknowledged all
-// invalidations, or the orphans have expired. An empty cache stays empty under any leader, since
-// nothing renews an orphan. So unlike Expire, this command needs no fence.
+// DropOrphans drops orphans whose caches are empty, either because the caches have acknowledged all
+// invalidations or because the orphans have expired. An empty cache stays empty under any leader,
+// since nothing renews an orphan. So unlike Expire, this command needs no fence.
 type DropOrphans struct{ Tokens []lease.Token }
 
 func (*DropOrphans) kind() kind { return kindDropOrphans }
 
 // orphan turns the holds of a lease that lost its holder early into an orphan. l is the lease
-// before that, and until is its expiry according to this member's timer.
+// before the change, and until is its expiry according to this member's timer.
 func (h *holdings) orphan(l *lease.Info, until lease.Instant) {
 	ranges := h.of[l.ID]
 	if len(ranges) == 0 {

@@ -30,7 +30,7 @@ func fromMembers(c Command) bool {
 
 // permit returns an error if a caller is not currently permitted to issue a command. The rules are
 // etcd's, except that only callers that have logged in can be granted leases. etcd has no leases
-// with a name or a principal. The rules for those are in access.State.CheckLease.
+// with a name or a principal. access.State.CheckLease has the rules for those.
 func (m *Machine) permit(who access.Caller, c Command) error {
 	switch c := c.(type) {
 	case *Once:
@@ -85,7 +85,7 @@ type permission struct {
 	lessor  *lease.Lessor
 	writers *keyWriters
 	who     access.Caller
-	// leases contains the leases of a transaction whose keys were already checked, and keys is the
+	// leases contains the leases of a transaction whose keys have been checked, and keys is the
 	// total number of those keys: see keysOf. For other commands, leases is nil.
 	leases map[lease.ID]struct{}
 	keys   int
@@ -146,7 +146,8 @@ func (p *permission) checkHold(of access.Lease, name string) error {
 }
 
 // resolve returns the name and principal of the lease that a command refers to. If the lease does
-// not exist, ok is false. The same transaction may then grant it, so it is treated as the caller's.
+// not exist, ok is false. In that case, the same transaction may grant the lease, so it is treated
+// as the caller's.
 func (p *permission) resolve(id lease.ID, name string) (of access.Lease, ok bool) {
 	if name != "" {
 		if info, ok := p.lessor.ByName(name); ok {
@@ -173,10 +174,10 @@ func (p *permission) checkSee(name string) error {
 	return p.access.CheckNamed(p.who, access.See, of)
 }
 
-// handOver has the same requirements as held. If the lease gets another principal, it counts toward
+// handOver has the same requirements as held. A lease that gets another principal counts toward
 // that principal's limits without the principal's consent. So the caller must also be permitted to
-// grant a lease to that principal, and the principal must be permitted to hold it. If the principal
-// is not a user, its permissions are known only if it is the caller itself.
+// grant a lease to the new principal, and the new principal must be permitted to hold it. If that
+// principal is not a user, its permissions are known only if it is the caller.
 func (p *permission) handOver(c *HandOver) error {
 	if err := p.held(c.ID, c.Name); err != nil || c.Principal == "" {
 		return err

@@ -24,9 +24,10 @@ type Asker struct {
 // renewing the lease, ending it and attaching keys to it.
 //
 // For a lease with neither a principal nor a name, the rule is etcd's: a caller that may write all
-// keys of the lease may Hold it, and a caller that may read all of them may See it. Otherwise any
-// caller with the ID could keep other callers' keys alive, or end them. eachKey is called only for
-// such a lease. It returns an error if the caller lacks the permission for any of the keys.
+// keys of the lease may Hold it, and a caller that may read all of them may See it. Without this
+// rule, any caller with the ID could keep other callers' keys alive, or end them. eachKey is called
+// only for such a lease. It returns an error if the caller lacks the permission for any of the
+// keys.
 func (a Asker) MayTouch(
 	what access.Kind, of access.Lease, eachKey func(needs access.Kind) error,
 ) error {
@@ -56,7 +57,7 @@ func (a Asker) EachKey(keys iter.Seq[string]) func(needs access.Kind) error {
 }
 
 // MayRenew decides, based on a member's own leases, whether a caller may renew a lease. It is fast,
-// and leaves some cases undecided: a lease that this member does not have, a lease with many keys,
+// but leaves some cases undecided: a lease that this member does not have, a lease with many keys,
 // and a caller whose users or roles changed after the renewal arrived.
 func (a Asker) MayRenew(l *lease.Lessor, id lease.ID) (decided bool, err error) {
 	name, principal, ok := l.Whose(id)

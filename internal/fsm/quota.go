@@ -1,6 +1,6 @@
 package fsm
 
-// MinQuota is the smallest quota that works in practice. A third of it is taken by seven members
+// MinQuota is the smallest quota that works in practice. A third of it is taken up by seven members
 // with their addresses, and by the sessions and results that are always kept.
 const MinQuota = 32 << 10
 
@@ -28,8 +28,8 @@ func (v *View) Full() bool {
 	return false
 }
 
-// Refuses reports whether a command would certainly fail because the NoSpace alarm is raised, so
-// that it need not be proposed. A repeated command does not fail.
+// Refuses reports whether a command is certain to fail because the NoSpace alarm is raised, so that
+// it need not be proposed. A repeated command does not fail.
 func (v *View) Refuses(c Command) bool {
 	_, c = unwrap(c)
 	switch c := c.(type) {

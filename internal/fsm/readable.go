@@ -7,7 +7,7 @@ import (
 )
 
 // ErrUnreadable means that a command contains a value that no member could decode. Such a command
-// must not be proposed, because every member that read the entry would have to stop.
+// must not be proposed, because any member that read the entry would have to stop.
 var ErrUnreadable = errors.New("fsm: the log cannot encode a value of the command")
 
 // Readable reports whether members can decode a command from the log. The code that builds commands
@@ -29,7 +29,8 @@ func Readable(c Command) bool {
 	}
 }
 
-// readable is like Readable, for a transaction in which levels more transactions can be nested.
+// readable is like Readable, for a transaction that may contain up to levels more levels of nested
+// transactions.
 func (c *Txn) readable(levels int) bool {
 	for i := range c.Compare {
 		if x := &c.Compare[i]; !x.Target.known() || x.Relation > NotEqual {

@@ -3,8 +3,8 @@ package fsm
 import "leasehold.dev/internal/encoding"
 
 // Reader decodes successive log entries and reuses its memory. A Machine retains strings, lists of
-// commands and long values, but never a command itself, and it copies short values. The zero value
-// is ready to use. A Reader is not safe for concurrent use.
+// commands and long values from them, but never a command itself. It copies short values. The zero
+// value is ready to use. A Reader is not safe for concurrent use.
 type Reader struct {
 	d        decoder
 	groups   []Group
@@ -28,8 +28,8 @@ func (r *Reader) decode(data []byte) ([]Group, error) {
 	return r.groups, d.Err()
 }
 
-// group decodes a group. It consists of as many commands as the header says, or of all commands
-// before the next header.
+// group decodes a group. The group has as many commands as its header says. Without a header, it
+// consists of all commands before the next header.
 func (r *Reader) group() {
 	d, first := &r.d, len(r.commands)
 	var g Group
@@ -81,7 +81,7 @@ func (r *Reader) Release() {
 	r.groups, r.commands = emptied(r.groups), emptied(r.commands)
 }
 
-// keptMost is the maximum number of items of each type for which a Reader keeps memory.
+// keptMost is the maximum number of items of each type whose memory a Reader keeps.
 const keptMost = 1024
 
 func emptied[T any](s []T) []T {

@@ -2,8 +2,8 @@ package fsm
 
 import "slices"
 
-// recentBytes is the approximate maximum size of a recent. It is not part of the size of the state,
-// and includes the full text of leases that are gone.
+// recentBytes is the approximate maximum size of a recent. It does not count toward the size of the
+// state, although it includes the full text of leases that are gone.
 const recentBytes = 32 << 20
 
 // recent holds the latest items of a series, oldest first. A copy is immutable, and any goroutine
@@ -21,8 +21,8 @@ type recent[T any] struct {
 	begun int64 // size of the items in tail
 }
 
-// chunkLen is the number of items in a chunk. It is also the maximum number of items kept in excess
-// of most.
+// chunkLen is the number of items in a chunk. A recent keeps at most that many items more than
+// most.
 func (r *recent[T]) chunkLen() int { return max(1, min(512, r.most/8)) }
 
 // push adds the newest item, whose size is in bytes, and returns the items that are no longer kept.

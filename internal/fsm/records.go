@@ -15,7 +15,7 @@ type Record struct {
 }
 
 // Scanner decodes the chunks of a snapshot in order. The zero value is ready to use. It checks less
-// than Restore: only that every record can be decoded and that none is missing.
+// than Restore: only that every record can be decoded and that no record is missing.
 type Scanner struct {
 	version byte // from the header; 0 before the header
 	records uint64
@@ -45,7 +45,7 @@ func (s *Scanner) Records(chunk []byte) iter.Seq2[Record, error] {
 }
 
 // Lost informs the Scanner that records are missing at this point. Later records refer to writers
-// and long keys by number. If a number is unknown, the Scanner returns "?" followed by the number.
+// and long keys by number. For an unknown number, the Scanner returns "?" followed by the number.
 func (s *Scanner) Lost() { s.names.lost = true }
 
 // End returns an error if the snapshot is incomplete.

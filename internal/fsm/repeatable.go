@@ -7,8 +7,8 @@ import "bytes"
 //
 // With puts, the command is a transaction. If neither the ID nor the name is in use, it applies the
 // grant and the puts. Otherwise it applies only the grant, which either recognizes a repeated
-// request or fails. The grant's response is the first response of the TxnResult. Succeeded is true
-// if the grant was not a repeated request.
+// request or fails. The grant's response is the first one in the TxnResult. Succeeded is true if
+// the grant was not a repeated request.
 func (c *Grant) Repeatable(puts ...*Put) Command {
 	grant := *c
 	grant.Renew = true

@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A command refers to a lease by its ID, by its name, or by both. A name is resolved when the
-// command is applied, never earlier, because another lease may get the name in the meantime.
+// A command refers to a lease by its ID, by its name, or by both. A name is always resolved when
+// the command is applied, because until then another lease may get the name.
 
 // An UnnamedError means that no lease has the name given in a command. If ID is not 0, it means
 // that lease ID does not have the name. It unwraps to lease.ErrNotFound.

@@ -15,7 +15,7 @@ var ErrRevision = errors.New("fsm: revision out of range")
 const tokenGenerationShift = 48
 
 // eventsGap is added to the number of the last lease event. It exceeds the number of events that
-// any cluster could have had after a backup was taken.
+// any cluster could have produced since a backup was taken.
 const eventsGap = 1 << 32
 
 // Restoration describes how to turn the state of one cluster into the initial state of another.
@@ -30,11 +30,11 @@ type Restoration struct {
 	// the next generation begins instead.
 	Above lease.Token
 	// BumpRevision is added to the revision, which is then raised to at least MinRevision.
-	// Otherwise clients that saw a revision after the backup could see it again with different
-	// contents (T34).
+	// Otherwise clients that saw a revision after the backup could see the same number again with
+	// different contents (T34).
 	BumpRevision, MinRevision int64
-	// MarkCompacted compacts at the new revision. Clients at a revision after the backup then get
-	// an error and read everything again, instead of waiting for events that never arrive.
+	// MarkCompacted compacts at the new revision. So clients at a revision after the backup get an
+	// error and read everything again, instead of waiting for events that never arrive.
 	MarkCompacted bool
 }
 
@@ -45,8 +45,8 @@ func RestoreBackup(
 	c Config, f Restoration, next func() (chunk []byte, ok bool, err error),
 ) (*Machine, error) {
 	m, err := rebuild(c, next, func(r *restorer, s *lease.State) error {
-		// Any release can read everything written by earlier releases, and the new cluster has no
-		// members that run an earlier release.
+		// Any release can read everything written by earlier releases, and no member of the new
+		// cluster runs an earlier release.
 		v := &r.m.version
 		*v = ClusterVersion{Number: max(v.Number, r.m.cfg.Versions.Oldest), Decided: r.m.index}
 		if err := r.m.Foreign(); err != nil {
@@ -76,7 +76,7 @@ func RestoreBackup(
 	m.sessions = newSessions() // their clients belong to another generation
 	m.sessions.last = last
 	// Caches of the previous generation may contain writes that are missing here, so they must not
-	// be used any longer. A cache drops everything once it detects that it holds nothing.
+	// be used any longer. A cache drops everything once it detects that its lease holds nothing.
 	m.holds = holdings{}
 	for _, n := range f.Members {
 		m.AddMember(n)
@@ -96,7 +96,7 @@ func RestoreBackup(
 
 // raise raises the last token.
 //
-// Counting generations would not be enough. Two restores of one backup would both get the next
+// Counting generations would not be enough. Two restores of the same backup would both use the next
 // generation, and issue the same tokens. So the caller passes a token that grows with time.
 func (f *Restoration) raise(s *lease.State) error {
 	if err := s.CheckTokens(); err != nil {

@@ -32,10 +32,10 @@ var (
 	// ErrLastVoter means that the only voter cannot be removed.
 	ErrLastVoter = errors.New("fsm: the only voter cannot be removed")
 	// ErrSessionNotFound means that the session is unknown, or has dropped the number. This attempt
-	// changed nothing. It is unknown whether an earlier one did.
+	// changed nothing, but an earlier one might have.
 	ErrSessionNotFound = errors.New("fsm: session not found")
-	// ErrTxnTooLarge means that a transaction has too many operations, or that they read or delete
-	// too many keys in total.
+	// ErrTxnTooLarge means that a transaction has too many operations, or that its operations read
+	// or delete too many keys in total.
 	ErrTxnTooLarge = errors.New("fsm: transaction has too many operations, or reads " +
 		"or deletes too much")
 	// ErrTooManyAlarms means that there are too many alarms of unknown members.
@@ -57,9 +57,9 @@ type Result struct {
 	// changed. For OpenSession, it is a Session. For Once, it is the value of the inner command.
 	// For all others, it is nil.
 	Value any
-	// Repeated reports that the command had already been applied. It is either a Once, which
-	// returns its first result, or a Grant. The remaining time of a lease in the result counts from
-	// the first time.
+	// Repeated reports that the command had already been applied. The command is either a Once,
+	// which returns its first result, or a Grant. The remaining time of a lease in the result
+	// counts from the first time.
 	Repeated bool
 }
 

@@ -7,8 +7,8 @@ import (
 
 // sessionLimits bounds the sessions and stored results that are kept. Apply depends on the limits,
 // so they are the same on every member. If the limit on sessions or bytes is exceeded, the least
-// recently used session of one user is evicted. That user is either the one that needs room or one
-// that has more.
+// recently used session of one user is evicted. That is the user that needs room, or a user that
+// has more.
 type sessionLimits struct {
 	sessions int
 	answers  int   // per session: the lowest numbers are dropped first
@@ -21,7 +21,7 @@ var defaultSessionLimits = sessionLimits{
 }
 
 // within returns limits under which sessions and their results take at most a twelfth of a quota,
-// or a few kilobytes. Abandoned sessions must not fill the quota forever.
+// or a few kilobytes if that is more. Otherwise abandoned sessions could fill the quota.
 func (l sessionLimits) within(quota int64) sessionLimits {
 	if quota <= 0 {
 		return l
@@ -41,12 +41,13 @@ type sessions struct {
 	quota  int64  // the cluster's quota, or 0 for none
 	last   uint64 // the last ID assigned
 	byID   map[uint64]*session
-	root   session // next is the most recently used session, prev the least recently used
+	// root.next is the most recently used session, and root.prev the least recently used
+	root   session
 	bytes  int64
 	owners sessionOwners
 }
 
-// session recognizes repeated commands of a client.
+// session is used to recognize a client's repeated commands.
 //
 // Invariants: answers are ordered by number, and no number is below settled; bytes is the sum of
 // their sizes plus the length of the user's name.
@@ -55,10 +56,10 @@ type session struct {
 	user    string // the only user that may use the session, or "" for an anonymous caller
 	settled uint64
 	answers []answer
-	whole   []answer // starts where the allocated memory of answers starts
+	whole   []answer // starts where the memory allocated for answers starts
 	bytes   int64
-	// shared is true while an image refers to the answers. They can then be appended to, but not
-	// changed.
+	// shared is true while an image refers to the answers. In that case, they can be appended to,
+	// but not changed.
 	shared     bool
 	prev, next *session
 	// owner has a second ring of its sessions, linked through older and newer.
@@ -123,7 +124,7 @@ func (l *sessions) grow(s *session, bytes int64) {
 	l.owners.count(s.owner, 0, bytes)
 }
 
-// add adds a session of an anonymous caller as the most recently used one.
+// add adds a session as the most recently used one. It belongs to an anonymous caller: see setUser.
 func (l *sessions) add(s *session) {
 	l.byID[s.ID] = s
 	s.owner = l.owners.of("")
@@ -249,7 +250,7 @@ func (s *session) answer(number uint64) (_ Result, done bool) {
 }
 
 // keep stores the result of a number. If the result is too large, or cannot be encoded in a
-// snapshot, it stores ErrSessionNotFound instead, so that a repetition is rejected.
+// snapshot, it stores ErrSessionNotFound instead, so that a repeated command is rejected.
 func (l *sessions) keep(s *session, number uint64, r Result) {
 	size, limits := resultSize(&r), l.limits.within(l.quota)
 	if size > limits.answer || !storable(r.Err) {
@@ -282,7 +283,7 @@ func (l *sessions) insert(s *session, a answer) {
 	l.grow(s, a.size)
 }
 
-// forget drops the first n results to make room. From now on, numbers up to the last one dropped
+// forget drops the first n results to make room. From then on, numbers up to the last one dropped
 // are rejected, because their commands may have been applied.
 func (l *sessions) forget(s *session, n int) {
 	s.settled = s.answers[n-1].number + 1

@@ -207,7 +207,7 @@ func Restore(c Config, next func() (chunk []byte, ok bool, err error)) (*Machine
 }
 
 // rebuild is like Restore, with a hook that can change the numbers in the header before anything
-// depends on them.
+// uses them.
 func rebuild(
 	c Config, next func() ([]byte, bool, error), change func(*restorer, *lease.State) error,
 ) (*Machine, error) {
@@ -241,7 +241,7 @@ func rebuild(
 	return m, nil
 }
 
-// tables builds the lessor and the store. It works concurrently where they are independent.
+// tables builds the lessor and the store, concurrently where they do not depend on each other.
 func (r *restorer) tables(state lease.State) error {
 	m := r.m
 	var recovered error
@@ -276,8 +276,8 @@ func (m *Machine) beside(f func()) (wait func()) {
 	return func() {}
 }
 
-// reattach rebuilds the attachments of at most n keys. A snapshot does not store them, because a
-// key is attached to the lease in its newest record.
+// reattach rebuilds the attachments of at most n keys. A snapshot does not store attachments,
+// because the newest record of a key contains its lease.
 func (m *Machine) reattach(n int, loaded *mvcc.Loaded) error {
 	err := m.lessor.Reattach(min(n, loaded.Len()), func(yield func(lease.ID, string) bool) {
 		for kv := range loaded.Newest() {
@@ -407,7 +407,8 @@ func (r *restorer) ofSession(tag byte) {
 		if s.user != "" || user == "" || len(s.answers) > 0 {
 			r.d.Fail("user of a session")
 		}
-		l.setUser(s, user) // this evicts no session, because the snapshot contained all of them
+		// this evicts nothing, because all sessions fit before the snapshot was written
+		l.setUser(s, user)
 		return
 	}
 	a := r.d.answer()

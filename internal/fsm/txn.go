@@ -48,7 +48,7 @@ func (m *Machine) checkPut(c *Put) (lease.ID, error) {
 	return id, m.afford(m.putCost(c, id, false))
 }
 
-// attachment is like checkPut, but does not check the quota and limits.
+// attachment is like checkPut, but checks neither the quota nor the limits.
 func (m *Machine) attachment(c *Put) (lease.ID, error) {
 	if (c.IgnoreValue || c.IgnoreLease) && m.store.Get(c.Key) == nil {
 		return 0, ErrKeyNotFound
@@ -66,13 +66,13 @@ func (m *Machine) attachment(c *Put) (lease.ID, error) {
 	}
 }
 
-// put writes a pair that passed checkPut or validation.put, and attaches the key to its lease. The
-// lease is the command's, or the one that a Grant mapped it to.
+// put writes a pair that passed checkPut or validation.put, and attaches the key to lease id. That
+// is the lease in the command, or the existing lease that a repeated Grant returned.
 func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 	value := c.Value
 	if c.IgnoreValue || c.IgnoreLease {
 		// The key existed, or checkPut would have failed. But an earlier operation of the same
-		// transaction may have deleted it. In that case there is nothing to keep.
+		// transaction may have deleted it. In that case there is no value or lease to keep.
 		if old := t.Get(c.Key); old != nil {
 			if c.IgnoreValue {
 				value = old.Value
@@ -102,7 +102,7 @@ func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange, r *DeleteResult) {
 	m.deleteFirst(t, c, math.MaxInt, r)
 }
 
-// deleteFirst deletes keys from the start of a range. most caps their number.
+// deleteFirst deletes keys from the start of a range, no more than most.
 func (m *Machine) deleteFirst(t *mvcc.Txn, c *DeleteRange, most int, r *DeleteResult) {
 	prev := t.DeleteFirst(c.Key, c.End, most)
 	m.detachAll(prev)
@@ -113,7 +113,7 @@ func (m *Machine) deleteFirst(t *mvcc.Txn, c *DeleteRange, most int, r *DeleteRe
 }
 
 // applyTxn chooses all branches based on the state before the transaction, validates everything
-// that will run, and only then runs it. So a transaction that fails changes nothing.
+// that will run, and only then runs it. So a failed transaction changes nothing.
 func (m *Machine) applyTxn(c *Txn) Result {
 	t := m.store.Begin()
 	defer m.end(t)
@@ -300,8 +300,8 @@ func readPlan(p *plan, v *mvcc.View) (*TxnResult, error) {
 	return r, nil
 }
 
-// ReadOnly reports whether no branch of the transaction writes and no condition refers to a lease.
-// A View has no leases, so a transaction with such a condition must go through the log.
+// ReadOnly reports whether the transaction neither writes in any branch nor has a condition on a
+// lease. A View has no leases, so a transaction with such a condition must go through the log.
 func (c *Txn) ReadOnly() bool {
 	for i := range c.Compare {
 		if c.Compare[i].Target > TargetLease {
@@ -319,9 +319,9 @@ func (c *Txn) ReadOnly() bool {
 	return true
 }
 
-// holds evaluates one condition. On a range, it must hold for every key. If there is no key, it is
-// evaluated for a pair whose numbers are all zero, except that a comparison of values is false.
-// This is etcd's rule.
+// holds evaluates one condition. On a range, the condition must hold for every key. If there are no
+// keys, it is evaluated for a pair whose numbers are all zero, except that a comparison of values
+// is false. This is etcd's rule.
 func holds(c *Compare, s state) bool {
 	switch c.Target {
 	case TargetLeaseAlive:

@@ -3,7 +3,7 @@ package fsm
 import "leasehold.dev/lease"
 
 // validate returns an error if a transaction cannot be executed. It checks each operation against
-// the state that the operations before it will produce, and changes nothing.
+// the state that the preceding operations will produce, and changes nothing.
 func (m *Machine) validate(p *plan) error {
 	attaching, keeps := p.puts()
 	v := validation{m: m, several: attaching > 1}
@@ -33,8 +33,8 @@ func (p *plan) puts() (attaching int, keeps bool) {
 	return attaching, keeps
 }
 
-// validation tracks those effects of the operations checked so far that later operations depend on.
-// Its maps are nil until they are needed.
+// validation tracks the effects of the operations checked so far, as far as later operations depend
+// on them. Its maps are nil until they are needed.
 type validation struct {
 	m *Machine
 	// several is true if more than one put attaches its key to a lease. Two of them might use the
@@ -46,15 +46,16 @@ type validation struct {
 	leases map[lease.ID]*leaseAfter
 	// repeated maps the ID in a repeated Grant to the lease that the Grant will return.
 	repeated aliases
-	// names contains the names granted so far, and with a nil value the names freed so far.
+	// names maps each name granted so far to its terms, and each name freed so far to nil.
 	names map[string]*lease.Terms
-	// held counts the additional ranges that will be held, and owned counts them by owner.
+	// held is the number of additional ranges that will be held, and owned is that number by owner.
 	held  int
 	owned map[string]int
 	// cost is the cost of the operations so far.
 	cost Cost
 	// replaced contains the bound leases that lose their key to a new lease. The value is true if
-	// the lease ends because no put gives it another key. The map is used only if there are limits.
+	// the lease will end because no put gives it another key. The map is used only if there are
+	// limits.
 	replaced map[lease.ID]bool
 }
 
@@ -64,7 +65,8 @@ type leaseAfter struct {
 	terms *lease.Terms
 	ended bool
 	// keys contains the keys put on the lease so far. Together with its current keys, they bound
-	// the number of keys that it can have at any time. Deletions in between do not lower the bound.
+	// the number of keys that it can ever have during the transaction. Deletions in between do not
+	// lower the bound.
 	keys map[string]struct{}
 }
 
@@ -172,8 +174,8 @@ func (v *validation) again(key string) bool {
 }
 
 // replace records that a bound lease loses its key to a new lease (if ends is true), or gets a key.
-// A lease that loses its key and gets no other will end. Its share of the limit is then available
-// to the new lease: a key that is put again with a TTL still has only one lease.
+// A lease that loses its key and gets no other will end, so it no longer counts toward the limit.
+// That way, putting a key again with a TTL does not need room for a second lease.
 func (v *validation) replace(id lease.ID, ends bool) {
 	if id == 0 || !v.m.meta.access.Limited() {
 		return
@@ -237,7 +239,7 @@ func (v *validation) grant(c *Grant) error {
 		v.repeated.set(t.ID, actual)
 		return nil
 	}
-	// An earlier revocation in the same transaction does not make room.
+	// An earlier revocation in the same transaction does not free any ranges.
 	if err := v.holds(t.Owner, len(c.Holds)); err != nil {
 		return err
 	}
@@ -331,8 +333,8 @@ func (v *validation) touch(c *Touch) error {
 	return nil
 }
 
-// aliases maps IDs in operations to the leases that they actually refer to, if those have other
-// IDs.
+// aliases maps IDs in operations to the leases that they actually refer to, if those leases have
+// different IDs.
 type aliases map[lease.ID]lease.ID
 
 // actual returns the lease that an ID refers to.

@@ -30,18 +30,18 @@ type ClusterVersion struct {
 	// Held is true while a downgrade to Number is in effect. It prevents the version from rising.
 	Held bool
 	// Fell is true if the version fell when it was held. As in etcd, such a downgrade is over once
-	// no member supports a newer version. A version can also be held without falling, to keep a
-	// rollback possible. It then stays held until it is explicitly released: rolling back one
-	// upgraded member does not end the upgrade.
+	// no member supports a newer version. A version can also be held without falling, so that a
+	// rollback remains possible. Such a version stays held until it is explicitly released: rolling
+	// back one upgraded member does not end the upgrade.
 	Fell bool
-	// Decided is the index of the entry that made the decision. If two members differ, the one with
-	// the larger index is more recent.
+	// Decided is the index of the entry that made the decision. If two members disagree, the one
+	// with the larger index is more recent.
 	Decided uint64
 }
 
 // SetVersion changes the cluster version. The leader raises the version once all members support a
 // newer one. With Hold, the version falls or stays the same, and is held until a SetVersion without
-// Hold releases it. So it never falls without being held.
+// Hold releases it. So the version never falls without being held.
 type SetVersion struct {
 	Version byte
 	Hold    bool
@@ -107,8 +107,8 @@ func (m *Machine) Foreign() error {
 }
 
 // Has reports whether a cluster version supports every part of a command, so that the command can
-// be proposed while the cluster has that version. The decoder determines this, because it records
-// the version that introduced each part. A separate list of features could be incomplete.
+// be proposed while the cluster has that version. It relies on the decoder, which knows the version
+// that introduced each part. A separate list of features could be incomplete.
 func Has(v byte, c Command) bool {
 	if v >= version.Newest {
 		return true
@@ -135,7 +135,7 @@ func (m *Machine) applyVersion(c *SetVersion) error {
 }
 
 // validate returns an error if c cannot change the cluster version. Members that have never started
-// do not prevent the version from falling. They have no data yet, and check the version when they
+// do not prevent the version from falling: they have no data yet, and check the version when they
 // start.
 func (c *SetVersion) validate(now ClusterVersion, members iter.Seq[Member]) error {
 	rises := c.Version > now.Number
@@ -154,15 +154,15 @@ func (c *SetVersion) validate(now ClusterVersion, members iter.Seq[Member]) erro
 		}
 		newer = newer || n.Versions.Newest > c.Version
 	}
-	if c.Hold && !newer { // otherwise it would never be raised
+	if c.Hold && !newer { // otherwise the version would never be raised
 		return ErrVersion
 	}
 	return nil
 }
 
 // Behind returns the members that keep the cluster version from rising, if other members support a
-// newer one. They are the members that do not support it, and members that have never started. A
-// held version waits for no member.
+// newer one. They are the members that do not support it, and members that have never started. If
+// the version is held, Behind returns none.
 func (v *View) Behind() (ids []uint64) {
 	newer := func(n Member) bool { return n.Versions.Newest > v.Version.Number }
 	if v.Version.Held || !slices.ContainsFunc(v.Members, newer) {

@@ -20,7 +20,8 @@ type View struct {
 	Alarms []Alarm
 	// Version is the cluster version.
 	Version ClusterVersion
-	// LeaseEvents are the latest lease events. Silences are the leases that recently became silent.
+	// LeaseEvents are the latest lease events. Silences are the leases that recently became silent
+	// or were renewed again.
 	LeaseEvents LeaseEvents
 	Silences    Silences
 	// Bytes is the approximate size of the state. Quota is its maximum: the smallest quota of any
@@ -37,8 +38,8 @@ type View struct {
 	Restore uint64
 }
 
-// LeaseNews reports whether there have been lease events, or leases that became silent or were
-// renewed again, since an earlier view. The earlier view may belong to another Machine.
+// LeaseNews reports whether, since an earlier view, there have been lease events, or leases have
+// become silent or been renewed again. The earlier view may belong to another Machine.
 func (v *View) LeaseNews(old *View) bool {
 	return v.LeaseEvents.last != old.LeaseEvents.last || v.Silences.last() != old.Silences.last()
 }

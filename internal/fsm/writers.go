@@ -8,31 +8,31 @@ import (
 )
 
 // keyWriters caches which callers may write all keys of a lease. It covers leases that have many
-// keys and neither a principal nor a name, so that a put on such a lease need not check every key.
-// The cache is derived from the state but not part of it. Members with different caches reach the
-// same decisions.
+// keys and neither a principal nor a name. A put on such a lease need not check every key. The
+// cache is derived from the state but not part of it. Members reach the same decisions even if
+// their caches differ.
 type keyWriters struct {
 	by *access.State // the users and roles on which the entries are based
 	of map[lease.ID]map[writerName]*keyWriter
 	n  int // total number of entries
 }
 
-// writerName identifies callers with different permissions. For a user, roles is empty. Otherwise
-// it is the list of roles as encoded in the log, which is never empty. So a user never has the same
-// writerName as a caller that is not a user.
+// writerName identifies callers with different permissions. For a user, roles is empty. For any
+// other caller, roles is the list of roles as encoded in the log, which is never empty. So a user
+// never has the same writerName as a caller that is not a user.
 type writerName struct{ user, roles string }
 
 // keyWriter is a caller that wrote a key of a lease, or tried to.
 type keyWriter struct {
 	who access.Caller
 	// denied is a key of the lease that the caller may not write. It is meaningless if may is set.
-	// may stays set until a key that the caller may not write is attached.
+	// Once set, may stays set until a key that the caller may not write is attached.
 	denied string
 	may    bool
 }
 
 const (
-	fewKeys    = 16      // up to this many keys, every key is checked each time
+	fewKeys    = 16      // for a lease with at most this many keys, every key is checked each time
 	maxWriters = 1 << 14 // maximum number of entries for all leases
 	// maxOfLease is the maximum number of entries for one lease. Attaching a key checks all of
 	// them.

@@ -13,14 +13,15 @@ import (
 // only when the lease joins or leaves a group.
 //
 // The agent makes no promises of its own. A holder's request waits for a round: a renewal of groups
-// that is sent after the request arrived. The request gets the outcome of that round. If the holder
-// of a lease falls silent, the lease leaves its group as of the last round that answered a request
-// for it. So the lessor ends the lease when it would have ended without the agent.
+// that is sent after the request arrived. The request gets the outcome of that round. If a lease's
+// holder falls silent, the lease leaves its group as of the last round that answered one of the
+// holder's requests. So the lessor ends the lease when it would have ended without the agent.
 //
-// Only one round is in flight at a time, and the lessor processes each round once. With each join,
-// the lessor reports how many rounds it had answered. The agent ignores a join if a later answer
-// may have revoked it. If a round gets no answer, all groups end (Reset), and the next round
-// reports that to the lessor (Fresh). So the order in which answers arrive does not matter.
+// Only one round is in flight at a time, and the lessor processes each round once. When a lease
+// joins, the lessor reports how many rounds it had answered by then. The agent ignores the join if
+// a later answer may have revoked it. If a round gets no answer, all groups end (Reset), and the
+// next round reports that to the lessor (Fresh). So the order in which answers arrive does not
+// matter.
 //
 // H identifies a holder, and R is the caller's request. An Agent is pure, like a Set. The zero
 // Agent is empty.
@@ -32,11 +33,11 @@ type Agent[H comparable, R any] struct {
 	over     []*agentGroup[H, R]
 	sent     uint64 // number of the last round
 	answered uint64 // number of the last answered round: equal to sent, or one less
-	fresh    bool   // the lessor may still have groups that have ended here
-	// leave contains the leases that will leave their groups with the next round. leaving contains
-	// those that leave with the round in flight.
+	fresh    bool   // the lessor may still have groups that the agent has ended
+	// leave contains the leases that will leave their groups in the next round. leaving contains
+	// the leases that leave in the round in flight.
 	leave, leaving map[departure]Leaving
-	// the keys of leave in order of arrival, plus some that are no longer in leave
+	// the keys of leave in order of arrival, plus some keys that are no longer in leave
 	order   []departure
 	waiting int  // number of requests without an outcome
 	wanted  bool // see Want
@@ -48,7 +49,7 @@ type kept[H comparable, R any] struct {
 	by        H
 	token     lease.Token // from the request that joined; 0 matches any token
 	group     *agentGroup[H, R]
-	renewedAt instant       // when its holder last asked to renew it
+	renewedAt instant       // when its holder last sent a request to renew it
 	asOf      lease.Instant // see Leaving
 	place     *list.Element // in the group's leases
 }
@@ -63,8 +64,9 @@ type agentGroup[H comparable, R any] struct {
 	next   []request[H, R] // requests to be answered by the round after that
 }
 
-// request is a request from a holder. A round answers it only if the lease is still kept for that
-// holder with that token, because another holder may have taken over the lease in the meantime.
+// request is a request from a holder. A round answers it only if the agent still keeps the lease
+// for that holder with that token, because another holder may have taken over the lease in the
+// meantime.
 type request[H comparable, R any] struct {
 	id    lease.ID
 	by    H
@@ -79,7 +81,7 @@ type departure struct {
 }
 
 // Leaving is a lease that leaves a group. AsOf is the At of the last group renewal that was
-// reported to the lease's holder, or 0.
+// reported to the lease's holder, or 0 if there was none.
 type Leaving struct {
 	ID    lease.ID
 	Group lease.GroupID
@@ -116,8 +118,8 @@ type Answer[R any] struct {
 	TTL lease.TTL
 }
 
-// longestSilence caps how long a holder can be silent before its lease leaves the group. Below this
-// cap, that is two fifths of the TTL, which is also how long the lessor waits before it checkpoints
+// longestSilence caps how long a holder can be silent before its lease leaves the group. Otherwise
+// that time is two fifths of the TTL, which is also how long the lessor waits before it checkpoints
 // a lease.
 const longestSilence = lease.TTL(60_000)
 
@@ -125,7 +127,7 @@ func (g *agentGroup[H, R]) silentAt(k *kept[H, R]) instant {
 	return plus(k.renewedAt, min(g.ttl/5*2, longestSilence))
 }
 
-// Want requests a round even if there is nothing to renew, so that leases can join with it.
+// Want requests a round even if there is nothing to renew, so that leases can join in it.
 func (a *Agent[H, R]) Want() { a.wanted = true }
 
 // Waits reports whether there is anything to send in the next round.
@@ -138,15 +140,15 @@ func (a *Agent[H, R]) Waits() bool {
 	return len(a.leave) > 0 || a.wanted
 }
 
-// LeavesWait reports whether any leases are waiting to leave with the next round.
+// LeavesWait reports whether any leases are waiting to leave in the next round.
 func (a *Agent[H, R]) LeavesWait() bool { return len(a.leave) > 0 }
 
 // Waiting returns the number of requests without an outcome.
 func (a *Agent[H, R]) Waiting() int { return a.waiting }
 
 // Keeps returns the TTL of a lease if it is in a group on behalf of this holder, and 0 otherwise.
-// The token must be the same as when the lease joined. A token of 0 matches any. If Keeps returns a
-// TTL, Renew accepts requests for the lease.
+// The token must be the one with which the lease joined, or 0 to match any. If Keeps returns a TTL,
+// Renew accepts requests for the lease.
 func (a *Agent[H, R]) Keeps(by H, id lease.ID, token lease.Token) lease.TTL {
 	k := a.find(id)
 	if k == nil || k.by != by || token != 0 && token != k.token {
@@ -184,7 +186,7 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 	d := departure{j.ID, j.Group}
 	if _, leaves := a.leaving[d]; j.Rounds < a.answered || leaves && j.Rounds < a.sent {
 		if k == nil { // otherwise a later join has already put it in the group
-			a.toLeave(Leaving{ID: j.ID, Group: j.Group}) // or the lessor might keep it alive
+			a.toLeave(Leaving{ID: j.ID, Group: j.Group}) // otherwise the lessor might keep it alive
 		}
 		return
 	}
@@ -212,7 +214,7 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 	a.leases[j.ID] = k
 }
 
-// Unwanted processes the report that a lease has joined a group, if the holder has left in the
+// Unwanted processes the report that a lease has joined a group although its holder has left in the
 // meantime. The lease leaves the group unless another holder keeps it.
 func (a *Agent[H, R]) Unwanted(j Join[H]) {
 	if k := a.find(j.ID); k == nil || k.group.id != j.Group {
@@ -253,7 +255,7 @@ func (a *Agent[H, R]) find(id lease.ID) *kept[H, R] {
 }
 
 // forget drops leases of groups that have ended. It drops only some of them per call, since there
-// may be a large number.
+// may be many.
 func (a *Agent[H, R]) forget() {
 	for n := 0; n < MaxLeave && len(a.over) > 0; n++ {
 		list := &a.over[0].leases
@@ -308,8 +310,8 @@ func (a *Agent[H, R]) Next(now instant) (r Round, ok bool) {
 	return r, true
 }
 
-// dropSilent removes leases of silent holders from their groups, up to the number that can leave
-// with one round.
+// dropSilent removes leases of silent holders from their groups, but no more than can leave in one
+// round.
 func (a *Agent[H, R]) dropSilent(now instant) {
 	if at, ok := a.SilentAt(); !ok || at > now {
 		return
@@ -338,8 +340,8 @@ func (a *Agent[H, R]) SilentAt() (at instant, ok bool) {
 	return at, ok
 }
 
-// Answered processes the outcome of a round and returns the outcomes of requests. It ignores the
-// outcome of any round other than the one in flight.
+// Answered processes the outcome of a round and returns the outcomes of requests. It ignores any
+// outcome that does not belong to the round in flight.
 func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answer[R]) {
 	if number != a.sent || !a.Pending() {
 		return nil

@@ -1,9 +1,10 @@
 // Package holder is the holder's side of leases. It tracks how long each lease is valid, when to
 // renew it next, and how it ended.
 //
-// A lease is valid until sent + TTL*(1-drift) - margin, where sent is just before the holder sent
-// the grant or renewal that was acknowledged. That is before the lessor may end the lease
-// (docs/leases.md). Other clients count from the time of receipt, which is too long (T2).
+// A lease is valid until sent + TTL*(1-drift) - margin. Here, sent is the time just before the
+// holder sent the grant or renewal that was acknowledged. So the validity ends before the lessor
+// may end the lease (docs/leases.md). Other clients count from the time of receipt, which is too
+// long (T2).
 //
 // After that, the lease is in jeopardy for a grace period chosen by the program. The default is
 // none. The program must not rely on the lease during that period, but a renewal with its token may

@@ -7,12 +7,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The lessor can put leases with the same TTL into a group, and from then on renew them together. A
+// The lessor can put leases with the same TTL into a group, and renew them together from then on. A
 // Set follows this through the answers, which arrive over one connection in the order in which the
 // lessor sent them. They list the leases that have joined a group, the groups that were renewed,
 // and the leases that had left those groups.
 //
-// A lease counts as renewed with its group only if no earlier answer can be missing. So if a
+// A lease counts as renewed with its group only if all earlier answers have arrived. So if a
 // renewal of a group gets no answer, or if the connection ends, the Set drops the group. The
 // validity of the leases does not change. They are renewed individually, and then join a group
 // again.
@@ -134,7 +134,7 @@ func (s *Set) LeaveAgain(seq uint64, ids []lease.ID) {
 	}
 }
 
-// part removes a lease from its group, if it is in one. The validity of the lease does not change.
+// part removes a lease from its group, if it has one. The validity of the lease does not change.
 // From now on it is scheduled individually.
 func (s *Set) part(l *held) {
 	g := l.group

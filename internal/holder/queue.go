@@ -11,7 +11,7 @@ type when struct {
 // The queues that contain a lease.
 const (
 	turns  = iota // ordered by when to renew the lease
-	ends          // ordered by when the state changes if there is no renewal
+	ends          // ordered by when the state changes unless the lease is renewed
 	queues        // the number of queues
 )
 

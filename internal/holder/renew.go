@@ -7,11 +7,11 @@ import (
 )
 
 // maxFlights limits the number of unanswered batches. Answers to older batches are ignored, because
-// they would be useless.
+// they are too late to be useful.
 const maxFlights = 1024
 
-// Due returns the leases to renew now: the leases that are due and, if there are any, also leases
-// that become due within the gathering time. most caps their number. ok is false if none are due.
+// Due returns the leases to renew now: those that are due and, if there are any, others that become
+// due within the gathering time. most limits their number. ok is false if none are due.
 func (s *Set) Due(most int) (b Batch, ok bool) {
 	first, ok := s.turns.first(s.now)
 	if !ok || most <= 0 {
@@ -114,7 +114,7 @@ func (s *Set) Unknown(seq uint64, id lease.ID) {
 	}
 }
 
-// answered returns the lease of a batch, and when the batch was sent.
+// answered returns a lease of a batch, and when the batch was sent.
 func (s *Set) answered(seq uint64, id lease.ID) (_ *held, sent instant, ok bool) {
 	f := s.landed(seq)
 	if f == nil {
@@ -124,7 +124,7 @@ func (s *Set) answered(seq uint64, id lease.ID) (_ *held, sent instant, ok bool)
 	return l, f.sent, l != nil && l.since < seq
 }
 
-// landed records that a lease or a group of a batch has been answered. It returns the batch.
+// landed records that a lease or a group of a batch has been answered, and returns the batch.
 func (s *Set) landed(seq uint64) *flight {
 	f := s.flights[seq]
 	if f == nil {
@@ -146,9 +146,9 @@ func (s *Set) again(l *held) {
 }
 
 // A lease is renewed after a third of its TTL, unless Config.RenewAfter is set, so that there is
-// time for two more attempts before it ends. Depending on the ID, it is renewed up to a quarter
-// earlier than that. So the renewals of many holders that start together, for example after a
-// failure of the core, drift apart (T26).
+// time for two more attempts before it ends. It is renewed up to a quarter earlier than that,
+// depending on its ID. So when many holders start together, for example after a failure of the
+// core, their renewals drift apart (T26).
 const (
 	renewPart    = 3
 	jitterPart   = 4
@@ -157,7 +157,7 @@ const (
 	firstBackOff = lease.TTL(4)
 )
 
-// renewAt returns when to renew a lease. sent is when the last acknowledged promise was requested.
+// renewAt returns when to renew a lease. sent is when the last acknowledged request was sent.
 func (s *Set) renewAt(l *held, sent instant) instant {
 	ttl := min(l.TTL, l.bound)
 	after := ttl / renewPart

@@ -21,13 +21,14 @@ type Set struct {
 	// groups contains the groups that have leases. A group is in both queues in place of its
 	// leases.
 	groups map[lease.GroupID]*held
-	// leave contains leases that are no longer held, but that the lessor may still have in a group.
+	// leave contains leases that are no longer held, but that may still be in a group at the
+	// lessor.
 	leave map[lease.ID]struct{}
-	// moved is the last batch sent over an earlier connection. The groups that its leases joined
-	// have ended.
+	// moved is the last batch that was sent over an earlier connection. The groups that its leases
+	// joined have ended.
 	moved uint64
 	// groupsAnswered is the last batch whose answer about groups has arrived. Leases that joined a
-	// group before it may have left since.
+	// group before that batch may have left since.
 	groupsAnswered uint64
 	seq            uint64 // of the last batch
 	oldest         uint64 // no batch in flights is older
@@ -39,7 +40,7 @@ type held struct {
 	Held
 	until    instant     // valid until
 	bound    lease.TTL   // maximum TTL that may be promised: the smallest of asks
-	asks     []lease.TTL // requested TTLs that are or may come into force
+	asks     []lease.TTL // requested TTLs that are in force or may come into force
 	jeopardy bool
 	resting  bool    // renewed only by Ask
 	since    uint64  // the last batch before the lease was added
@@ -54,8 +55,8 @@ type held struct {
 	// is valid for at least as long as the group.
 	group  *held
 	member int
-	// If held is a group rather than a lease, members contains its leases, and open the unanswered
-	// batches that renew it.
+	// If held is a group rather than a lease, members contains its leases, and open contains the
+	// unanswered batches that renew the group.
 	members []*held
 	open    []uint64
 }
@@ -83,7 +84,7 @@ func New(c Config, now lease.Instant) *Set {
 	}
 }
 
-// Add adds a lease and returns its state. If the response to the grant came too late, the state is
+// Add adds a lease and returns its state. If the answer to the grant came too late, the state is
 // Ended and nothing is added. Otherwise the lease replaces any lease with the same ID.
 func (s *Set) Add(h Held) State {
 	l := &held{Held: h, until: s.validUntil(h.Sent, h.TTL-h.Spent), since: s.seq, bound: unbound}
@@ -110,18 +111,18 @@ func (s *Set) Drop(id lease.ID) {
 	}
 }
 
-// giveUp records that a lease is no longer renewed. The lessor may have put it in a group, even if
-// no answer has reported that.
+// giveUp records that a lease is no longer renewed. The lessor may have put the lease in a group
+// without the Set having received the answer yet.
 func (s *Set) giveUp(l *held) {
 	if l.batch > s.moved {
 		s.leave[l.ID] = struct{}{}
 	}
 }
 
-// Shorten records that the holder is about to request another TTL for a lease. A shorter TTL limits
-// the validity immediately and until the outcome is known, because an acknowledged renewal may be
-// for the previous TTL. If the outcome of a request remains unknown, it can take effect at any
-// time, even after later requests. So it limits the holder forever.
+// Shorten records that the holder is about to request another TTL for a lease. If the new TTL is
+// shorter, it limits the validity immediately and until the outcome is known, because an
+// acknowledged renewal may be for the previous TTL. A request whose outcome remains unknown can
+// take effect at any time, even after later requests. So its TTL limits the holder permanently.
 func (s *Set) Shorten(id lease.ID, ttl lease.TTL) {
 	if l := s.leases[id]; l != nil {
 		s.part(l)
@@ -150,8 +151,8 @@ func (l *held) settled(ttl lease.TTL) {
 
 // Confirmed records that the lessor has acknowledged a requested TTL, other than through a batch.
 // The holder made the request after sent. The TTL of the lease is now ttl, which is usually the
-// same as asked. Earlier batches no longer count. Confirmed settles one request. Another request
-// for the same TTL whose outcome is unknown still limits the holder.
+// same as asked. Earlier batches no longer count. Confirmed settles one request. If the outcome of
+// another request for the same TTL is unknown, that request still limits the holder.
 func (s *Set) Confirmed(id lease.ID, asked, ttl lease.TTL, sent lease.Instant) {
 	if l := s.leases[id]; l != nil {
 		s.part(l)
@@ -220,8 +221,8 @@ func (s *Set) Next() (_ lease.Instant, ok bool) {
 	return max(s.now, min(s.turns.items[0].at[turns], s.ends.items[0].at[ends])), true
 }
 
-// Ends returns the earliest instant at which the state of a lease changes if it is not renewed,
-// which is the end of its validity or grace period. ok is false if there is none.
+// Ends returns the earliest instant at which the state of a lease changes unless the lease is
+// renewed. That is the end of its validity or grace period. ok is false if there is none.
 func (s *Set) Ends() (_ lease.Instant, ok bool) {
 	if len(s.leases) == 0 {
 		return 0, false
@@ -266,7 +267,8 @@ func (s *Set) confirm(l *held, sent instant) {
 	s.ends.set(l, l.end())
 }
 
-// validUntil returns when a promise ends. sent is when it was requested.
+// validUntil returns when the validity of a lease ends if its TTL was requested at sent and then
+// acknowledged.
 func (s *Set) validUntil(sent instant, ttl lease.TTL) instant {
 	drift := lease.TTL(math.Ceil(float64(ttl) * s.cfg.Drift))
 	return plus(sent, max(0, ttl-drift-s.cfg.Margin))
@@ -283,7 +285,7 @@ func (l *held) state() State {
 	return State{Status: OK, ValidUntil: until}
 }
 
-// end returns when the state of the lease changes if it is not renewed.
+// end returns when the state of the lease changes unless it is renewed.
 func (l *held) end() instant {
 	if l.jeopardy {
 		return plus(l.until, l.Grace)

@@ -2,8 +2,7 @@ package holder
 
 import "leasehold.dev/lease"
 
-// instant is a time on the holder's clock. The holder rounds it down, which never makes a lease
-// valid for longer.
+// instant is a time on the holder's clock. Rounding it down never makes a lease valid for longer.
 type instant = lease.Instant
 
 // Config configures a Set.
@@ -25,7 +24,7 @@ type Config struct {
 
 const defaultDrift = 1e-3
 
-// Status is how far the holder can rely on a lease.
+// Status says how far the holder can rely on a lease.
 type Status uint8
 
 // A lease goes through the statuses in this order, except that it can return from Jeopardy to OK.
@@ -68,7 +67,7 @@ type State struct {
 	Status Status
 	// Reason is set if Status is Ended.
 	Reason Reason
-	// ValidUntil is the first instant at which the holder must no longer rely on the lease.
+	// ValidUntil is the instant from which the holder must no longer rely on the lease.
 	ValidUntil lease.Instant
 }
 
@@ -81,7 +80,7 @@ type Held struct {
 	TTL   lease.TTL
 	// Grace is how long the lease remains in jeopardy after its validity has ended.
 	Grace lease.TTL
-	// Sent is an instant before the grant was sent. It is negative if the clock was started later.
+	// Sent is an instant before the grant was sent. It is negative if the clock started after that.
 	Sent lease.Instant
 	// Spent is how much of the TTL had already passed at Sent, if the lease existed before.
 	Spent lease.TTL
@@ -94,17 +93,17 @@ type Ref struct {
 }
 
 // Batch is a message with renewals. It renews either leases, which the lessor can then put into
-// groups, or groups. It is based on the time of the last Advance, so it must be sent after that,
-// and after all earlier batches.
+// groups, or groups. It is based on the time of the last Advance, so it must be sent after that
+// Advance, and after all earlier batches.
 type Batch struct {
-	// Seq identifies the batch in answers. It is larger than in all earlier batches.
+	// Seq identifies the batch in answers. It increases from batch to batch.
 	Seq    uint64
 	Leases []Ref
 	// Groups must be renewed only after the leases in Leave have left their groups.
 	Groups []lease.GroupID
 	Leave  []lease.ID
 	// Waited is the longest time that any lease of the batch has been waiting for the answer to an
-	// earlier renewal, or 0. If it is long, the stream may be broken.
+	// earlier renewal, or 0 if none has. If it is long, the stream may be broken.
 	Waited lease.TTL
 	// Repeated is the number of leases whose last attempt failed or has not been answered.
 	Repeated int

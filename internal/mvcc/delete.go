@@ -12,8 +12,8 @@ func (t *Txn) DeleteRange(key, end string) []*KeyValue {
 	return t.DeleteFirst(key, end, math.MaxInt)
 }
 
-// DeleteFirst is like DeleteRange, but most caps the number of deleted keys. Calling it until it
-// returns nothing is equivalent to DeleteRange.
+// DeleteFirst is like DeleteRange, but deletes no more than most keys. Calling it until it returns
+// nothing is equivalent to DeleteRange.
 func (t *Txn) DeleteFirst(key, end string, most int) []*KeyValue {
 	t.check()
 	if end == "" {
@@ -32,8 +32,8 @@ func (t *Txn) DeleteFirst(key, end string, most int) []*KeyValue {
 	return t.remove(entries, 0)
 }
 
-// deleteKeys deletes keys in the given order and returns their last versions. It skips keys that do
-// not exist.
+// deleteKeys deletes keys in the given order and returns their last versions. It skips missing
+// keys.
 func (t *Txn) deleteKeys(keys []string) []*KeyValue { return t.DeleteFor(keys, 0) }
 
 // DeleteFor is like deleteKeys, but records a cause. The cause is a number that the store does not
@@ -49,8 +49,7 @@ func (t *Txn) DeleteFor(keys []string, cause int64) []*KeyValue {
 	return t.remove(entries, cause)
 }
 
-// remove deletes the keys of the given entries in this order. It skips keys that are already
-// deleted.
+// remove deletes the keys of entries, in the given order. It skips keys that are already deleted.
 func (t *Txn) remove(entries []*entry, cause int64) []*KeyValue {
 	if len(entries) == 0 {
 		return nil
@@ -90,9 +89,9 @@ func (m *tombstones) next(wanted int) *record {
 	return r
 }
 
-// moveToDead moves deleted items from live to dead. If there are many, they are in order, and they
-// make up a large part of a tree, that tree is rebuilt. This is cheaper than searching for each
-// item.
+// moveToDead moves deleted items from live to dead. If there are many items, in key order, and they
+// make up a large part of a tree, moveToDead rebuilds that tree. This is cheaper than searching for
+// each item.
 func (s *Store) moveToDead(gone []item) {
 	if len(gone) == 0 {
 		return
@@ -115,8 +114,8 @@ func (s *Store) removeDead(gone []item) {
 	s.dead = removeItems(s.changeDead(), gone, len(gone) >= manyItems)
 }
 
-// removeItems returns t without the items in gone. It modifies t in place, unless there are many
-// items, they are in order, and they make up a large part of t. In that case it builds a new tree.
+// removeItems returns t without the items in gone. It modifies t in place, unless the items are
+// many, in order, and a large part of t. In that case it builds a new tree.
 func removeItems(t *tree, gone []item, manyInOrder bool) *tree {
 	if manyInOrder && len(gone) >= t.Len()/goodPart {
 		return without(t, gone)
@@ -128,7 +127,7 @@ func removeItems(t *tree, gone []item, manyInOrder bool) *tree {
 	return t
 }
 
-// Thresholds for many items and for a large part of a tree.
+// Thresholds: how many items are many, and which fraction of a tree is a large part.
 const (
 	manyItems = 256
 	goodPart  = 4

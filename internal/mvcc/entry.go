@@ -10,9 +10,8 @@ import (
 type record struct {
 	KeyValue
 
-	// prev is the version that this one replaced, or zero if the key did not exist. It is a
-	// revision rather than a pointer, so that old history can be freed while newer records are in
-	// use.
+	// prev is the revision of the version that this one replaced, or zero if the key did not exist.
+	// It is not a pointer, so that old history can be freed while newer records are in use.
 	prevMain int64
 	prevSub  int32
 
@@ -23,8 +22,8 @@ type record struct {
 const ShortValue = 168
 
 // newRecord returns a record with a value. A short value is copied into the same allocation, after
-// the record, which saves the garbage collector an object. The sizes match the allocator's size
-// classes.
+// the record, so that the garbage collector has one object fewer to track. The sizes match the
+// allocator's size classes.
 func newRecord(value []byte) *record {
 	switch n := len(value); {
 	case n == 0 || n > ShortValue:
@@ -85,13 +84,13 @@ func (r *record) kv() *KeyValue {
 // entry contains the versions of one key. The owner of the store appends versions while views read
 // the entry and select their version by revision.
 //
-// Invariant: its versions are exactly the records of this key in the history, unless Scrub has
+// Invariant: the versions are exactly the records of this key in the history, unless Scrub has
 // replaced the entry.
 type entry struct {
 	newest atomic.Pointer[record]
 
-	// older contains all versions except the newest. It is nil if there are none. Between the two
-	// steps of push, it includes the newest as well.
+	// older contains all versions except the newest. It is nil if there are none. While push is
+	// running, it may include the newest as well.
 	older atomic.Pointer[versions]
 }
 
@@ -167,7 +166,8 @@ type chain struct {
 }
 
 func (e *entry) chain() chain {
-	c := chain{last: e.newest.Load()} // load this first, so that olds has everything before it
+	// load newest before olds, so that olds has every version before it
+	c := chain{last: e.newest.Load()}
 	c.old = e.olds()
 	if n := len(c.old); n > 0 && !c.old[n-1].rev().less(c.last.rev()) {
 		c.last = nil

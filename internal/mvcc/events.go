@@ -8,9 +8,9 @@ import (
 
 // Events returns the changes from a revision on, in order. It returns at most maxEvents of them, or
 // all if maxEvents is 0 or less. It never splits a revision (W1), so it returns at least one
-// revision, even if that is larger. To continue, call it again with next, which is larger than the
-// view's revision if nothing is left. Events returns ErrCompacted if from is before the compacted
-// revision.
+// revision, even if that exceeds maxEvents. To continue, call it again with next, which is larger
+// than the view's revision if nothing is left. Events returns ErrCompacted if from is before the
+// compacted revision.
 //
 // At the compacted revision itself, the changes are still available, but without Prev.
 func (v *View) Events(from int64, maxEvents int) (events []Event, next int64, err error) {
@@ -38,8 +38,8 @@ func (v *View) EventsIn(
 	return b.events, b.next, nil
 }
 
-// entriesIn returns the entries of a span, if they are few compared with the history that would
-// have to be read.
+// entriesIn returns the entries of a span, if there are few compared with the part of the history
+// that would otherwise have to be read.
 func (v *View) entriesIn(sp span, from int64) (entries []*entry, few bool) {
 	if sp.open {
 		return nil, false // probably most keys
@@ -149,8 +149,8 @@ type change struct {
 	prev *KeyValue
 }
 
-// changesOf appends the changes of one key from a revision on. Once these changes alone would fill
-// the batch, it stops at the end of the revision, because later changes would not fit.
+// changesOf appends the changes of one key from a revision on. If these changes alone fill the
+// batch, it stops at the end of that revision, because later changes would not fit.
 func (b *batch) changesOf(e *entry, from int64, changes []change) []change {
 	c := e.chain()
 	first := c.since(from)

@@ -8,7 +8,7 @@ import (
 	"slices"
 )
 
-// Record is one change, in the form in which a snapshot of the store contains it.
+// Record is one change, as contained in a snapshot of the store.
 type Record struct {
 	// KeyValue is the pair that was put. A tombstone has only Key, ModRevision and Lease, which is
 	// the cause of the deletion (see Txn.DeleteFor).
@@ -28,7 +28,7 @@ type Record struct {
 func (r *Record) revision() Revision { return Revision{r.ModRevision, r.Sub} }
 
 // Records yields everything that has not been compacted, in revision order. Restore builds the same
-// store from it. The result does not depend on Scrub's progress.
+// store from these records. The result does not depend on Scrub's progress.
 func (v *View) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for r := range v.kept() {
@@ -43,7 +43,7 @@ func (v *View) Records() iter.Seq[Record] {
 	}
 }
 
-// kept yields the records that are not superfluous. It skips records that Scrub has yet to drop.
+// kept yields the records that are not superfluous. It skips those that Scrub has yet to drop.
 func (v *View) kept() iter.Seq[*record] {
 	return func(yield func(*record) bool) {
 		gone := v.unswept()

@@ -12,8 +12,8 @@ import (
 const chunkSize = 256
 
 // history is the list of all records in revision order. It consists of chunks, which are found
-// through a tree, and a tail. The result of snapshot never changes: the owner appends after the end
-// of that tail, and replaces chunks.
+// through a tree, and a tail. The result of snapshot never changes, because the owner only appends
+// after the end of its tail, and replaces chunks.
 type history struct {
 	dir  *directory
 	tail []*record // records after dir, fewer than chunkSize
@@ -34,7 +34,7 @@ type chunk struct {
 	recs       []*record
 }
 
-// given is the generation of a chunk that must always be copied before it is modified.
+// given is the generation of a chunk that must be copied before every modification.
 const given = ^uint64(0)
 
 // chunkRef repeats the chunk's first, so that a search need not read the chunk.
@@ -75,7 +75,7 @@ func (h *history) set(first Revision, recs []*record) *chunk {
 	return c
 }
 
-// append adds a record. It must come after all other records.
+// append adds a record, which must come after all other records.
 func (h *history) append(r *record) {
 	h.tail = append(h.tail, r)
 	if len(h.tail) == chunkSize {
@@ -83,9 +83,8 @@ func (h *history) append(r *record) {
 	}
 }
 
-// seal moves the tail into the directory. The tail must not be empty. A snapshot may share the
-// array of the tail. So if a full tail becomes a chunk of its own, that chunk is never modified in
-// place.
+// seal moves the tail, which must not be empty, into the directory. A snapshot may share the array
+// of the tail. So if a full tail becomes a chunk of its own, that chunk is never modified in place.
 func (h *history) seal() {
 	first := h.tail[0].rev()
 	last, ok := h.dir.Max()
@@ -100,8 +99,8 @@ func (h *history) seal() {
 	h.tail = make([]*record, 0, chunkSize)
 }
 
-// chunkOf returns the only chunk that can contain a revision outside the tail, or nil if the
-// revision is before all chunks.
+// chunkOf returns the chunk that contains a revision outside the tail, if any does. It returns nil
+// if the revision is before all chunks.
 func (h *history) chunkOf(rev Revision) (c *chunk) {
 	h.dir.Descend(chunkRef{first: rev}, func(ref chunkRef) bool {
 		c = ref.chunk
@@ -116,8 +115,8 @@ func (h *history) inTail(rev Revision) bool {
 
 // place returns the index of the first record in recs at or after rev.
 func place(recs []*record, rev Revision) int {
-	// Usually each revision has one change and none was dropped, so the index can be computed from
-	// the revision number.
+	// Usually each revision has one change and no record was dropped, so the index can be computed
+	// from the revision number.
 	if len(recs) > 0 {
 		guess := rev.Main - recs[0].ModRevision
 		if guess >= 0 && guess < int64(len(recs)) && recs[guess].rev() == rev {
@@ -181,7 +180,7 @@ func (h *history) from(rev Revision) iter.Seq[*record] {
 	}
 }
 
-// countFrom returns the number of records at or after rev. most caps the result.
+// countFrom returns the number of records at or after rev, but no more than most.
 func (h *history) countFrom(rev Revision, most int) int {
 	n := 0
 	for recs := range h.chunks(rev) {

@@ -50,8 +50,8 @@ func (s *Store) CheckInvariants() error {
 	return s.checkEnds()
 }
 
-// checkSize compares the sizes of the store and of each writer with the sums over the records that
-// are not superfluous, now and after each future compaction.
+// checkSize compares the sizes of the store and of each writer with sums over the records that are
+// not superfluous.
 func (s *Store) checkSize() error {
 	view := s.View()
 	if view.Size() != s.Size() {
@@ -98,7 +98,7 @@ func (s *Store) tallyRecords(records []Record, of tally) error {
 		after := next[r.Key]
 		if len(r.Value) > ShortValue && after != nil && after.Lease != r.Lease &&
 			bytes.Equal(after.Value, r.Value) {
-			cost = recordCost // the value is counted in that record
+			cost = recordCost // the value is counted in the next record
 			if &after.Value[0] != &r.Value[0] {
 				return fmt.Errorf("key %q has the same value twice", r.Key)
 			}
@@ -133,7 +133,7 @@ func (s *Store) tallyLives(records []Record, of tally) {
 	}
 }
 
-// atHead reports whether the record is of the current revision, and that revision is also the
+// atHead reports whether the record belongs to the current revision, and that revision is also the
 // compacted one.
 func (s *Store) atHead(r *Record) bool {
 	return s.compacted == s.revision && r.ModRevision == s.revision

@@ -68,7 +68,7 @@ func (o *RangeOptions) wants(kv *KeyValue) bool {
 }
 
 // order sorts the pairs, which must be in key order. If at most fewest pairs are wanted, it selects
-// only those, without sorting the rest.
+// those pairs without sorting the rest.
 func (o *RangeOptions) order(kvs []*KeyValue) []*KeyValue {
 	by := o.by()
 	switch {
@@ -149,8 +149,8 @@ type state struct {
 
 	log history
 
-	// swept is the compacted revision up to which Scrub has finished. While it is less than
-	// compacted, cursor is the first record that Scrub has not visited in the current sweep.
+	// swept is the compacted revision up to which Scrub has finished. If it is less than compacted,
+	// cursor is the first record that Scrub has not visited in the current sweep.
 	swept  int64
 	cursor Revision
 

@@ -98,8 +98,8 @@ func (s *Store) index(keys int) (made []*entry, err error) {
 	return made, nil
 }
 
-// valid returns an error if the record cannot follow before. before is the previous record of the
-// key, or nil if none was kept.
+// valid returns an error if the record cannot follow before, the key's previous record. before is
+// nil if no earlier record was kept.
 func (s *Store) valid(r, before *record) error {
 	if before != nil && before.ModRevision < s.compacted && r.ModRevision <= s.compacted {
 		return fmt.Errorf("the previous version should have been compacted")
@@ -169,19 +169,19 @@ func (l *Loaded) Sort() *Store {
 	return s
 }
 
-// place8 represents an item during sorting, by its index and eight bytes of its key as a number. It
-// has no pointers, so moving it requires no write barriers.
+// place8 stands for an item during sorting. It has the item's index, and eight bytes of its key as
+// a number. It has no pointers, so moving it requires no write barriers.
 type place8 struct {
 	prefix uint64
 	i      int
 }
 
-// sortLevels is the maximum number of times that sortByKey compares another eight bytes. Each level
-// reads all keys, and clients control how long their common prefixes are.
+// sortLevels is the maximum number of times that sortByKey moves on to the next eight bytes. Each
+// level reads all keys, and clients control how long their common prefixes are.
 const sortLevels = 4
 
 // sortByKey sorts items whose keys agree in the first known bytes. Short keys are padded with
-// zeros. It compares eight bytes at a time, because Restore would otherwise spend most of its time
+// zeros. It compares eight bytes at a time. Otherwise Restore would spend most of its time
 // comparing strings: a million of them, scattered over memory, about twenty times each. Keys that
 // agree after sortLevels, or that differ only in the padding, are compared as strings.
 func sortByKey(items []item, order []place8, known, levels int) {

@@ -3,8 +3,8 @@ package mvcc
 // scrubStep is how many records Scrub takes from the history at a time.
 const scrubStep = 256
 
-// For each record that was added, Scrub visits scrubFactor records, so that it keeps up with any
-// writer. A single call visits at most mostScrub, or its budget if that is larger.
+// For each added record, Scrub visits scrubFactor records, so that it keeps up with any writer. A
+// single call visits at most mostScrub, or its budget if that is larger.
 const (
 	scrubFactor = 2
 	mostScrub   = 1 << 15
@@ -12,9 +12,9 @@ const (
 
 // Scrub frees memory that the last compaction made superfluous, and reports whether there is work
 // left. The budget is approximately the number of records that it visits or drops. If many records
-// have been added since the last call, it exceeds the budget. A record takes a few microseconds,
-// and less in large steps, because data shared with views is copied only once between two calls of
-// View. Scrub does not change the results of the store and its views.
+// have been added since the last call, Scrub exceeds the budget. Each record takes a few
+// microseconds, and less in large steps, because data shared with views is copied only once between
+// two calls of View. Scrub does not change the results of the store and its views.
 func (s *Store) Scrub(budget int) (more bool) {
 	if s.open {
 		panic("mvcc: Scrub during a transaction")
@@ -55,8 +55,8 @@ func (s *Store) Scrub(budget int) (more bool) {
 	return true
 }
 
-// unvisited returns at most the next n records that Scrub has not visited. It returns a separate
-// list, because cleaning modifies the history.
+// unvisited returns the next n records that Scrub has not visited, or fewer if fewer are left. It
+// returns a separate list, because cleaning modifies the history.
 func (s *Store) unvisited(n int) []*record {
 	recs := make([]*record, 0, n)
 	for r := range s.log.from(s.cursor) {
@@ -68,8 +68,8 @@ func (s *Store) unvisited(n int) []*record {
 	return recs
 }
 
-// clean drops at most limit versions of a key that no read can request any longer. It drops as many
-// as it can, not only the version that Scrub visited, so that a key is rarely copied twice.
+// clean drops versions of a key that no read can request any longer, but at most limit. It drops as
+// many as it can, not only the version that Scrub visited, so that a key is rarely copied twice.
 func (s *Store) clean(key string, limit int) (work int, done bool) {
 	e := s.entries[key]
 	if e == nil {
@@ -79,8 +79,8 @@ func (s *Store) clean(key string, limit int) (work int, done bool) {
 	n := 0
 	for n < c.len() && s.superfluous(&c, n) {
 		if n == limit {
-			// A key with a large number of versions is cleaned in several steps, and copied in the
-			// last one.
+			// A key with a large number of versions is cleaned in several steps. Only the last step
+			// copies the remaining versions.
 			s.replace(e.without(n))
 			return n, false
 		}
@@ -103,8 +103,8 @@ func (s *Store) clean(key string, limit int) (work int, done bool) {
 	return n + len(recs)/16, true
 }
 
-// superfluous reports whether version i of a key is not needed by any read or watch at or after the
-// compacted revision. Changes at that revision itself can still be watched.
+// superfluous reports whether no read or watch at or after the compacted revision needs version i
+// of a key. Changes at the compacted revision itself can still be watched.
 func (s *Store) superfluous(c *chain, i int) bool {
 	r := c.at(i)
 	if r.ModRevision >= s.compacted {
@@ -120,14 +120,14 @@ func (s *Store) forget(r *record) {
 	}
 }
 
-// ClearDeleted visits deleted keys and drops those that no read can request any longer. most caps
-// the number of keys visited. The next call continues where this one stopped. ClearDeleted reports
-// whether there are more keys to visit.
+// ClearDeleted visits deleted keys, no more than most, and drops those that no read can request any
+// longer. The next call continues where this one stopped. ClearDeleted reports whether there are
+// more keys to visit.
 //
-// The number of deleted keys depends on Scrub's progress. So Visits clears all of them, once after
-// each compaction, which takes about half a microsecond per key. Calling ClearDeleted earlier saves
-// that time. Versions and entries are left to Scrub. ClearDeleted does not change the results of
-// the store.
+// The number of deleted keys depends on Scrub's progress. To be independent of it, Visits clears
+// all deleted keys, once after each compaction, which takes about half a microsecond per key.
+// Calling ClearDeleted earlier saves that time. Versions and entries are left to Scrub.
+// ClearDeleted does not change the results of the store.
 func (s *Store) ClearDeleted(most int) (more bool) {
 	if s.Cleared() {
 		return false
@@ -162,7 +162,7 @@ func (s *Store) Cleared() bool {
 // clearing is the progress of ClearDeleted.
 type clearing struct {
 	done int64  // the last compacted revision for which all deleted keys have been visited
-	from string // the next key to visit for the current one
+	from string // the next key to visit for the current compacted revision
 }
 
 // replace replaces the entry of a key. Views keep the old entry.

@@ -6,8 +6,8 @@ import (
 )
 
 // These are approximate memory sizes, excluding the bytes of keys and values. recordCost covers a
-// record and its slots in the history, its entry and ends. keyCost is for a key from its creation
-// to its deletion: the entry, and its slots in the tree and the map.
+// record and its slots in the history, in its entry and in ends. keyCost covers a key from its
+// creation to its deletion: the entry, and its slots in the tree and the map.
 const (
 	recordCost = 128
 	keyCost    = 128
@@ -27,10 +27,10 @@ func PutSize(key string, value []byte) int64 {
 const KeepSize = recordCost + ShortValue
 
 // inherit lets r share the bytes of its value with last, the previous version, so that they are
-// counted once. It does so, and returns true, if the values are equal, the leases differ, and the
-// value of last is not stored in the same allocation as last. So a key that outlives its lease
-// takes no more memory than before. Clients that put the same value again expect the state to grow,
-// as it does in etcd. last may be nil.
+// counted once. It does so, and returns true, only if the values are equal, the leases differ, and
+// last's value has its own allocation. So a key that outlives its lease takes no more memory than
+// before. Clients that put the same value again expect the state to grow, as it does in etcd. last
+// may be nil.
 func (r *record) inherit(last *record) bool {
 	if len(r.Value) <= ShortValue || last.kv() == nil || r.Lease == last.Lease ||
 		!bytes.Equal(r.Value, last.Value) {
@@ -40,14 +40,15 @@ func (r *record) inherit(last *record) bool {
 	return true
 }
 
-// sized counts a record that becomes the newest of its key. last is the record before it, or nil.
+// sized counts a record that becomes the newest version of its key. last is the previous version,
+// or nil.
 //
 // The size covers the records that View.Records yields, regardless of Scrub's progress. Records
 // that a compaction has made superfluous do not count. So each record is registered under the first
 // compacted revision that makes it superfluous. That is the revision of the key's next record, so
 // it is known once the next record is stored. A tombstone ends its key, which counts once per
-// creation. A value inherited by the next version ends with that version. For one exception, see
-// Size.
+// creation. If the next version inherits a value, the value ends with that version. For one
+// exception, see Size.
 func (s *Store) sized(r, last *record) {
 	inherited := int64(0)
 	if r.inherit(last) {
@@ -89,21 +90,21 @@ func (r *record) count(last *record, inherited int64) {
 }
 
 // ends records how many bytes each compaction subtracts from the size. Entries are added in
-// revision order, except that the last two can come in either order.
+// revision order, except that the last two may be added in either order.
 //
 // Invariant: no chunk is empty; revisions and sums increase.
 type ends struct {
 	chunks [][]end
-	before int64 // the sum of everything that has ended
+	before int64 // the sum of everything that has already ended
 }
 
-// end is the total number of bytes, since the store was created, that end at or before a revision.
+// end is a revision and the total number of bytes, since the store was created, that end at or
+// before it.
 type end struct{ revision, sum int64 }
 
 const endsChunk = 1024
 
-// add records n more bytes that end at a revision. The revision must not be before the second to
-// last one.
+// add records n more bytes that end at a revision. At most one recorded revision may be later.
 func (e *ends) add(revision, n int64) {
 	sum := e.before
 	if last := len(e.chunks) - 1; last >= 0 {
@@ -122,7 +123,7 @@ func (e *ends) add(revision, n int64) {
 	e.push(end{revision, sum + n})
 }
 
-// addBefore is like add, for the second to last revision.
+// addBefore is like add, for a revision before the last recorded one.
 func (e *ends) addBefore(revision, n int64) {
 	last := e.pop()
 	e.add(revision, n)

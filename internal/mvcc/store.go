@@ -45,8 +45,8 @@ func (kv *KeyValue) Writer() string {
 	return kv.writer.name
 }
 
-// Revision is the position of a change in the history: the revision of the transaction, and the
-// index of the change within it, starting at 0.
+// Revision is the position of a change in the history. Main is the revision of the transaction, and
+// Sub is the index of the change within it, starting at 0.
 type Revision struct{ Main, Sub int64 }
 
 // less reports whether r is before o.
@@ -79,19 +79,18 @@ type Store struct {
 	// entries finds the versions of a key without searching a tree.
 	//
 	// Invariant: it contains exactly the keys of live and dead, plus those that ClearDeleted or
-	// Scrub has removed from dead but that Scrub has not finished cleaning.
+	// Scrub has removed from dead but Scrub has not finished cleaning.
 	entries map[string]*entry
 
 	clearing clearing
 
 	// view is the View of the current state, or nil after a change. frozen contains copies of live
-	// and dead. A copy is nil after the set of keys has changed. An overwrite does not invalidate
-	// it.
+	// and dead. A change of the set of keys sets a copy to nil. An overwrite does not.
 	view   *View
 	frozen struct{ live, dead *tree }
 
-	// ends records by how much each compaction reduces the size. added counts the records that were
-	// added since then and for which Scrub has not visited others yet.
+	// ends records by how much each compaction reduces the size. added is the number of added
+	// records that Scrub has not made up for yet by visiting others.
 	ends  ends
 	added int
 
@@ -121,8 +120,8 @@ func (s *Store) Compacted() int64 { return s.compacted }
 // because superfluous data is not counted.
 //
 // If the compacted revision is the current one, some data is kept only for watchers that start
-// there. That data is not counted either, until the next change. Otherwise a client that deletes
-// all keys in one revision to free space would not have freed any.
+// there. That data is not counted either, until the next change. Otherwise a client could not free
+// any space by deleting all keys in one revision and compacting.
 func (s *Store) Size() int64 {
 	if s.compacted == s.revision {
 		return s.size - s.ends.left()
@@ -137,8 +136,8 @@ func (s *Store) len() int { return s.live.Len() }
 // View.Range.
 func (s *Store) Count(key, end string) int { return count(s.live, spanOf(key, end)) }
 
-// Deleted returns how many keys deleted since the compaction are still stored. They include at
-// least those that reads at past revisions can request. The result depends on Scrub's progress.
+// Deleted returns how many keys deleted since the compaction are still stored. They include all
+// keys that reads at past revisions can request. The result depends on Scrub's progress.
 func (s *Store) Deleted() int { return s.dead.Len() }
 
 // Get returns the latest version of a key, or nil if there is none.
@@ -185,8 +184,8 @@ func (s *Store) Compact(rev int64) error {
 	if rev > s.revision {
 		return fmt.Errorf("compact at %d, revision %d: %w", rev, s.revision, ErrFutureRevision)
 	}
-	// The changes at the old compacted revision were kept only for their events, and are no longer
-	// needed. So the sweep visits that revision once more.
+	// The changes at the old compacted revision were kept only for their events, which are no
+	// longer needed. So the sweep visits that revision once more.
 	if again := (Revision{Main: s.compacted}); again.less(s.cursor) {
 		s.cursor = again
 	}

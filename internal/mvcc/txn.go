@@ -7,8 +7,8 @@ import (
 )
 
 // Txn is a write transaction. All its changes share one revision, the next one. Its own reads see
-// the changes immediately. Views see them after End. There is no rollback, so the caller must check
-// everything that can fail before it changes anything.
+// the changes immediately. Views see them after End. A Txn cannot be rolled back, so the caller
+// must check everything that can fail before it changes anything.
 type Txn struct {
 	s       *Store
 	changed bool
@@ -27,7 +27,7 @@ func (s *Store) Begin() *Txn {
 	return &s.txn
 }
 
-// End closes the transaction and returns the store's revision and the changes, in order. If there
+// End closes the transaction. It returns the store's revision and the changes, in order. If there
 // are no changes, the revision is the previous one. The caller owns the events until the next
 // Begin. If their capacity exceeds KeptEvents, the caller owns them permanently.
 func (t *Txn) End() (rev int64, events []Event) {
@@ -78,8 +78,8 @@ func (t *Txn) Ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
 }
 
 // Visits returns approximately how many keys Range would visit, even after changes. A range with a
-// revision is treated as a range at a past revision, even if it is the latest. The result is the
-// same in all stores with the same history, regardless of Scrub's progress.
+// revision is treated as a range at a past revision, even if the revision is the latest. The result
+// is the same in all stores with the same history, regardless of Scrub's progress.
 func (t *Txn) Visits(key, end string, o RangeOptions) int64 {
 	t.check()
 	past := o.Revision > 0
@@ -111,8 +111,8 @@ func (t *Txn) Put(key string, value []byte, lease int64) (prev *KeyValue) {
 
 // PutFor sets the value of a key on behalf of a writer, which may be nil. It attaches the key to
 // the lease instead of the previous one. Lease 0 means none. PutFor returns the previous version,
-// or nil if there was none. The store copies a short value. It keeps a long one, which the caller
-// must then not modify.
+// or nil if there was none. The store copies a short value. It keeps a long one, so the caller must
+// not modify it afterwards.
 func (t *Txn) PutFor(writer *Writer, key string, value []byte, lease int64) (prev *KeyValue) {
 	r := t.begin(newRecord(value))
 	s := t.s

@@ -38,7 +38,7 @@ func (v *View) Visits(key, end string, o RangeOptions) int64 {
 	return v.visits(key, end, &o, o.Revision > 0 && o.Revision != v.revision)
 }
 
-// Deleted returns how many deleted keys a range at a past revision may have to visit.
+// Deleted returns the maximum number of deleted keys that a range at a past revision has to visit.
 func (v *View) Deleted() int { return v.dead.Len() }
 
 // Check returns the error that a read at a revision would return: ErrCompacted, ErrFutureRevision
@@ -48,9 +48,9 @@ func (v *View) Check(rev int64) error {
 	return err
 }
 
-// Ascend yields the keys of a range that existed at a revision, in order, for results that are too
-// large to hold in memory. 0 means the view's own revision. Ascend panics if Check returns an
-// error.
+// Ascend yields the keys of a range that existed at a revision, in order. It is meant for results
+// that are too large to hold in memory. 0 means the view's own revision. Ascend panics if Check
+// returns an error.
 func (v *View) Ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
 	return v.ascend(key, end, rev)
 }

@@ -85,7 +85,7 @@ func (w *Writer) holds(n int64) {
 	}
 }
 
-// compactWriters subtracts what the compaction has removed from each writer.
+// compactWriters subtracts from each writer's size what the compaction has removed.
 func (s *Store) compactWriters() {
 	for name, w := range s.writers {
 		if w.size -= w.ends.take(s.compacted); w.size == 0 {

@@ -18,7 +18,7 @@ func (r *Replica) applyCommitted() {
 }
 
 // apply applies one committed entry. If that would take too long for one step, it does part of the
-// expensive work and returns false; the next step continues with the same entry.
+// expensive work and returns false. The next step continues with the same entry.
 func (r *Replica) apply(e *raftpb.Entry) (done bool) {
 	if r.out.Failed != nil || e.GetIndex() <= r.machine.Index() {
 		return true
@@ -54,8 +54,8 @@ func (r *Replica) apply(e *raftpb.Entry) (done bool) {
 	return true
 }
 
-// ahead does some of the expensive work that must precede applying an entry, and reports whether
-// more remains.
+// ahead does some of the expensive work that must be done before an entry is applied, and reports
+// whether more remains.
 func (r *Replica) ahead(groups []fsm.Group) (more bool) {
 	for _, g := range groups {
 		for _, c := range g.Commands {
@@ -88,8 +88,8 @@ func (r *Replica) read(e *raftpb.Entry) (_ []fsm.Group, change *raftpb.ConfChang
 	return groups, change, err
 }
 
-// applyCommands applies the commands of an entry and answers the commands that came through this
-// member. It returns the result of the last command.
+// applyCommands applies the commands of an entry. If this member or one of its clients proposed a
+// command, it handles the result. It returns the result of the last command.
 func (r *Replica) applyCommands(e *raftpb.Entry, groups []fsm.Group) (last fsm.Result) {
 	own := r.takeInflight(e.GetIndex(), e.GetTerm())
 	proposals := own
@@ -119,7 +119,8 @@ func (r *Replica) applyCommands(e *raftpb.Entry, groups []fsm.Group) (last fsm.R
 	return last
 }
 
-// vetEntry returns an error if the commands of an entry can be decoded but not applied.
+// vetEntry returns an error if the commands of an entry cannot be applied, although they were
+// decoded.
 func (r *Replica) vetEntry() error {
 	if v := r.machine.Version().Number; r.scratch.reader.Version() > v {
 		return fmt.Errorf("%w: its version is %d, the cluster version is %d", fsm.ErrCorrupt,
@@ -154,8 +155,8 @@ func (r *Replica) answer(term uint64, ps []*Proposal, results []fsm.Result) {
 }
 
 // takeInflight returns the proposals of the applied entry (index, term), if this member proposed
-// it. Proposals from this member's clients that are certain to be lost are proposed again. Other
-// members detect the loss of their clients' proposals on their own.
+// it. It proposes again any commands from this member's clients that are certain to be lost. Other
+// members detect the loss of their own clients' commands.
 func (r *Replica) takeInflight(index, term uint64) (found []*Proposal) {
 	found, lost := r.inflight.take(index, term)
 	r.relay.commands.again(own(lost))

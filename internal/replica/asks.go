@@ -9,13 +9,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// patienceAsks is the number of election timeouts that reads and renewals wait for a leader. It is
+// patienceAsks is how long reads and renewals wait for a leader, in election timeouts. It is
 // smaller than patience, the limit for commands, so that a holder still has time to try another
 // member.
 const patienceAsks = 3
 
 // asker forwards reads and renewals from this member's clients, and messages from its caches, to
-// the leader. It sends one confirm round at a time; each round covers everything that arrived
+// the leader. It requests one confirm round at a time. Each round covers everything that arrived
 // during the previous one. Independently, it sends one round of groups at a time (see
 // holder.Agent). The leader answers both kinds of round after its own confirm rounds, so one
 // exchange of heartbeats suffices for any number of members and clients.
@@ -27,22 +27,22 @@ type asker struct {
 	reads    []*Read   // for the next round
 	renewals []Renewal // for the next round
 	current  *question // sent but not yet confirmed
-	open     []asked   // sent renewals, sorted by number; some are already answered
+	open     []asked   // renewals that were sent, sorted by number; some have been answered
 	over     int       // number of answered entries in open
-	// agent keeps the leases of this member's clients alive. round holds the leases that join a
-	// group with the round in progress. Round numbers are sent with firstRound added; it differs in
-	// each incarnation of the member.
+	// agent keeps the leases of this member's clients alive. round holds the leases that are to
+	// join groups in the round in progress. The round numbers sent to the leader start above
+	// firstRound, which differs in each incarnation of the member.
 	agent      holder.Agent[struct{}, Renewal]
 	round      []Ask
 	roundAt    uint64 // tick at which round was sent
 	rounds     uint64 // number of rounds sent
 	firstRound uint64
 	done       []confirmed
-	// abandoned holds the leases to report as abandoned in the next message, if a leader is still
-	// known then. The report may be lost.
+	// abandoned holds the leases to report as abandoned in the next message. If no leader is known
+	// at that time, they are not reported. The report may also be lost.
 	abandoned []lease.ID
 	// gone holds the abandoned leases that may still join a group, each with the last round in
-	// which it can join. A lease that joins anyway leaves its group again.
+	// which it can join. A lease that does join is removed from its group again.
 	gone   map[lease.ID]uint64
 	caches cacheRelay
 	last   uint64 // last number assigned to a round, renewal or cache message
@@ -67,7 +67,7 @@ type asked struct {
 	answered bool
 }
 
-// confirmed is a round whose reads can run once index is applied.
+// confirmed is a round whose reads can run once index has been applied.
 type confirmed struct {
 	index uint64
 	reads []*Read
@@ -128,7 +128,8 @@ func (a *asker) fillRenewals(m *Forward, now uint64) {
 		a.open = append(a.open, asked{seq: a.last, at: now, renewal: n})
 		m.Renewals = append(m.Renewals, Ask{a.last, n.ID, n.Token})
 		if n.Access != a.m.machine.Access() {
-			m.Access = 0 // no lease joins: this lease's caller may have lost its permission
+			// no lease joins a group, because this lease's caller may have lost its permission
+			m.Access = 0
 		}
 	}
 	a.renewals, a.round, a.roundAt = nil, m.Renewals, now
@@ -146,9 +147,10 @@ func (q *question) fill(m *Forward) {
 	m.Round, m.Queries, m.Fills = q.id, q.queries, q.fills
 }
 
-// rewind takes back all requests that were sent, so that they can be sent to another leader.
+// rewind takes back all requests that were sent to the leader, so that they can be sent to another
+// one.
 func (a *asker) rewind() {
-	a.abandoned = nil // to a new leader, these leases are untended anyway
+	a.abandoned = nil // a new leader treats these leases as untended anyway
 	if a.current != nil {
 		a.reads = slices.Concat(a.current.reads, a.reads)
 		a.current = nil
@@ -181,8 +183,8 @@ func (a *asker) give(all unanswered) {
 }
 
 // renew accepts a renewal, or rejects it if too many requests are waiting. The agent treats all
-// clients of this member as one holder. When a client disconnects, the lease leaves its group; it
-// joins again if another client keeps it alive.
+// clients of this member as a single holder. When a client disconnects, its leases leave their
+// groups. They join again if another client keeps them alive.
 func (a *asker) renew(n Renewal) {
 	delete(a.gone, n.ID)
 	switch {
@@ -220,8 +222,8 @@ func (a *asker) read(q *Read) {
 	a.reads = append(a.reads, q)
 }
 
-// abandon records leases that are no longer kept alive. If a leader is known, leases that are in no
-// group are reported to it.
+// abandon records leases that are no longer kept alive. If a leader is known, it will be informed
+// of those that are not in a group.
 func (a *asker) abandon(ids []lease.ID) {
 	for _, id := range ids {
 		if a.agent.Leave(struct{}{}, id) || a.m.leader == 0 {
@@ -234,7 +236,7 @@ func (a *asker) abandon(ids []lease.ID) {
 			if a.gone == nil {
 				a.gone = make(map[lease.ID]uint64)
 			}
-			a.gone[id] = a.rounds + 1 // leases that are waiting now join with this round
+			a.gone[id] = a.rounds + 1 // leases that are waiting now can join in this round
 		}
 	}
 }
@@ -248,14 +250,14 @@ func (a *asker) next() (lease.Instant, bool) {
 	return a.agent.SilentAt()
 }
 
-// empty reports whether no request is waiting, either for the leader or for an index that the
-// leader has confirmed.
+// empty reports whether no request is waiting, neither for the leader nor for a confirmed index to
+// be applied.
 func (a *asker) empty() bool {
 	return len(a.reads)+len(a.renewals)+len(a.open)+len(a.done)+a.agent.Waiting() == 0 &&
 		a.current == nil && !a.agent.Pending() && a.caches.empty()
 }
 
-// again adds requests that seem to have been lost to msg.
+// again adds requests that seem to be lost to msg.
 func (a *asker) again(msg *Forward) {
 	now, patience := a.m.ticks, uint64(a.m.cfg.ElectionTicks)
 	if a.current != nil {
@@ -289,7 +291,7 @@ func (a *asker) expire() {
 	a.reads = slices.DeleteFunc(a.reads, stale)
 	aged := func(q *Read) bool { return old(q.born) }
 	if q := a.current; q != nil && slices.ContainsFunc(q.reads, aged) {
-		// The entire round is dropped. Reads in it that have not timed out go into the next round.
+		// The entire round is dropped. Its reads that have not timed out go into the next round.
 		a.current = nil
 		a.reads = slices.Concat(slices.DeleteFunc(q.reads, stale), a.reads)
 	}
@@ -390,7 +392,7 @@ func (a *asker) answer(i int, ttl lease.TTL, err error) {
 }
 
 // sweep removes answered renewals once they make up half of the list. Some renewals wait a long
-// time, and answers arrive spread over many replies.
+// time, and the answers are spread over many replies.
 func (a *asker) sweep() {
 	if 2*a.over >= len(a.open) {
 		a.open = slices.DeleteFunc(a.open, func(o asked) bool { return o.answered })

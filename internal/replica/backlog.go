@@ -8,7 +8,7 @@ import (
 
 // backlog holds entries that are committed but not yet applied. Many entries can be committed at
 // the same time, for example after a disk or other members were slow. A step applies only as many
-// as it has time for, and the next step follows immediately.
+// as it has time for, and another step follows immediately.
 type backlog struct {
 	committed []*raftpb.Message // messages with entries
 	applied   int               // number of applied entries in the first message
@@ -16,8 +16,8 @@ type backlog struct {
 }
 
 // stepTime is the total cost of commands (see fsm.Cost) after which a step applies no further
-// entry: about ten milliseconds. A leader never makes an entry that takes longer, unless a single
-// command does.
+// entry. It is about ten milliseconds. A leader never makes an entry that takes longer, unless a
+// single command does.
 const stepTime = 8192 * fsm.OpTime
 
 func (b *backlog) add(m *raftpb.Message) { b.committed = append(b.committed, m) }
@@ -25,7 +25,7 @@ func (b *backlog) add(m *raftpb.Message) { b.committed = append(b.committed, m) 
 func (b *backlog) any() bool { return len(b.committed) > 0 }
 
 // next returns the next entry to apply. It returns nil if the backlog is empty or this step has no
-// time left. Instead of an entry, it can return a message whose entries have all been applied.
+// time left. If all entries of a message have been applied, it returns that message instead.
 func (b *backlog) next() (e *raftpb.Entry, over *raftpb.Message) {
 	if len(b.committed) == 0 {
 		b.committed = nil

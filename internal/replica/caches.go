@@ -13,14 +13,14 @@ type Fill struct {
 	ID     lease.ID
 	Token  lease.Token
 	Ranges []keyrange.Range
-	// Term is the answer. If it is not 0, it is the leader's term, and in this term every key that
-	// was read is invalidated before it changes. 0 means that nothing may be cached.
+	// Term is the answer. If it is not 0, it is the leader's term. For the rest of that term, every
+	// key that was read is invalidated before it changes. 0 means that nothing may be cached.
 	Term uint64
 }
 
 // OpenCache reports what the cache of a lease's holder contains, and requests that this member send
-// the cache's invalidations from now on. [Replica.OpenCache] accepts it. Output.Opened returns it
-// once, with Term or Err set.
+// the cache's invalidations from now on. It is passed to [Replica.OpenCache], and returned once in
+// Output.Opened, with Term or Err set.
 type OpenCache struct {
 	ID lease.ID
 	// Token is the lease's token as known to the holder.
@@ -31,8 +31,8 @@ type OpenCache struct {
 	// Term is the answer: the leader's term.
 	Term uint64
 	// Err is nil if the cache is open. It is lease.ErrNotFound if the lease does not exist or holds
-	// no ranges; the cache must then drop everything. Any other error is the reason why the outcome
-	// is unknown.
+	// no ranges. In that case, the cache must drop everything. Any other error explains why the
+	// outcome is unknown.
 	Err error
 	// Owner is set by the caller to identify the request.
 	Owner any
@@ -47,12 +47,12 @@ type OpenCache struct {
 type AckCache struct {
 	ID    lease.ID
 	Token lease.Token
-	// Seq is the number of an Invalidation in Term. It acknowledges that the ranges of this and all
-	// earlier Invalidations are dropped. 0 acknowledges nothing.
+	// Seq is the number of an Invalidation in Term. It acknowledges that the ranges in that and all
+	// earlier Invalidations have been dropped. 0 acknowledges nothing.
 	Term, Seq uint64
-	// Open is the Term from the answer to the cache's last OpenCache, or 0 if it has not been
-	// answered. Until the leader receives this value, it may have only an older OpenCache, so it
-	// assumes that the cache may contain everything that the lease holds.
+	// Open is the Term from the answer to the cache's last OpenCache, or 0 if that has not been
+	// answered. Until the leader receives this value, it may have received only an older OpenCache.
+	// So it assumes that the cache may contain everything that the lease holds.
 	Open uint64
 	// Dropped lists what the cache dropped on its own initiative. It must not overlap a range that
 	// is being read again or has been read again since.

@@ -3,7 +3,7 @@
 //
 // A Replica is a state machine with inputs and outputs. Its inputs are clock readings, ticks,
 // messages, proposals, reads and renewals. Take returns its outputs: entries to save, messages to
-// send, answers, and changes of the store. A Replica starts no goroutine, reads no clock and does
+// send, answers, and changes to the store. A Replica starts no goroutine, reads no clock and does
 // no I/O, so the same code runs in a real member's loop and, in virtual time, in a simulator.
 //
 // # Parts
@@ -14,9 +14,9 @@
 //   - The driver (driver.go, vet.go, backlog.go) drives the Raft library and validates its inputs.
 //     Committed entries wait until a step has time for them.
 //   - inflight holds this member's entries in the log whose outcome is not known yet.
-//   - The relay (relay.go, forward.go, asks.go) sends requests from this member's clients to
-//     another leader. Commands are numbered. Renewals, reads and cache messages are sent in rounds.
-//     The relay renews leases in groups (package holder, Agent).
+//   - The relay (relay.go, forward.go, asks.go) sends requests from this member's clients to the
+//     leader when another member leads. Commands are numbered. Renewals, reads and cache messages
+//     are sent in rounds. The relay renews leases in groups (package holder, Agent).
 //   - links and failover track how well each member can be reached, and decide when to campaign
 //     after the leader dies.
 //
@@ -26,16 +26,16 @@
 //     (package directory).
 //   - The queue (queue.go, package delay) holds admitted commands, applies the commit delay, and
 //     makes the entries.
-//   - Confirm rounds (read.go, package confirm) make reads and promises wait for a quorum's
-//     confirmation that began after them.
+//   - Confirm rounds (read.go, package confirm) make every read and promise wait until a quorum
+//     has confirmed the leader in a round that began later.
 //   - Renewals (renew.go, renewals.go, groups.go) are promises to holders, made individually or in
 //     batches.
 //   - The expirer (expire.go, checkpoint.go) decides which leases expire in the next entry, and
 //     for which leases the remaining time is replicated.
 //   - remotes holds the members that forward requests to this leader, and the replies that are
 //     ready for them.
-//   - changes and health (members.go, safety.go) change the membership one step at a time,
-//     provided that the step is safe for the cluster.
+//   - changes and health (members.go, safety.go) change the membership one step at a time, if the
+//     step is safe for the cluster.
 //
 // Values that several parts read are in local.go. Only the Replica changes them.
 // docs/architecture.md shows the paths through the parts.
@@ -50,7 +50,7 @@
 //
 // # Leases
 //
-// The leader's tracker runs from promotion, when the leader has applied an entry of its own term,
+// The leader is promoted when it has applied an entry of its own term. Its tracker runs from then
 // until the member stops leading. Expiry is an ordinary command that is fenced by the term
 // (fsm.Expire). A renewal needs a confirm round but no entry. Other members renew the leases of
 // their clients in groups that the leader keeps.

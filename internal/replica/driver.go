@@ -67,7 +67,7 @@ func newDriver(m *local) (*driver, error) {
 
 // step passes another member's message to the library, unless it is inconsistent. The library
 // panics on a commit index beyond the end of the log, and on an entry that conflicts with a
-// committed one. Such a panic shows that the disk lost entries that this member had acknowledged.
+// committed one. Such a panic means that the disk lost entries that this member had acknowledged.
 // Any other panic is a bug in this program and is raised again.
 func (d *driver) step(m *raftpb.Message) (err error) {
 	if err := d.vet(m); err != nil {
@@ -141,7 +141,7 @@ func (d *driver) route(m *raftpb.Message) {
 }
 
 // append adds a message to the output to be saved, and tracks the end of the log. The library can
-// accept only a snapshot that it was offered.
+// accept a snapshot only if it was offered.
 func (d *driver) append(m *raftpb.Message) {
 	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
 		if d.last = s.GetMetadata().GetIndex(); d.last != d.offered {
@@ -156,7 +156,7 @@ func (d *driver) append(m *raftpb.Message) {
 }
 
 // next returns the next committed entry, or nil if there is none or this step has no time for it.
-// When the last entry of a message has been applied, next notifies the library.
+// When all entries of a message have been applied, next notifies the library.
 func (d *driver) next() *raftpb.Entry {
 	for {
 		e, over := d.backlog.next()
@@ -190,7 +190,7 @@ func (d *driver) propose(data []byte) error {
 func (d *driver) proposeChange(c *raftpb.ConfChangeV2) { d.node.ProposeConfChange(c) }
 
 // confirm requests a confirm round from the quorum. Every heartbeat repeats the request until the
-// round is done; askAgain handles the case without heartbeats.
+// round is done. If there are no heartbeats, askAgain repeats it.
 func (d *driver) confirm(id uint64) { d.node.ReadIndex(binary.BigEndian.AppendUint64(nil, id)) }
 
 // stepDown makes this leader step down. It advances Raft's clock until the library finds that no
@@ -204,6 +204,5 @@ func (d *driver) stepDown() {
 	}
 }
 
-// transferring reports whether this leader is handing over leadership and therefore accepts
-// nothing.
+// transferring reports whether this leader is handing over leadership, and so accepts no proposals.
 func (d *driver) transferring() bool { return d.node.BasicStatus().LeadTransferee != raft.None }

@@ -50,8 +50,8 @@ func taking(l *lease.Lessor, due []lease.Due) (out []lease.ID) {
 type effects struct {
 	lessor *lease.Lessor
 	w      *directory.Write
-	// granted maps the ID of each lease that the transaction grants to its name. If the request is
-	// a retry, the ID refers to the existing lease with that name.
+	// granted maps the ID of each lease that the transaction grants to the lease's name. If the
+	// request is a retry, the ID refers to the existing lease with that name.
 	granted map[lease.ID]string
 }
 
@@ -60,9 +60,9 @@ func (e *effects) touch(key, end string) {
 }
 
 // leaseNamed returns the lease with the given ID or, if the ID is 0, the lease with the given name.
-// By the time the command is applied, another lease may have that name. However, that lease will
-// have a different token and secret, so a command with this lease's token or secret does not affect
-// it.
+// By the time the command is applied, the name may belong to another lease. But a command with the
+// token or secret of the lease returned here does not affect the other lease, which has a different
+// token and secret.
 func (e *effects) leaseNamed(id lease.ID, name string) lease.ID {
 	if id == 0 {
 		info, _ := e.lessor.ByName(name)
@@ -91,7 +91,7 @@ func (e *effects) revoke(c *fsm.Revoke) {
 		e.w.Touches = append(e.w.Touches, keyrange.All)
 	}
 	if name, ok := e.granted[c.ID]; ok {
-		// It is not known which lease this will be, or which keys it will have.
+		// It is not known which lease will have this name, or which keys that lease will have.
 		e.w.Touches = append(e.w.Touches, keyrange.All)
 		if info, ok := e.lessor.ByName(name); ok {
 			e.w.Ends = append(e.w.Ends, info.ID)
@@ -134,7 +134,7 @@ func (e *effects) op(op *fsm.Op) {
 }
 
 // grant records the name of the lease, because a repeated request refers to the lease by its name.
-// It also records the renewal if the grant requests one.
+// It also records that the lease is renewed, if the grant requests that.
 func (e *effects) grant(c *fsm.Grant) {
 	t := &c.Terms
 	if t.RequestID == "" {

@@ -3,13 +3,15 @@ package replica
 import "errors"
 
 // These errors explain why a request has no outcome. Except where noted, the request can be
-// retried. Only after ErrLeaderChanged can the command still take effect.
+// retried. After ErrLeaderChanged, the command may still take effect. After the other errors, it
+// cannot.
 var (
 	// ErrNoLeader means that no leader was found in time; nothing changed.
 	ErrNoLeader = errors.New("replica: no leader")
 	// ErrLeaderChanged means that the request was sent to a leader, and its outcome is unknown.
 	ErrLeaderChanged = errors.New("replica: leader changed")
-	// ErrOverloaded means that too much has been proposed and not yet committed; nothing changed.
+	// ErrOverloaded means that too many commands are proposed but not yet committed; nothing
+	// changed.
 	ErrOverloaded = errors.New("replica: too many requests")
 	// ErrInternal means that a client sent a command that only the leader's timers can propose.
 	ErrInternal = errors.New("replica: client sent an internal command")
@@ -39,7 +41,7 @@ var (
 	ErrUnhealthy = errors.New("replica: too few members are healthy")
 	// ErrTooManyLearners means that the cluster already has the maximum number of learners.
 	ErrTooManyLearners = errors.New("replica: too many learners")
-	// ErrLearnerNotReady means that the learner to be promoted lags behind the leader.
+	// ErrLearnerNotReady means that the learner to be promoted lags too far behind the leader.
 	ErrLearnerNotReady = errors.New("replica: learner is not in sync with the leader")
 	// ErrBadTransferee means that the named member cannot lead.
 	ErrBadTransferee = errors.New("replica: member cannot lead")

@@ -6,8 +6,8 @@ import (
 )
 
 // checkpointEvery is how long silent leases are collected for one entry, in milliseconds. A full
-// entry is proposed earlier. No client waits for the entry, but if the leader fails before it is
-// committed, the leases last that much longer.
+// entry is proposed earlier. No client waits for the entry. But if the leader fails before the
+// entry is committed, the leases last that much longer.
 const checkpointEvery = 100
 
 // retryEvery is the delay before a rejected entry is proposed again, in milliseconds. Raft rejects
@@ -16,9 +16,9 @@ const checkpointEvery = 100
 const retryEvery = 100
 
 // expirer runs on a primary. It decides which leases expire in the next entry, and for which leases
-// the remaining time is replicated. The log contains at most one entry of each kind; the next one
-// is made after that entry has been applied. This bounds the share of the log that expiry takes
-// (T13): however many leases end at the same time, clients' commands wait for at most one entry.
+// the remaining time is replicated. The log contains at most one unapplied entry of each kind. This
+// bounds the share of the log that expiry takes (T13): however many leases end at the same time,
+// clients' commands wait for at most one entry.
 type expirer struct {
 	m                       *local
 	began                   uint64 // tick of the election, and later of the promotion
@@ -35,8 +35,8 @@ type expirer struct {
 	refresh bool
 }
 
-// refusal records when Raft last rejected an entry. The next attempt is made at retry, or as soon
-// as an entry after index has been applied, because that frees space.
+// refusal records when Raft last rejected an entry. The next attempt is made at retry, or earlier
+// if an entry after index has been applied, because that frees space.
 type refusal struct {
 	retry lease.Instant
 	index uint64
@@ -70,8 +70,8 @@ func (e *expirer) expire(due []lease.Due) *fsm.Expire {
 }
 
 // expired handles the outcome of an expiry. If Raft rejected the command, it certainly has no
-// effect, so its leases are alive and due again. A timeout never counts as a rejection, because it
-// leaves the outcome unknown (T5, T12).
+// effect, so its leases are alive and due again. A timeout never counts as a rejection, because
+// after a timeout the outcome is unknown (T5, T12).
 func (e *expirer) expired(due []lease.Due, decided lease.Instant, applied bool) {
 	for i := range due {
 		if applied {
@@ -89,8 +89,8 @@ func (e *expirer) pause() {
 	e.refused = refusal{e.m.now + retryEvery, e.m.machine.Index()}
 }
 
-// mayRefresh reports whether all leases must get their full TTL again and no earlier decision is
-// still in the log.
+// mayRefresh reports whether all leases must get their full TTL again, and none of the expirer's
+// earlier entries is still in the log.
 func (e *expirer) mayRefresh() bool {
 	return e.refresh && !e.expiring && !e.checkpointing && e.clearing == 0
 }
@@ -123,7 +123,7 @@ func (e *expirer) waits() bool {
 	return e.m.now < e.refused.retry && e.m.machine.Index() == e.refused.index
 }
 
-// soonest is next under the assumption that Raft accepts every entry.
+// soonest is like next, but assumes that Raft accepts every entry.
 func (e *expirer) soonest() (lease.Instant, bool) {
 	if !e.m.primary || e.expiring || e.refresh {
 		return 0, false
@@ -135,8 +135,8 @@ func (e *expirer) soonest() (lease.Instant, bool) {
 	if at > e.m.now || !e.checkpointing && e.m.now >= e.silence {
 		return at, ok
 	}
-	// Leases that are silent now wait for the outcome of a checkpoint, which is an input, or until
-	// more have been collected. Leases that become due in the meantime do not wait.
+	// Silent leases wait until more have been collected. While a checkpoint is in flight, they wait
+	// for its outcome, which is an input. Leases that become due in the meantime do not wait.
 	due, ok := e.m.lessor.NextDue()
 	if !e.checkpointing && e.silence < due {
 		due = e.silence

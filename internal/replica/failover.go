@@ -21,12 +21,12 @@ type failover struct {
 }
 
 const (
-	// stagger is how long each member waits after the previous one, in milliseconds. It is longer
-	// than an election takes on a local network.
+	// stagger is how long each candidate waits after the previous one, in milliseconds. It is
+	// longer than an election takes on a local network.
 	stagger = 25
 	// campaignTries is the number of times a member campaigns before it leaves the rest to the
 	// election timeout. Members that have not detected the leader's death reject the candidate
-	// until their own election timeout has passed, so the candidate keeps trying for longer than
+	// until their own election timeout has passed. So the candidate keeps trying for longer than
 	// the usual timeout of one second.
 	campaignTries = 40
 )
@@ -64,8 +64,8 @@ func (f *failover) due() bool {
 	return true
 }
 
-// follow reacts to changes of the role. When the term rises, the candidate of the new term is given
-// time to win.
+// follow reacts to role changes. When the term rises, this member gives the candidate of the new
+// term time to win.
 func (f *failover) follow(was role) {
 	switch {
 	case f.at == 0:
@@ -84,7 +84,7 @@ func (r *Replica) Gone(member uint64) {
 	r.replace(member)
 }
 
-// replace begins to campaign if member, which is gone or unresponsive, is the leader.
+// replace schedules a campaign if member, which is gone or unresponsive, is the leader.
 func (r *Replica) replace(member uint64) {
 	if member != r.leader || !r.voter(r.cfg.ID) {
 		return
@@ -99,7 +99,7 @@ func (r *Replica) forgetLeader() {
 	}
 }
 
-// campaign campaigns if an attempt to replace a dead leader is due.
+// campaign starts an election if an attempt to replace a dead leader is due.
 func (r *Replica) campaign() {
 	if r.failover.due() {
 		_ = r.Campaign() // has no effect if this member is no longer a voter
@@ -117,9 +117,9 @@ func (r *Replica) Unreachable(member uint64) {
 	r.raft.node.ReportUnreachable(member)
 }
 
-// Transfer hands leadership to a member, provided that the member keeps up. After an election
-// timeout, Status shows which member leads. Transfer returns ErrNoLeader if this member does not
-// lead, and ErrBadTransferee if the other member is not a voter.
+// Transfer hands leadership to a member if that member keeps up. After an election timeout, Status
+// shows which member leads. Transfer returns ErrNoLeader if this member does not lead, and
+// ErrBadTransferee if the other member is not a voter.
 func (r *Replica) Transfer(to uint64) error {
 	switch {
 	case !r.leading:

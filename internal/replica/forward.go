@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// patience is the number of election timeouts that a command waits for a leader to accept it.
+// patience is how long a command waits for a leader to accept it, in election timeouts.
 const patience = 5
 
 // maxForwarded is the maximum number of commands that can wait for another member. A separate limit
@@ -20,9 +20,9 @@ const maxForwarded = 1 << 16
 //
 // Commands are numbered as they are sent. The leader of a term accepts each number once and in
 // order, so sending a command again is harmless. A command sent in a term enters the log in that
-// term or not at all. Therefore, once an entry of a later term has been applied, commands that have
-// not been applied are certainly lost and can be sent to the new leader. The death of a leader thus
-// leaves no command with an unknown outcome.
+// term or not at all. So once an entry of a later term has been applied, any command that has not
+// been applied is certainly lost, and can be sent to the new leader. The death of a leader leaves
+// no command with an unknown outcome.
 type forwarder struct {
 	m     *local
 	queue []*Proposal // not sent yet, or certain to be lost
@@ -32,7 +32,7 @@ type forwarder struct {
 	term     uint64 // term of the last command sent
 	version  byte   // cluster version that the leader of term understands
 	base     uint64 // first number used in term
-	received uint64 // the leader of term has received all lower numbers
+	received uint64 // the leader of term has received every command with a lower number
 	idle     int    // ticks since the leader last made progress
 	over     int    // approximate number of rejected commands in sent
 }
@@ -74,15 +74,15 @@ func (f *forwarder) send(msg *Forward) {
 	f.m.send(&Message{To: f.m.leader, Version: f.version, Forward: msg})
 }
 
-// message returns a message to the leader of the term, without any requests.
+// message returns an empty message to the leader of the term.
 func (f *forwarder) message() Forward {
 	return Forward{Term: f.term, First: f.next, Base: f.base}
 }
 
-// fill moves commands from the queue into msg. It adds none until the leader has confirmed the
-// previous commands, so that commands that arrive in the meantime share the next message. Commands
-// that require a version later than the first wait until the leader's version is known, because a
-// leader that cannot decode a message discards all of it.
+// fill moves commands from the queue into msg. While the leader has not confirmed the previous
+// commands, it adds none, unless groupMax are waiting. So commands that arrive in the meantime
+// share the next message. Commands that require a version later than the first wait until the
+// leader's version is known, because a leader that cannot decode a message discards all of it.
 func (f *forwarder) fill(msg *Forward) {
 	if f.received < f.next && len(f.queue) < groupMax {
 		return
@@ -109,8 +109,9 @@ func (f *forwarder) fill(msg *Forward) {
 	f.queue = f.queue[n:]
 }
 
-// tick rejects commands that have waited too long, and resends commands that the leader seems not
-// to have received. The time that commands spend waiting for caches at the leader does not count.
+// tick rejects commands that have waited too long, and resends commands that the leader does not
+// seem to have received. The time that commands spend waiting for caches at the leader does not
+// count.
 func (f *forwarder) tick() {
 	m := f.m
 	limit := uint64(patience * m.cfg.ElectionTicks)
@@ -157,15 +158,15 @@ func (f *forwarder) find(seq uint64) (int, bool) {
 	})
 }
 
-// reached records that the leader of term has received all numbers below next.
+// reached records that the leader of term has received every command with a number below next.
 func (f *forwarder) reached(term, next uint64) {
 	if term == f.term && next > f.received && next <= f.next {
 		f.received, f.idle = next, 0
 	}
 }
 
-// refused handles the leader's rejections of commands. A leader may reject many commands, so they
-// are removed from sent in bulk once they make up half of it.
+// refused handles the leader's rejections. A leader may reject many commands, so they are removed
+// from sent in bulk, once they make up half of it.
 func (f *forwarder) refused(list []Refusal) {
 	for _, no := range list {
 		if i, ok := f.find(no.Seq); ok && f.sent[i].proposal != nil {
@@ -183,7 +184,8 @@ func (f *forwarder) refused(list []Refusal) {
 func (f *forwarder) applied(term uint64, g fsm.Group, results []fsm.Result) {
 	first, end := g.Origin.Seq, g.Origin.Seq+uint64(len(g.Commands))
 	i, _ := f.find(first)
-	k := i // commands of an earlier incarnation, or without a waiting client, are not in sent
+	// commands of an earlier incarnation, or whose client is no longer waiting, are not in sent
+	k := i
 	for ; k < len(f.sent) && f.sent[k].seq < end; k++ {
 		if p := f.sent[k].proposal; p != nil {
 			p.Result, p.Index = results[f.sent[k].seq-first], f.m.machine.Index()
@@ -218,7 +220,7 @@ func (f *forwarder) swallowed(term uint64) {
 	f.giveUp(func(s *sent) bool { return s.term <= term })
 }
 
-// giveUp rejects the commands for which late returns true; their outcome is unknown. A command
+// giveUp rejects the commands for which late returns true. Their outcome is unknown. A command
 // whose client is no longer waiting is kept until the leader has received it, because the leader
 // accepts numbers only in order.
 func (f *forwarder) giveUp(late func(*sent) bool) {

@@ -10,21 +10,21 @@ import (
 )
 
 // gate delays commands that change cached data. A command waits until the caches have dropped the
-// data or their leases have passed their expiry (C1). All commands at a leader go through the gate,
-// whatever their origin. Directory.Admit (directory/write.go) decides which commands wait; the gate
-// connects the directory with the log.
+// data or their leases have passed their expiry (C1). All commands at a leader pass through the
+// gate, whatever their origin. Directory.Admit (directory/write.go) decides which commands wait.
+// The gate connects the directory with the log.
 //
-// While no lease holds ranges, the gate costs a command one comparison.
+// While no lease holds ranges, the gate costs each command only one comparison.
 type gate struct {
 	m      *local
 	leases leases
 	// caches is nil until this member is primary.
 	caches *directory.Directory
-	// early holds commands that arrived before this member was primary. Until then, the member may
-	// not know all leases that hold ranges. It also holds commands for which a step had no time
-	// left, because many caches had to be examined for the commands before them.
+	// early holds commands that arrived before this member was primary, because until then the
+	// member may not know all leases that hold ranges. It also holds commands for which a step had
+	// no time left, because the commands before them required examining many caches.
 	early []*Proposal
-	// parked holds renewals, by lease, of leases whose caches have pending invalidations.
+	// parked holds the renewals of each lease whose cache has pending invalidations.
 	parked  parking
 	singles singles
 }
@@ -49,7 +49,7 @@ func (l leases) Expiry(id lease.ID) (lease.Instant, bool) {
 
 // open starts tracking caches, because this member is now primary. A cache that was opened in an
 // earlier term may contain everything that its lease holds. If the gate is already open, this
-// member was promoted again to restart the countdowns of the leases.
+// member has been promoted again to restart the countdowns of the leases.
 func (g *gate) open() {
 	if g.caches != nil {
 		g.caches.Recheck()
@@ -107,7 +107,7 @@ func (g *gate) ask(p *Proposal) (now bool, err error) {
 	return now, nil
 }
 
-// passed records that a command has been assigned its number in the queue.
+// passed records that the queue has assigned a number to a command.
 func (g *gate) passed(p *Proposal) {
 	g.caches.Admitted(p.write)
 	if p.internal != nil && p.internal.single != nil {
@@ -115,7 +115,7 @@ func (g *gate) passed(p *Proposal) {
 	}
 }
 
-// ended records that a command has an outcome, or that this leader will not provide one.
+// ended records that a command has an outcome, or that this leader will not produce one.
 func (g *gate) ended(p *Proposal) {
 	if w := p.write; w != nil && g.caches != nil {
 		g.caches.Finish(w)
@@ -130,8 +130,8 @@ func (g *gate) waits() bool {
 // hasReady reports whether a command that waited for caches can proceed.
 func (g *gate) hasReady() bool { return g.caches != nil && g.caches.HasReady() }
 
-// pending reports whether the cache of a lease has pending invalidations. If so, the lease must not
-// be renewed. This member must be primary.
+// pending reports whether the cache of a lease has pending invalidations. While it has, the lease
+// must not be renewed. This member must be primary.
 func (g *gate) pending(id lease.ID) bool {
 	return !g.caches.Idle() && g.caches.Pending(id)
 }
@@ -155,8 +155,8 @@ func (g *gate) single(d lease.Due) *Proposal {
 	return s.proposal
 }
 
-// distrust restarts the full time of every orphan, because the clock has not measured the time so
-// far. It also cancels expiries that have not passed the gate.
+// distrust restarts the full time of every orphan, because the clock may not have measured the time
+// so far. It also cancels expiries that have not passed the gate.
 func (g *gate) distrust() (back []*Proposal) {
 	if g.caches != nil {
 		g.caches.Refresh(g.m.now)
@@ -182,7 +182,7 @@ func (g *gate) follow(changed []fsm.Holding) {
 	}
 }
 
-// orphaned processes an orphan. Its time ends when the lease would have ended, because no promise
+// orphaned tracks an orphan. Its time ends when the lease would have ended, because no promise
 // extends beyond that. A member that did not time the lease assumes the full TTL.
 func (g *gate) orphaned(o fsm.Orphan, wide bool) {
 	l := &o.Lease
@@ -209,8 +209,8 @@ func (g *gate) next(at lease.Instant, ok bool) (lease.Instant, bool) {
 }
 
 // fill records that a cache is about to contain the result of a read, and reports whether the cache
-// is allowed to. The record is made before the confirm round. If the leader has been replaced, that
-// round fails and the leader's records no longer matter.
+// is allowed to. It does so before the confirm round. If the leader has been replaced, that round
+// fails, and the leader's records no longer matter.
 func (g *gate) fill(f *Fill, from directory.Origin) bool {
 	if g.caches == nil || !g.caches.Fill(directory.Fill{
 		ID: f.ID, Token: f.Token, Ranges: f.Ranges, From: from,

@@ -9,9 +9,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Keeper identifies whatever keeps groups of leases alive: a stream from a client or a relay to the
-// leader, or another member. The caller assigns the Keepers of streams. They must be above 0 and
-// below firstMember, and each can be used only once in the life of the process.
+// Keeper identifies a process that keeps groups of leases alive: a client or relay with a stream to
+// the leader, or another member. The caller assigns the Keepers of streams. They must be above 0
+// and below firstMember, and each can be used only once in the life of the process.
 type Keeper uint64
 
 // firstMember is the first Keeper that a leader assigns to another member.
@@ -23,13 +23,13 @@ type GroupRenewals struct {
 	// checked separately do not join a group. Each lease is in at most one group. If Keeper is 0,
 	// no lease joins a group.
 	Keeper Keeper
-	// Access is the state of users and roles that allowed the keeper to renew the leases. If it has
-	// changed since, no lease joins, because the keeper may no longer be allowed to renew one of
-	// them.
+	// Access is the state of users and roles that allowed the keeper to renew the leases. If that
+	// state has changed since, no lease joins, because the keeper may no longer be allowed to renew
+	// one of them.
 	Access *access.State
 	// Joined has one element for each lease if there is a keeper: the group that the lease joined,
-	// or 0. It is set when the Renewals is in Output.Together. Rounds is then the number of rounds
-	// that the keeper's groups have had.
+	// or 0. Rounds is the number of the last answered round of the keeper's groups. Both are set
+	// when the Renewals is in Output.Together.
 	Joined []lease.GroupID
 	Rounds uint64
 	// Round lists the leases that leave the keeper's groups, and the groups to renew after that. If
@@ -45,7 +45,7 @@ type GroupRenewals struct {
 // asks reports whether the request needs an answer.
 func (g *GroupRenewals) asks() bool { return len(g.Leave)+len(g.Renew) > 0 }
 
-// over sets the answer to show that no groups were renewed.
+// over sets the answer that no groups were renewed.
 func (g *GroupRenewals) over() {
 	g.Renewed = make([]holder.RenewedGroup, len(g.Renew))
 	for i, id := range g.Renew {
@@ -53,8 +53,9 @@ func (g *GroupRenewals) over() {
 	}
 }
 
-// keepers holds a leader's groups, by keeper and TTL. They end with the leadership. A group
-// promises nothing on its own, and keepers let their leases join groups of the next leader.
+// keepers holds a leader's groups, by keeper and TTL. They end with the leadership. That is
+// harmless: a group alone promises nothing, and keepers let their leases join groups of the next
+// leader.
 type keepers struct {
 	m      *local
 	of     map[Keeper]*keeper
@@ -66,7 +67,7 @@ type keepers struct {
 type keeper struct {
 	groups map[lease.TTL]lease.GroupID
 	rounds uint64 // number of the last answered round
-	full   bool   // the request found no room for another group; see keepers.join
+	full   bool   // the current request found no room for another group; see keepers.join
 }
 
 // join adds a lease that has just been renewed to the keeper's group for its TTL.
@@ -94,7 +95,7 @@ func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 
 // MaxGroups bounds the number of groups per keeper, because each group takes memory at the leader
 // and every round lists all of them. All clients of a follower share its groups. If they use more
-// TTLs than that, the other leases are renewed individually, which costs more but keeps every
+// TTLs than that, the remaining leases are renewed individually, which costs more but keeps every
 // promise. Groups that have ended count until their slots are needed.
 const MaxGroups = 64
 
@@ -168,8 +169,8 @@ func (k *keeper) has(g lease.GroupID) bool {
 	return false
 }
 
-// settle checks confirmed groups again, like [leadership.settle]. Leases that left a group after
-// the group was renewed are reported with this renewal, not with a later one.
+// settle checks groups again after the confirm round, like [leadership.settle]. A lease that left a
+// group since the group was renewed is reported now rather than in a later round.
 func (k *keepers) settle(r *GroupRenewals) {
 	if r.Number > 0 {
 		k.need(r.Keeper).rounds = r.Number
@@ -202,7 +203,7 @@ func (k *keepers) rounds(by Keeper) uint64 {
 	return 0
 }
 
-// end ends the groups of a keeper that has ended. Its leases become untended.
+// end ends the groups of a keeper. Its leases become untended.
 func (k *keepers) end(by Keeper) {
 	if its := k.of[by]; its != nil {
 		k.dissolve(its, true)
@@ -217,8 +218,8 @@ func (k *keepers) dissolve(its *keeper, untended bool) {
 	clear(its.groups)
 }
 
-// follow ends all groups if users or roles have changed. A lease that the keeper may no longer hold
-// thus leaves its group in the same revision as the change. The other leases join again.
+// follow ends all groups if users or roles have changed. So a lease that the keeper may no longer
+// hold leaves its group in the same revision as the change. The other leases can join again.
 func (k *keepers) follow(now *access.State) {
 	if now == k.access {
 		return

@@ -19,8 +19,8 @@ type batch struct {
 	proposals []*Proposal
 }
 
-// assign sets the index of the last proposed entry. In this member's term as leader, all entries
-// that carry data are its own, in the order in which it proposed them.
+// assign sets the index of the last proposed entry. During this member's term as leader, all
+// entries that carry data are its own, in the order in which it proposed them.
 func (f inflight) assign(entries []*raftpb.Entry, term uint64) {
 	for _, e := range entries {
 		if len(e.GetData()) == 0 || e.GetTerm() != term {

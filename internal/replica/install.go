@@ -11,9 +11,9 @@ import (
 )
 
 // Restore accepts a snapshot from another member: its message, and the state that was streamed
-// separately. It reports whether it accepts the snapshot. If so, Output.Append contains a message
-// with the snapshot. When the shell reaches that message, it atomically makes the streamed snapshot
-// the newest on disk. Once the snapshot is durable (see Persisted), it replaces the state.
+// separately. It reports whether it accepted the snapshot. If so, Output.Append will contain a
+// message with the snapshot. When the shell reaches that message, it atomically makes the streamed
+// snapshot the newest on disk. Once the snapshot is durable (see Persisted), it replaces the state.
 func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, err error) {
 	index := m.GetSnapshot().GetMetadata().GetIndex()
 	if index != machine.Index() {

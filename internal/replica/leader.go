@@ -25,8 +25,8 @@ type leadership struct {
 	rounds  confirm.Queue[round]
 	remotes remotes
 	keepers keepers
-	// parked holds renewals of leases whose expiry is in the log, until its outcome is known. Until
-	// this member is primary, it holds all renewals.
+	// parked holds renewals of leases whose expiry is in the log, until the outcome of the expiry
+	// is known. Until this member is primary, it holds all renewals.
 	parked parking
 	early  []*Renewals // batches that arrived before this member was primary
 	// raising is true while the outcome of a proposed change of the cluster version is not known.
@@ -53,8 +53,8 @@ func newLeadership(m *local, log *inflight, slow *slowCaches, lastRound uint64) 
 	return l
 }
 
-// promote starts this member's tracker. This member leads and has applied an entry of its own term,
-// so it knows every lease that an earlier leader granted.
+// promote starts this member's tracker. Since this leader has applied an entry of its own term, it
+// knows every lease that an earlier leader granted.
 func (l *leadership) promote() {
 	l.m.primary = true
 	l.expiry = expirer{m: l.m, began: l.m.ticks}
@@ -72,7 +72,7 @@ func (l *leadership) promote() {
 }
 
 // demote stops the tracker. There is nothing to undo: decisions in flight have no effect after the
-// term, because fsm.Expire is fenced.
+// term ends, because fsm.Expire is fenced.
 func (l *leadership) demote() {
 	if l.m.primary {
 		l.m.primary = false
@@ -82,9 +82,9 @@ func (l *leadership) demote() {
 }
 
 // close ends the leadership, and returns the requests from this member's clients that the next
-// leader can still serve. Entries in the log may still be committed, so their proposers wait for
-// them. Internal commands are dropped, even those in the log; a renewal that waits for one of them
-// is sent to the next leader instead.
+// leader can still serve. Entries in the log may still be committed, so their proposers keep
+// waiting. Internal commands are dropped, even those in the log. A renewal that is waiting for one
+// of them is sent to the next leader instead.
 func (l *leadership) close() (all unanswered) {
 	l.demote()
 	held, parked := l.gate.close()
@@ -129,7 +129,7 @@ func (l *leadership) takeOver(all unanswered) {
 }
 
 // propose accepts a command from a client of this member or another one. It rejects commands that
-// only the leader's timers can issue, whichever member sends them (T1).
+// only the leader's timers can issue, even if another member sends them (T1).
 func (l *leadership) propose(p *Proposal) {
 	if fsm.Internal(p.Command) {
 		l.refuse(p, ErrInternal)
@@ -142,8 +142,8 @@ func (l *leadership) propose(p *Proposal) {
 	l.admit(p)
 }
 
-// proposeOwn proposes a command from the leader's timers. The limits on clients' commands do not
-// apply to it.
+// proposeOwn proposes a command from the leader's timers. It is not subject to the limits on
+// clients' commands.
 func (l *leadership) proposeOwn(c fsm.Command, i internal) {
 	l.admit(&Proposal{Command: c, internal: &i})
 }
@@ -171,7 +171,7 @@ func (l *leadership) enqueue(p *Proposal) {
 	l.gate.passed(p)
 }
 
-// refuse rejects a command, which is not in the log and has no result.
+// refuse rejects a command that is not in the log.
 func (l *leadership) refuse(p *Proposal, err error) {
 	l.ended(p)
 	switch {
@@ -184,13 +184,14 @@ func (l *leadership) refuse(p *Proposal, err error) {
 	}
 }
 
-// ended records that a command has an outcome, or that this leader will not provide one.
+// ended records that a command has an outcome, or that this leader will not produce one.
 func (l *leadership) ended(p *Proposal) {
 	l.gate.ended(p)
 	l.queue.ended(p, l.inflight)
 }
 
-// outcome handles the outcome of a timer's command: it was applied, or it certainly never will be.
+// outcome handles the outcome of a timer's command: either it was applied, or it certainly never
+// will be.
 func (l *leadership) outcome(p *Proposal, applied bool) {
 	switch c := p.Command.(type) {
 	case *fsm.Expire:
@@ -227,14 +228,14 @@ func (l *leadership) expire() {
 	}
 }
 
-// expiryWork bounds the directory's work per step for leases that expire separately. One lease is
-// always allowed. The bound is an eighth of the bound for clients' commands. The two are counted
-// separately, so that neither kind of work starves the other.
+// expiryWork bounds the directory's work per step for leases that expire separately. At least one
+// lease is processed per step. The bound is an eighth of the bound for clients' commands. The two
+// are counted separately, so that neither kind of work starves the other.
 const expiryWork = 1 << 15
 
 // expireSingly removes from a batch all leases whose keys may be cached. Each of these leases
 // expires separately, so that a cache that does not answer delays no other lease (T15). Leases for
-// which this step has no time stay due.
+// which this step has no time remain due.
 func (l *leadership) expireSingly(due []lease.Due) (rest []lease.Due) {
 	caches := l.gate.caches
 	if caches.Idle() {
@@ -274,7 +275,7 @@ func (l *leadership) expired(p *Proposal, due []lease.Due, applied bool) {
 }
 
 // distrust restarts the full TTL of every lease once no earlier decision is in the log, because the
-// clock did not measure the time before that.
+// clock may not have measured the time before that.
 func (l *leadership) distrust() {
 	l.expiry.refresh = l.m.primary
 	for _, p := range l.gate.distrust() {
@@ -284,10 +285,10 @@ func (l *leadership) distrust() {
 	l.refresh()
 }
 
-// refresh promotes this member again if that is needed and no earlier decision is in the log. With
-// an Expire still in the log, a lease could be alive again, be renewed, and still expire (T5). With
-// a clearing entry still in the log, a lease would end at its checkpoint although its holder has
-// renewed it.
+// refresh promotes this member again if that is needed and no earlier decision is in the log. If an
+// Expire were still in the log, a lease could be alive again, be renewed, and still expire (T5). If
+// a clearing entry were still in the log, a lease could end at its checkpoint although its holder
+// has renewed it.
 func (l *leadership) refresh() {
 	if l.m.primary && l.expiry.mayRefresh() && !l.gate.singles.any() {
 		l.demote()

@@ -2,7 +2,8 @@ package replica
 
 import "leasehold.dev/lease"
 
-// links tracks this member's contact with the other members. The zero value represents no contact.
+// links tracks this member's contact with the other members. In the zero value, no member has been
+// in contact.
 type links struct {
 	m  *local
 	of map[uint64]link // members that have been in contact
@@ -34,7 +35,7 @@ func (k *links) note(member uint64, l link) {
 }
 
 // connected records when the current uninterrupted connection began. A new leader needs this,
-// because it has received messages from the others only recently.
+// because it has only recently begun to receive messages from the others.
 func (k *links) connected(member uint64, since lease.Instant) {
 	k.note(member, link{min(since, k.m.now), k.of[member].last})
 }
@@ -49,8 +50,7 @@ func (k *links) broken(member uint64) {
 // gone records that a member's process has ended or restarted.
 func (k *links) gone(member uint64) { delete(k.of, member) }
 
-// known reports whether there has been contact with a member since its process was last seen to
-// end.
+// known reports whether a member has been in contact since its process was last seen to end.
 func (k *links) known(member uint64) bool {
 	_, ok := k.of[member]
 	return ok
@@ -68,8 +68,8 @@ func (k *links) active(id uint64) bool {
 }
 
 // stable reports whether contact with a member has been uninterrupted for Config.Membership.Stable.
-// The leader calls this for followers, which answer each heartbeat. A follower that does not answer
-// counts as cut off after an election timeout.
+// The leader calls it for followers. They answer every heartbeat, so a follower that sends no
+// answer for an election timeout counts as cut off.
 func (k *links) stable(id uint64) bool {
 	if id == k.m.cfg.ID {
 		return true

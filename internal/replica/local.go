@@ -33,7 +33,7 @@ type role struct {
 	primary bool   // this member has applied an entry of term, so its tracker runs
 }
 
-// output collects the results for the next Take, and retains the Output that Take returned last.
+// output collects the results for the next Take, and keeps the last Output that Take returned.
 type output struct {
 	Output
 	given Output

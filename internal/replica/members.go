@@ -43,9 +43,9 @@ func (r *Replica) flushChange(l *leadership) {
 }
 
 // proposeChange proposes a membership change, and returns an error if Raft did not append it. If
-// Raft's log has no room, Raft appends nothing. While Raft believes that an earlier change has not
-// been applied, it appends an empty entry instead. It can believe that even if there was no room
-// for the earlier change.
+// Raft's log has no room, Raft appends nothing. If Raft believes that an earlier change has not
+// been applied yet, it appends an empty entry instead. It may believe that even if the earlier
+// change was never appended, because there was no room for it.
 func (r *Replica) proposeChange(p *Proposal) error {
 	r.raft.proposeChange(confChange(p, r.machine.Version().Number))
 	r.inflight = append(r.inflight, batch{term: r.term, proposals: []*Proposal{p}})
@@ -56,9 +56,9 @@ func (r *Replica) proposeChange(p *Proposal) error {
 	return nil
 }
 
-// leavesFirst hands over leadership if c removes this leader, so that its successor removes it. In
-// a cluster of two, if the leader applied its own removal and stopped, the other member might not
-// know that the entry is committed, and could not win an election.
+// leavesFirst hands over leadership if c removes this leader, so that its successor proposes the
+// removal. Otherwise, in a cluster of two, the leader could apply its own removal and stop before
+// the other member knows that the entry is committed. The other member could not win an election.
 func (r *Replica) leavesFirst(c fsm.Command) bool {
 	remove, ok := fsm.Inner(c).(*fsm.RemoveMember)
 	return ok && remove.ID == r.cfg.ID && r.Yield()
@@ -117,9 +117,9 @@ func (r *Replica) applyChange(e *raftpb.Entry, change *raftpb.ConfChangeV2, resu
 	}
 }
 
-// askAgain repeats the confirm round in progress if this member leads. A leader that has become the
-// only voter receives no more answers: Raft ignores answers from a removed member, and there may be
-// no other member to answer a heartbeat.
+// askAgain repeats the confirm round in progress if this member leads. This is needed when the
+// leader has become the only voter: Raft ignores answers from a removed member, and there may be no
+// other member to answer a heartbeat.
 func (r *Replica) askAgain() {
 	if r.lead == nil || r.raft.node.BasicStatus().RaftState != raft.StateLeader {
 		return

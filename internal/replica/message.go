@@ -25,8 +25,8 @@ import (
 // state separately; see [Replica.Restore].
 type Message struct {
 	From, To uint64
-	// Version is the cluster version of the message's contents. The receiver is guaranteed to
-	// understand it.
+	// Version is the cluster version in which the contents are encoded. The receiver is guaranteed
+	// to understand it.
 	Version byte
 	Raft    *raftpb.Message
 	Forward *Forward
@@ -36,8 +36,8 @@ type Message struct {
 // Forward carries requests from another member's clients to the leader: all requests since the last
 // Forward.
 type Forward struct {
-	// Term is the term of the leader to which the message is addressed. In any other term, the
-	// message is ignored.
+	// Term is the term in which the receiver leads. In any other term, the receiver ignores the
+	// message.
 	Term uint64
 	// First is the number of the first command; the others follow consecutively. Base is the first
 	// number that the member used in Term. A different Base means a different incarnation of the
@@ -46,8 +46,8 @@ type Forward struct {
 	Commands    []fsm.Command
 	body        []byte // the encoded commands, as in an entry; see add
 	// Traces are the traces of commands, in the order of the commands. Arrived is when the message
-	// arrived, by any clock that the caller of Step chooses. It is not sent over the network;
-	// commands that have a trace return it to the caller.
+	// arrived, on any clock that the caller of Step chooses. It is not sent over the network, but
+	// returned to the caller in the proposals of traced commands.
 	Traces  []TracedCommand
 	Arrived int64
 	// Round requests a confirm round for the queries if it is not 0.
@@ -96,12 +96,12 @@ type Ask struct {
 type Reply struct {
 	// Term is the leader's term.
 	Term uint64
-	// Next is the number of the first command that has not been received yet; 0 if the leader has
+	// Next is the number of the first command that the leader has not received yet; 0 if it has
 	// received no Forward.
 	Next    uint64
 	Refused []Refusal
-	// Round, if not 0, is confirmed: its reads can run once Index is applied. Left answers the
-	// round's queries, in order.
+	// Round, if not 0, is the number of a confirmed round. Its reads can run once Index is applied.
+	// Left answers the round's queries, in order.
 	Round uint64
 	Index uint64
 	Left  []Left

@@ -6,8 +6,9 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// node wraps the Raft library's node. It records whether a method was called since the node last
-// had nothing ready, because each query of the library allocates and a step makes several.
+// node wraps the Raft library's node. Asking the library whether anything is ready allocates, and a
+// step asks several times. So node records whether any method has been called since the library
+// last had nothing ready.
 type node struct {
 	raw *raft.RawNode
 	// touched is true if something may be ready.

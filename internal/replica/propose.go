@@ -32,7 +32,7 @@ type Proposal struct {
 	write *directory.Write
 }
 
-// CacheWait describes how a command waited for caches. The zero value means that it did not.
+// CacheWait describes how a command waited for caches. The zero value means that it did not wait.
 type CacheWait struct {
 	For   lease.TTL
 	Until lease.Instant
@@ -68,8 +68,8 @@ func (p *Proposal) setsVersion() bool {
 
 // Propose proposes a command from a client of this member. The command is answered when its entry
 // is applied on this member, so a client can read its own write on any member. A command that is
-// certain to be lost with its leader is proposed again. Internal commands are rejected, whichever
-// member sends them (T1).
+// certain to be lost with its leader is proposed again. Internal commands are rejected, even from
+// another member (T1).
 func (r *Replica) Propose(p *Proposal) {
 	p.born = r.ticks
 	switch {

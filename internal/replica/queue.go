@@ -15,9 +15,10 @@ type queue struct {
 	delay   delay.Delay
 	number  uint64 // number of the last command added, counted from 1
 	// versioning is true while a change of the cluster version is in the log but not yet applied.
-	// No command may follow the change until then, because the version of its entry is unknown.
+	// Until it is applied, no command may follow it, because the version of the command's entry is
+	// unknown.
 	versioning bool
-	// version that such a change sets, from when it is added until it is applied; 0 if none
+	// version set by a waiting or unapplied change; 0 if there is none
 	ceiling byte
 	spare   memory
 }
@@ -45,8 +46,8 @@ func (q *queue) add(p *Proposal) error {
 	return nil
 }
 
-// version returns the cluster version that will be in effect after all waiting commands. It
-// accounts for a change in flight that lowers the version.
+// version returns the cluster version that will be in effect after all waiting commands, including
+// a change in flight that lowers the version.
 func (q *queue) version() byte {
 	v := q.m.machine.Version().Number
 	if q.ceiling != 0 {
@@ -67,8 +68,8 @@ func (q *queue) look(appending int) {
 }
 
 // due reports whether to make the next entries now. appending is the number of appends that are
-// being synced. Commands that arrive during a sync wait for it, so that they all share the next
-// entry and the next sync (group commit).
+// being synced. Commands that arrive during a sync wait until it is done, so that they all share
+// the next entry and the next sync (group commit).
 func (q *queue) due(appending int) bool {
 	return len(q.waiting) > 0 && (appending == 0 || len(q.waiting) >= groupMax) &&
 		!q.delayed(appending) && !q.versioning
@@ -86,8 +87,8 @@ type load struct {
 	time      int64
 }
 
-// takes adds a command and returns true, unless a step has no time for it after the previous ones.
-// The first command is always accepted.
+// takes adds a command and returns true, unless a step would have no time for it after the
+// preceding commands. The first command is always accepted.
 func (l *load) takes(p *Proposal) bool {
 	t := l.machine.Time(p.Command, l.unapplied+l.time)
 	if l.time > 0 && l.time+t > stepTime {
@@ -99,8 +100,8 @@ func (l *load) takes(p *Proposal) bool {
 
 // entry returns an entry with the first waiting commands. It contains at most groupMax commands,
 // and no more than one step has time to apply. It is empty if the first command is too large.
-// unapplied is the cost of the commands in the log that are not applied. The data is valid until
-// the next call, because Raft copies what is proposed.
+// unapplied is the cost of the commands in the log that have not been applied. The data is valid
+// until the next call, because Raft copies what is proposed.
 func (q *queue) entry(unapplied int64) (data []byte, of batch) {
 	data = fsm.AppendEntry(q.spare.entry[:0], q.m.machine.Version().Number)
 	of.number = q.first()
@@ -130,9 +131,9 @@ func (q *queue) entry(unapplied int64) (data []byte, of batch) {
 	return data, of
 }
 
-// run encodes commands from the start of list that another member numbered consecutively. It stops
-// at the first command that would begin beyond room bytes or for which l has no time. n is 0 if the
-// first command is too large or takes too long.
+// run encodes a run of commands from the start of list. All of them were forwarded by the same
+// member under consecutive numbers. It stops at the first command that would begin beyond room
+// bytes or for which l has no time. n is 0 if the first command is too large or takes too long.
 func (q *queue) run(list []*Proposal, room int, l *load) (body []byte, n int) {
 	body = q.spare.body[:0]
 	for next := list[0].origin; n < len(list) && list[n].origin == next &&
@@ -154,9 +155,9 @@ func (q *queue) remove(n int) {
 	}
 }
 
-// ended records that a command has an outcome, or that this leader will not provide one. A command
+// ended records that a command has an outcome, or that this leader will not produce one. A command
 // that changes the cluster version is usually the one in the log, but it can also have been
-// rejected before it was proposed. The ceiling remains while another change is waiting.
+// rejected before it was proposed. The ceiling remains while another such change is waiting.
 func (q *queue) ended(p *Proposal, log *inflight) {
 	if !p.setsVersion() {
 		return
@@ -195,7 +196,7 @@ const groupMax = 4096
 // one take fewer than Config.MaxBatch bytes.
 const MaxCommand = 48 << 20
 
-// MaxBeside bounds everything in a message to another member other than Config.MaxBatch bytes of
+// MaxBeside bounds the size of a message to another member, not counting Config.MaxBatch bytes of
 // commands and one command or cache message of any size. It covers the largest number of waiting
 // requests, twice maxCacheBytes, and parts of bounded length.
 const MaxBeside = 15 << 20

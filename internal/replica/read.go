@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Read waits for a confirm round. Take returns it once: either when the readable state includes
-// everything that was acknowledged before the call of Read, or with Err set.
+// Read waits for a confirm round. Take returns it once. Either the readable state includes
+// everything that was acknowledged before Read was called, or Err is set.
 type Read struct {
 	// Inspect, if not nil, is called with the lessor when the round is done, before Take returns.
 	// It must be quick, and must copy anything that it retains.

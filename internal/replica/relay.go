@@ -11,8 +11,8 @@ type unanswered struct {
 	groups   []*Renewals // their groups have ended
 }
 
-// own returns the commands from this member's clients. Another member detects on its own that its
-// clients' commands did not enter the log. No client waits for the leader's own commands.
+// own returns the commands from this member's clients. The other members detect by themselves that
+// their clients' commands did not enter the log. No client waits for the leader's own commands.
 func own(all []*Proposal) (own []*Proposal) {
 	for _, p := range all {
 		if p.internal == nil && p.origin.Member == 0 {
@@ -56,7 +56,7 @@ func (q *unanswered) ownRenewals() {
 	}
 }
 
-// relay sends requests from this member's clients to the leader if that is another member. They are
+// relay sends requests from this member's clients to the leader if another member leads. They are
 // answered by replies or through the log. While this member leads, the relay holds only requests
 // that were sent earlier and have no outcome yet.
 type relay struct {
@@ -93,7 +93,7 @@ func (r *relay) send() {
 			len(msg.Abandoned) == 0 && !msg.aboutCaches() {
 			return
 		}
-		full := msg // usually there is nothing to send, and msg stays on the stack
+		full := msg // usually there is nothing to send, and msg can stay on the stack
 		r.commands.send(&full)
 	}
 }

@@ -6,7 +6,7 @@ import (
 )
 
 // cacheRelay sends messages from this member's caches to another leader. It resends an OpenCache
-// until it is answered, and sends an acknowledgement only once.
+// until that is answered, but sends an acknowledgement only once.
 type cacheRelay struct {
 	opens []OpenCache // not sent yet
 	acks  []AckCache  // not sent yet
@@ -45,7 +45,7 @@ func (c *cacheRelay) fill(m *Forward, last, now uint64) (_ uint64, more bool) {
 		size += 40 + rangesSize(o.Has)
 	}
 	c.opens = rest(c.opens, n)
-	return last, size >= maxCacheBytes // otherwise all messages fit
+	return last, size >= maxCacheBytes // if size is below the limit, all messages fit
 }
 
 // rest returns list[n:], or nil if that is empty.
@@ -56,7 +56,7 @@ func rest[T any](list []T, n int) []T {
 	return list[n:]
 }
 
-// again resends messages that have not been answered for patience ticks, as many as fit in m.
+// again resends the messages that have not been answered for patience ticks, if they fit in m.
 func (c *cacheRelay) again(m *Forward, now, patience uint64) {
 	size := 0
 	for i := range c.sent {

@@ -92,9 +92,9 @@ func (r *remotes) sendTo(m *remote) {
 	m.reply = nil
 }
 
-// confirmed answers another member's round. The remaining times of leases are current, so the
-// member must also read the leases in their current state. Otherwise it might read a different
-// incarnation of a lease.
+// confirmed answers another member's round. The remaining times belong to the current leases, so
+// the member must read the leases in their current state as well. Otherwise it might read a
+// different incarnation of a lease.
 func (r *remotes) confirmed(q *Read, index uint64, left []Left) {
 	m := r.of(q.from)
 	a := m.answer()
@@ -108,7 +108,7 @@ func (r *remotes) confirmed(q *Read, index uint64, left []Left) {
 	a.Round, a.Index, a.Left, a.Filled = q.round, index, left, q.filled
 }
 
-// renewed answers another member's renewal. If the renewal has no outcome, it sends no answer, and
+// renewed answers another member's renewal. If the renewal has no outcome, no answer is sent, and
 // the member will send the renewal again, perhaps to another leader.
 func (r *remotes) renewed(n *Renewal, ttl lease.TTL, err error) {
 	if err != nil && !errors.Is(err, lease.ErrNotFound) {
@@ -119,8 +119,8 @@ func (r *remotes) renewed(n *Renewal, ttl lease.TTL, err error) {
 }
 
 // renewedAll answers another member's renewals that were promised together, and that member's round
-// of groups. Joins are sent in the same reply as the outcome of their round, so the member receives
-// both or neither.
+// of groups. The groups that leases joined are sent in the same reply as the outcome of the round,
+// so the member receives both or neither.
 func (r *remotes) renewedAll(b *Renewals) {
 	m := r.of(b.from)
 	a := m.answer()
@@ -143,10 +143,10 @@ func (r *remotes) renewedAll(b *Renewals) {
 	}
 }
 
-// sayWaiting reports to the member that relayed a renewal that the renewal is waiting at this
-// leader, either for the outcome of the lease's expiry or for the lease's own cache. The leader
-// repeats the report whenever the member resends the renewal. Otherwise the member would eventually
-// conclude that there is no leader.
+// sayWaiting informs the member that relayed a renewal that the renewal is waiting at this leader.
+// It can be waiting for the outcome of the lease's expiry or for the lease's own cache. The leader
+// repeats the message whenever the member resends the renewal. Otherwise the member would
+// eventually give up, as if there were no leader.
 func (r *remotes) sayWaiting(n *Renewal) {
 	if n.from != 0 {
 		a := r.of(n.from).answer()
@@ -215,7 +215,8 @@ func (l *leadership) forwardedRenewals(from uint64, now *incarnation, f *Forward
 		now.round = f.Groups.Number
 		b.Keeper, b.Round, b.Access = now.keeper, f.Groups, l.m.machine.Access()
 		if f.Access != versionOf(b.Access) {
-			b.Access = new(access.State) // differs from the current state, so no lease joins
+			// a state that differs from the current one, so that no lease joins
+			b.Access = new(access.State)
 		}
 	}
 	l.renewAll(b)

@@ -17,7 +17,7 @@ type Renewal struct {
 	// treated as not found (T28).
 	Token lease.Token
 	// Access is the state of users and roles that permits the caller to renew the lease. A follower
-	// lets the lease join a group only if that state has not changed since.
+	// lets the lease join a group only if that state has not changed.
 	Access *access.State
 	// TTL is the lease's TTL, counted from when Renew was called.
 	TTL lease.TTL
@@ -28,15 +28,15 @@ type Renewal struct {
 	Owner any
 	Place int
 
-	token lease.Token // token of the lease that was last renewed; 0 if no lease was found
+	token lease.Token // token of the lease when it was last renewed; 0 if it was not found
 	born  uint64      // tick at which it arrived
 	// from is the member that relayed the renewal, and seq is that member's number for it. Both are
 	// 0 if it came from a client of this member.
 	from, seq uint64
 }
 
-// Renew promises to keep a lease, and answers once the promise is confirmed. It never blocks. An
-// expiring lease delays only its own renewals (T15).
+// Renew promises to keep a lease alive, and answers once the promise is confirmed. It never blocks.
+// An expiring lease delays only its own renewals (T15).
 func (r *Replica) Renew(n Renewal) {
 	n.born = r.ticks
 	if r.lead != nil {
@@ -62,12 +62,12 @@ func (l *leadership) renew(n Renewal) {
 	renewed, err := l.m.lessor.Renew(n.ID, n.Token)
 	switch {
 	case errors.Is(err, lease.ErrExpiring):
-		// The decision to expire the lease is in the log. Only its outcome shows whether the lease
-		// is gone, so the renewal waits for it (T5).
+		// The decision to expire the lease is in the log. Only the outcome of that entry shows
+		// whether the lease is gone, so the renewal waits for it (T5).
 		l.parked.add(n)
 		l.remotes.sayWaiting(&n)
 	case err != nil:
-		// The lease was not found; a primary's lessor returns no other error. Only a member that
+		// The lease was not found: a primary's lessor returns no other error. Only a member that
 		// certainly leads can give that answer (T7).
 		l.rounds.Next.renewals = append(l.rounds.Next.renewals, n)
 	case renewed.Clear:
@@ -94,8 +94,8 @@ func (l *leadership) cleared(n Renewal, applied bool) {
 	l.answerRenewal(n, 0, ErrOverloaded)
 }
 
-// settle answers a renewal whose promise is confirmed. It checks the lease again, because the log
-// may meanwhile have ended the lease (T6), created it, or given it a new token or TTL. The next
+// settle answers a renewal whose promise is confirmed. It checks the lease again: in the meantime,
+// the log may have ended the lease (T6), created it, or given it a new token or TTL. The next
 // leader knows only the last TTL.
 func (l *leadership) settle(n Renewal) {
 	ttl, token, ok := l.m.lessor.Standing(n.ID)
@@ -128,7 +128,7 @@ type parking struct {
 // ticket identifies a relayed renewal.
 type ticket struct{ from, seq uint64 }
 
-// add adds a renewal, unless another member has repeated a renewal that is already waiting here.
+// add adds a renewal, unless it is already waiting here and another member has merely resent it.
 func (p *parking) add(n Renewal) {
 	if p.of == nil {
 		p.of, p.asked = make(map[lease.ID][]Renewal), make(map[ticket]struct{})
@@ -152,8 +152,8 @@ func (p *parking) take(id lease.ID) []Renewal {
 	return list
 }
 
-// takeAll removes and returns all renewals, in ID order. They have not been waiting for a leader so
-// far, so that wait starts at tick now.
+// takeAll removes and returns all renewals, in ID order. They begin to wait for a leader at tick
+// now.
 func (p *parking) takeAll(now uint64) (all []Renewal) {
 	for _, id := range slices.Sorted(maps.Keys(p.of)) {
 		all = append(all, p.of[id]...)
@@ -167,9 +167,8 @@ func (p *parking) takeAll(now uint64) (all []Renewal) {
 
 // Abandon reports to the replica that a client of this member no longer keeps leases alive, because
 // its connection has ended. The leader soon replicates the remaining time of the leases, unless
-// they are renewed (lease.Lessor.Abandon). A dead holder's lease thus ends on time even if the
-// leader fails next. The report is a hint: if it is lost, the remaining time is replicated somewhat
-// later.
+// they are renewed (lease.Lessor.Abandon). So a dead holder's lease ends on time even if the leader
+// fails next. The report is a hint. If it is lost, the remaining time is replicated somewhat later.
 func (r *Replica) Abandon(ids []lease.ID) {
 	if r.lead == nil {
 		r.relay.asks.abandon(ids)

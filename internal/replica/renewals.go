@@ -4,14 +4,14 @@ import "leasehold.dev/lease"
 
 // Renewals is a batch of renewals. All renewals that one promise can cover, usually the entire
 // batch, are answered together: Take returns the Renewals once, in Output.Together, with their
-// TTLs. Each of the others is answered separately, before or after that, as a Renewal with the same
-// Owner and with its index as Place. A slow lease thus delays no other (T15).
+// TTLs. Each of the others is answered separately, earlier or later. Its answer is a Renewal with
+// the same Owner and with its index as Place. So a slow lease does not delay the others (T15).
 type Renewals struct {
 	IDs []lease.ID
 	// Tokens is nil or contains, for each lease, the holder's token or 0 for any token.
 	Tokens []lease.Token
-	// TTLs has one element for each lease. The caller must not read it before Take has returned the
-	// Renewals. By then, the elements for leases that were answered together are set, and the
+	// TTLs has one element for each lease. The caller must not read it until Take has returned the
+	// Renewals. At that time, the elements for leases that were answered together are set, and the
 	// others are 0.
 	TTLs []lease.TTL
 	// Kept is the number of elements set in TTLs.
@@ -21,8 +21,8 @@ type Renewals struct {
 	GroupRenewals
 
 	tokens []lease.Token // tokens of the leases whose TTL was promised
-	// changes is the lessor's count of changes before the promise. While the count is the same, the
-	// leases have not changed.
+	// changes is the lessor's count of changes before the promise. If the count is still the same,
+	// the leases have not changed.
 	changes uint64
 	born    uint64 // tick at which it arrived
 	// from is the member that forwarded the batch, and sent is that member's request. They are 0
@@ -74,7 +74,8 @@ func (l *leadership) renewAll(b *Renewals) {
 	}
 	fetched := 0
 	for i, id := range b.IDs {
-		if i == fetched && len(b.IDs) > 1 { // a batch of one would be looked up twice
+		// for a batch of one, prefetching would only look the lease up twice
+		if i == fetched && len(b.IDs) > 1 {
 			n, _ := l.m.lessor.Fetch(b.IDs[i:])
 			fetched += n
 		}

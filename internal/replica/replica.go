@@ -20,8 +20,8 @@ type Config struct {
 	// Otherwise the leader's answer to an earlier incarnation could be mistaken for an answer to
 	// this one.
 	FirstSeq uint64
-	// Log is the log on disk. Append messages returned by Take must be visible in it before
-	// Persisted is called for them.
+	// Log is the log on disk. When Persisted is called for an append message returned by Take, the
+	// message must be visible in Log.
 	Log raft.Storage
 	// Machine is the state as of the snapshot in Log.
 	Machine *fsm.Machine
@@ -52,8 +52,8 @@ type Config struct {
 	Membership Membership
 	// CompareTicks is how often a leader compares the members' states, in ticks; 0 means never.
 	CompareTicks uint64
-	// Logger receives the Raft library's log. It is required, because the library panics through
-	// it.
+	// Logger receives the Raft library's log. It is required, because the library calls it to
+	// panic.
 	Logger raft.Logger
 }
 
@@ -61,7 +61,7 @@ type Config struct {
 type Membership struct {
 	// Strict rejects changes that the currently connected voters could not commit.
 	Strict bool
-	// Stable is how long contact with a voter must have been uninterrupted for the voter to count
+	// Stable is how long contact with a voter must have been uninterrupted before the voter counts
 	// as connected when a member is added.
 	Stable lease.TTL
 	// MaxLearners is the maximum number of learners; 0 means no limit.
@@ -81,7 +81,7 @@ const maxInflightBytes = 32 << 20
 //
 // It connects parts that do not refer to each other. Each part takes values and returns values, or
 // appends to the output. lead is the state that this member has only while it leads. relay holds
-// this member's requests to another leader.
+// this member's requests to the leader when another member leads.
 type Replica struct {
 	*local
 	raft     *driver
@@ -128,8 +128,8 @@ func (r *Replica) Campaign() error {
 }
 
 // Advance moves the clock to now. It must be called with a fresh reading before any other input of
-// the same step, so that no input has a timestamp earlier than its arrival (rule 1). The clock is
-// boot time, which keeps running during suspend.
+// the same step, so that no timestamp is earlier than the arrival of its input (rule 1). The clock
+// is boot time, which keeps running during suspend.
 func (r *Replica) Advance(now lease.Instant) {
 	r.now = now
 	r.lessor.Advance(now)
@@ -200,13 +200,14 @@ func (r *Replica) Persisted(m *raftpb.Message) {
 }
 
 // Recount restarts the countdowns of silent leases: see [lease.Lessor.Recount]. The member's loop
-// calls it, whether the member leads or not, when the clock may not have measured the time since
-// the last Advance, for example after a suspend (T10). On a leader, Refresh must also be called.
+// calls it when the clock may not have measured the time since the last Advance, for example after
+// a suspend (T10). It does so whether or not the member leads. On a leader, Refresh must also be
+// called.
 func (r *Replica) Recount() { r.lessor.Recount() }
 
 // Refresh gives every lease except silent ones its full TTL from now on, as a promotion does. The
-// member's loop calls it after a Recount, and after the member was paused for so long that holders
-// could not renew (T10).
+// member's loop calls it after a Recount, and after a pause of the member that was long enough to
+// keep holders from renewing (T10).
 func (r *Replica) Refresh() {
 	if r.lead != nil {
 		r.lead.distrust()
@@ -214,8 +215,8 @@ func (r *Replica) Refresh() {
 }
 
 // CheckpointAll replicates the current remaining time of each silent lease, because this leader is
-// about to stop. If all members stop, only the log survives. It calls done afterwards, or
-// immediately if this member does not lead.
+// about to stop. If all members stop, only the log survives. CheckpointAll calls done when that is
+// finished, or immediately if this member does not lead.
 func (r *Replica) CheckpointAll(done func()) {
 	if !r.primary {
 		done()

@@ -16,7 +16,7 @@ type health struct {
 }
 
 // active reports whether a member participates: this leader has received a message from it
-// recently, and it is not about to stop because it is damaged.
+// recently, and the member is not about to stop because it is damaged.
 func (h health) active(id uint64) bool {
 	return h.links.active(id) && !h.m.machine.IsDamaged(id)
 }
@@ -45,9 +45,9 @@ func (h health) affordable(c fsm.Command) error {
 }
 
 // affordAdd requires that the voters that have been connected for a while would form a majority of
-// all voters, including the new one, which is not connected yet (etcd's rule). The rule also
-// applies to a learner. It will soon be promoted, and the leader sends it the entire state, which a
-// degraded cluster cannot afford either.
+// all voters. These include the new voter, which is not connected yet (etcd's rule). The rule
+// applies to learners as well. A learner will soon be promoted, and the leader sends it the entire
+// state, which is too much for a degraded cluster.
 func (h health) affordAdd(learner bool) error {
 	learners, voters, connected := 0, 0, 0
 	for _, n := range h.m.machine.View().Members {
@@ -71,7 +71,7 @@ func (h health) affordAdd(learner bool) error {
 }
 
 // affordRemove requires that a quorum of the remaining members is connected. If the removed member
-// is active itself, they must have been connected for a while (etcd's rule).
+// is active, they must have been connected for a while (etcd's rule).
 func (h health) affordRemove(id uint64) error {
 	if !h.m.cfg.Membership.Strict || !h.m.voter(id) {
 		return nil
@@ -108,11 +108,11 @@ func (h health) removesUnresponsive(c fsm.Command) bool {
 func (h health) affordPromote(id uint64) error {
 	n, _ := h.m.machine.View().Member(id)
 	if !n.Learner {
-		return nil // applying the change returns the error
+		return nil // when the change is applied, it returns the error
 	}
 	if n.Incarnation == 0 {
-		// A member that has applied its promotion must be distinguishable from a member that has
-		// lost its data.
+		// The leader must know the learner's incarnation. Otherwise a member that has applied its
+		// promotion could not be distinguished from a member that has lost its data.
 		return ErrLearnerNotReady
 	}
 	var match uint64

@@ -23,10 +23,10 @@ type SlowNotice struct {
 // slowCaches holds the slow caches known to this member. A cache is slow if writes have waited for
 // it for more than a second and are still waiting.
 //
-// The leader detects slow caches, but clients can request the list from any member. The leader
-// therefore sends the entire list to the other members whenever it changes. While the list is not
-// empty, the leader repeats it to make up for lost messages. A member that stops receiving these
-// messages considers no cache slow, because a new leader starts counting from zero.
+// The leader detects slow caches, but clients can request the list from any member. So the leader
+// sends the entire list to the other members whenever it changes. While the list is not empty, the
+// leader repeats it to make up for lost messages. A member that stops receiving these messages
+// clears its list, because a new leader measures the waits from zero.
 type slowCaches struct {
 	m    *local
 	list []SlowNotice
@@ -35,8 +35,8 @@ type slowCaches struct {
 	news     bool // whether the list has changed since the last Take
 }
 
-// slowSilence is the number of election timeouts without a message after which a member considers
-// no cache slow. The leader repeats its list after each timeout.
+// slowSilence is the number of election timeouts without a message after which a member clears its
+// list. The leader repeats its list after each timeout.
 const slowSilence = 3
 
 // sendSlow sends the list of slow caches to the other members.

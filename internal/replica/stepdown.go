@@ -5,14 +5,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file handles unresponsive members; package silence determines which members those are. A
-// follower of an unresponsive leader campaigns as if the leader had died. A leader that has lost
-// its majority steps down. Neither affects Raft's safety, and PreVote protects a leader as long as
-// a majority still receives its messages.
+// This file handles unresponsive members. Package silence determines which members are
+// unresponsive. A follower of an unresponsive leader campaigns as if the leader had died. A leader
+// that has lost its majority steps down. Neither affects Raft's safety, and PreVote protects a
+// leader as long as a majority still receives its messages.
 
 // received records a message from a member. If the leader sends a message with a later term, it is
-// campaigning and no longer leads, so a follower need not wait for the election timeout before it
-// can vote.
+// campaigning and no longer leads. So a follower can vote without waiting for the election timeout.
 func (r *Replica) received(m *Message) {
 	r.links.received(m.From)
 	if r.silence == nil {
@@ -48,7 +47,8 @@ func (r *Replica) lookForSilent() {
 	news := r.silence.Look(r.now)
 	r.out.Ask = append(r.out.Ask, news.Ask...)
 	for _, s := range news.Silent {
-		if r.links.known(s.Member) { // otherwise its process has ended, which was already reported
+		// otherwise its process has ended, and that was already reported
+		if r.links.known(s.Member) {
 			r.out.Silent = append(r.out.Silent, s)
 		}
 		r.replace(s.Member)

@@ -19,14 +19,14 @@ type Output struct {
 	Append []*raftpb.Message
 	// Send holds messages for other members. For a snapshot's message (raftpb.MsgSnap), the shell
 	// streams the current state and calls SnapshotSent when the stream ends. The state on disk may
-	// be too old, because it can precede the membership that includes the receiver.
+	// be too old: it can precede the membership change that added the receiver.
 	Send []*Message
 	// Ask lists members from which no message has been received for a while. The shell probes each
 	// member's process, not its core, and calls Answered if an answer arrives.
 	Ask []uint64
 	// Silent lists members that have just become unresponsive.
 	Silent []silence.State
-	// Restored is true if a snapshot has replaced the state. Earlier results of Machine are then
+	// Restored is true if a snapshot has replaced the state. If so, earlier results of Machine are
 	// obsolete, and Changes contains only changes after the snapshot.
 	Restored bool
 	// Removed is true if this member is no longer in the cluster and must stop.
@@ -66,8 +66,8 @@ type Output struct {
 
 // CacheWaits describes, on the leader, how commands waited for caches.
 type CacheWaits struct {
-	// Waits holds the waiting times. WereSlow holds the caches that are no longer slow: writes had
-	// to wait unusually long for them.
+	// Waits holds the waiting times. WereSlow holds the caches that were slow but no longer are:
+	// writes had to wait unusually long for them.
 	Waits    []lease.TTL
 	WereSlow []SlowCache
 	// Forwarded holds applied commands with a trace that other members forwarded.
@@ -112,8 +112,8 @@ func (r *Replica) Take() Output {
 	return r.out.take()
 }
 
-// restless reports whether the answers have led to new work that can be done immediately, such as a
-// renewal to retry.
+// restless reports whether the answers have led to new work that can be done immediately, such as
+// retrying a renewal.
 func (r *Replica) restless() bool {
 	l := r.lead
 	return l != nil && (r.primary && l.rounds.HasNext() || l.gate.hasReady() ||
@@ -139,7 +139,7 @@ func (r *Replica) drain() {
 	}
 }
 
-// follow handles changes of term and leadership. A leadership ends with its term.
+// follow handles changes of term and leadership. A leadership ends when its term ends.
 func (r *Replica) follow(now role) {
 	r.role = now
 	if r.lead != nil {

@@ -8,11 +8,11 @@ import "leasehold.dev/internal/fsm"
 // everything in its log. The queue and the leadership ensure this.
 //
 // A member that missed a downgrade of the cluster version still has the old version, while others
-// may already run an earlier release. They must be able to decode this member's messages about its
-// log and vote, or it never catches up. They must also be able to decode its clients' requests, or
-// those are never answered. Raft's messages therefore always use the first version, since their
-// format has not changed; the entries in them have their own versions. Requests and replies also
-// use the first version, until an entry of the current term has been applied on this member.
+// may already run an earlier release. If they could not decode this member's messages about its log
+// and vote, it would never catch up. If they could not decode its clients' requests, those would
+// never be answered. So Raft's messages always use the first version, since their format has not
+// changed. The entries in them have their own versions. Requests and replies also use the first
+// version, until an entry of the current term has been applied on this member.
 
 // has reports whether a cluster version includes a command. Tests replace it to simulate a later
 // release.

@@ -15,15 +15,15 @@ import (
 const (
 	// maxTermJump bounds how much one message can raise the term. Each election raises the term by
 	// one, so a larger jump is not genuine. After a jump close to the maximum, the term could not
-	// be raised any further.
+	// rise any further.
 	maxTermJump = 1 << 32
 	// maxContext bounds the size of a context in bytes. Members send contexts of at most 16 bytes.
 	maxContext = 1 << 10
 )
 
 // vet returns an error if another member's message is inconsistent, and nil otherwise. The Raft
-// library trusts its input, and panics on inconsistent input. The sender of such a message is
-// faulty or not a member; this member ignores the message.
+// library trusts its input, and panics if it is inconsistent. The sender of such a message is
+// faulty or not a member, so this member ignores the message.
 func (d *driver) vet(m *raftpb.Message) error {
 	var wrong string
 	switch t, term := m.GetType(), m.GetTerm(); {
@@ -46,7 +46,8 @@ func (d *driver) vet(m *raftpb.Message) error {
 	case t == raftpb.MsgApp:
 		wrong = wrongEntries(m)
 	case t == raftpb.MsgAppResp && d.m.leading && term == d.m.term && !m.GetReject() &&
-		m.GetIndex() > d.last: // in an earlier term, the entry may have been removed since then
+		// in an earlier term, the entry may have been removed in the meantime
+		m.GetIndex() > d.last:
 		wrong = fmt.Sprintf("it has entry %d, and the log here ends at %d", m.GetIndex(), d.last)
 	case t == raftpb.MsgSnap:
 		wrong = wrongSnapshot(m)
@@ -58,8 +59,8 @@ func (d *driver) vet(m *raftpb.Message) error {
 		ErrMessage, m.GetFrom(), m.GetType(), wrong)
 }
 
-// fromOutside reports whether members send messages of this type to each other. Commands arrive in
-// a Forward and are admitted (T1). Snapshots arrive through Restore.
+// fromOutside reports whether members send each other messages of this type. Commands arrive in a
+// Forward instead, and must be admitted (T1). Snapshots arrive through Restore.
 func fromOutside(t raftpb.MessageType) bool {
 	switch t {
 	case raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp,
@@ -115,7 +116,7 @@ func wrongSnapshot(m *raftpb.Message) string {
 	return ""
 }
 
-// tracked restores conf like the library does. Where the library would panic, it returns an error.
+// tracked restores conf as the library does, but returns an error where the library would panic.
 func tracked(conf *raftpb.ConfState) (confchange.Changer, error) {
 	t := tracker.MakeProgressTracker(1, 0)
 	var err error

@@ -18,7 +18,8 @@ type Cache interface {
 	Reopen(term uint64)
 }
 
-// CacheMail is a message from a cache that opens, acknowledges invalidations, or closes.
+// CacheMail is a message from a cache, which opens the cache, acknowledges invalidations, or closes
+// the cache.
 type CacheMail struct {
 	From   Cache
 	Of     fsm.Holding
@@ -28,18 +29,18 @@ type CacheMail struct {
 }
 
 // caches contains the caches that are open on this member, by lease and token. The token is part of
-// the key because the cache of an orphan can still be open when a later lease with the same ID has
-// a cache. A cache is open in only one place: the place where it was opened last.
+// the key because two leases with the same ID can have open caches: an orphan and a later lease. A
+// cache is open in only one place: wherever it was opened last.
 type caches map[fsm.Holding]*cache
 
 type cache struct {
 	to Cache
-	// term is the term in which the cache was opened at the leader; 0 while it is being opened.
+	// term is the leader's term in which the cache was opened; 0 while it is being opened.
 	term uint64
 }
 
-// fromCache handles a message from a cache. It ignores a message from a place where the cache was
-// opened earlier, because it may be older than messages from the new place.
+// fromCache handles a message from a cache. If the cache was opened in another place since, the
+// message is ignored, because it may be older than messages from the new place.
 func (c caches) fromCache(r *replica.Replica, m *CacheMail) {
 	switch x := c[m.Of]; {
 	case m.Open != nil:
@@ -75,7 +76,7 @@ func (c caches) deliver(out *replica.Output) {
 	}
 }
 
-// follow makes caches reopen, in token order, if they were opened at a different leader.
+// follow makes caches reopen, in token order, if they were opened with an earlier leader.
 func (c caches) follow(s *replica.Status) {
 	if s.Leader == 0 {
 		return

@@ -18,13 +18,13 @@ type clock struct {
 	last   lease.Instant // the last reading
 }
 
-// read returns the current instant. It also reports whether the machine was suspended, which it
-// concludes if the two clocks have diverged since the last reading by more than scheduling
+// read returns the current instant. It also reports whether the machine was suspended. It concludes
+// that from the two clocks, if they have diverged since the last reading by more than scheduling
 // explains.
 //
 // On a healthy machine, boot time never goes back. If it does, for example after a virtual machine
 // was migrated, it is unknown how much time has passed. In that case the instants continue from the
-// last one, and read reports a jump of any size.
+// last one, and read returns jumped=true, however small the step back was.
 func (c *clock) read(r Reading) (now lease.Instant, jumped bool) {
 	now = r.Boot - c.start.Boot
 	back := c.last - now

@@ -24,7 +24,7 @@ type Mail struct {
 	DelayOver bool // the commit delay is over
 }
 
-// Arrival is a snapshot that has arrived from another member but is not the newest one yet.
+// Arrival is a snapshot that has been received from another member but is not the newest one yet.
 type Arrival struct {
 	Message *raftpb.Message
 	Machine *fsm.Machine // state that was built from the snapshot

@@ -8,13 +8,13 @@ import (
 )
 
 // Saver defines the order in which a member saves the messages in replica.Output.Append: the
-// writes, the syncs, and the reports of durable messages. The zero value has saved nothing. A Saver
+// writes, the syncs, and the reports of durable messages. The zero value is ready to use. A Saver
 // belongs to the disk's goroutine.
 type Saver struct {
 	lazy    *raftpb.HardState // a hard state that can wait for the next write
 	entries []*raftpb.Entry   // entries for the next write
 	bytes   int               // size of their data
-	due     bool              // the next write must precede any report
+	due     bool              // write before reporting any message
 	taken   []*raftpb.Message // not yet reported as durable
 	rest    []*raftpb.Message // rest of the batch, not saved yet
 	// overtaken is set if everything before the next snapshot is skipped; see Overtaken.
@@ -24,20 +24,20 @@ type Saver struct {
 	vote uint64
 }
 
-// Saving is an action of the disk. There are three types.
+// Saving is an action of the disk. There are three kinds.
 type Saving struct {
 	// Install, if not nil, is a snapshot that has arrived. Make it the newest one, durably.
 	Install *raftpb.Message
 	// Saved, if not empty, lists messages that are now durable. Report them. The Saver owns the
-	// memory.
+	// list.
 	Saved []*raftpb.Message
 	// Otherwise, write Entries, and State if it is not nil, durably and in one step.
 	Entries []*raftpb.Entry
 	State   *raftpb.HardState
 }
 
-// Awaited reports whether a message must become durable because something waits for it (see
-// replica.Output.Append).
+// Awaited reports whether a message must become durable because another part of the member is
+// waiting for that (see replica.Output.Append).
 func Awaited(m *raftpb.Message) bool {
 	return len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 || asksForSnapshot(m)
 }
@@ -49,9 +49,9 @@ func asksForSnapshot(m *raftpb.Message) bool {
 // writeBytes limits the size of one write, not counting the last message.
 const writeBytes = 4 << 20
 
-// Save yields the actions that save messages, in order. Messages are combined into one write unless
-// it becomes too large, which lets a follower catch up after many small messages have arrived while
-// its disk was busy. If the caller stops early, it must not use the Saver again.
+// Save yields the actions that save messages, in order. It combines messages into one write unless
+// the write becomes too large. So a follower can catch up after many small messages have arrived
+// while its disk was busy. If the caller stops early, it must not use the Saver again.
 //
 // A message that contains only a commit index need not be durable. Losing it costs nothing, so it
 // waits for the next write. The responses to such a message, for example the response that reports
@@ -84,12 +84,12 @@ func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 }
 
 // Votes saves the newest term and vote of all waiting messages ahead of their entries. The waiting
-// messages are the ones passed to Save and the ones queued behind them. Votes returns the answers
-// to candidates, which depend on nothing else, as one durable message. It returns nil if there are
-// none.
+// messages are those passed to Save and those queued behind them. Votes returns the answers to
+// candidates as one durable message, because they depend only on the term and vote. It returns nil
+// if there are no such answers.
 //
-// A voter has compared the candidate's log with its own log, part of which is not durable. A crash
-// can only make the voter's own log shorter, which makes the vote even more justified.
+// A voter has compared the candidate's log with its own, part of which is not durable. But a crash
+// can only make the voter's log shorter, and then the vote is even more justified.
 func (s *Saver) Votes(
 	queued []*raftpb.Message, save func(term, vote uint64) error,
 ) (*raftpb.Message, error) {
@@ -126,10 +126,10 @@ func (s *Saver) Votes(
 	return durable, nil
 }
 
-// Overtaken reports whether a snapshot is waiting, in this batch or among the messages queued
-// behind it, while there is no space for the write that Save has yielded. When Raft accepted the
-// snapshot, it dropped all entries before it, so the caller skips the write. The messages up to the
-// snapshot are not reported, and only their hard state is written.
+// Overtaken reports whether a snapshot is waiting while there is no space for the write that Save
+// has yielded. The snapshot can be in this batch or among the messages queued behind it. When Raft
+// accepted the snapshot, it dropped all entries before it, so the caller skips the write. The
+// messages up to the snapshot are not reported, and only their hard state is written.
 func (s *Saver) Overtaken(x *Saving, queued []*raftpb.Message) bool {
 	if !slices.ContainsFunc(s.rest, asksForSnapshot) &&
 		!slices.ContainsFunc(queued, asksForSnapshot) {
@@ -147,8 +147,8 @@ func isVote(m *raftpb.Message) bool {
 // Left returns the hard state that has not been written yet, or nil.
 func (s *Saver) Left() *raftpb.HardState { return s.lazy }
 
-// needed reports whether a message must become durable. That is so if it has entries, or if its
-// responses promise a snapshot, or a term or vote that differs from the last one written.
+// needed reports whether a message must become durable: if it has entries, or if its responses
+// promise a snapshot, or a term or vote that differs from the last one written.
 func (s *Saver) needed(m *raftpb.Message) bool {
 	return len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 &&
 		(asksForSnapshot(m) || m.Term != nil && m.GetTerm() != s.term ||
@@ -170,7 +170,7 @@ func (s *Saver) add(entries []*raftpb.Entry) {
 	case keep < len(s.entries):
 		s.entries = append(slices.Clip(s.entries[:keep]), entries...)
 	default:
-		// copied to memory that Saver owns, which grows by doubling
+		// copied to memory that the Saver owns, which grows by doubling
 		s.entries = append(s.entries, entries...)
 	}
 	for _, e := range entries {

@@ -30,8 +30,8 @@ const (
 	// Work: call Work, which can take a while. Always.
 	Work
 	// Ask: probe the processes of the members in Out.Ask over the message transport. When a process
-	// answers, call the replica's Answered in a task. Processes answer without involving their
-	// cores.
+	// answers, call the replica's Answered in a task. The answer does not come from the other
+	// member's core.
 	Ask
 	// Send: send Out.Send.
 	Send
@@ -44,17 +44,17 @@ const (
 	Follow
 	// Publish: send Out.Changes, which the view already includes, to watchers.
 	Publish
-	// Answer: answer Out.Proposals, Reads, Together, Groups and Renewals. Always. A client that
-	// receives an answer may read immediately, and must then see the writes that were answered.
+	// Answer: answer Out.Proposals, Reads, Together, Groups and Renewals. Always. A client may read
+	// as soon as it is answered, and must then see the writes that were answered.
 	Answer
 	// DeliverCaches: call DeliverCaches.
 	DeliverCaches
 	// End: stop permanently, because of Err or, if that is nil, because the member was removed.
 	End
-	// Delay: if Delayed is true, arrange for Mail.DelayOver to be set after the commit delay.
-	// Otherwise cancel that. Always.
+	// Delay: if Delayed is true, set Mail.DelayOver after the commit delay. Otherwise cancel any
+	// earlier Delay. Always.
 	Delay
-	// Shrink: make View the view that all goroutines read. Only its size has changed.
+	// Shrink: make View the view that all goroutines read. Only the size of the state has changed.
 	Shrink
 	// Sleep: wait for mail, but no longer than Wait. Always.
 	Sleep
@@ -85,8 +85,8 @@ type Config struct {
 	Heartbeat, Election lease.TTL
 }
 
-// Shell is the shell of one member; see the package comment. The driver sets Mail. It can read an
-// exported field after Next has returned an action whose comment mentions the field.
+// Shell is the shell of one member; see the package comment. The driver sets Mail. It can read any
+// other exported field after Next has returned an action whose comment mentions the field.
 type Shell struct {
 	Mail Mail
 	Now  lease.Instant // the last reading
@@ -116,7 +116,7 @@ type pace struct {
 	next                lease.Instant // next tick of Raft
 	last                lease.Instant // time of the previous step
 	mayYield            lease.Instant
-	stuck               bool // at the last heartbeat, this member's disk accepted no log entries
+	stuck               bool // at the last heartbeat, this member's disk did not accept log entries
 }
 
 // New returns the shell of a replica that has not done anything yet.
@@ -192,8 +192,8 @@ func (s *Shell) Epoch() lease.Instant { return s.clock.start.Boot }
 
 // advance moves the replica's clock. A member that did nothing for as long as an election takes was
 // stopped or starved. Holders could not renew during that time, through no fault of their own (T1),
-// so leases get their full time again. The same applies after a suspension. In that case it is also
-// unknown how much time has passed, so silent leases get their remaining time again.
+// so every lease gets its full TTL again. The same applies after a suspension. After a suspension,
+// it is also unknown how much time has passed, so silent leases get their remaining time again.
 func (s *Shell) advance() bool {
 	s.r.Advance(s.Now)
 	s.Stalled = s.Now-s.pace.last > s.pace.election
@@ -216,9 +216,10 @@ type Around struct {
 	DiskStuck bool
 }
 
-// Beat is called at each heartbeat. It reports whether leadership is being handed over because this
-// member's disk does not accept log entries. A leader applies only entries on its own disk, so all
-// clients would have to wait (T1). If no other member can lead, this member remains the leader.
+// Beat is called at each heartbeat. It reports whether this member is handing over leadership
+// because its disk does not accept log entries. A leader applies an entry only after writing it to
+// its own disk, so all clients would have to wait (T1). If no other member can lead, this member
+// remains the leader.
 func (s *Shell) Beat(a Around) (yields bool) {
 	s.pace.next = s.Now + s.pace.heartbeat
 	s.dirty, s.pace.stuck = true, a.DiskStuck
@@ -253,7 +254,7 @@ func (s *Shell) feed() bool {
 	}
 	for _, msg := range m.Messages {
 		if s.pace.stuck && msg.Raft.GetType() == raftpb.MsgTimeoutNow {
-			continue // the leader stays and offers leadership to another member
+			continue // this leader keeps leading, and offers leadership to another member
 		}
 		switch err := s.r.Step(msg); {
 		case errors.Is(err, replica.ErrImpossible):
@@ -283,7 +284,7 @@ func (s *Shell) feed() bool {
 }
 
 // install offers a snapshot to the replica. If the replica accepts it, a later message in
-// Output.Append requests its installation.
+// Output.Append requests that the snapshot be installed.
 func (s *Shell) install(a Arrival) {
 	taken, err := s.r.Restore(a.Message, a.Machine)
 	if !taken {
@@ -309,7 +310,8 @@ func (s *Shell) DeliverCaches() {
 // OpenCaches returns the number of caches that are open on this member.
 func (s *Shell) OpenCaches() int { return len(s.caches) }
 
-// scrub cleans up after a compaction, and reports whether it has just finished.
+// scrub does part of the cleanup after a compaction, and reports whether the cleanup has just been
+// completed.
 func (s *Shell) scrub() bool {
 	if !s.dirty {
 		return false

@@ -7,9 +7,9 @@ import "leasehold.dev/lease"
 // more disk I/O than it saves at a restart. Applying the log takes about four times as long per key
 // as loading a snapshot, so a restart after a kill can take twice as long as after a regular stop.
 //
-// An idle member, whose log hardly grows, writes a snapshot even for a shorter log. The disk has
-// nothing else to do, and the next restart is faster. The member writes at most one such snapshot
-// per minute, and fewer if they are large, because the log may continue to grow slowly forever.
+// An idle member, whose log hardly grows, writes a snapshot even if the log is shorter. The disk
+// has nothing else to do, and the next restart is faster. Since the log may grow slowly forever,
+// the member writes at most one such snapshot per minute, and fewer if they are large.
 const (
 	snapshotLogBytes   = 16 << 20 // a log of this size is long, even with fewer than Count entries
 	snapshotLogPart    = 4        // less than 1/4 of the last snapshot is small
@@ -32,15 +32,16 @@ type Snapshots struct {
 	last, looked uint64 // indexes of the last snapshot and the last check
 	lastBytes    uint64
 	writing      bool
-	sending      map[uint64]uint64 // by member: index of the state that is being sent to it
+	// maps each member to the index of the state that is being sent to it
+	sending map[uint64]uint64
 
 	rested   uint64        // length of the log at DueAtRest's last check; 0 after a snapshot
 	nextLook lease.Instant // next check by DueAtRest
 	nextRest lease.Instant // earliest next idle snapshot
 }
 
-// Restored records the index and size of the newest snapshot, if it was not written through this
-// Snapshots.
+// Restored records the index and size of the newest snapshot if that snapshot was not written
+// through this Snapshots.
 func (s *Snapshots) Restored(index, bytes uint64) {
 	s.last, s.looked, s.lastBytes, s.rested = index, index, bytes, 0
 }
@@ -57,8 +58,8 @@ func (s *Snapshots) Due(index uint64, logBytes func() uint64) bool {
 }
 
 // DueAtRest reports whether to write a snapshot of the state at index because the log has hardly
-// grown since the last check. If it returns true, it counts the snapshot as written, unless Ended
-// reports otherwise. It is called periodically.
+// grown since the last check. If it returns true, it assumes that the snapshot will be written,
+// unless Ended reports otherwise. It is called periodically.
 func (s *Snapshots) DueAtRest(now lease.Instant, index uint64, logBytes func() uint64) bool {
 	if s.writing || index == s.last || now < s.nextLook {
 		return false
@@ -78,7 +79,7 @@ func (s *Snapshots) DueAtRest(now lease.Instant, index uint64, logBytes func() u
 func (s *Snapshots) Writing() bool { return s.writing }
 
 // Begin records that a snapshot of the state at index is being written. It returns the index up to
-// which the log can be dropped afterwards, given that tail entries before the snapshot are kept.
+// which the log can be dropped afterwards, if tail entries before the snapshot are to be kept.
 func (s *Snapshots) Begin(index, tail uint64) (keep uint64) {
 	s.writing = true
 	keep = index - min(index, tail)

@@ -12,7 +12,7 @@ import (
 // have already been compacted are omitted. When Append returns, the entries are visible to the
 // methods of raft.Storage. The Disk retains the entries, so the caller must not change them later.
 //
-// ErrNoSpace means that nothing was written and the call can be repeated.
+// ErrNoSpace means that nothing was written. The call can be repeated.
 func (d *Disk) Append(entries []*raftpb.Entry, hs *raftpb.HardState) error {
 	return d.append(entries, hs, forClients)
 }
@@ -31,7 +31,7 @@ func (d *Disk) HasRoom() bool {
 }
 
 // HasRoomToFree reports whether there is room for entries with which clients free space on a full
-// disk. If there is not, AppendReserved still has some room.
+// disk. Even if there is not, AppendReserved still has some room.
 func (d *Disk) HasRoomToFree() bool {
 	if d.HasRoom() {
 		return true
@@ -81,9 +81,9 @@ func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) err
 	})
 }
 
-// promised returns hs, raised so that it does not regress from the durable hard state. Entries that
-// waited for room can arrive with an earlier term than a vote that did not wait, and with an
-// earlier commit index than the snapshot that freed the space.
+// promised returns hs, raised so that it does not regress from the durable hard state. Entries may
+// have waited for room. In that case, their hard state can have an earlier term than a vote saved
+// in the meantime, and an earlier commit index than the snapshot that freed the space.
 func (d *Disk) promised(hs *raftpb.HardState) *raftpb.HardState {
 	term, vote := hs.GetTerm(), hs.GetVote()
 	if old := d.hard; term < old.GetTerm() || term == old.GetTerm() && vote == 0 {
@@ -93,8 +93,8 @@ func (d *Disk) promised(hs *raftpb.HardState) *raftpb.HardState {
 }
 
 // SaveVote makes a term and a vote durable, independently of entries that may not fit on the disk.
-// It writes nothing if they, or a later term, are already durable, because pre-votes are repeated
-// and space may be scarce.
+// It writes nothing if they, or a later term, are already durable. This saves scarce space, because
+// pre-votes are repeated.
 func (d *Disk) SaveVote(term, vote uint64) error {
 	d.mu.RLock()
 	saved := d.hard

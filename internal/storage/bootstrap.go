@@ -15,8 +15,8 @@ import (
 func (d *Disk) identityPath() string { return filepath.Join(d.cfg.Dir, identityFile) }
 
 // loadIdentity reads the identity file, which contains the member's identity and the initial
-// members of its log. The file consists of a frame like the ones in a segment, with segment number
-// 0.
+// members of its log. The file consists of a single frame like those in a segment, with segment
+// number 0.
 func (d *Disk) loadIdentity() error {
 	m := image{name: d.identityPath()}
 	f, err := d.fs.Open(m.name)
@@ -52,7 +52,7 @@ func (d *Disk) loadIdentity() error {
 	return nil
 }
 
-// lostIdentity returns an error if a directory has lost its identity. The segments left by an
+// lostIdentity returns an error if a directory has lost its identity. Segments left by an
 // interrupted Bootstrap do not count, because they contain only zeros.
 func (d *Disk) lostIdentity(inv *inventory) error {
 	found := slices.Clone(inv.snapshots)
@@ -94,9 +94,9 @@ func (d *Disk) clear(inv *inventory) error {
 // at index 0, where the log starts. It is nil or empty if the member joins a cluster and receives
 // its membership in a snapshot. Bootstrap fails if the directory already has an identity.
 //
-// A log that starts from a membership at index 0 does not contain that membership, so a member that
-// joins later cannot be sent the log from entry 1. Begin with a snapshot instead; Raft then sends
-// it to the new member.
+// A log that starts from a membership at index 0 does not contain that membership. So the log
+// cannot be sent, from entry 1, to a member that joins later. To allow that, begin with a snapshot,
+// which Raft then sends to the new member.
 func (d *Disk) Bootstrap(id Identity, conf *raftpb.ConfState) error {
 	d.write.Lock()
 	defer d.write.Unlock()

@@ -33,7 +33,7 @@ type Config struct {
 	TailBytes int64
 
 	// SegmentBytes is the size of new segments, rounded up to whole blocks; 0 means the constant
-	// SegmentBytes. A commit that does not fit in a new segment gets a larger one.
+	// SegmentBytes. A segment is made larger if its first commit would not fit.
 	SegmentBytes int64
 
 	// inline makes a new spare synchronously when one is used up, and disables the timer. Tests
@@ -47,7 +47,7 @@ type Identity struct {
 	Cluster, Member uint64
 
 	// Incarnation is a random number, never 0, that distinguishes this data directory from all
-	// other directories that the same member had or will have.
+	// others that the same member has had or will have.
 	Incarnation uint64
 
 	// Name is the member's human-readable name.

@@ -9,8 +9,8 @@ func (m *image) damage(at int64, format string, args ...any) error {
 }
 
 // checkRest ensures that nothing after the cursor can belong to an acknowledged commit. An
-// unfinished write leaves some of its own sectors among zeros or old sectors. A later commit, or a
-// sector with contents that were never written, shows that an acknowledged commit was damaged.
+// unfinished write leaves some of its own sectors among zeros or old sectors. If there is a later
+// commit, or a sector with contents that were never written, an acknowledged commit was damaged.
 // checkRest returns the end of the unfinished write, or the cursor's position if there is no such
 // write.
 func (m *image) checkRest(c cursor) (torn int64, err error) {

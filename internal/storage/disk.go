@@ -37,8 +37,9 @@ type Disk struct {
 	memory
 }
 
-// A turn is a mutex that can be held during I/O. Unlike with sync.Mutex, testing/synctest considers
-// a goroutine that waits for it durably blocked. Its capacity is 1.
+// A turn is a mutex that can be held during I/O. It is a channel rather than a sync.Mutex, because
+// testing/synctest considers a goroutine that waits for a channel durably blocked. Its capacity is
+// 1.
 type turn chan struct{}
 
 // Lock locks the turn.
@@ -73,7 +74,7 @@ var _ raft.Storage = (*Disk)(nil)
 
 func (d *Disk) path(name string) string { return filepath.Join(d.cfg.Dir, logDir, name) }
 
-// classify converts any error to one of this package's errors.
+// classify converts an error to one of this package's errors.
 func classify(err error) error {
 	if err == nil {
 		return nil
@@ -171,8 +172,8 @@ func (d *Disk) Snapshot() (*raftpb.Snapshot, error) {
 	}}, nil
 }
 
-// Entries implements raft.Storage. Entries that are no longer in memory are read from disk; in that
-// case the error can be ErrCorrupt or ErrFailed.
+// Entries implements raft.Storage. Entries that are no longer in memory are read from disk. In that
+// case, the error can be ErrCorrupt or ErrFailed.
 func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	d.mu.RLock()
 	first, last, tailFirst := d.log.first(), d.log.last, d.log.tailFirst

@@ -9,8 +9,8 @@
 // entries are kept in memory, so Raft reads the disk only for members that lag behind.
 //
 // A snapshot from the leader must be committed between the Appends that precede and follow it in
-// Raft's order, either by the log writer or while the log writer waits. A snapshot of the member's
-// own state can be committed at any time.
+// Raft's order. The log writer must either commit it or wait for the commit. A snapshot of the
+// member's own state can be committed at any time.
 //
 // The package does not interpret entries or snapshot chunks.
 //
@@ -43,16 +43,16 @@
 // because it was written only after the missing one had been synced; a segment without the seal
 // that must precede everything in the next segment; a missing segment after a seal.
 //
-// Changed bits are therefore always detected. Sectors that the disk loses are detected in all
-// commits except the last one, where they look like a torn write. For this reason, Open, Close and
-// Settle add an empty commit, unless the last commit is empty or the disk is full and the remaining
-// room is reserved for votes. Nothing on this disk alone can reveal such a loss in the very last
-// commit. Only peers that know about that commit can.
+// So changed bits are always detected. Sectors that the disk loses are detected in all commits
+// except the last one, where they look like a torn write. To shorten that gap, Open, Close and
+// Settle add an empty commit. They do not do so if the last commit is empty, or if the disk is full
+// and the remaining room is reserved for votes. If the disk loses sectors of the very last commit,
+// nothing on this disk can reveal it. Only peers that know about that commit can.
 //
 // # Failure
 //
 // When a write or a sync of the log fails, it is unknown what is on disk, and a second sync would
-// not reveal it. The Disk therefore fails permanently, and only a new Open can continue.
+// not reveal it. So the Disk fails permanently, and only a new Open can continue.
 //
 // Open writes the last commit again, byte for byte, and zeros after it. This is necessary because
 // after a failed sync the kernel considers the bytes written, although the disk may contain others.
@@ -64,8 +64,7 @@
 //
 // One spare segment is always prepared and kept open, so that the log never has to create or open a
 // file. The directory is also kept open. If no spare can be made, for lack of space or of file
-// descriptors, Append returns ErrNoSpace, while the current segment still has room for
-// AppendReserved, votes and snapshots. While there is no spare, the last sixteenth of a segment is
-// reserved for votes and snapshots, and two blocks are reserved for the snapshots that free
-// segments.
+// descriptors, Append returns ErrNoSpace. The current segment still has room for AppendReserved,
+// votes and snapshots. While there is no spare, the last sixteenth of a segment is reserved for
+// votes and snapshots, and two more blocks for snapshots that free segments.
 package storage

@@ -8,8 +8,8 @@ import (
 )
 
 // A segment consists of frames. A frame is one commit. It begins at a block, so that no later write
-// touches a block with acknowledged data. It consists of sectors with a checksum each, because a
-// crash can leave any sector of an unfinished write unwritten.
+// touches a block with acknowledged data. It consists of sectors with a checksum each, because
+// after a crash any sectors of an unfinished commit may be missing.
 //
 // A sector:
 //
@@ -163,8 +163,8 @@ func (m *image) frame(at int64) (frame, bool) {
 	return f, true
 }
 
-// A cursor is the position after a commit. It determines where the next commit begins and which
-// commit it continues.
+// A cursor is the position after a commit. It determines where the next commit begins, and which
+// commit it must follow.
 type cursor struct {
 	at     int64 // 0 in a segment without commits
 	commit uint64
@@ -183,8 +183,8 @@ func (c *cursor) frame(payload []byte) frame {
 func (c *cursor) pass(f *frame) { c.at, c.commit, c.chain = f.at+f.size, f.commit, f.chain }
 
 // next returns the frame at the cursor and moves the cursor past it. It returns false if there is
-// no readable frame. It returns an error if the frame does not continue the previous one, or if its
-// last block contains anything after it.
+// no readable frame. It returns an error if the frame does not continue the previous one, or if
+// anything follows the frame in its last block.
 func (m *image) next(c *cursor) (frame, bool, error) {
 	f, ok := m.frame(c.at)
 	if !ok {

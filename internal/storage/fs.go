@@ -8,8 +8,8 @@ import (
 )
 
 // An FS is the file system of a data directory. Names are paths of the operating system. A
-// directory's entries are durable after the Sync of its Dir, and a file's content is durable after
-// the file's own Sync.
+// directory's entries become durable with the Sync of its Dir, and a file's content with the file's
+// own Sync.
 type FS interface {
 	// MkdirAll creates a directory and its parents.
 	MkdirAll(dir string) error
@@ -97,16 +97,15 @@ func (OS) List(dir string) ([]string, error) {
 	return names, err
 }
 
-// Create implements FS. It writes zeros rather than only allocating space, because the first write
-// to a block that has never been written changes the file system's metadata, which makes the sync
-// slower.
+// Create implements FS. It writes zeros rather than only allocating space. Otherwise the first
+// write to each block would change the file system's metadata, which makes the sync slower.
 func (OS) Create(name string, size int64) (File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if size > 0 {
-		err = allocate(f, size) // on a full disk, fails before anything is written
+		err = allocate(f, size) // on a full disk, this fails before anything is written
 	}
 	if err == nil {
 		err = writeZeros(f, 0, size)
@@ -171,8 +170,8 @@ func withDirect(f *os.File) (File, error) {
 	return &osFile{f, direct}, nil
 }
 
-// WriteSync implements File. Bypassing the page cache with one system call takes a fifth less time,
-// and a third less CPU time, than a write and a sync (docs/benchmarks.md).
+// WriteSync implements File. Bypassing the page cache with one system call takes a fifth less time
+// and a third less CPU time than a write followed by a sync (docs/benchmarks.md).
 func (f *osFile) WriteSync(b []byte, at int64) error {
 	if f.direct != nil {
 		_, err := f.direct.WriteAt(b, at)

@@ -29,7 +29,7 @@ func allocate(f *os.File, size int64) error {
 	return err
 }
 
-// retry repeats a call as long as a signal interrupts it before it has done anything.
+// retry repeats a call as long as a signal interrupts it before it has any effect.
 func retry(call func() error) error {
 	for {
 		if err := call(); !errors.Is(err, unix.EINTR) {

@@ -37,7 +37,7 @@ type Chunk struct {
 	Data   []byte
 }
 
-// Wanted selects the records for Inspect, in addition to the few that are in every directory.
+// Wanted selects the records for Inspect, in addition to the few that every directory has.
 type Wanted struct {
 	// From and To are the indexes of the first and last entry. If To is 0, the range extends to the
 	// end of the log.
@@ -48,9 +48,10 @@ type Wanted struct {
 
 // Inspect passes every record of a stopped member's data directory to visit, in this order: damage
 // to the log, single records, the snapshot's chunks, the log's entries. It changes nothing, and
-// prevents others from opening the directory while it runs. Even after damage, it reads everything
-// that is intact. It returns ErrLocked if the directory is in use, and ErrForeign if the directory
-// does not belong to a member. If visit returns an error, Inspect stops and returns that error.
+// prevents other processes from opening the directory while it runs. Even if there is damage, it
+// reads everything that is intact. It returns ErrLocked if the directory is in use, and ErrForeign
+// if the directory does not belong to a member. If visit returns an error, Inspect stops and
+// returns that error.
 func Inspect(cfg Config, want Wanted, visit func(Record) error) error {
 	d, err := newDisk(cfg)
 	if err != nil {
@@ -138,7 +139,7 @@ func (i *inspection) all(inv *inventory) {
 	i.entries()
 }
 
-// salvage loads every complete frame of all segments and skips anything between the frames.
+// salvage loads every complete frame of all segments. It skips anything between the frames.
 func (i *inspection) salvage(numbers []uint64) {
 	i.small = small{}
 	i.log.reset(position{})

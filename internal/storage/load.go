@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// loadedTails is the multiple of Config.TailBytes that remains in memory after Open. The member
-// will apply these entries next, so it reads the log only once.
+// loadedTails is the multiple of Config.TailBytes that stays in memory after Open. The member will
+// apply these entries next, so keeping them avoids reading the log a second time.
 const loadedTails = 8
 
 // found describes the files of a log.
@@ -67,7 +67,7 @@ func (f *found) close() {
 }
 
 // findCurrent finds the segment in which the log continues. A segment is empty until the seal of
-// the previous one is durable. Any content in a later segment is therefore damage, except for an
+// the previous one is durable. So any content in a later segment is damage, except for an
 // unfinished first commit after a seal.
 func (f *found) findCurrent(d *Disk) error {
 	before, number := cursor{}, uint64(1) // Bootstrap was interrupted
@@ -147,7 +147,7 @@ func (s *scanned) needed() (uint64, error) {
 // loader reconstructs memory from records.
 type loader struct {
 	*Disk
-	begun bool // an entry or the beginning of the log has been seen
+	begun bool // an entry or the beginning of the log has been loaded
 	gaps  bool // whether entries may be missing
 }
 

@@ -28,8 +28,7 @@ type memlog struct {
 	tailMax   int64
 }
 
-// place locates the frame that contains the entries from an index up to the start of the next
-// place.
+// place locates the frame that contains the entries from index up to the next place's index.
 type place struct {
 	index   uint64
 	segment *segment
@@ -75,8 +74,8 @@ func (l *memlog) place(index uint64, f *frame, s *segment) {
 	l.written += uint64(len(f.payload))
 }
 
-// placesOf returns the places of the entries in [lo, hi), and the next place, which shows where the
-// last of them ends.
+// placesOf returns the places of the entries in [lo, hi). It also returns the place after them, if
+// there is one, because it shows where the last of them ends.
 func (l *memlog) placesOf(lo, hi uint64) []place {
 	i := sort.Search(len(l.places), func(i int) bool { return l.places[i].index > lo })
 	j := sort.Search(len(l.places), func(i int) bool { return l.places[i].index >= hi })
@@ -122,7 +121,7 @@ func (l *memlog) truncate(index uint64) {
 	l.last = index - 1
 }
 
-// evict removes entries from the front of the tail until it is small enough.
+// evict removes entries from the front of the tail until the tail is small enough.
 func (l *memlog) evict() {
 	for l.tailBytes > l.tailMax && len(l.tail) > 1 {
 		l.dropFront()
@@ -146,7 +145,8 @@ func (l *memlog) compact(p position) {
 	l.places = slices.Delete(l.places, 0, max(i-1, 0))
 	l.terms = slices.Delete(l.terms, 0, l.run(p.index))
 	if l.terms[0].index == p.index {
-		l.terms[0].term = p.term // unknown until now if the log was loaded from this position
+		// if the log was loaded from this position, the term was unknown until now
+		l.terms[0].term = p.term
 	}
 }
 
@@ -179,7 +179,7 @@ func (l *memlog) has(p position) bool {
 }
 
 // cached returns a copy of the entries [lo, hi) from the tail. The size is limited to maxBytes, but
-// it returns at least one entry. lo must be in the tail.
+// at least one entry is returned. lo must be in the tail.
 func (l *memlog) cached(lo, hi, maxBytes uint64) []*raftpb.Entry {
 	from := l.tail[lo-l.tailFirst : hi-l.tailFirst]
 	return slices.Clone(from[:limit(from, maxBytes)])

@@ -23,7 +23,7 @@ const (
 )
 
 // Unused reports whether a directory does not exist, or contains no identity, no log and no etcd
-// data. Only Open can judge other directories.
+// data. To assess any other directory, call Open.
 func Unused(dir string) bool {
 	for _, name := range []string{identityFile, logDir, etcdDir} {
 		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
@@ -41,8 +41,8 @@ func Open(cfg Config) (*Disk, error) {
 	if err == nil {
 		if err = classify(d.lockDir()); err == nil {
 			if err = d.load(); isFull(err) {
-				// Nothing has been acknowledged since Open began, so a write for which there is no
-				// room does not count as a failure.
+				// Nothing has been acknowledged since Open began. So running out of room for a
+				// write does not count as a failure.
 				err = fmt.Errorf("%w: %v", ErrNoSpace, err)
 			}
 			if err = classify(err); err != nil {
@@ -180,8 +180,8 @@ func (d *Disk) load() error {
 }
 
 // mend makes the loaded data durable: the last commit, followed by zeros where an unfinished write
-// may have left sectors. It writes both even though it has read exactly these contents. After a
-// failed sync, the kernel considers the bytes written, but the disk may have different ones.
+// may have left sectors. It writes both even though exactly these contents have been read. After a
+// failed sync, the kernel considers its bytes written, but the disk may have different ones.
 func (d *Disk) mend(f *found) error {
 	current := f.current
 	d.seg, d.cursor = current.segment, current.end
@@ -229,7 +229,7 @@ func (d *Disk) tidy(inv *inventory, spares []*scanned) {
 	}
 	d.spares.last = d.seg.number
 	for _, s := range spares {
-		// Another process may have created the file and ended before the file was durable.
+		// An earlier process may have created the file and ended before the file was durable.
 		if s.number == d.spares.last+1 && s.size == d.cfg.SegmentBytes && !s.damaged &&
 			errors.Join(s.file.Sync(), d.dir.Sync()) == nil {
 			d.spares.add(s.file)

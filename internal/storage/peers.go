@@ -6,7 +6,7 @@ import (
 )
 
 // Peers is what a member has recorded about the other members. It is separate from the replicated
-// state, because the member needs it before it has a state that names them.
+// state, because the member needs it before it has a state that includes them.
 type Peers struct {
 	// Assembled means that every other founder has recorded this member's incarnation, or that this
 	// member is not a founder. Until it is set, the member takes no part in the cluster.

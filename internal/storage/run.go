@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/internal/cause"
 )
 
-// runFile is a file in a data directory that describes the process that is using the directory or
-// last used it. No promise of a member depends on it.
+// runFile is a file in a data directory that describes the process that is using the directory, or
+// that used it last. No promise of a member depends on this file.
 const runFile = "run.json"
 
 // Run describes one run of a member. It is stored in its own file, because another process cannot
@@ -34,7 +34,7 @@ type Run struct {
 }
 
 // SaveRun replaces the record of the previous run. It does not record the end of a run if the
-// record of its start no longer exists, because in that case the directory is being removed.
+// record of the run's start no longer exists, because in that case the directory is being removed.
 func SaveRun(dir string, r Run) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -65,8 +65,8 @@ func LastRun(dir string) (r Run) {
 }
 
 // NoteFailedStart replaces the record of the last run with a failed start. It does so only while it
-// holds the directory's lock, because another process that runs there has its own record. It writes
-// nothing to a directory in which no member ever ran.
+// holds the directory's lock, because if another process runs there, the record belongs to that
+// process. It writes nothing to a directory in which no member ever ran.
 func NoteFailedStart(dir string, code cause.Code, text string) error {
 	lock, err := OS{}.Lock(filepath.Join(dir, logDir, lockFile), false)
 	if errors.Is(err, ErrLocked) || errors.Is(err, fs.ErrNotExist) {

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// segment is a file of the log. It stays open as long as the log needs it, so that a limit on open
-// files cannot cut the member off from its log.
+// segment is a file of the log. It stays open as long as the log needs it, so that a member that
+// reaches its limit on open files can still read its log.
 type segment struct {
 	number uint64
 	size   int64
@@ -26,8 +26,8 @@ func parseSegmentName(name string) (number uint64, ok bool) {
 	return number, err == nil && segmentName(number) == name
 }
 
-// sealRecord is the last commit of a segment. It does not count as a commit: the first commit of
-// the next segment has the same number.
+// sealRecord is the payload of the last frame in a segment. The seal does not count as a commit:
+// the first commit of the next segment has the same number.
 var sealRecord = appendRecord(nil, kindSeal, nil, nil)
 
 // scanned is the content of a segment.
@@ -38,9 +38,9 @@ type scanned struct {
 	end    cursor // position after the last commit, not counting the seal
 	frames []frame
 	sealed bool // whether the last frame is the seal
-	torn   bool // whether parts of an unfinished write follow
+	torn   bool // whether parts of an unfinished write follow the last frame
 
-	damaged bool // the file is damaged and is after the end of the log; it cannot become a spare
+	damaged bool // the file is damaged and lies after the end of the log; it cannot become a spare
 }
 
 // openSegment opens a segment and reads it.
@@ -149,7 +149,7 @@ func (s *scanned) head(d *Disk, payload []byte) (h segmentHead, err error) {
 		return h, s.image.damage(0, "it belongs to member %x of cluster %x, incarnation %x",
 			h.owner.Member, h.owner.Cluster, h.owner.Incarnation)
 	}
-	s.size = h.size // the rest was left behind when the file was enlarged on a full disk
+	s.size = h.size // the rest remained when the file was enlarged on a full disk
 	s.image.b = s.image.b[:min(s.size, s.image.end())]
 	return h, nil
 }

@@ -15,8 +15,8 @@ const (
 	snapshotSuffix = ".snapshot"
 	incomingFile   = "incoming" + tempSuffix
 
-	// snapshotBytesPerSync is how much of a snapshot one sync covers, so that no sync of the log
-	// waits for a large sync.
+	// snapshotBytesPerSync is how much of a snapshot one sync covers, so that a sync of the log
+	// never waits for a large one.
 	snapshotBytesPerSync = 4 << 20
 
 	// A chunk's length and checksum precede it.
@@ -125,7 +125,7 @@ func (w *SnapshotWriter) fail(err error) error {
 	return w.err
 }
 
-// Finish makes the chunks durable; no more chunks can follow. A later Commit needs very little
+// Finish makes the chunks durable. No more chunks can follow. A later Commit needs very little
 // space. After an error, only Abort is possible.
 func (w *SnapshotWriter) Finish() error {
 	if err := w.usable(); err != nil || w.file == nil {
@@ -142,12 +142,12 @@ func (w *SnapshotWriter) Finish() error {
 // Commit makes the snapshot the newest one, atomically and durably, and removes the previous one.
 // In the same step, it removes the log up to and including index drop, which the snapshot must
 // cover; 0 removes nothing. If the log does not contain the snapshot's last entry, because the
-// snapshot came from the leader, Commit removes the entire log. The log then begins after the
-// snapshot, and the hard state's commit index and term are raised to the snapshot's.
+// snapshot came from the leader, Commit removes the entire log. In that case, the log begins after
+// the snapshot, and the hard state's commit index and term are raised to the snapshot's.
 //
 // After ErrNoSpace, nothing has changed and the call can be repeated. After any other error, only
 // Abort is possible, and the previous snapshot is still the newest one. The exception is a
-// permanent disk failure: either snapshot can then be the newest. ErrCorrupt means that the
+// permanent disk failure, after which either snapshot can be the newest. ErrCorrupt means that the
 // snapshot is inconsistent with the log.
 func (w *SnapshotWriter) Commit(drop uint64) error {
 	if err := w.Finish(); err != nil {
@@ -242,7 +242,7 @@ func (d *Disk) adopt(m manifest, drop uint64) error {
 // raised returns the hard state of a member that has a snapshot at s.
 //
 // Everything in a snapshot is committed, and a member that has the snapshot has seen its term. If
-// the member has stored no vote for that term, it has not voted in that term.
+// the member has stored no vote for that term, it has not voted in it.
 func raised(hs *raftpb.HardState, s position) *raftpb.HardState {
 	term, vote, commit := hs.GetTerm(), hs.GetVote(), max(hs.GetCommit(), s.index)
 	if hs.GetCommit() < s.index && term < s.term {
@@ -308,8 +308,8 @@ func (d *Disk) OpenSnapshot() (*SnapshotReader, error) {
 func (r *SnapshotReader) Index() uint64 { return r.manifest.index }
 
 // Next returns the next chunk, which is valid until the next call. After the last chunk, it returns
-// io.EOF if the checksum of all chunks matches the log. Until then, the caller must not use what it
-// has read.
+// io.EOF if the checksum of all chunks matches the one in the log. Until then, the caller must not
+// use what it has read.
 func (r *SnapshotReader) Next() ([]byte, error) {
 	if r.err != nil {
 		return nil, r.err

@@ -19,8 +19,8 @@ const (
 // spares prepares the next segments on its own goroutine, from zeros or from segments that the log
 // no longer needs. Each spare is open, and its name is durable. If there is no spare and none can
 // be made, the disk is considered full, and only the rest of the current segment is left. All
-// errors are handled this way, because nothing in a spare was acknowledged and the next attempt
-// makes it again.
+// errors are handled this way, because a spare contains nothing that was acknowledged, and the next
+// attempt makes it again.
 type spares struct {
 	fs     FS
 	path   func(name string) string
@@ -100,8 +100,8 @@ func (s *spares) kick() {
 // bytes returns the size of all spares.
 func (s *spares) bytes() int64 { return int64(s.count()) * s.size }
 
-// state reports whether there is a spare. If none can be made, it returns the reason as an
-// ErrNoSpace.
+// state reports whether there is a spare. If there is none because the last attempt to make one
+// failed, it returns the reason as an ErrNoSpace.
 func (s *spares) state() (ready bool, err error) {
 	s.mu.Lock()
 	ready, err = len(s.ready) > 0, s.fullLocked()
@@ -135,7 +135,7 @@ func (s *spares) take() (*segment, error) {
 	return next, nil
 }
 
-// recycle turns segments that are durably out of the log into spares, or removes them.
+// recycle turns segments that the log durably no longer needs into spares, or removes them.
 func (s *spares) recycle(freed []*segment) {
 	if len(freed) == 0 {
 		return
@@ -215,8 +215,9 @@ func (s *spares) create() error {
 	return nil
 }
 
-// reuse gives a segment the next number. It removes the segment instead if it is damaged or there
-// are enough spares. A crash can restore its old name; Open then removes the file.
+// reuse gives a segment the next number. If the segment is damaged, or there are enough spares, it
+// removes the segment instead. A crash can restore the old name of a reused segment. In that case,
+// Open removes the file.
 func (s *spares) reuse(old *segment) {
 	// old.number must not change, because old may still be read
 	number, name := s.last+1, old.number

@@ -46,8 +46,8 @@ type writer struct {
 // block of a segment is for the seal.
 func (w *writer) room() int64 { return w.seg.size - blockBytes - relief - w.at }
 
-// payload returns the content of a commit. The first commit of a segment begins with the previous
-// state, without the entries.
+// payload returns the content of a commit. The first commit of a segment begins with the state
+// before the commit, without the entries.
 func (d *Disk) payload(records []byte) []byte {
 	if d.at > 0 {
 		return records
@@ -70,8 +70,8 @@ func (d *Disk) head() []byte {
 	return b
 }
 
-// reserve returns the room in each segment that entries must leave for votes and snapshots while
-// there is no next segment.
+// reserve returns how much of each segment is reserved for votes and snapshots while there is no
+// next segment.
 func (d *Disk) reserve() int64 { return wholeBlocks(d.cfg.SegmentBytes / 16) }
 
 // fit returns the payload of a commit and ensures that the current segment has room for it. If
@@ -161,8 +161,8 @@ func (d *Disk) freedLocked() []*segment {
 }
 
 // roll ends the current segment and begins the next one. The next segment's name is durable before
-// the current one is sealed, and the seal is durable before the next segment contains a commit.
-// Therefore no commit follows a segment that ends without a seal, and a sealed segment always has a
+// the current one is sealed, and the seal is durable before the next segment contains a commit. So
+// no commit follows a segment that ends without a seal, and a sealed segment always has a
 // successor.
 func (d *Disk) roll() error {
 	next, err := d.spares.take()
@@ -204,8 +204,8 @@ func (d *Disk) grow(n int64) error {
 }
 
 // Settle writes an empty commit after the last one, unless there has been a commit since the last
-// call. It is called regularly. Until another commit follows, sectors of the last commit that the
-// disk has lost look like sectors of an unfinished write.
+// call. It is called regularly. This matters because until another commit follows, sectors of the
+// last commit that the disk has lost look like sectors of an unfinished write.
 func (d *Disk) Settle() error {
 	return d.update(func() error {
 		if d.seen != d.cursor.commit {

@@ -12,24 +12,24 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Two processes of one member run at the same time if its data directory was copied and both copies
-// are in use, or if the directory was moved while a process was still running. Both processes would
-// vote and acknowledge under one ID without knowing each other's promises. Therefore a new process
-// is admitted only when the previous one no longer answers. A process that was killed or has exited
-// does not answer, because its connections are closed. If its machine is down, the newcomer has to
-// wait for at most pingTimeout.
+// Two processes of one member can run at the same time. This happens if its data directory was
+// copied and both copies are in use, or if the directory was moved while a process was still
+// running. Both processes would vote and acknowledge under one ID without knowing each other's
+// promises. So a new process is admitted only when the previous one no longer answers. A process
+// that was killed or has exited does not answer, because its connections are closed. If its machine
+// is down, the new process has to wait for at most pingTimeout.
 //
-// A rejected newcomer is not necessarily alive: its stream may have been delayed, and its process
-// may have ended. The refusal therefore carries a mark, which a live newcomer sends when it
-// reconnects. Such a newcomer started before the other process answered a ping, and was still
+// A new process that is rejected may no longer be alive: its stream may have been delayed, and the
+// process may have ended. So the refusal carries a mark, which a live process sends when it
+// reconnects. Such a process started before the other process answered a ping, and was still
 // running after the mark was made, so both processes were alive at the time of the ping. A restart
 // is never mistaken for this.
 
 // pingTimeout is how long a process can take to show that it is alive.
 const pingTimeout = 2 * time.Second
 
-// A markedError is a refusal that carries a mark. Repeating the mark proves that a process is
-// alive.
+// A markedError is a refusal that carries a mark. By repeating the mark, a process proves that it
+// is alive.
 type markedError struct {
 	error
 	mark uint64
@@ -37,7 +37,7 @@ type markedError struct {
 
 func (e *markedError) Unwrap() error { return e.error }
 
-// noteMark remembers the mark of a refusal for the next hello.
+// noteMark saves the mark of a refusal for the next hello.
 func (l *link) noteMark(err error) {
 	var marked *markedError
 	if errors.As(err, &marked) {
@@ -48,9 +48,9 @@ func (l *link) noteMark(err error) {
 }
 
 // saw records which process of the member answered or connected. If it is a new process, saw
-// reports that the previous one is gone. mark proves that the process was alive after the mark was
-// made. saw returns an error if the process is not admitted. There are two possible reasons: it is
-// known to have ended, so its delayed messages must be ignored; or the previous process is still
+// reports that the previous one is gone. A mark that matches the link's proves that the process was
+// alive after that mark was made. saw returns an error if the process is not admitted: either it is
+// known to have ended, so its delayed messages must be ignored, or the previous process is still
 // alive.
 func (l *link) saw(process, mark uint64) error {
 	l.mu.Lock()
@@ -103,8 +103,8 @@ func (l *link) replace(current, process uint64) error {
 	return nil
 }
 
-// endOther ends the stream of a process that was replaced. If that process is alive, it reconnects
-// and receives the reason.
+// endOther ends the member's stream if it belongs to a process that was replaced. If that process
+// is still alive, it reconnects and receives the reason.
 func (t *Transport) endOther(member, process uint64) {
 	t.mu.RLock()
 	in := t.inbound[member]
@@ -178,7 +178,7 @@ func servePing(
 }
 
 // cameFrom reports whether a call arrived over the connection that carries a member's messages. If
-// so, that member is the caller, and Admit has admitted it.
+// so, that member is the caller, and has been admitted.
 func (t *Transport) cameFrom(ctx context.Context, member uint64) bool {
 	t.mu.RLock()
 	in := t.inbound[member]

@@ -23,7 +23,7 @@ import (
 
 const (
 	// dialTimeout bounds the TCP handshake. helloTimeout bounds the entire time until a stream is
-	// accepted. A stopped process accepts the connection but never the stream.
+	// accepted. A stopped process can still accept the connection, but never the stream.
 	dialTimeout  = time.Second
 	helloTimeout = 3 * time.Second
 
@@ -31,8 +31,8 @@ const (
 	// stream contain the member's identity and URLs.
 	maxStreams    = 64
 	maxHeaderList = 16 << 10
-	// strangerBytes bounds the incomplete requests on a connection until it is known to belong to a
-	// member.
+	// strangerBytes bounds the incomplete requests on a connection until the connection is known to
+	// belong to a member.
 	strangerBytes = 1 << 20
 
 	bufferSize = 128 << 10
@@ -52,8 +52,8 @@ func (s session) close() {
 	_ = s.conn.Close() // in case gRPC has never used it
 }
 
-// connect opens a connection to u. It dials itself rather than leaving that to gRPC, because it
-// must know exactly how dialing failed and must retry sooner than gRPC would.
+// connect opens a connection to u. It dials the connection itself, because gRPC does not reveal
+// exactly how dialing failed, and retries later than needed.
 func connect(ctx context.Context, u url.URL, way Way) (session, error) {
 	conf, creds := way.TLS, insecure.NewCredentials()
 	if listen.IsTLS(u) {

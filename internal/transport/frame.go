@@ -11,14 +11,14 @@ import (
 
 // A frame is one gRPC message. It consists of the stream's format, the CRC-32C of what follows, and
 // the messages, each preceded by its length in four bytes, little-endian. The checksum is necessary
-// because TCP's own checksum misses about one damaged segment in 65,536, and no later vote repairs
-// a wrong log entry.
+// because TCP's own checksum misses about one damaged segment in 65,536, and Raft would never
+// repair a wrong log entry.
 const (
 	frameHead  = 1 + crc32.Size
 	lengthSize = 4
 
-	// frameTarget is the size at which a frame is full. A member handles a frame in one piece, and
-	// a heartbeat behind it has to wait.
+	// frameTarget is the size at which a frame is full. A member handles a frame in one piece, so a
+	// heartbeat behind it has to wait.
 	frameTarget = 1 << 20
 	// maxFrame is the largest frame that a receiver accepts. The last message in a frame can have
 	// any size up to MaxMessage.

@@ -27,8 +27,8 @@ const (
 	keyMark    = "leasehold-mark"    // trailer of a refusal; repeated in the next hello
 )
 
-// These constants are the values of keySaid. The key distinguishes an answer from the other member
-// from an error that gRPC generated because the connection broke.
+// These constants are the values of keySaid. An answer from the other member has this key. An error
+// that gRPC generated because the connection broke does not.
 const (
 	saidRemoved = "removed"
 	saidLost    = "lost"
@@ -38,7 +38,7 @@ const (
 	saidVersion = "version"
 )
 
-// maxURLs is the maximum number of URLs per member that are used.
+// maxURLs is the maximum number of URLs used per member.
 const maxURLs = 16
 
 // maxWords bounds the length of the text in an answer, which is sent in a header.
@@ -52,8 +52,9 @@ type hello struct {
 	formats           Formats
 	version           uint8 // cluster version known to from
 	decided           uint64
-	// mark is the mark of the last refusal that from received from to, or 0. Repeating it shows
-	// that this process is alive, and that the stream is not a late one from a dead process.
+	// mark is the mark in the last refusal that member from received from member to, or 0.
+	// Repeating it shows that this process is alive, and that the stream is not a late one from a
+	// dead process.
 	mark uint64
 }
 
@@ -97,8 +98,8 @@ func readHello(ctx context.Context) (h hello, err error) {
 	return h, err
 }
 
-// scan reads numbers from a text that contains nothing else. Trailing text is an error, so that
-// additions by a newer release are not ignored.
+// scan reads numbers from a text that contains nothing else. Trailing text is an error, because a
+// newer release may have added it, and additions must not be ignored.
 func scan(text, format string, numbers ...any) error {
 	const end = " ."
 	if n := len(strings.Fields(text)); n != len(numbers) {
@@ -132,8 +133,8 @@ func readMark(md metadata.MD) uint64 {
 	return mark
 }
 
-// readURLs returns the URLs sent by the member that opened a stream. Invalid URLs are skipped,
-// because they do not justify a refusal.
+// readURLs returns the URLs sent by the member that opened a stream. It skips invalid URLs, because
+// they are no reason to refuse the stream.
 func readURLs(ctx context.Context) (urls []url.URL) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, text := range md.Get(keyURL) {
@@ -184,7 +185,7 @@ func readAnswer(md metadata.MD) (a answer, ok bool) {
 // trailing is the part of a server stream that say uses.
 type trailing interface{ SetTrailer(metadata.MD) }
 
-// say converts err into a gRPC status, with a text for the other side.
+// say converts err into a gRPC status with a text for the other side.
 func say(s trailing, err error) error {
 	kind := saidRefused
 	switch {

@@ -17,8 +17,8 @@ import (
 const (
 	// A broken connection is redialed immediately. After a failure, or if connections repeatedly
 	// break before they are steadyAfter old, the pause doubles within these bounds. The minimum is
-	// short because a process that is being killed may accept a connection in its last moments, so
-	// that only the next connection is refused.
+	// short because a process that is being killed may accept a connection in its last moments. In
+	// that case, only the next connection is refused.
 	minPause    = 2 * time.Millisecond
 	maxPause    = 500 * time.Millisecond
 	steadyAfter = time.Second
@@ -45,8 +45,8 @@ type link struct {
 	cancel context.CancelFunc
 	signals
 	first int // index of the URL that last worked; used only by run
-	// logged holds the failures that have been logged since the connection broke: the last text of
-	// each kind. Only run uses it.
+	// logged holds the failures that have been logged since the connection broke. It maps each kind
+	// to its last text. Only run uses it.
 	logged map[string]string
 	*traffic
 
@@ -55,9 +55,9 @@ type link struct {
 	since time.Time // when the connection was made; zero if there is none
 	// parted is when the last connection broke or, if there was none, when the link was created.
 	parted time.Time
-	// process is the process that answered last, and previous is the one before it; 0 for none.
-	// gone is set once Gone was reported for process. reached is set once these URLs have led to
-	// the member, because only then is a refused connection meaningful.
+	// process is the process that answered last, and previous is the one before it; 0 means none.
+	// gone is set once Gone has been reported for process. reached is set once these URLs have led
+	// to the member, because only then is a refused connection meaningful.
 	process, previous uint64
 	gone, reached     bool
 	mark              uint64    // assigned when process was recorded; see saw
@@ -69,7 +69,7 @@ type link struct {
 type signals struct {
 	filled chan struct{} // the queue is not empty
 	lost   chan struct{} // Unreachable is due
-	redial chan struct{} // end the pause before redialing
+	redial chan struct{} // ends the pause before redialing
 }
 
 // newLink returns a new link. old, which may be nil, is the link that it replaces.
@@ -92,7 +92,7 @@ func newLink(t *Transport, p Peer, old *link) *link {
 
 func (l *link) start() {
 	if l.process != 0 {
-		wake(l.lost) // messages in the previous link's queue are lost
+		wake(l.lost) // any messages in the old link's queue are lost
 	}
 	l.t.wg.Go(l.run)
 	l.t.wg.Go(l.report)
@@ -123,7 +123,7 @@ func (l *link) send(m Message) {
 	wake(l.filled)
 }
 
-// report reports losses to the handler, so that Send and the writer do not have to wait for it.
+// report reports losses to the handler, so that Send and the writer need not wait for the handler.
 func (l *link) report() {
 	for {
 		select {
@@ -258,7 +258,7 @@ func (l *link) try(u url.URL) (*outbound, error) {
 	}, nil
 }
 
-// greet opens a stream to the member in h, and returns the stream and the answer.
+// greet opens a stream to the member that h names, and returns the stream and the answer.
 func (t *Transport) greet(
 	ctx context.Context, s session, h hello, desc *grpc.StreamDesc,
 ) (grpc.ClientStream, answer, error) {

@@ -3,10 +3,10 @@ package transport
 // limits are the bounds of a queue.
 type limits struct{ count, bytes int }
 
-// These variables are the bounds of the queue to one member. Raft bounds its unanswered messages;
-// the bounds here are for other traffic, and in case Raft's bounds fail. Without a connection, only
-// the newest messages are kept, to be sent when the next connection opens. This keeps a vote that
-// waits for dialing, but not old heartbeats.
+// These variables are the bounds of the queue to one member. Raft limits its own unanswered
+// messages, so these bounds are for other traffic, and in case Raft's limits fail. Without a
+// connection, only the newest messages are kept, to be sent when the next connection opens. So a
+// vote survives while the member dials, but old heartbeats do not.
 var (
 	connectedLimits = limits{count: 1 << 14, bytes: 64 << 20}
 	idleLimits      = limits{count: 64, bytes: 1 << 20}

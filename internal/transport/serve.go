@@ -32,7 +32,7 @@ var (
 	}
 )
 
-// served returns the description of a stream for the server.
+// served returns the description of a stream, for the server.
 func served(desc grpc.StreamDesc, serve func(*Transport, grpc.ServerStream) error) grpc.StreamDesc {
 	desc.Handler = func(srv any, stream grpc.ServerStream) error {
 		return serve(srv.(*Transport), stream)
@@ -56,7 +56,7 @@ type inbound struct {
 	why   error // set before ended is closed
 }
 
-// end ends the stream. Only the first call has an effect; the other side receives its err.
+// end ends the stream. Only the first call has an effect, and its err is sent to the other side.
 func (in *inbound) end(err error) {
 	in.once.Do(func() {
 		in.why = err
@@ -122,7 +122,7 @@ func (t *Transport) serveMessages(stream grpc.ServerStream) error {
 	return err
 }
 
-// keepAlive sends answers until the stream ends.
+// keepAlive sends the answer and then "alive" messages until the stream ends.
 func (in *inbound) keepAlive(a answer, broken <-chan error) error {
 	if err := in.stream.SendHeader(a.header()); err != nil {
 		return err
@@ -143,7 +143,8 @@ func (in *inbound) keepAlive(a answer, broken <-chan error) error {
 	}
 }
 
-// enter makes in the stream of its member, after ending the previous one.
+// enter makes in the current stream from its member. If there was a previous one, it ends that one
+// first.
 func (t *Transport) enter(in *inbound) error {
 	if l := t.link(in.from); l != nil {
 		if err := l.saw(in.process, in.mark); err != nil {
@@ -162,11 +163,11 @@ func (t *Transport) enter(in *inbound) error {
 	}
 	var err error
 	if l != nil {
-		// the link may be new, or another process may have come first
+		// the link may be new, or another process may have connected first
 		err = l.saw(in.process, in.mark)
 		wake(l.redial) // a member that dials is also listening
 	}
-	// Update may have rechecked the admitted members before this stream was registered.
+	// Update may have rechecked which members are admitted before this stream was registered.
 	if err == nil {
 		err = t.cfg.Handler.Admit(in.visitor)
 	}

@@ -15,9 +15,9 @@ const maxHeader = 1 << 20
 
 // SendSnapshot sends header, of at most 1 MiB, and the chunks that next returns until io.EOF. It
 // uses a separate connection. It returns nil once the other side's handler has confirmed
-// everything, and a *remoteError if that handler reports an error. If next fails, it returns that
-// error, and the other side sees a broken connection. A chunk is in use until the following call of
-// next; 256 KiB to 1 MiB is a good size.
+// everything, and a *remoteError if that handler returns an error. If next fails, SendSnapshot
+// returns that error, and the other side sees a broken connection. Each chunk is in use until the
+// next call of next. 256 KiB to 1 MiB is a good size for a chunk.
 func (t *Transport) SendSnapshot(
 	ctx context.Context, to uint64, header []byte, next func() ([]byte, error),
 ) error {
@@ -76,7 +76,7 @@ func pour(
 			break
 		}
 		if err != nil {
-			return err // the caller's cancel breaks the stream
+			return err // if the caller cancels the context, the stream breaks
 		}
 		frame, err := single(format, chunk)
 		if err != nil {
@@ -109,7 +109,7 @@ func (t *Transport) serveSnapshot(stream grpc.ServerStream) error {
 	next := func() ([]byte, error) {
 		var frame blob
 		if err := stream.RecvMsg(&frame); err != nil {
-			return nil, err // io.EOF only if the sender has declared the end
+			return nil, err // returned as io.EOF only if the sender has declared the end
 		}
 		return unwrap(format, frame.data)
 	}

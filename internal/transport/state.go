@@ -39,7 +39,7 @@ func (l *link) disconnected() {
 	l.dropped.Add(uint64(l.queue.trim(idleLimits)))
 	l.mu.Unlock()
 	wake(l.lost)
-	select { // discard an obsolete signal from before the break
+	select { // discard an old signal from before the connection broke
 	case <-l.redial:
 	default:
 	}
@@ -49,8 +49,8 @@ func (l *link) disconnected() {
 // restarts, or that was added but not started yet, is not faulty.
 const restartTime = 10 * time.Second
 
-// linePause is the minimum time between two log lines of one kind about one member, or about all
-// unknown members together. Without a token, any process can claim to be a member with any ID.
+// linePause is the minimum time between two log lines of the same kind about one member, or about
+// all unknown members together. Without a token, any process can claim to be a member with any ID.
 const linePause = time.Minute
 
 // linePauses tracks the pause for each kind of line.
@@ -83,8 +83,8 @@ func (l *link) mayLog(kind string) (may bool) {
 // brief contains the kinds of failure that a restart causes.
 var brief = map[string]bool{"refused": true, "other": true}
 
-// failed records why there is no connection, and reports the consequences. known is the process
-// that had last answered when dialing began, because a refused connection proves nothing about a
+// failed records why there is no connection, and reports what follows from that. known is the
+// process that had last answered when dialing began. A refused connection says nothing about a
 // later process.
 func (l *link) failed(err error, known uint64) {
 	if l.ctx.Err() != nil {
@@ -142,8 +142,8 @@ func failureKind(err error) string {
 	case errors.Is(err, errSilent), errors.Is(err, context.DeadlineExceeded):
 		return "silent"
 	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "x509:"):
-		// gRPC passes on only the text of the error. A rejected certificate often first appears as
-		// a connection reset, so the reason needs its own line.
+		// gRPC passes on only the text of the error. A rejected certificate often looks like a
+		// connection reset at first, so the actual reason gets its own log line.
 		return "tls"
 	}
 	return "other"

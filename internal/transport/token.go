@@ -22,13 +22,13 @@ import (
 // A token is a secret shared by all members of a cluster. The two ends of a connection prove to
 // each other that they have the token, without sending it. Each sends a random nonce, and an HMAC
 // over both nonces and its own role. With TLS, the HMAC also covers a number that only the two ends
-// of this connection know (RFC 9266). A process in the middle, which has one connection to each
-// member, cannot reuse a proof from the other connection. Without TLS, it can. In that case the
-// token keeps out only processes that can connect but not intercept, and protects nothing on the
-// wire.
+// of this connection know (RFC 9266). So a process in the middle, which has one connection to each
+// member, cannot pass on a proof from one connection to the other. Without TLS, it can. In that
+// case the token keeps out only processes that can connect but not intercept, and protects nothing
+// on the wire.
 //
-// The listener sends its proof to every process that connects, so if a token can be guessed, an
-// attacker will guess it.
+// The listener sends its proof to every process that connects. So if a token can be guessed, an
+// attacker can use that proof to test guesses.
 
 const (
 	keyProof  = "leasehold-proof" // metadata key of each call, if there is a token
@@ -39,8 +39,8 @@ const (
 	partListener = "leasehold member that listens"
 )
 
-// logPause is the minimum time between two log lines of one kind that any member, or any process
-// that is not a member, can cause.
+// logPause is the minimum time between two log lines of the same kind. These lines can be caused by
+// any member, or by any process that is not a member.
 const logPause = 5 * time.Second
 
 var (
@@ -108,7 +108,8 @@ func challenge(ctx context.Context, s session, token []byte) error {
 	}
 	*s.proof = hex.EncodeToString(p.of(partCaller))
 	if !hmac.Equal(answer.data[nonceSize:], p.of(partListener)) {
-		_, _ = s.unary(ctx, describeDesc.MethodName, new(blob)) // so that the other member logs it
+		// so that the other member logs the failure
+		_, _ = s.unary(ctx, describeDesc.MethodName, new(blob))
 		return errBadProof
 	}
 	return nil

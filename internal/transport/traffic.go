@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Traffic counts the bytes sent to and received from another member while it was a member.
+// Traffic counts the bytes sent to and received from another member, while it is a member.
 type Traffic struct {
 	// Sent and Received are the bytes of encoded messages, excluding snapshots.
 	Sent, Received uint64

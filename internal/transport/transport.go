@@ -27,7 +27,7 @@ var (
 	// ErrVersion means that a member does not support the cluster version.
 	ErrVersion = errors.New("transport: the member does not speak the cluster version")
 	// ErrLost means that the cluster has recorded a different incarnation of the member, so the
-	// data with the member's promises is lost. Handler.Admit can return it as well.
+	// member's data, with its promises, has been lost. Handler.Admit can return it as well.
 	ErrLost = errors.New("transport: the member has returned without its data")
 	// ErrCopy means that another process of the same member is running.
 	ErrCopy = errors.New("transport: another process with the identity of this member is running")
@@ -61,8 +61,8 @@ type Message interface {
 type Peer struct {
 	ID   uint64
 	URLs []url.URL
-	// Incarnation is the known incarnation, or 0. Only changes to it matter: after a change, Admit
-	// may decide differently.
+	// Incarnation is the known incarnation, or 0. It is used only to detect a change, after which
+	// Admit may decide differently.
 	Incarnation uint64
 }
 
@@ -77,26 +77,27 @@ type Visitor struct {
 }
 
 // A Handler receives messages and events. Its methods are called concurrently, but never from
-// within a call to the transport. A method that blocks delays only what its comment mentions, and
-// Close, which waits for all methods.
+// within a call to the transport. A method that blocks delays only what its comment mentions. It
+// also delays Close, which waits for all methods.
 type Handler interface {
-	// Admit returns nil if a member may send. It returns ErrRemoved, ErrLost or an error that wraps
-	// ErrVersion if the member may never send. Any other error means that the member is not allowed
-	// to send now; the other side will retry. The member may be unknown here because it has just
-	// joined. Admit is called when a stream begins, and after each Update that changed something.
+	// Admit returns nil if a member is allowed to send. It returns ErrRemoved, ErrLost or an error
+	// that wraps ErrVersion if the member will never be allowed to send. Any other error means that
+	// the member is not allowed to send now. In that case, the other side will retry. The member
+	// may be unknown here because it has just joined. Admit is called when a stream begins, and
+	// after each Update that changed something.
 	Admit(v Visitor) error
-	// Met reports that another member has admitted this one, and the incarnation with which it
-	// answered. If Met returns an error, as Admit can, the connection ends.
+	// Met reports that another member has admitted this one, and the incarnation with which that
+	// member answered. If Met returns an error, as Admit can, the connection ends.
 	Met(member, incarnation uint64) error
-	// Expelled reports that another member will never admit this one again, because its Admit
-	// returned ErrRemoved, ErrLost or ErrVersion, or because another live process of this member is
+	// Expelled reports that another member will never admit this one again. Either its Admit
+	// returned ErrRemoved, ErrLost or ErrVersion, or another live process of this member is
 	// connected to it (ErrCopy). Expelled is called once for each connection that was rejected or
 	// ended for such a reason. Dialing continues, slowly.
 	Expelled(by uint64, why error)
 
 	// Receive receives one message. Calls for the same sender are sequential, in the order in which
-	// the messages were sent. Blocking creates back-pressure: the sender's queue fills, and then
-	// drops messages. The handler can retain data.
+	// the messages were sent. Blocking creates back-pressure: the sender's queue fills up, and
+	// further messages are dropped. The handler can retain data.
 	Receive(from uint64, data []byte)
 	// Unreachable reports that messages to member may have been lost, because its connection broke
 	// or its queue overflowed. One call can stand for many messages.
@@ -116,9 +117,9 @@ type Handler interface {
 	Claimed(cluster, by uint64)
 
 	// Snapshot receives one snapshot. header is the sender's header. next returns the chunks, which
-	// the handler can retain, until io.EOF; any other error means that the rest will not arrive.
-	// The returned error is sent to the sender as a remoteError; nil means that the snapshot is
-	// stored safely here. ctx ends with the connection and with Close.
+	// the handler can retain, until io.EOF. Any other error means that the rest will not arrive.
+	// The error that Snapshot returns is sent to the sender as a remoteError. nil means that the
+	// snapshot is stored safely here. ctx ends with the connection and with Close.
 	Snapshot(ctx context.Context, from uint64, header []byte, next func() ([]byte, error)) error
 	// Describe returns the list of members. The caller may not be a member yet.
 	Describe() []byte
@@ -155,7 +156,7 @@ type Config struct {
 // A Way configures connections to other members.
 type Way struct {
 	// TLS is used for https and unixs URLs (listen.TLS.Client creates it). It is nil if there are
-	// none.
+	// no such URLs.
 	TLS *tls.Config
 	// Dial replaces [net.Dialer.DialContext] if it is set.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
@@ -219,14 +220,14 @@ func New(cfg Config) *Transport {
 }
 
 // Update replaces the set of other members. It is cheap if nothing has changed. The set can include
-// Self, whose URLs are then sent to the members that this one calls. Connections to members that
-// left, or whose URLs changed, are closed. Connections from members that Admit no longer admits are
-// closed as well. Update does not wait for any of that.
+// Self, whose URLs are then sent to the members that this one calls. Update closes connections to
+// members that left or whose URLs changed, and connections from members that Admit no longer
+// admits. It does not wait for any of that.
 //
-// A member that is not in the set, or that has different URLs in the set, can be sent messages
-// while it sends to this member, provided that Admit admits it. This works because it has sent its
-// URLs. Without this rule, a member that was down while the membership changed could not answer the
-// leader that would bring it up to date.
+// While an admitted member sends to this one, it can also be sent messages, because it has sent its
+// URLs. It need not be in the set, and can have different URLs there. Without this rule, a member
+// that was down while the membership changed could not answer the leader that would bring it up to
+// date.
 func (t *Transport) Update(peers []Peer) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -9,9 +9,9 @@
 // # History first, without polling
 //
 // A watcher queues live events from the moment it is created. It reads history for the revisions up
-// to that moment. So a watcher never races with a busy writer, and there is neither a gap nor a
-// repetition where history and live events meet. The stream's own goroutine reads the history
-// immediately. Neither the writer nor a timer is involved.
+// to that moment. So a watcher never has to catch up with a busy writer, and events are neither
+// lost nor repeated where history and live events meet. The stream's own goroutine reads the
+// history immediately. Neither the writer nor a timer is involved.
 //
 // # Slow watchers
 //

@@ -30,7 +30,7 @@ func (f *fifo[T]) pop() (t T, ok bool) {
 		f.head = 0
 		f.items = f.items[:0]
 		if cap(f.items) > 64 {
-			f.items = nil // free the memory that a burst needed
+			f.items = nil // free the memory that a burst of pushes needed
 		}
 	}
 	return t, true

@@ -25,9 +25,9 @@ type Event interface {
 // History is an immutable view of the store.
 type History[E Event] interface {
 	// Events returns the events in [key, end) at or after revision from, in order. It returns only
-	// whole revisions, and stops after the revision that brings the number of events to max or
-	// above. The caller owns the slice. next > from is the revision to continue from, at most
-	// Revision()+1. An error, such as compaction, ends the watcher. end is as in Request.
+	// whole revisions, and stops after the revision with which there are at least max events. The
+	// caller owns the slice. next > from is the revision to continue from, at most Revision()+1. An
+	// error, such as compaction, ends the watcher. end is as in Request.
 	Events(key, end string, from int64, max int) (events []E, next int64, err error)
 	// Revision is the latest revision in the view.
 	Revision() int64
@@ -64,14 +64,14 @@ type Options struct {
 	// A single revision always fits into an empty queue.
 	Queue Limit
 	// Queues limits the bytes that are queued for all watchers. The default is 256 MiB. A single
-	// watcher can use no more bytes than remain free. Events that are queued for several watchers
-	// of the same range count only once.
+	// watcher can use no more than is still free. Events that are queued for several watchers of
+	// the same range count only once.
 	Queues int64
 	// Batch limits the events that are delivered in one batch. The default is 1,024 events, 1 MiB.
 	// A single revision that is larger is delivered as a whole.
 	Batch Limit
 	// Watches limits the bytes used by the watches of all streams. The default is 256 MiB. A single
-	// stream can use no more bytes than remain free.
+	// stream can use no more than is still free.
 	Watches int64
 }
 
@@ -88,7 +88,7 @@ type Hub[E Event] struct {
 
 	// interest counts the watchers, the pending progress requests and the users of the tap. While
 	// it is 0, Publish drops events. A watcher increments it before it reads the current view, so
-	// that view includes all events dropped earlier.
+	// the view includes all events that were dropped before.
 	interest atomic.Int64
 	taken    atomic.Int64 // bytes used, limited by Options.Watches
 	queued   atomic.Int64 // bytes used, limited by Options.Queues
@@ -102,7 +102,8 @@ type Hub[E Event] struct {
 	tap func(events []E, revision int64, gap bool) // see Tap
 
 	// live is the revision up to which all events have been offered to all watchers. It is written
-	// with mu held. A stream that reads it under its own mu has all events up to it in its queues.
+	// with mu held. If a stream reads it while holding the stream's own mu, all events up to it are
+	// already in the stream's queues.
 	live atomic.Int64
 
 	mu      sync.Mutex // guards the following fields
@@ -120,8 +121,8 @@ type wait[E Event] struct {
 }
 
 // New returns a hub without streams. current returns the current view of the store. It is called
-// from many goroutines and must be cheap, such as an atomic load. The view must include a revision
-// before Publish is called for that revision.
+// from many goroutines and must be cheap, such as an atomic load. When Publish is called for a
+// revision, the view must already include it.
 func New[E Event](current func() History[E], o Options) *Hub[E] {
 	o.Backlog = o.Backlog.or(Limit{Events: 1 << 16, Bytes: 64 << 20})
 	o.Queue = o.Queue.or(Limit{Events: 4096, Bytes: 4 << 20})
@@ -141,7 +142,7 @@ func New[E Event](current func() History[E], o Options) *Hub[E] {
 
 // Publish adds the events of all revisions after the previous call, up to and including rev. The
 // events must be in order, and must not change from then on. Publish never blocks, and its cost
-// does not depend on the watchers. It panics if rev does not increase, which would be a bug in the
+// does not depend on the watchers. It panics if rev does not increase, because that is a bug in the
 // writer.
 func (h *Hub[E]) Publish(rev int64, events []E) {
 	wanted := h.Wanted()
@@ -149,8 +150,8 @@ func (h *Hub[E]) Publish(rev int64, events []E) {
 		events = nil
 	}
 	h.back.add(rev, events)
-	// A watcher may have started to wait for rev in the meantime, after a distribution that did not
-	// include it.
+	// In the meantime, a watcher may have started to wait for rev, after a distribution that did
+	// not include rev.
 	if wanted || h.Wanted() {
 		h.signal()
 	}
@@ -186,9 +187,9 @@ func (h *Hub[E]) signal() {
 }
 
 // Tap registers f, which is called with all events on the distributing goroutine, before the
-// watchers get them. gap means that some events up to the revision are missing, so that f must read
-// the current view. f must be fast, and must not call any method of the hub except Want. It is
-// called only while the tap has users: see Want. Call Tap only once, before the hub is used.
+// watchers get them. gap means that some events up to the revision are missing, so f must read the
+// current view. f must be fast, and must not call any method of the hub except Want. It is called
+// only while the tap has users: see Want. Call Tap only once, before the hub is used.
 func (h *Hub[E]) Tap(f func(events []E, revision int64, gap bool)) { h.tap = f }
 
 // Want adds to the number of users of the tap. A caller that reads the current view afterwards
@@ -247,7 +248,7 @@ func (h *Hub[E]) Distribute() {
 	h.answerWaitsLocked()
 }
 
-// answerWaitsLocked posts the progress requests whose revision live has reached to their streams.
+// answerWaitsLocked posts each progress request whose revision live has reached to its stream.
 func (h *Hub[E]) answerWaitsLocked() {
 	live := h.live.Load()
 	rest := h.waits[:0]
@@ -291,7 +292,7 @@ type backlog[E Event] struct {
 }
 
 // part is a sequence of events. If later is not nil, it builds the events of one more revision,
-// which follow the others.
+// which come after events.
 type part[E Event] struct {
 	events []E
 	later  func() []E
@@ -345,8 +346,8 @@ func (b *backlog[E]) jump(rev int64) {
 	b.rev = rev
 }
 
-// take empties the backlog. The slice is not reused, because the queues of watchers keep parts of
-// it.
+// take empties the backlog and returns the events. Their slice is not reused, because the queues of
+// watchers keep parts of it.
 func (b *backlog[E]) take() (events []E, rev, gap int64) {
 	parts, rev, gap := b.empty()
 	events = parts[0].events

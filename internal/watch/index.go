@@ -22,8 +22,8 @@ func (f filter) passes(isDelete bool) bool {
 	return f&noPut == 0
 }
 
-// group is the set of watchers with the same range and filter. They get the same events, so these
-// are matched and collected only once for all of them.
+// group is the set of watchers with the same range and filter. They get the same events, so the
+// events are matched and collected only once for all of them.
 type group[E Event] struct {
 	filter   filter
 	watchers []*watcher[E] // watchers[i].slot == i
@@ -53,7 +53,7 @@ func (g *group[E]) stage(events []E, i int) {
 	g.bytes += events[i].Size()
 }
 
-// flush offers the staged events to every watcher, up to the limit of its queue. The watcher reads
+// flush offers the staged events to every watcher, up to the limit of its queue. Each watcher reads
 // the rest from history. total is the length of the distributed slice. A small part of a large
 // slice is copied, so that a slow watcher does not keep the whole slice in memory.
 func (g *group[E]) flush(total int, limit Limit) {

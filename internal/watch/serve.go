@@ -61,8 +61,8 @@ func (s *Stream[E]) dropLocked(w *watcher[E]) {
 	w.count(-w.share)
 }
 
-// serveLocked returns one batch of a watcher that is due, or false if there turn out to be no
-// events. It releases mu while it reads.
+// serveLocked returns one batch of a watcher that is due. It returns false if there turn out to be
+// no events. It releases mu while it reads.
 func (s *Stream[E]) serveLocked(w *watcher[E]) (Batch[E], bool) {
 	if w.dead {
 		return Batch[E]{}, false
@@ -132,7 +132,8 @@ func (s *Stream[E]) failLocked(w *watcher[E]) {
 	s.mu.Lock()
 }
 
-// progressLocked answers a progress request, postpones it, or drops it if its watcher has ended.
+// progressLocked answers a progress request, postpones it, or drops it because its watcher has
+// ended.
 func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
 	concerned := s.watchers
 	if n.w != nil {
@@ -176,8 +177,8 @@ func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
 	return Batch[E]{}, false
 }
 
-// await posts a progress request once live has reached its revision. For a new request, that is the
-// current revision.
+// await posts a progress request once live has reached the request's revision. For a new request,
+// that is the current revision.
 func (h *Hub[E]) await(s *Stream[E], n notice[E]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

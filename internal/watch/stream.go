@@ -19,8 +19,8 @@ var (
 	ErrEmptyRange = errors.New("watch: range is empty")
 	// ErrNotFound means that the stream has no watcher with that ID.
 	ErrNotFound = errors.New("watch: no such watcher")
-	// ErrFull means that all watches together use too much memory, or that the watches of one
-	// stream use more than remains free.
+	// ErrFull means that the watches of all streams use too much memory, or that the watches of
+	// this stream use more than is still free.
 	ErrFull = errors.New("watch: there are too many watches, or their keys are too long")
 	// ErrRevision means that the requested revision is negative.
 	ErrRevision = errors.New("watch: negative revision")
@@ -62,8 +62,8 @@ const (
 	// Created answers a Watch, and precedes all other batches of the watcher. With Err, it answers
 	// a Reject.
 	Created
-	// Cancelled is the last batch of a watcher. It answers a Cancel. With Err, it reports that
-	// history no longer has the events that the watcher needs.
+	// Cancelled is the last batch of a watcher. It answers a Cancel. With Err, it reports that the
+	// watcher needs events that history no longer has.
 	Cancelled
 	// Progress means that everything up to Revision has been delivered.
 	Progress
@@ -82,10 +82,10 @@ type Batch[E Event] struct {
 	// Events are in order and consist of whole revisions. The slice is shared and must not be
 	// modified.
 	Events []E
-	// Revision depends on Kind. In Changed and Progress, every event of the watcher up to Revision
-	// has been delivered by this batch or earlier ones. In Created, it is the store's revision when
-	// the watcher started. If From is 0, the watcher gets only later events. Otherwise Revision is
-	// the store's current revision.
+	// Revision depends on Kind. In Changed and Progress, all of the watcher's events up to Revision
+	// have been delivered, in this batch or earlier ones. In Created, it is the store's revision
+	// when the watcher started. If From is 0, the watcher gets only later events. For the other
+	// kinds, Revision is the store's current revision.
 	Revision int64
 	// Err is the reason why a watch was rejected or canceled.
 	Err error
@@ -105,12 +105,12 @@ type Stream[E Event] struct {
 	nextID          int64
 	progressPending int   // number of unanswered progress requests
 	rejected        int   // number of queued Created batches from Reject
-	taken           int64 // this stream's part of the hub's taken
+	taken           int64 // this stream's share of the hub's taken
 	closed          bool
 }
 
-// notice is an entry of the agenda. For Changed, it means that watcher w is due. Otherwise it
-// stands for a batch. For Progress, rev is the revision that must be reached first.
+// notice is an entry of the agenda. If kind is Changed, it means that watcher w is due. Otherwise
+// it stands for a batch. For Progress, rev is the revision that must be reached first.
 type notice[E Event] struct {
 	kind Kind
 	w    *watcher[E] // nil if id is AllWatchers
@@ -165,7 +165,7 @@ func (s *Stream[E]) Watch(r Request) (int64, error) {
 	s.h.index.add(w)
 	s.watchers[w.id] = w
 	// Nothing can be offered until mu is released, and everything published after this line will be
-	// offered. So this is where history and live events meet.
+	// offered. So history and live events meet here.
 	w.goal = s.h.current().Revision()
 	w.next = r.From
 	if r.From == 0 {
@@ -241,8 +241,8 @@ func (s *Stream[E]) Reject(err error) error {
 // RequestProgress requests a Progress batch for a watcher, or for AllWatchers. The batch is
 // delivered once everything up to the current revision has been delivered. It is postponed while
 // one of these watchers is waiting for a future revision, because a client might resume from the
-// revision in the batch. The request is dropped if the watcher ends, or if 64 other requests are
-// unanswered.
+// revision in the batch. The request is dropped if the watcher ends, or if there are already 64
+// unanswered requests.
 func (s *Stream[E]) RequestProgress(id int64) {
 	s.mu.Lock()
 	w := s.watchers[id]
@@ -296,7 +296,7 @@ func (s *Stream[E]) Poll() (b Batch[E], ok bool) {
 			switch {
 			case n.w == nil:
 				s.rejected--
-			case n.kind == Cancelled: // only now have all its resources been freed
+			case n.kind == Cancelled: // all its resources have been freed only now
 				s.freeLocked(n.w.cost())
 				fallthrough
 			default:

@@ -10,8 +10,8 @@ import (
 // slot. Stream.mu guards the other fields.
 //
 // The remaining events come from three sources, in this order: history for revisions next..goal,
-// then the queue, and then, if lost is not 0, history again from lost on. An offered event that is
-// below next, or not above goal, has been delivered or will be read from history.
+// then the queue, and then, if lost is not 0, history again from lost on. Offered events below next
+// or up to goal are ignored, because they have been delivered or will be read from history.
 type watcher[E Event] struct {
 	stream *Stream[E]
 	id     int64
@@ -28,7 +28,7 @@ type watcher[E Event] struct {
 	// queue contains live events above goal, in whole revisions. It is shared: see group.
 	queue []E
 	bytes int
-	share int64 // the part of the bytes that counts toward the hub's queued
+	share int64 // the part of bytes that counts toward the hub's queued
 	// lost is the first revision that was dropped because the queue was full, or 0. While it is
 	// set, everything offered is dropped.
 	lost int64
@@ -50,7 +50,7 @@ func (w *watcher[E]) due() bool {
 }
 
 // accept queues live events. They must be whole revisions, and are shared with other watchers. If
-// there is no room, accept drops them and records the first dropped revision.
+// there is no room, accept drops all of them and records the first dropped revision.
 func (w *watcher[E]) accept(evs []E, bytes, sharers int) {
 	if w.lost != 0 || w.dead {
 		return
@@ -78,7 +78,7 @@ func (w *watcher[E]) accept(evs []E, bytes, sharers int) {
 	w.count(share)
 }
 
-// count adds to the number of queued bytes. share can be negative.
+// count adds share, which can be negative, to the number of queued bytes.
 func (w *watcher[E]) count(share int64) {
 	w.share += share
 	w.stream.h.queued.Add(share)
@@ -131,8 +131,8 @@ func (w *watcher[E]) sent(live int64) int64 {
 	return max(live, w.goal)
 }
 
-// need returns the lowest revision that a Progress batch can report. The client has seen everything
-// below it, or has not requested it.
+// need returns the lowest revision that a Progress batch can report. The client has received all of
+// its events up to that revision, or did not request them.
 func (w *watcher[E]) need() int64 { return max(w.complete, w.next-1) }
 
 // read reads at most one batch of revisions from..to from history, and returns the revision to

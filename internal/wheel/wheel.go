@@ -2,8 +2,8 @@
 //
 // A [Wheel] stores an instant in milliseconds for each handle, and fires the handle when its clock
 // reaches that instant. Adding and removing take constant time. Advancing takes amortized constant
-// time per entry, no matter how far the clock jumps or how far away the instants are, because an
-// entry moves down at most once per level.
+// time per entry, no matter how far the clock jumps or how far away the instants are. The reason is
+// that an entry moves down at most once per level.
 //
 // The caller must number its items densely from zero, like the slots of a slab. The wheel keeps an
 // array of 16 bytes per handle, up to the largest handle ever added, and needs no allocation or
@@ -36,8 +36,8 @@ const (
 const (
 	nobody uint32 = 1<<32 - 1 // end of a list
 	absent        = nobody    // value of prev if the handle is not in the wheel
-	// headFlag in prev marks the first entry of a list. The other bits are then the number of the
-	// list, so an entry finds its list without knowing its level.
+	// headFlag in prev marks the first entry of a list. In that case, the other bits are the number
+	// of the list, so an entry finds its list without knowing its level.
 	headFlag uint32 = 1 << 31
 
 	// maxHandle is the largest valid handle.
@@ -54,13 +54,13 @@ type entry struct {
 // Wheel is a timing wheel. The zero value is not usable: call New.
 type Wheel struct {
 	pages []*[pageSize]entry
-	// elapsed is how far the wheel has turned. Invariant: for an entry in slot s of level v, the
-	// digits (of levelBits each) above v are the same as in elapsed, and digit v is s, which is
-	// greater than the same digit of elapsed. So lower levels come first, and within a level, lower
-	// slots come first.
+	// elapsed is how far the wheel has turned. Each level stands for one digit, of levelBits bits.
+	// Invariant: for an entry in slot s of level v, the digits above v are the same as in elapsed,
+	// and digit v is s, which is greater than digit v of elapsed. So lower levels come first, and
+	// within a level, lower slots come first.
 	elapsed int64
-	// now is the time passed to the last Advance. Invariant: it equals elapsed or, while there may
-	// be entries left to fire, is later.
+	// now is the time passed to the last Advance. Invariant: it equals elapsed, or is later while
+	// there may be entries left to fire.
 	now   int64
 	heads [lists]uint32
 	// occupied has one bit per slot of each level. The bit is set if the slot has entries.
@@ -83,7 +83,7 @@ func New(now int64) *Wheel {
 // Len returns the number of handles in the wheel.
 func (w *Wheel) Len() int { return w.count }
 
-// At returns the instant at which the handle is due to fire, and ok=false if it is not in the
+// At returns the instant for which the handle is scheduled. ok is false if the handle is not in the
 // wheel.
 func (w *Wheel) At(handle uint32) (at int64, ok bool) {
 	if int(handle>>pageBits) >= len(w.pages) {
@@ -124,8 +124,8 @@ func (w *Wheel) Remove(handle uint32) bool {
 // at an instant that has passed, the handle fires during the next Advance. Advance panics if now is
 // before the current time.
 //
-// most caps the number of entries that Advance processes, so that the caller's steps stay short
-// even if many entries are due at one instant. The next calls fire the rest. Until then, Next
+// most limits the number of entries that Advance processes, so that the caller's steps stay short
+// even if many entries are due at the same instant. The next calls fire the rest. Until then, Next
 // returns now.
 func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 	if now < w.now {
@@ -148,9 +148,9 @@ func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 	}
 }
 
-// Next returns an instant before which nothing fires, and ok=false if the wheel is empty. It is
-// exact if the nearest entry is on the lowest level. Otherwise, advancing to it moves the nearest
-// entry down at least one level.
+// Next returns an instant before which nothing fires. ok is false if the wheel is empty. The
+// instant is exact if the nearest entry is on the lowest level. Otherwise, advancing to it moves
+// the nearest entry down at least one level.
 func (w *Wheel) Next() (at int64, ok bool) {
 	if w.heads[overdue] != nobody || w.heads[firing] != nobody {
 		return w.now, true
@@ -175,8 +175,7 @@ func (w *Wheel) nearest() (level, slot int, start int64, ok bool) {
 	return 0, 0, 0, false
 }
 
-// drain empties a list and processes its entries. It returns how many more entries it could
-// process.
+// drain empties a list and processes its entries. It returns how much of most is left.
 func (w *Wheel) drain(list uint32, most int, fire func(uint32)) int {
 	first := w.heads[list]
 	if first == nobody {
@@ -191,8 +190,7 @@ func (w *Wheel) drain(list uint32, most int, fire func(uint32)) int {
 }
 
 // look processes the entries of the firing list. It fires those that are due, and moves the others
-// to a lower level. It returns how many more entries it could process. If that is positive, the
-// list is empty.
+// to a lower level. It returns how much of most is left. If any is left, the list is empty.
 func (w *Wheel) look(most int, fire func(uint32)) int {
 	for ; most > 0; most-- {
 		h := w.heads[firing]

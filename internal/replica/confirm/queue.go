@@ -1,6 +1,6 @@
-// Package confirm runs the confirm rounds of a leader. In a confirm round, which begins after a
-// promise was made, a quorum confirms that the member still leads. One round confirms all waiting
-// requests.
+// Package confirm runs a leader's confirm rounds. In a confirm round, a quorum confirms that the
+// member still leads. A round that begins after a promise was made confirms that promise. One round
+// confirms all waiting requests.
 //
 // A Queue decides when a round begins and which requests it confirms. Its caller queries the
 // quorum, reports the outcome, and answers the requests. A Queue is pure: it has no clock, starts

@@ -2,17 +2,17 @@
 // they are proposed, so that they share one entry and one sync.
 //
 // Without the delay, callers that wait for an answer before they send the next request split into
-// two groups. While one group waits for its sync, the other is being answered. Each sync then
-// commits the commands of only half the callers, and a command that arrives just after a sync has
-// begun waits for two syncs. Two callers that alternate, like the holders of a lock, take twice as
-// long as necessary.
+// two groups. While one group waits for its sync, the other is being answered. So each sync commits
+// the commands of only half the callers, and a command that arrives just after a sync has begun
+// waits for two syncs. Two callers that alternate, like the holders of a lock, take twice as long
+// as necessary.
 //
-// A caller that has just been answered, or is waiting when the log becomes free, is likely to make
-// another request soon. Waiting commands therefore proceed once nearly as many commands have
-// arrived as there are such callers. They also proceed when the owner of the Delay, which can
-// measure such short times, calls End. If the other commands do not arrive, some of the next
-// entries are not delayed; their number grows with each consecutive failure. A single caller is
-// never delayed.
+// A caller that has just been answered is likely to send another request soon. Any caller whose
+// command is waiting when the log becomes free counts as well. The waiting commands are proposed
+// once there are about as many as there are such callers. They are also proposed when the owner of
+// the Delay, which can measure such short times, calls End. If the expected commands do not arrive,
+// some of the next entries are not delayed. Their number grows with each consecutive failure. A
+// single caller is never delayed.
 //
 // The package is pure: instants are arguments.
 package delay
@@ -25,7 +25,7 @@ type Delay struct {
 	since    lease.Instant // when the first of them was answered
 	begun    bool          // the log is free, and want is set
 	had      int           // number of commands that were waiting when the log became free
-	want     int           // number of commands needed to proceed; 0 while the log is busy
+	want     int           // number of commands that ends the delay; 0 while the log is busy
 	waited   bool          // whether commands were delayed
 	over     bool          // whether End was called
 
@@ -35,7 +35,7 @@ type Delay struct {
 }
 
 const (
-	// stale is how long after an answer callers are still expected, in milliseconds.
+	// stale is how long after an answer another request is still expected, in milliseconds.
 	stale = 5
 	// maxFailures bounds the number of entries without a delay to 2^maxFailures-2.
 	maxFailures = 5
@@ -46,8 +46,8 @@ func (d *Delay) Free(n int) {
 	if d.answered == 0 || d.begun {
 		return
 	}
-	// The crowd at the previous entry counts as well, because two callers that alternate are never
-	// seen together. One caller in eight can be late or absent.
+	// The crowd at the previous entry counts as well, because two alternating callers never appear
+	// together. One caller in eight can be late or absent.
 	crowd := n + d.answered
 	want := max(crowd, d.crowd)
 	d.begun, d.had, d.want, d.crowd = true, n, want-want/8, crowd
@@ -80,7 +80,8 @@ func (d *Delay) Proposed(n int) {
 	case !d.waited:
 	case n-d.had < (d.want-d.had+1)/2:
 		next.failure = min(d.failure+1, maxFailures)
-		// The number is even, so that the other of two alternating callers is tried next.
+		// The number is even, so that the next attempt begins with the other of two alternating
+		// callers.
 		next.skip = 1<<next.failure - 2
 	default:
 		next.failure = 0

@@ -2,8 +2,8 @@
 //
 // When a process is killed, its connections break, so the failure is detected immediately. A
 // stopped process, or one behind a broken link, simply sends nothing. However, a busy process may
-// also send nothing, and the watching member may itself have been delayed. Missing heartbeats alone
-// are therefore not sufficient:
+// also send nothing, and the watching member may itself have been delayed. So missing heartbeats
+// alone are not enough:
 //
 //   - A member that has sent nothing for one and a half heartbeats is probed, over a connection
 //     and by goroutines that do not depend on its core. A busy process answers; a stopped process
@@ -11,8 +11,8 @@
 //   - A member becomes silent once it has sent nothing for its limit and has not answered for
 //     twice the time of its slowest answer in the last few minutes.
 //   - The limit is three heartbeats, or one and a half times the longest pause from which the
-//     member recovered in the last few minutes, but at most the election timeout. A member that
-//     stutters is thus considered hung once, not every time.
+//     member recovered in the last few minutes, but at most the election timeout. So a member
+//     that stutters is considered hung once, not every time.
 //   - A watching member that was delayed itself restarts all countdowns.
 //
 // No guarantee depends on this. A mistake costs an election, and only if a majority makes the
@@ -32,7 +32,7 @@ import (
 type Config struct {
 	// Heartbeat is the interval at which watched members send heartbeats, in milliseconds.
 	Heartbeat lease.TTL
-	// Most is the maximum limit, except for slow links. It is the election timeout.
+	// Most is the upper bound on the limit, except for slow links. It is the election timeout.
 	Most lease.TTL
 }
 
@@ -40,22 +40,23 @@ const (
 	// leastWait is the minimum time to wait for an answer, in milliseconds. Even a process that has
 	// answered promptly for minutes may have to wait for a processor or its garbage collector.
 	leastWait = 100
-	// tolerance is how late the watching member can be, in milliseconds, before it ignores the lack
-	// of messages.
+	// tolerance is how late the watching member can be, in milliseconds. If it is later, it ignores
+	// that there were no messages.
 	tolerance = 50
-	// restEvery is the interval at which all other members are probed, in milliseconds.
+	// restEvery is the interval at which all members that are not watched are probed, in
+	// milliseconds.
 	restEvery = 1000
-	// memory is the minimum time for which a measurement counts, in milliseconds. The maximum is
-	// twice as long.
+	// memory is the minimum time that a measurement counts, in milliseconds. The maximum is twice
+	// as long.
 	memory = 5 * 60_000
-	// lostAfter is the number of limits after which a silent member is lost.
+	// lostAfter is the number of limits after which a silent member counts as lost.
 	lostAfter = 2
 )
 
 // Watch watches other members. It is not safe for concurrent use.
 type Watch struct {
 	cfg     Config
-	watched []uint64         // sorted
+	watched []uint64         // sorted by ID
 	of      map[uint64]*peer // all measured or watched members
 	due     lease.Instant    // latest time of the next Look; 0 if nothing is pending
 	late    lease.Instant    // when this member was last delayed
@@ -68,8 +69,8 @@ type peer struct {
 	again    lease.Instant // time of the next probe
 	silent   bool
 	lost     bool
-	// missed is the time of the last message before the member became silent, whether or not it is
-	// still watched. It is 0 if a message has been received since.
+	// missed is the time of the last message before the member became silent, even if it is no
+	// longer watched. It is 0 if a message has been received since.
 	missed lease.Instant
 	back   lease.Instant // when its last outage ended
 
@@ -108,9 +109,9 @@ func (w *worst) at(now lease.Instant) lease.TTL {
 // New returns a Watch that watches no members.
 func New(c Config) *Watch { return &Watch{cfg: c, of: make(map[uint64]*peer)} }
 
-// Advance sets the time. It must be called before any input that has arrived since. If the time is
-// later than the next planned look, this member was itself delayed, and the lack of messages proves
-// nothing.
+// Advance sets the time. It must be called before passing in any input that has arrived since the
+// last call. If the time is later than the next planned look, this member was itself delayed, and
+// the lack of messages proves nothing.
 func (w *Watch) Advance(now lease.Instant) {
 	if w.due == 0 || now-w.due <= tolerance {
 		return
@@ -186,7 +187,7 @@ func (w *Watch) Received(member uint64, now lease.Instant) {
 }
 
 // Answered records a member's answer and how long it took. If the probe was sent before this member
-// was delayed, or before an outage ended, the answer does not measure the round trip.
+// was delayed, or before an outage ended, the answer does not count as a measurement.
 func (w *Watch) Answered(member uint64, took lease.TTL, now lease.Instant) {
 	p := w.peer(member, now)
 	w.Received(member, now)
