@@ -29,7 +29,7 @@ func (w *world) drawCompare(p *Profile) (c Compare) {
 	if r.IntN(4) == 0 && p.RestartAll == 0 {
 		p.Faults = 0
 		c.Ticks += 20 // so that all members can report in time
-		p.Room = 0    // so that no leader rejects a hash that is needed to identify the correct state
+		p.Room = 0    // so that no leader rejects a hash needed to identify the correct state
 		c.Damage = w.end/4 + Time(r.Int64N(int64(w.end/4)))
 	}
 	return c

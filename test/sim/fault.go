@@ -10,7 +10,7 @@ const (
 	faultCrashAll    faultKind = "crash of all"     // all members crash at the same time
 	faultStop        faultKind = "stop"             // a clean stop of a process
 	faultPause       faultKind = "pause"            // a process is paused, but its clock continues
-	faultSuspend     faultKind = "suspend"          // a machine is suspended, but its boot clock continues
+	faultSuspend     faultKind = "suspend"          // suspended; the boot clock continues
 	faultPartition   faultKind = "partition"        // the members are split into two groups
 	faultOneWay      faultKind = "one-way cut"      // a link drops everything in one direction
 	faultPartial     faultKind = "partial cut"      // a link drops everything in both directions
@@ -24,9 +24,9 @@ const (
 	faultAddMember   faultKind = "member added"     // the cluster grows
 	faultRemove      faultKind = "member removed"   // the cluster shrinks
 	faultTransfer    faultKind = "leader moved"     // an operator transfers leadership
-	faultForged      faultKind = "forged expiry"    // a follower forwards its own expiry decision (T1)
+	faultForged      faultKind = "forged expiry"    // a follower forwards its own expiry (T1)
 	faultYield       faultKind = "leader yields"    // a leader steps down because its disk is stuck
-	faultClientCut   faultKind = "client cut off"   // a client's messages are lost in both directions
+	faultClientCut   faultKind = "client cut off"   // a client's messages are lost both ways
 	faultClientHalt  faultKind = "client paused"    // a client is paused, but its clock continues
 	faultClientNew   faultKind = "client restarted" // a client loses its state
 	faultSnapBreak   faultKind = "snapshot broken"  // the stream of a snapshot breaks off

@@ -32,7 +32,7 @@ type oracle struct {
 	term       uint64               // the highest term that had a leader
 	leader     *process             // the leader of that term
 	changed    Time                 // when it became leader
-	restless   Time                 // last change of the cluster version or of the supported versions
+	restless   Time                 // last change of the cluster version or supported versions
 	members    uint64               // index of the last membership change
 	orphaned   map[lease.Token]Time // when each remaining orphan lost its lease
 }
