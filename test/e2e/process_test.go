@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// A second process on a data directory is refused at once, with an explanation, and the first is
-// not affected.
+// TestSecondProcess checks that a second process on a data directory immediately exits with an
+// explanation, and that the first process is unaffected.
 func TestSecondProcess(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -31,7 +31,7 @@ func TestSecondProcess(t *testing.T) {
 		t.Errorf("the first process: %v", err)
 	}
 	m.kill()
-	second.start() // a lock of the dead does not hold
+	second.start() // a dead process holds no lock
 }
 
 func fetch(t *testing.T, method, url, body string) (status int, answer string) {

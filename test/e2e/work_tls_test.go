@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// Commands that hold leases accept the TLS flags; only --cacert makes the member's self-signed
-// certificate known.
+// TestWorkOverTLS checks that commands that hold leases accept the TLS flags. Without --cacert they
+// do not trust the member's self-signed certificate.
 func TestWorkOverTLS(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

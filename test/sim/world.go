@@ -261,8 +261,7 @@ func (w *world) broken(id, what string) {
 	w.tracef("VIOLATION of %s: %s", id, what)
 }
 
-// tracing reports whether a timeline is kept. Only Try keeps one, when it repeats a seed that had a
-// violation, so that other runs do not pay for it.
+// tracing reports whether the run keeps a timeline.
 func (w *world) tracing() bool { return w.opt.Timeline > 0 }
 
 func (w *world) tracef(format string, args ...any) {
