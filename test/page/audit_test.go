@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// audited waits until an audit log has a line with all of some fields.
+// audited waits until an audit log has a line that contains all the given fields.
 func audited(t *testing.T, file string, want map[string]string) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -24,7 +24,7 @@ func audited(t *testing.T, file string, want map[string]string) {
 		fits := func(line []byte) bool {
 			var r map[string]any
 			if json.Unmarshal(line, &r) != nil {
-				return false // the last line may not be whole yet
+				return false // the last line may be incomplete
 			}
 			for k, v := range want {
 				if r[k] != v {
@@ -44,8 +44,8 @@ func audited(t *testing.T, file string, want map[string]string) {
 	}
 }
 
-// Acts on the page, and refused ones, are in the audit log, with the user and the browser's
-// address.
+// TestAudit checks that actions on the page, including denied ones, appear in the audit log with
+// the user and the browser's address.
 func TestAudit(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit")
 	m := cluster(t, 1, "--bcrypt-cost", "4", "--audit-log", file, "--audit-log-level", "writes")[0]
@@ -87,7 +87,7 @@ func TestAudit(t *testing.T) {
 	}
 
 	p.view("Keys")
-	p.refused() // it may read a/ only
+	p.refused() // the user may only read a/
 	const txn = "/leasehold.v1.StoreService/Txn"
 	p.click("button", "Put a new key")
 	p.fill("dialog input[name=key]", "b")
