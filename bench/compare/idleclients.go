@@ -17,11 +17,11 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// idleClient is a complete Go client with one lease that it keeps alive.
+// idleClient is a complete Go client that keeps one lease alive.
 type idleClient struct {
 	close func() error
 	lost  func() bool
-	// renewed returns when the last acknowledged renewal was requested, or a later time.
+	// renewed returns a time no earlier than when the last acknowledged renewal was requested.
 	renewed func() time.Time
 }
 
@@ -31,7 +31,7 @@ type idleClients struct {
 	connect func(ctx context.Context, addrs []string, conf *tls.Config) (idleClient, error)
 	list    []idleClient
 	before  ownUse
-	each    ownUse // what one of them costs this program
+	each    ownUse // cost of one client to this program
 }
 
 func newIdleClients(e *Env) *idleClients {
@@ -42,7 +42,8 @@ func newIdleClients(e *Env) *idleClients {
 	return c
 }
 
-// runIdleClients opens the server's own clients, and also reports their cost for this program.
+// runIdleClients opens clients of the server's own kind, and also reports their cost to this
+// program.
 func runIdleClients(ctx context.Context, e *Env) (Result, error) {
 	c := newIdleClients(e)
 	c.before = ownState()
@@ -69,7 +70,7 @@ func (c *idleClients) open(ctx context.Context) error {
 	})
 }
 
-// live implements idlers. The clients renew by themselves.
+// live implements idlers. It does nothing, because the clients renew on their own.
 func (c *idleClients) live(context.Context) {}
 
 // check implements idlers.
@@ -139,7 +140,7 @@ func openEtcdClient(ctx context.Context, addrs []string, conf *tls.Config) (idle
 		for range alive {
 			last.Store(new(time.Now()))
 		}
-		close(ended) // the lease is lost, or the client closed
+		close(ended) // the lease was lost, or the client was closed
 	}()
 	return idleClient{
 		close: c.Close, renewed: func() time.Time { return *last.Load() },
@@ -154,11 +155,11 @@ func openEtcdClient(ctx context.Context, addrs []string, conf *tls.Config) (idle
 	}, nil
 }
 
-// stormLimit is how long a storm may last.
+// stormLimit is the maximum duration of a storm.
 const stormLimit = time.Minute
 
-// runStorm kills the leader, to which clients of leasehold are connected, and measures how long it
-// takes until all leases are renewed.
+// runStorm kills the leader while leasehold clients are connected to it. It measures how long it
+// takes until all leases have been renewed.
 func runStorm(ctx context.Context, e *Env) (Result, error) {
 	c := newIdleClients(e)
 	defer c.close()

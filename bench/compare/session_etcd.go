@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdSession is a session of etcd's clientv3.
+// etcdSession uses etcd's clientv3.
 type etcdSession struct{ c *clientv3.Client }
 
 // OpenEtcd opens a session with an etcd server.
@@ -42,7 +42,7 @@ func (s etcdSession) Grant(ctx context.Context) error {
 	return err
 }
 
-// etcdLocker has its own lease: a concurrency.Mutex is held by a session.
+// etcdLocker has its own lease, because a concurrency.Mutex is held by a session.
 type etcdLocker struct{ *concurrency.Mutex }
 
 // Locker implements Session.

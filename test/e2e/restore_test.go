@@ -276,7 +276,8 @@ func TestRestoreWithoutAddresses(t *testing.T) {
 	awaitVoters(t, a, 2)
 }
 
-// peered names a member and starts it, but not as a founder.
+// peered sets a member's name, peer address and flags. The additional flags replace those of a
+// founder.
 func (m *member) peered(name string, more ...string) {
 	m.peer = "http://" + process.MustFreeAddr()
 	m.args = []string{

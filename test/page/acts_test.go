@@ -93,8 +93,8 @@ func TestActs(t *testing.T) {
 }
 
 // TestRevokeWaiters checks that the confirmation dialog of a revocation states how many clients
-// wait for what the lease holds. It counts the queues in which the lease holds the lock or leads,
-// and nothing else.
+// wait for what the lease holds. Only queues in which the lease holds the lock or leads are
+// counted.
 func TestRevokeWaiters(t *testing.T) {
 	m := cluster(t, 1)[0]
 	var ids []string
