@@ -176,8 +176,8 @@ func (s *silence) grant(ctx context.Context) ([]time.Time, error) {
 	return s.env.renewAll(ctx, leases)
 }
 
-// count records when the leases ended. If a lease ended before its TTL had elapsed, the server is
-// at fault.
+// count records when the leases ended. It returns an error if a lease ended before its TTL had
+// elapsed.
 func (s *silence) count(gone *load.Deletions, sent []time.Time) error {
 	var h load.Histogram
 	if err := gone.Lateness(&h, sent, shortTTL*time.Second); err != nil {

@@ -62,10 +62,10 @@ type failover struct {
 	inFlight             sample // durations of in-flight calls
 }
 
-// runFailover kills the leader. Params.Kills is the number of times.
+// runFailover kills the leader Params.Kills times.
 func runFailover(ctx context.Context, e *Env) (Result, error) { return runOutages(ctx, e, killed) }
 
-// runHang pauses the leader's process. Params.Kills is the number of times.
+// runHang pauses the leader's process Params.Kills times.
 func runHang(ctx context.Context, e *Env) (Result, error) { return runOutages(ctx, e, hung) }
 
 func runOutages(ctx context.Context, e *Env, o outage) (Result, error) {

@@ -23,8 +23,7 @@ const (
 )
 
 // runRelaysStop measures how long sessions take to hold leases again after their relays were
-// stopped. If the relays are away for a while, the leases have expired, and the sessions need new
-// ones.
+// stopped. If the relays stay away long enough, the leases expire and the sessions need new ones.
 func runRelaysStop(away time.Duration) func(context.Context, *Env) (Result, error) {
 	return func(ctx context.Context, e *Env) (Result, error) {
 		return withManySessions(ctx, e, func(m *manySessions) (Result, error) {

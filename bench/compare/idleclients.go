@@ -42,8 +42,7 @@ func newIdleClients(e *Env) *idleClients {
 	return c
 }
 
-// runIdleClients opens clients of the server's own kind, and also reports their cost to this
-// program.
+// runIdleClients opens the server's own clients, and also reports their cost to this program.
 func runIdleClients(ctx context.Context, e *Env) (Result, error) {
 	c := newIdleClients(e)
 	c.before = ownState()

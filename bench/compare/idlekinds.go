@@ -163,7 +163,7 @@ func (w *ownSession) follow(renewed func()) error {
 	return w.receive(func(m *leaseholdv1.ServerMessage) error {
 		for _, r := range m.Responses {
 			if r.GetError().GetReason() == leaseholdv1.Reason_REASON_UNAVAILABLE {
-				// the member is busy, but the next renewal comes long before the leases expire
+				// The member is busy, but the next renewal comes long before the leases expire.
 				continue
 			}
 			if r.GetRenew() == nil {

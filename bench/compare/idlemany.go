@@ -23,7 +23,7 @@ import (
 )
 
 // The workloads with many sessions require relays in this process and in-memory connections,
-// because a process can only have some ten thousand open files.
+// because a process can only have about ten thousand open files.
 
 const (
 	// memoryRoom is the buffer size of an in-memory connection, in each direction.

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A lockers creates a separate Locker for a caller, for the lock with a name.
+// A lockers function creates a caller's Locker for the named lock.
 type lockers func(ctx context.Context, e *Env, caller int, name string) (Locker, error)
 
 // lockCycles measures n callers that each lock and unlock an uncontended lock.

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A sample holds a small number of durations. Large numbers use histograms.
+// A sample holds a small number of durations. For large numbers, use a load.Histogram.
 type sample []time.Duration
 
 // quantile returns the smallest duration d such that at least a fraction q of all durations are at

@@ -18,7 +18,7 @@ type Session interface {
 	Get(ctx context.Context, key string) error
 	// Grant grants a lease that is not kept alive.
 	Grant(ctx context.Context) error
-	// Locker returns a separate Locker for a caller, for the lock with a name.
+	// Locker returns a new Locker for the named lock, for use by one caller.
 	Locker(ctx context.Context, name string) (Locker, error)
 	Close() error
 }

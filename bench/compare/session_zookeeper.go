@@ -99,8 +99,7 @@ func (s zooKeeperSession) Get(_ context.Context, key string) error {
 	return err
 }
 
-// Grant implements Session. In ZooKeeper, sessions take the place of leases, and there is nothing
-// smaller.
+// Grant implements Session. It always fails, because ZooKeeper's only leases are its sessions.
 func (zooKeeperSession) Grant(context.Context) error {
 	return fmt.Errorf("zookeeper has no leases but sessions")
 }

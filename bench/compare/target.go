@@ -37,8 +37,8 @@ type Target struct {
 	// need longer than others, such as virtual machines with a just-in-time compiler.
 	WarmUp time.Duration
 
-	// Users is the number of users. Connections use them in turn: connection i is user i's. If
-	// Users is 0, access control is off.
+	// Users is the number of users. Connections are assigned to them in turn. If Users is 0, access
+	// control is off.
 	Users int
 	// Audit makes members write an audit log of everything that makes a change.
 	Audit bool

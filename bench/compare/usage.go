@@ -29,7 +29,7 @@ func readUsage(pid int) (load.Usage, error) {
 func parseStat(text []byte) (load.Usage, error) {
 	_, rest, ok := cutLast(text, ") ")
 	fields := strings.Fields(string(rest))
-	// field numbers from proc(5), minus the skipped fields
+	// Field numbers from proc(5), minus the skipped fields.
 	const utime, stime, rss = 14 - 3, 15 - 3, 24 - 3
 	if !ok || len(fields) <= rss {
 		return load.Usage{}, fmt.Errorf("bench: not a stat line: %q", text)

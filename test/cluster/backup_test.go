@@ -301,7 +301,7 @@ func (w *writers) was(t *testing.T, s restored, revision int64) {
 	}
 }
 
-// lost fails the test if an acknowledged write up to by is missing, because it was copied. It logs
+// lost fails the test if a restored state does not include the write by, which was copied. It logs
 // how many later writes were lost.
 func (w *writers) lost(t *testing.T, s restored, by acked) {
 	t.Helper()

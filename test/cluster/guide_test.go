@@ -24,8 +24,7 @@ type guide struct {
 	t           *testing.T
 	binary, dir string
 	env         []string
-	// replaces the document's addresses and paths with those of the test
-	replace *strings.Replacer
+	replace     *strings.Replacer // for the document's addresses and paths
 }
 
 // A step is a command from a document and its expected exit code, taken from the command's comment.

@@ -41,7 +41,7 @@ type hold struct {
 	abandon func()
 }
 
-// contend runs three contenders for a lock that consists of a single transaction, and three for
+// contend runs three contenders for a lock that is acquired by a single transaction, and three for
 // clientv3's mutex, until stop is called (L4, L5).
 func contend(t *testing.T, c *cluster, rng *rand.Rand, h *history.History) (stop func()) {
 	t.Helper()

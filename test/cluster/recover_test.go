@@ -22,7 +22,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// recovers runs "leasehold recover", which must end with the code and print all of want.
+// recovers runs "leasehold recover", which must exit with the code and print all of want.
 func recovers(t *testing.T, code int, args []string, want ...string) {
 	t.Helper()
 	// Without a leader, the timeout elapses twice.

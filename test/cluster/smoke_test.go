@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestSmoke checks three real members. A write succeeds after the leader is killed. After all
-// members are killed and restarted, all acknowledged data is present (S2). If etcdctl is installed,
-// it reads the same data.
+// TestSmoke checks the basics with three real members. A write succeeds after the leader is killed.
+// After all members are killed and restarted, all acknowledged data is present (S2). If etcdctl is
+// installed, it reads the same data.
 func TestSmoke(t *testing.T) {
 	tier.RealTime(t)
 	c := newCluster(t, 3)

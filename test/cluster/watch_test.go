@@ -24,8 +24,8 @@ type watcher struct {
 	next int64 // first revision not received yet
 }
 
-// watchAll watches the whole store through every member, with one client per member. The caller
-// passes the last revision that must arrive to stop, which ends the watches.
+// watchAll watches the whole store through every member, with one client per member. It returns
+// stop, which ends the watches after a given last revision has arrived.
 func watchAll(t *testing.T, c *cluster, h *history.History, first int64) (stop func(last int64)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())

@@ -226,7 +226,7 @@ func (m *member) reportsFullDisk(c *clientv3.Client) {
 	}
 }
 
-// worksWhileFull performs the requests that must succeed on a full disk, for d.
+// worksWhileFull checks, for the duration d, the requests that must succeed on a full disk.
 func (m *member) worksWhileFull(renewals <-chan *clientv3.LeaseKeepAliveResponse, d time.Duration) {
 	m.t.Helper()
 	end := time.After(d)

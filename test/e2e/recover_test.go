@@ -18,10 +18,11 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// recovers runs "leasehold recover" on the member. It must end with the code, and say all of want.
+// recovers runs "leasehold recover" on the member. It must exit with the code and print all of
+// want.
 func (m *member) recovers(code int, args []string, want ...string) {
 	m.t.Helper()
-	// sufficient for a busy machine
+	// The timeouts suffice for a busy machine.
 	limits := []string{"recover", "--dial-timeout=1m", "--command-timeout=1m"}
 	out, err := m.command(append(limits, args...)...)
 	got := 0

@@ -24,8 +24,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// A witness is a program that has been running since before a restore. It has one of each object
-// that continues from state received earlier.
+// A witness is a program that has been running since before a restore. It has one object of each
+// type that resumes from previously received state.
 type witness struct {
 	t        *testing.T
 	c        *client.Client

@@ -163,8 +163,8 @@ func (p *tab) poll(script string, ok *bool) error {
 		chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(*patience)))
 }
 
-// until waits until an expression is true. The browser evaluates it repeatedly, so no sleep in a
-// test can be too short.
+// until waits until an expression is true. The browser evaluates it repeatedly, so tests need no
+// sleeps that could be too short.
 func (p *tab) until(what, expression string) {
 	p.Helper()
 	var ok bool

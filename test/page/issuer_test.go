@@ -45,7 +45,7 @@ func newIssuer(t *testing.T) *issuer {
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, map[string]any{"keys": []any{map[string]any{
 			"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": "k",
-			"x": raw(public[1:33]), "y": raw(public[33:]), // after a byte for the encoding
+			"x": raw(public[1:33]), "y": raw(public[33:]), // skip the leading format byte
 		}}})
 	})
 	s := httptest.NewServer(mux)

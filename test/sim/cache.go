@@ -62,7 +62,7 @@ func (t *thread) cacher() {
 	}
 }
 
-// openCache is granted a lease with cache holds and opens a cache for it.
+// openCache obtains a lease with cache holds and opens a cache for it.
 func (t *thread) openCache() *cache {
 	w := t.c.w
 	holds := slices.Clone(cached[w.rng.IntN(len(cached)):])
@@ -117,7 +117,7 @@ func (t *thread) useCache(x *cache) {
 		x.drop(what)
 	case 3:
 		if what.End == "" {
-			x.drop(what) // before the write is sent
+			x.drop(what) // drop the range before the write is sent
 			t.write(what.Key)
 		}
 	case 4:

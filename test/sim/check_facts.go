@@ -31,8 +31,8 @@ type Limits struct {
 // Report holds the findings of the checkers.
 type Report struct {
 	Violations []Violation
-	// Explained is 1 if the order of the log explains the history. Searched counts the histories
-	// for which a linearization was searched, and Undecided counts the searches that ran out of
+	// Explained is 1 if the order of the log explains the history. Searched counts the histories in
+	// which a linearization was searched for, and Undecided counts the searches that ran out of
 	// time.
 	Explained, Searched, Undecided int
 	// Seen counts events of interest, by name.

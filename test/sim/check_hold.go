@@ -33,8 +33,7 @@ func (f *facts) sure(b *Belief) Time {
 	return b.Until
 }
 
-// conflicts returns the pairs of overlapping beliefs in holding the same thing, earlier belief
-// first.
+// conflicts returns the pairs of overlapping beliefs about the same thing, earlier belief first.
 func (f *facts) conflicts() [][2]*Belief {
 	type thing struct {
 		kind beliefKind

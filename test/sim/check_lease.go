@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// String describes an incarnation in a violation.
+// String describes an incarnation for a violation report.
 func (l *incarnation) String() string {
 	out := fmt.Sprintf("lease %d (token %d, ttl %d ms) was %s at %v",
 		l.id, l.token, l.ttl, beginnings[l.began], l.from)
@@ -137,7 +137,7 @@ func (f *facts) touched(l *incarnation, s Stretch) Time {
 		users := op.Caller != access.Caller{}
 		if op.relayed() && (op.End < s.From || f.l.Silence < l.most/5*2 || users) {
 			// The relay may have died, or the group may have ended for another reason, before the
-			// leader removed the lease from the group as of this renewal.
+			// leader removed the lease from the group with this as its last renewal.
 			_, later := f.span(l.most / 5 * 2)
 			at += later
 		}
@@ -309,8 +309,8 @@ func (f *facts) checkAgain(l *incarnation, list []checkpointed, s Stretch) {
 	}
 }
 
-// checkRestarts checks L7 for a restart of all members between two healthy stretches. The restart
-// gives a silent lease back only the time elapsed since its last checkpoint.
+// checkRestarts checks L7 for a restart of all members between two healthy stretches. Through the
+// restart, a silent lease regains at most the time that elapsed since its last checkpoint.
 func (f *facts) checkRestarts() {
 	reigns := f.reigns()
 	for i := 1; i < len(f.h.Healthy) && f.l.Silence > 0; i++ {

@@ -397,7 +397,7 @@ func related(r fsm.Relation, order int) bool {
 	}
 }
 
-// String describes the model in a violation.
+// String describes the model for a violation report.
 func (m *model) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "revision %d", m.revision)

@@ -242,9 +242,9 @@ func (f *facts) scanAt(from, end string, revision int64) []modelKey {
 	return out
 }
 
-// alive considers the states after the first from to the first to entries. It reports whether the
-// lease existed in one of them, and whether it was missing in one of them. If token is not 0, only
-// a lease with that token counts.
+// alive considers the states after the first n entries, for all n in [from, to]. It reports whether
+// the lease existed in one of them, and whether it was missing in one of them. If token is not 0,
+// only a lease with that token counts.
 func (f *facts) alive(id lease.ID, token lease.Token, from, to int) (was, wasNot bool) {
 	covered := from
 	for _, l := range f.byID[id] {
@@ -287,8 +287,8 @@ func (f *facts) checkRenew(op *Op, from, to int) {
 	}
 }
 
-// had reports whether a lease had the promised TTL at some time between the first from and the
-// first to entries. Times within an entry count too, because its commands are answered member by
+// had reports whether a lease had the promised TTL after the first n entries, for some n in [from,
+// to]. Times within an entry count too, because the commands of an entry are answered member by
 // member.
 func (f *facts) had(op *Op, from, to int) bool {
 	for _, l := range f.byID[op.Lease] {

@@ -257,7 +257,7 @@ type held struct {
 	wait *Wait
 }
 
-// permitsHeld returns the beliefs in permits of each wait queue, in order.
+// permitsHeld returns, for each wait queue, the clients' beliefs that they hold a permit, in order.
 func (f *facts) permitsHeld() (prefixes []string, queues map[string][]held) {
 	type ticketKey struct {
 		prefix string

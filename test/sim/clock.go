@@ -30,7 +30,7 @@ func (c *clock) reading(t Time) shell.Reading {
 	}
 }
 
-// after returns the first instant of true time at which the clock shows at or later.
+// after returns the first instant of true time at which the clock's reading is not before at.
 func (c *clock) after(at lease.Instant) Time {
 	t := c.world(Time(at) * Millisecond)
 	for c.instant(t) < at {

@@ -19,7 +19,8 @@ func (n *injector) partition() bool {
 	return true
 }
 
-// cutAll cuts the links for which f is true, for d. Calling heal restores them earlier.
+// cutAll cuts the links for which f returns true. They are restored after d, or earlier if heal is
+// called.
 func (n *injector) cutAll(f func(from, to uint64) bool, d Time) (heal func()) {
 	size := uint64(len(n.w.members))
 	type ends struct{ from, to uint64 }

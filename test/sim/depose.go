@@ -54,7 +54,7 @@ func (n *injector) reelectOften() {
 
 // reelect cuts all members off from each other until the leader steps down, and then has it
 // re-elected at the first election timeout. The leader commits its own entries in a later term
-// while clients are still waiting, and no other leader was elected in between.
+// while clients are still waiting, although no other leader was elected in between.
 func (n *injector) reelect() {
 	w, m := n.w, n.w.leader()
 	if m == nil {

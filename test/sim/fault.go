@@ -38,8 +38,7 @@ const (
 	faultRelayCrash  faultKind = "relay restarted"  // a relay loses its state
 	faultRelayPause  faultKind = "relay paused"     // a relay is paused, but its clock continues
 	faultRelayCut    faultKind = "relay cut off"    // messages between a relay and members are lost
-	// messages between a relay and members are delayed
-	faultRelaySlow faultKind = "relay far away"
+	faultRelaySlow   faultKind = "relay far away"   // a relay's messages are delayed
 )
 
 // faultKinds lists all kinds of faults.

@@ -20,7 +20,7 @@ const few, many = 1_000, 100_000
 // flatRow is an operation that is measured with different numbers of existing objects.
 type flatRow struct {
 	name string
-	// most limits the number of objects where many cannot exist.
+	// most, if not 0, replaces many as the number of objects, for types that cannot have that many.
 	most int
 	// make creates the objects and returns the operation. The operation leaves the objects
 	// unchanged and returns the number of units over which its cost is spread.

@@ -14,7 +14,7 @@ import (
 // stream is one connection of a keeper to a process. Requests stay in order, but answers can be
 // reordered. Once a message is lost, all later messages are lost too.
 type stream struct {
-	id     replica.Keeper // the stream's own ID, or that of its relay connection
+	id     replica.Keeper // ID of the stream or of its relay connection
 	member uint64
 	proc   *process // nil until a request arrives
 	lag    Time     // mean additional delay in both directions
@@ -36,7 +36,7 @@ type renewedGroups struct {
 	// kept holds the leases that the client keeps alive.
 	kept    []lease.ID
 	renewed []holder.RenewedGroup
-	// extended holds the leases that the client extended because of the answer.
+	// extended holds the leases whose validity the client extended because of the answer.
 	extended []lease.ID
 }
 
@@ -253,7 +253,7 @@ func gather(t *thread) {
 		case 0, 1:
 			t.toLeader()
 		case 2:
-			// messages in flight may arrive after messages of the next stream
+			// Messages in flight may arrive after messages of the next stream.
 			t.c.keeper.disconnect()
 		}
 		held = slices.DeleteFunc(held, func(s *session) bool { return s.ended || s.quiet })

@@ -215,8 +215,8 @@ type Entry struct {
 // Ended is the end of one lease.
 type Ended struct {
 	lease.Info
-	// Expired is false for a revocation. If both Expired and Info.Delayed are set, the lease's lock
-	// delay has begun, unless Gone is set too: then the lease is gone.
+	// Expired is false for a revocation. A lease that expired with Info.Delayed set is gone only if
+	// Gone is set; otherwise its lock delay has begun.
 	Expired, Gone bool
 	// Keys holds the keys that were attached to the lease, sorted. Revision is the revision in
 	// which they were deleted or detached, or 0 if there were none.
@@ -398,7 +398,7 @@ type Violation struct {
 	What string
 }
 
-// String describes a wait in a violation.
+// String describes a wait for a violation report.
 func (t *Wait) String() string {
 	return fmt.Sprintf("wait %d of client %d at member %d (%s of revision %d, permits %d, skips %t)",
 		t.ID, t.Client, t.Member, t.Key, t.Made, t.Permits, t.Skips)

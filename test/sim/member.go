@@ -47,7 +47,7 @@ type process struct {
 	dead bool
 
 	mail    mail
-	calls   []*call // buffer for reuse
+	calls   []*call // reused buffer
 	step    stepState
 	wakeAt  Time // the next step, or Never
 	alarms  alarms

@@ -236,7 +236,7 @@ func (t *thread) changeTTL(s *session) {
 			s.terms.TTL = ttl
 			s.k.set.Confirmed(s.terms.ID, ttl, ttl, sent)
 			s.k.settle(s.terms.ID)
-			// possibly at a leader that has not applied the change yet
+			// The leader may not have applied the change yet.
 			if w.p.Renewing.Beside && w.chance(2) {
 				t.renewBeside(s)
 			} else {

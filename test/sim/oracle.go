@@ -371,7 +371,7 @@ func (o *oracle) followOrphans() {
 }
 
 // outlived checks that no orphan outlives its time in a stretch without faults. A new leader, or a
-// leader that distrusts its clock, restarts the orphan's full time.
+// leader that distrusts its clock, restarts the countdown of orphans.
 func (o *oracle) outlived(from Time) {
 	w := o.w
 	for _, r := range w.h.Roles {

@@ -132,8 +132,8 @@ func (t *thread) attach(s *session, key string) {
 	}
 }
 
-// putBound puts a key with a TTL. Sometimes it then tries to attach another key to the key's lease,
-// which must be rejected, or ends the lease in the same transaction.
+// putBound puts a key with a TTL. Sometimes the same transaction deletes the key, which ends the
+// lease. Sometimes a second put tries to attach another key to the lease, which must be rejected.
 func (t *thread) putBound(key string) {
 	w := t.c.w
 	terms := lease.Terms{ID: lease.ID(w.rng.Int64N(1<<40) + 1), TTL: w.ttl(), Bound: true}

@@ -88,7 +88,7 @@ func (s *session) believe(kind beliefKind, what string, create int64) *Belief {
 	return b
 }
 
-// release ends the belief in holding an object because the client releases it.
+// release ends the client's belief that it holds something, because the client releases it.
 func (s *session) release(kind beliefKind, what string) {
 	rest := s.beliefs[:0]
 	for _, b := range s.beliefs {

@@ -198,7 +198,7 @@ func (p *process) take() {
 func (p *process) refuse() {
 	for _, m := range p.s.Refused {
 		if errors.Is(m.Err, replica.ErrMessage) {
-			// all members are correct, so a rejection is a violation
+			// All members are correct, so a rejection is a violation.
 			p.w.broken("messages", m.Err.Error())
 		}
 		p.w.cover["message refused"]++
@@ -230,7 +230,7 @@ func (p *process) end() {
 		return
 	}
 	if p.s.Err != nil {
-		// disks are never rolled back here, and every entry can be proposed by members
+		// Disks are never rolled back here, and every entry can be proposed by members.
 		panic(p.s.Err)
 	}
 	p.w.tracef("member %d learns that it was removed", p.m.id)

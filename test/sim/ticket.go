@@ -139,7 +139,7 @@ func (x *ticket) begin(q *call, p *process, asOf int64) {
 		return
 	}
 	if by := p.view.Access; q.op.Kind == opRange && q.op.Caller.User != "" && by.Enabled() {
-		// the guard admitted this caller; commands were checked before
+		// The guard admitted this caller. Commands were checked before.
 		q.op.Caller = x.t.c.certified(by)
 	}
 	entry, news := p.queues.Wait(x.rec.Ask, asOf, x)

@@ -28,7 +28,7 @@ func (t *thread) draw(key string) {
 	})
 }
 
-// maybeDraw sometimes adds the drawing of a token to a transaction, as the locks of client/lock do.
+// maybeDraw sometimes adds a token draw to a transaction, as the locks of client/lock do.
 func (t *thread) maybeDraw(ops ...fsm.Op) []fsm.Op {
 	if t.c.w.chance(2) {
 		ops = append(ops, fsm.Op{Draw: true})

@@ -62,8 +62,8 @@ func (a *waker) wake(at Time) {
 }
 
 // alarms holds the instants for which the queue has an event for a process. When called, the
-// process steps only if it is due to wake. If mail moves a step forward, the event for the later
-// step is therefore reused.
+// process steps only if it is due to wake. If mail causes an earlier step, the event for the later
+// step stays in the queue and is reused.
 type alarms struct {
 	ring func()
 	at   []Time

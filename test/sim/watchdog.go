@@ -14,8 +14,8 @@ const (
 	maxSteps = 10_000_000
 	// maxHeap is four times the largest heap observed in a campaign.
 	maxHeap = 2 << 30
-	// maxStacks is a quarter of the stack size at which the Go runtime kills the process, which
-	// would not report the seed.
+	// maxStacks is a quarter of the stack size at which the Go runtime kills the process without
+	// printing the seed.
 	maxStacks = 256 << 20
 	// maxReal is generous. A run takes about a second, but the machine may be very busy.
 	maxReal = 5 * time.Minute
