@@ -17,11 +17,11 @@ import (
 )
 
 const (
-	// idleTTL is the default TTL of an idle session's lease, and renewals is how often a lease is
-	// renewed within its TTL.
+	// idleTTL is the default TTL of an idle session's lease. renewals is how often a lease is
+	// renewed per TTL.
 	idleTTL  = 10 * time.Second
 	renewals = 3
-	// idleOpeners is the number of sessions that are opened at a time.
+	// idleOpeners is the number of sessions opened concurrently.
 	idleOpeners = 32
 )
 
@@ -50,7 +50,7 @@ func idleWorkloads() []Workload {
 	}}
 }
 
-// idleAddress is the address to which idle sessions connect, and how they connect.
+// idleAddress returns the address to which idle sessions connect, and the TLS configuration.
 func (s *Server) idleAddress() (string, *tls.Config) {
 	if s.Target.secure {
 		return s.members[0].secure, anyServer
@@ -68,7 +68,7 @@ type idleConn interface {
 	open() error
 	// renew requests a renewal.
 	renew() error
-	// follow reads until the connection ends, and calls renewed for each acknowledged renewal.
+	// follow reads until the connection ends. It calls renewed for each acknowledged renewal.
 	follow(renewed func()) error
 }
 
@@ -84,24 +84,24 @@ func runIdle(ctx context.Context, e *Env) (Result, error) {
 	return e.measureIdle(ctx, idleTTL, newIdleCrowd(e, dial))
 }
 
-// idleState is a server's resource use at a moment.
+// idleState is a server's resource usage at one point in time.
 type idleState struct {
 	usage               load.Usage
-	heap, stack, number float64 // bytes after a collection, and goroutines
+	heap, stack, number float64 // bytes after a collection, and number of goroutines
 }
 
 // idlers is a set of idle sessions.
 type idlers interface {
 	open(ctx context.Context) error
-	// live keeps them alive until ctx ends.
+	// live keeps the sessions alive until ctx ends.
 	live(ctx context.Context)
 	// check returns an error if any session was lost.
 	check() error
 	close()
 }
 
-// measureIdle opens sessions, whose leases have the given TTL, leaves them idle, and returns their
-// cost for the server.
+// measureIdle opens sessions whose leases have the given TTL, leaves them idle, and returns their
+// cost to the server.
 func (e *Env) measureIdle(ctx context.Context, ttl time.Duration, all idlers) (Result, error) {
 	defer all.close()
 	alone, err := e.cpuFor(ctx, ttl/renewals)
@@ -150,7 +150,7 @@ func (e *Env) measureIdle(ctx context.Context, ttl time.Duration, all idlers) (R
 	}}, nil
 }
 
-// cpuFor measures the server's CPU time for a while, in microseconds per second.
+// cpuFor measures the server's CPU usage for a while, in microseconds per second.
 func (e *Env) cpuFor(ctx context.Context, d time.Duration) (float64, error) {
 	before, err := e.Server.Usage()
 	if err != nil {
@@ -190,7 +190,7 @@ func (e *Env) idleState(ctx context.Context) (s idleState, err error) {
 	return s, nil
 }
 
-// pageFigure returns the number that follows a text on a page.
+// pageFigure returns the number that follows a name on a page.
 func pageFigure(ctx context.Context, page, name string) (float64, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
 	if err != nil {
@@ -224,13 +224,13 @@ type idleCrowd struct {
 	all     sync.WaitGroup
 	lost    atomic.Int64 // connections that have ended
 	closing atomic.Bool
-	why     atomic.Pointer[error] // the reason of the first
+	why     atomic.Pointer[error] // the reason for the first loss
 }
 
 type idleMember struct {
 	conn    idleConn
-	has     atomic.Bool  // it has a lease
-	renewed atomic.Int64 // renewals that were acknowledged
+	has     atomic.Bool  // whether the session has a lease
+	renewed atomic.Int64 // number of acknowledged renewals
 }
 
 func newIdleCrowd(e *Env, dial idleDialer) *idleCrowd {
@@ -262,7 +262,7 @@ func (c *idleCrowd) open(ctx context.Context) error {
 	})
 }
 
-// live renews the sessions in turn, evenly spread over time, until ctx ends.
+// live renews the sessions in turn, spread evenly over time, until ctx ends.
 func (c *idleCrowd) live(ctx context.Context) {
 	began, each := time.Now(), float64(c.ttl/renewals)/float64(len(c.members))
 	for i := 0; ; i++ {
@@ -271,7 +271,7 @@ func (c *idleCrowd) live(ctx context.Context) {
 			return
 		}
 		if m := &c.members[i%len(c.members)]; m.has.Load() {
-			_ = m.conn.renew() // follow reports sessions that have ended
+			_ = m.conn.renew() // follow reports sessions that ended
 		}
 	}
 }

@@ -16,22 +16,22 @@ import (
 )
 
 // wireConn is an HTTP/2 connection for gRPC that costs this process one goroutine and a few hundred
-// bytes: a connection of grpc-go costs more than the measured server spends on it. It never updates
-// the flow-control window, so it can receive a few megabytes at most.
+// bytes. A grpc-go connection would cost more than the measured server spends on the connection. A
+// wireConn never updates the flow-control window, so it can receive a few megabytes at most.
 type wireConn struct {
 	net.Conn
 	headers hpack.Encoder
 	block   bytes.Buffer
 	in      [512]byte
-	had     int    // bytes of in that were read and not processed
-	data    []byte // of an incomplete message
+	had     int    // bytes of in that were read but not processed
+	data    []byte // part of an incomplete message
 
-	mu sync.Mutex // guards writing
+	mu sync.Mutex // guards writes
 }
 
 const wireWindow = 1 << 24
 
-// dialWire connects. If there is a TLS configuration, the connection is encrypted.
+// dialWire connects to an address, with TLS if conf is not nil.
 func dialWire(ctx context.Context, addr string, conf *tls.Config) (*wireConn, error) {
 	raw, err := dialRaw(ctx, addr, conf)
 	if err != nil {
@@ -54,7 +54,7 @@ func dialWire(ctx context.Context, addr string, conf *tls.Config) (*wireConn, er
 	return c, nil
 }
 
-// dialRaw creates the underlying connection of a protocol.
+// dialRaw creates the connection underlying a protocol.
 func dialRaw(ctx context.Context, addr string, conf *tls.Config) (net.Conn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", addr)
@@ -93,7 +93,7 @@ func (c *wireConn) open(stream uint32, method string) error {
 	return c.write(b.Bytes())
 }
 
-// send sends a message on a stream. If last is set, no other follows.
+// send sends a message on a stream. If last is set, the message is the last one.
 func (c *wireConn) send(stream uint32, m proto.Message, last bool) error {
 	const head = 9 + 5
 	b, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, head, 128), m)
@@ -117,7 +117,7 @@ func (c *wireConn) write(b []byte) error {
 	return err
 }
 
-// receive reads messages until the connection ends, or take returns an error.
+// receive reads messages until the connection ends or take returns an error.
 func (c *wireConn) receive(take func(stream uint32, message []byte) error) error {
 	for {
 		n, err := c.frame(c.in[:c.had], take)
@@ -137,7 +137,7 @@ func (c *wireConn) receive(take func(stream uint32, message []byte) error) error
 	}
 }
 
-// frame processes the frame at the start of b, and returns its length; 0 if it is incomplete.
+// frame processes the frame at the start of b and returns its length, or 0 if it is incomplete.
 func (c *wireConn) frame(b []byte, take func(uint32, []byte) error) (int, error) {
 	if len(b) < 9 {
 		return 0, nil

@@ -9,25 +9,25 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A Session is one client of a server as programs use it: the server's own Go client, over the
+// A Session is a client of a server as used by programs: the server's own Go client, over the
 // server's own protocol. It is safe for concurrent use.
 type Session interface {
-	// Put sets a key, durably.
+	// Put sets a key durably.
 	Put(ctx context.Context, key string, value []byte) error
-	// Get reads an existing key: linearizably, if the server supports that.
+	// Get reads an existing key, linearizably if the server supports that.
 	Get(ctx context.Context, key string) error
 	// Locker returns a caller's own Locker for the lock with a name.
 	Locker(ctx context.Context, name string) (Locker, error)
 	Close() error
 }
 
-// A Locker locks and unlocks, for one goroutine.
+// A Locker locks and unlocks. It must be used by one goroutine only.
 type Locker interface {
 	Lock(ctx context.Context) error
 	Unlock(ctx context.Context) error
 }
 
-// sessionWorkloads returns the workloads that show how each server behaves for a program.
+// sessionWorkloads returns the workloads that show how a program experiences each server.
 func sessionWorkloads() []Workload {
 	var list []Workload
 	add := func(what string, callers, sessions int, prepare sessionsOp) {
@@ -58,10 +58,10 @@ func sessionWorkloads() []Workload {
 	})
 }
 
-// A sessionsOp prepares an operation of callers that share sessions evenly.
+// A sessionsOp prepares an operation. Its callers are distributed evenly over the sessions.
 type sessionsOp func(context.Context, []Session) (load.Op, error)
 
-// sessionKeys is the number of keys that are put and read.
+// sessionKeys is the number of keys that are written and read.
 const sessionKeys = 1000
 
 func sessionKey(i int) string { return "bench/" + strconv.Itoa(i%sessionKeys) }

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdSession is a session of etcd's clientv3.
+// etcdSession uses etcd's clientv3.
 type etcdSession struct{ c *clientv3.Client }
 
 // OpenEtcd opens a session with an etcd server.

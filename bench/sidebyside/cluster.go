@@ -29,8 +29,8 @@ type kind struct {
 	ours bool
 }
 
-// A cluster consists of a few members of one kind. Only one goroutine may call its methods, but any
-// may use its clients.
+// A cluster consists of a few members of one kind. Only one goroutine may call its methods, but its
+// clients are safe for concurrent use.
 type cluster struct {
 	members []*member
 }

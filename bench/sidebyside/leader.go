@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// immortalLease (T9) grants a lease of 8 seconds that is never renewed, and moves the leadership
+// immortalLease (T9) grants a lease of 8 seconds that is never renewed, and transfers leadership
 // every 6 seconds. It measures when the lease ends.
 func immortalLease(ctx context.Context, c *cluster, t trial) (result, error) {
 	const ttl, every, limit = 8, 6 * time.Second, 40 * time.Second
@@ -60,8 +60,8 @@ func immortalLease(ctx context.Context, c *cluster, t trial) (result, error) {
 
 // wokenLeader (T1) keeps 500 leases of 5 seconds alive through the followers. It stops the leader's
 // process for 9 seconds, as a hung disk or a machine pause would, and another member becomes the
-// leader. Then the process resumes. The trial counts the leases that it ends although they have
-// been renewed meanwhile.
+// leader. Then the process resumes. The trial counts the leases that the resumed leader ends
+// although they have been renewed in the meantime.
 func wokenLeader(ctx context.Context, c *cluster, t trial) (result, error) {
 	lost, roundsLost := 0, 0
 	for i := range t.tries {

@@ -84,9 +84,9 @@ func awaitOutcome(o <-chan outcome, from time.Time) (seen string, late bool) {
 	}
 }
 
-// deadWaiter (T16) makes a client wait for a lock held by another client. The waiter's lease of 8
+// deadWaiter (T16) has a client wait for a lock held by another client. The waiter's lease of 8
 // seconds is not renewed. The trial checks whether the wait fails when that lease expires. It tries
-// the server's Lock and the library's Mutex. The latter waits in the client and so behaves the same
+// the server's Lock and the library's Mutex. The Mutex waits in the client and so behaves the same
 // with every server; its result is reported but does not count.
 func deadWaiter(ctx context.Context, c *cluster, _ trial) (result, error) {
 	client := c.members[0].client

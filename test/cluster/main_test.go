@@ -16,10 +16,10 @@ var (
 	seedFlag   = flag.Uint64("seed", 0, "seed of the choices (default: from the clock)")
 )
 
-// server is the binary under test. It is built when the first test asks for it.
+// server is the binary under test. It is built when a test first needs it.
 var server harness.Binary
 
-// TestMain removes shared files. This binary is also the worker of TestRun.
+// TestMain removes files shared by the tests. This binary also serves as the worker of TestRun.
 func TestMain(m *testing.M) {
 	if url := os.Getenv(workEnv); url != "" {
 		toil(url)
@@ -27,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(server.Main(m))
 }
 
-// choices returns a random source that -seed repeats.
+// choices returns a random source. The flag -seed reproduces it.
 func choices(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := *seedFlag
@@ -38,10 +38,10 @@ func choices(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// patience is how long anything may take before a test fails.
+// patience is the timeout for any operation in a test.
 const patience = harness.Patience
 
-// start is when the tests began. All instants count from it by the monotonic clock.
+// start is when the tests began. All instants are measured from it on the monotonic clock.
 var start = time.Now()
 
 // now returns the current instant.

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// command runs a command of the binary on the member, and returns what it said.
+// command runs the binary with the given arguments against the member, and returns its output.
 func (m *member) command(args ...string) (string, error) {
 	m.t.Helper()
 	cmd := exec.CommandContext(m.t.Context(), server.Path(m.t), args...)
@@ -26,8 +26,8 @@ func (m *member) command(args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestBackup saves, inspects and restores a backup with the command line, and runs a member on the
-// result.
+// TestBackup saves, inspects and restores a backup on the command line, and starts a member from
+// the result.
 func TestBackup(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -47,7 +47,7 @@ func TestBackup(t *testing.T) {
 	if err := os.WriteFile(victim, []byte("not yours"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(victim, file+".part"); err != nil { // by somebody who knows the name
+	if err := os.Symlink(victim, file+".part"); err != nil { // an attacker may know the name
 		t.Fatal(err)
 	}
 	if out, err := m.command("snapshot", "save", file); err != nil {

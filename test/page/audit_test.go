@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// audited waits until an audit log has a line with all of some fields.
+// audited waits until an audit log has a line that contains all the given fields.
 func audited(t *testing.T, file string, want map[string]string) {
 	t.Helper()
 	tick := time.NewTicker(50 * time.Millisecond)
@@ -23,7 +23,7 @@ func audited(t *testing.T, file string, want map[string]string) {
 		fits := func(line []byte) bool {
 			var r map[string]any
 			if json.Unmarshal(line, &r) != nil {
-				return false // the last line may not be whole yet
+				return false // the last line may be incomplete
 			}
 			for k, v := range want {
 				if r[k] != v {
