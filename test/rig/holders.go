@@ -7,23 +7,23 @@ import (
 	"leasehold.dev/client"
 )
 
-// Holders checks the holds of clients that hold one thing after another. Its methods may be called
-// from any goroutine.
+// Holders checks successive holds of the same resource by different clients. Its methods can be
+// called from any goroutine.
 type Holders struct {
 	mu sync.Mutex
-	// last is the last hold that was valid when it was added.
+	// last is the most recently added hold that was valid when it was added.
 	last client.Hold
 }
 
-// Next adds a hold, and fails the test if the previous one is still valid (L4), or does not have a
-// lower token (L5). A hold that ended before it was added is ignored: another may have been
-// acquired and released since.
+// Next adds a hold. It fails the test if the previous hold is still valid (L4), or if the previous
+// token is not lower (L5). It ignores a hold that has already ended, because other holds may have
+// been acquired and released in the meantime.
 func (s *Holders) Next(t *testing.T, h client.Hold) {
 	t.Helper()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	// The order matters: if the other is still valid, and then this one is, both were valid at
-	// once.
+	// The order matters. If the previous hold is valid now, and the new one is valid when checked
+	// after it, then both are valid at the same time.
 	valid := s.last != nil && s.last.Err() == nil
 	if h.Err() != nil {
 		return
