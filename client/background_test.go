@@ -9,7 +9,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Revoke with an ended context returns at once, and Close waits until the cluster has answered.
+// TestRevokeAfterContext checks that Revoke returns immediately if its context has ended, and that
+// Close waits for the cluster's response.
 func TestRevokeAfterContext(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{})
@@ -43,8 +44,8 @@ func TestRevokeAfterContext(t *testing.T) {
 	})
 }
 
-// A release that starts while Close waits for others has an ended context, so it does not block its
-// caller.
+// TestReleaseWhileClosing checks that a release that starts while Close is waiting for other
+// releases gets a context that has already ended, so it does not block its caller.
 func TestReleaseWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, end := newReleases(), make(chan struct{})
@@ -60,7 +61,8 @@ func TestReleaseWhileClosing(t *testing.T) {
 	})
 }
 
-// Close waits at most closeTimeout for a cluster that does not answer.
+// TestCloseTimeout checks that Close waits no longer than closeTimeout if the cluster does not
+// answer.
 func TestCloseTimeout(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{TTL: time.Hour})

@@ -13,14 +13,14 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// follower is a program whose watch must see each version of one key, once and in order.
+// follower is a program with a watch that must receive each version of one key once and in order.
 type follower struct {
 	t    *testing.T
 	w    *client.Watcher
 	seen chan int64 // versions
 }
 
-// run follows until the watch is closed. Only a gap or a repetition is an error.
+// run receives events until the watch is closed. Only a gap or a repetition is an error.
 func (f *follower) run(ctx context.Context) {
 	defer close(f.seen)
 	last := int64(0)
@@ -42,8 +42,8 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// The member that the client is connected to is stopped, cut off and shut down in turn. Leases
-// survive, writes continue, and a watch neither loses nor repeats anything.
+// TestFaults stops, cuts off and shuts down the member that the client is connected to. It checks
+// that leases survive, that writes continue, and that a watch neither loses nor repeats events.
 func TestFaults(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)
@@ -53,7 +53,7 @@ func TestFaults(t *testing.T) {
 		w := must[*client.Watcher](t)(c.Watch(ctx, store.Watch{Key: "k"}))
 		f := &follower{t: t, w: w, seen: make(chan int64, 1000)}
 		go f.run(ctx)
-		// write writes, and waits for the event.
+		// write puts a key and waits for the event.
 		write := func() {
 			if _, err := c.Put(ctx, store.Put{Key: "k", Lease: l.ID()}); err != nil {
 				t.Fatal(err)
@@ -116,8 +116,8 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// Each of a thousand writes takes effect once and gets its own answer, while answers are lost,
-// streams break and members shut down.
+// TestCount checks that each of a thousand writes takes effect once and gets its own response while
+// responses are lost, streams break and members shut down.
 func TestCount(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)
@@ -156,8 +156,8 @@ func TestCount(t *testing.T) {
 	})
 }
 
-// harass is called after each of many calls, and sees to it that of some the answer is lost
-// with its stream; every so often one of the members is shut down and started again.
+// harass is called after each of many calls. It regularly breaks a stream so that the response to a
+// call is lost. Less often it restarts a member.
 func harass(members []*member, n, every int) {
 	if n%20 == 0 {
 		for _, m := range members {
@@ -172,8 +172,8 @@ func harass(members []*member, n, every int) {
 	}
 }
 
-// Hand-overs, resumptions, attachments and detachments take effect once and get their own answers,
-// while answers are lost and members shut down.
+// TestCountLeases checks that hand-overs, resumptions, attachments and detachments take effect once
+// and get their own responses while responses are lost and members shut down.
 func TestCountLeases(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)
@@ -221,8 +221,8 @@ func TestCountLeases(t *testing.T) {
 	})
 }
 
-// next makes the client the next holder of its own lease: by its secret, or, if that was lost
-// with an answer, by a hand-over to itself, after which it has one again.
+// next transfers the client's lease to the client itself. It uses the secret. If a lost response
+// contained the secret, it uses a hand-over instead, which returns a new one.
 func next(ctx context.Context, c *client.Client, l *client.Lease) (*client.Lease, error) {
 	if len(l.Secret()) > 0 {
 		return c.Resume(ctx, leases.Ref{ID: l.ID()}, l.Secret(), 0)
@@ -234,7 +234,7 @@ func next(ctx context.Context, c *client.Client, l *client.Lease) (*client.Lease
 	return c.Keep(g, 0)
 }
 
-// versionOf returns the version of a key, 0 if there was none.
+// versionOf returns the version of a key, or 0 if the key does not exist.
 func versionOf(kv *store.KV) int64 {
 	if kv == nil {
 		return 0
@@ -290,7 +290,7 @@ func TestConcurrentHolders(t *testing.T) {
 	})
 }
 
-// take grants the name to a client once the previous lease has ended.
+// take grants the name to a client as soon as the previous lease has ended.
 func take(ctx context.Context, t *testing.T, c *client.Client, owner string) *client.Lease {
 	for {
 		l, err := c.Grant(ctx, client.Grant{TTL: time.Minute, Name: "one", Owner: owner})

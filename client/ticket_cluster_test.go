@@ -15,8 +15,9 @@ import (
 
 func hexOf(id lease.ID) string { return strconv.FormatInt(int64(id), 16) }
 
-// Two clients at different members wait in one queue while members stop, are cut off and lose
-// answers: every turn comes, and both learn what is gone (Q1).
+// TestTicketsFaults checks two clients that are connected to different members and wait in one
+// queue while members stop, are cut off and lose responses. Each client gets its turn, and both
+// detect when a key is gone (Q1).
 func TestTicketsFaults(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)
@@ -58,7 +59,7 @@ func TestTicketsFaults(t *testing.T) {
 			if err := first.Wait(ctx); err != nil {
 				t.Fatal(err)
 			}
-			members[2].Lose(1) // the answer to b's entering, or to what comes next
+			members[2].Lose(1) // loses the response when b enters, or the next message
 			second := enter(b, lb)
 			fault(members[2])
 			remove(first, la)
@@ -85,7 +86,8 @@ func TestTicketsFaults(t *testing.T) {
 	})
 }
 
-// A waiter that was cut off while its key was deleted learns why, even if the key exists again.
+// TestTicketGoneMeanwhile checks that a waiter that was cut off while its key was deleted receives
+// the cause, even if the key has been created again.
 func TestTicketGoneMeanwhile(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

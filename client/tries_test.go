@@ -11,8 +11,9 @@ import (
 	"leasehold.dev/client/internal/tries"
 )
 
-// A change is retried only after an attempt whose outcome is unknown. From then on every error
-// reports an unknown outcome, even one from the wait between attempts.
+// TestChangeOfUnknownOutcome checks that a change is retried only after an attempt whose outcome is
+// unknown. From then on, every error reports an unknown outcome, even an error from the wait
+// between attempts.
 func TestChangeOfUnknownOutcome(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -29,7 +30,7 @@ func TestChangeOfUnknownOutcome(t *testing.T) {
 			!errors.Is(err, client.ErrUnknownOutcome) {
 			t.Errorf("refused then: %v", err)
 		}
-		time.AfterFunc(time.Millisecond, cancel) // waits are longer
+		time.AfterFunc(time.Millisecond, cancel) // the delay between attempts is longer
 		if err := c.Again(ctx, client.ErrUnknownOutcome); !errors.Is(err, context.Canceled) ||
 			!errors.Is(err, client.ErrUnknownOutcome) {
 			t.Errorf("the context ends within the wait: %v", err)
