@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A client is configured with all members and connects to the leader. Only calls wait for a
-// connection, as does a program that asks for the state of the connection.
+// A client is configured with all members and connects to the leader. Creating a client does not
+// wait for a connection. Calls do, and so does Connection.
 func ExampleConfig() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()

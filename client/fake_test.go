@@ -383,7 +383,7 @@ func silent(*fakeStream, *pb.Request) []*pb.Response { return nil }
 // pass waits while virtual time advances.
 func pass(d time.Duration) { <-time.After(d) }
 
-// want checks that an error is all of these.
+// want checks that an error wraps all of the given errors.
 func want(t *testing.T, err error, all ...error) {
 	t.Helper()
 	for _, w := range all {

@@ -242,7 +242,8 @@ func versionOf(kv *store.KV) int64 {
 	return kv.Version
 }
 
-// Of many clients that want one name, one has it at a time, each with a higher token.
+// TestConcurrentHolders checks that of several clients competing for a name, only one has it at any
+// time, and that each holder has a higher token than the previous one.
 func TestConcurrentHolders(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)

@@ -259,8 +259,8 @@ func TestDeadEndpoints(t *testing.T) {
 	})
 }
 
-// TestLeaderOutOfReach checks that a client tries a leader that only it cannot reach at increasing
-// intervals. In the meantime, it remains connected to its current member.
+// TestLeaderOutOfReach checks that a client that cannot reach a working leader retries it at
+// increasing intervals. In the meantime, the client remains connected to its current member.
 func TestLeaderOutOfReach(t *testing.T) {
 	for name, fault := range map[string]func(*fake) map[string]bool{
 		"refused": func(f *fake) map[string]bool { return f.down },

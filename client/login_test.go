@@ -196,8 +196,8 @@ func (c refusing) Open(ctx context.Context) (pb.StreamService_OpenClient, error)
 }
 
 // TestLoginRefusedAtOnce checks that calls fail immediately when a member rejects the login,
-// instead of waiting for another member. The client rarely retries, and continues once the login is
-// accepted.
+// instead of waiting for another member. The client retries infrequently, and continues once the
+// login is accepted.
 func TestLoginRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := new(fake)

@@ -434,8 +434,8 @@ func TestTicketGrants(t *testing.T) {
 	})
 }
 
-// TestEnterTooLong checks that entering a queue fails immediately if the request for repeating the
-// wait would be too large for a message. Such a message would end every stream.
+// TestEnterTooLong checks that entering a queue fails immediately if repeating the wait would
+// require a message that is too large. Such a message would end every stream.
 func TestEnterTooLong(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		state := pb.Ticket_STATE_WAITING

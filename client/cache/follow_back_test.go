@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// TestFollowerOfRestoredCluster checks (T34) that a follower's ranges become invalid if the cluster
+// TestFollowerOfRestoredCluster checks that a follower's ranges become invalid if the cluster
 // returns a revision older than theirs, even if they were updated recently. They become valid when
-// they have been read again.
+// they have been read again (T34).
 func TestFollowerOfRestoredCluster(t *testing.T) {
 	ended := 0
 	end := func() { ended++ }

@@ -46,9 +46,8 @@ func TestMaxCacheTTL(t *testing.T) {
 	})
 }
 
-// TestTooManyHolds checks that an owner at its limit of holds gets an error immediately, in
-// whichever way it opens another cache. Other owners are unaffected, and closing a cache frees its
-// holds.
+// TestTooManyHolds checks that an owner at its limit of holds gets an error immediately, however it
+// opens another cache. Other owners are unaffected, and closing a cache frees its holds.
 func TestTooManyHolds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)

@@ -301,8 +301,8 @@ func TestFollowerOfClosedClient(t *testing.T) {
 	})
 }
 
-// TestFollowerReloadsLostRanges checks (T34) that a range that is lost while it is being watched is
-// read again and becomes valid.
+// TestFollowerReloadsLostRanges checks that a range that is lost while it is being watched is read
+// again and becomes valid (T34).
 func TestFollowerReloadsLostRanges(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)

@@ -176,8 +176,8 @@ func TestHandOverTurns(t *testing.T) {
 	})
 }
 
-// TestHandOverCompacted checks that a hand-over rereads who is next if changes to the queue have
-// been compacted.
+// TestHandOverCompacted checks that a hand-over checks again which candidate is next if changes to
+// the queue have been compacted.
 func TestHandOverCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

@@ -1,6 +1,6 @@
 package queue
 
-// Lost returns the number of races for items that this queue's worker has lost.
+// Lost returns the number of races for items that q has lost.
 func (q *Queue) Lost() int64 { return q.lost.Load() }
 
 // Crowd returns the estimated number of competing workers.

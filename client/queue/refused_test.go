@@ -72,8 +72,8 @@ func TestPushUnsure(t *testing.T) {
 	})
 }
 
-// TestDelays checks that a delay is at least a tenth of a second. The default in Work is one second
-// for each failed attempt.
+// TestDelays checks that a delay is at least a tenth of a second. The default in Work is one
+// second, and it doubles with each attempt.
 func TestDelays(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -139,7 +139,7 @@ func (d *display) start(env []string, command ...string) *exec.Cmd {
 // ended checks that the command exits with the given code and restores the terminal.
 func (d *display) ended(cmd *exec.Cmd, code int) {
 	d.t.Helper()
-	_ = cmd.Wait() // the exit code contains the outcome
+	_ = cmd.Wait() // the exit code is checked below
 	if got := cmd.ProcessState.ExitCode(); got != code {
 		d.t.Errorf("ended with %d, want %d", got, code)
 	}

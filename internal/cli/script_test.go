@@ -312,13 +312,13 @@ var varying = []struct{ re, with string }{
 	{`("state_bytes":)\d+`, `${1}SIZE`},
 	{`("hash":|"Hash" : )\d+`, `${1}HASH`},
 	{`("Leader" : |"leader":)\d+`, `${1}MEMBER`},
-	// The rest of a 100-second TTL depends on how fast the machine is.
+	// The remaining part of a 100-second TTL depends on how fast the machine is.
 	{`remaining\(\d+s\)`, `remaining(LEFT)`},
 	{`"ttl":\d+,"granted-ttl":100`, `"ttl":LEFT,"granted-ttl":100`},
 	{`("remaining_ms" : )\d+`, `${1}LEFT`},
 	{`"(cluster_id|member_id|term)" : \d+`, `"$1" : ID`},
 	{`"TTL" : \d+\n"GrantedTTL" : 100`, "\"TTL\" : LEFT\n\"GrantedTTL\" : 100"},
-	// The rest of a one-hour TTL also varies, and shifts the columns after it.
+	// The remaining part of a one-hour TTL also varies, and shifts the columns after it.
 	{`(1h0m0s[ │]+)(5\dm[.\d]+s|1h0m0s) *`, `${1}LEFT `},
 	{`REMAINING +`, `REMAINING `},
 	{`\nremaining +\S+`, "\nremaining LEFT"},

@@ -153,7 +153,7 @@ func TestDoctorJoin(t *testing.T) {
 	}}
 	for name, x := range map[string]struct {
 		dial func() (cluster, error)
-		want []finding // without text
+		want []finding // findings without their text
 	}{
 		"members": {func() (cluster, error) { return f, nil }, []finding{
 			{fine, "--join", ""}, {advice, "--join", ""}, {fine, "member a", ""}, {advice, "member 2", ""},

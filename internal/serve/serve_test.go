@@ -251,9 +251,9 @@ func TestJoinWithTLS(t *testing.T) {
 	}
 }
 
-// TestEnvironment checks that flags take precedence over LEASEHOLD_ variables, and those over ETCD_
-// variables. A LEASEHOLD_ or ETCD_ variable that does not match a flag causes a warning. All other
-// variables are ignored.
+// TestEnvironment checks that flags take precedence over LEASEHOLD_ variables, which take
+// precedence over ETCD_ variables. A LEASEHOLD_ or ETCD_ variable that does not match a flag causes
+// a warning. All other variables are ignored.
 func TestEnvironment(t *testing.T) {
 	env := []string{
 		"ETCD_NAME=e", "LEASEHOLD_NAME=l",

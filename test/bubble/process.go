@@ -79,7 +79,7 @@ func (w *World) begin(name, user string) (*process, error) {
 		case user == "":
 			return nil, errors.Join(err, p.c.Close())
 		}
-		// logging in happens immediately, and there may be no reachable member
+		// client.New logs in immediately, but there may be no reachable member yet
 		time.Sleep(time.Second)
 	}
 }

@@ -17,7 +17,7 @@ type Line struct {
 	all         sync.WaitGroup
 	frozen      atomic.Bool
 	deaf        atomic.Bool
-	// counts down the chunks from the member; the chunk that makes it 0 is lost
+	// number of chunks from the member up to and including the one to lose
 	lose atomic.Int64
 
 	mu    sync.Mutex // guards the following fields
@@ -62,8 +62,7 @@ func (l *Line) Break() {
 	}
 }
 
-// SetCut(true) closes all connections and makes the line refuse new ones. SetCut(false) makes it
-// accept them again.
+// SetCut cuts the line or restores it. A cut line has no connections and refuses new ones.
 func (l *Line) SetCut(cut bool) {
 	l.mu.Lock()
 	l.cut = cut
@@ -73,8 +72,8 @@ func (l *Line) SetCut(cut bool) {
 	}
 }
 
-// SetFrozen(true) makes the line discard all data that it receives. SetFrozen(false) makes it
-// forward data again, except on connections that received data while the line was frozen.
+// SetFrozen freezes or unfreezes the line. A frozen line discards all data that it receives. A
+// connection that received data while the line was frozen remains frozen.
 func (l *Line) SetFrozen(frozen bool) { l.frozen.Store(frozen) }
 
 // SetDeaf is like SetFrozen, but affects only data from the member.

@@ -165,7 +165,7 @@ func reach(t testing.TB, c client.Config) client.Config {
 	return c
 }
 
-// Connect returns a client of the configured endpoints and the additional ones.
+// Connect returns a client. It adds endpoints to the ones in its configuration.
 func Connect(t testing.TB, c client.Config, endpoints ...string) *client.Client {
 	t.Helper()
 	c.Endpoints = append(c.Endpoints, endpoints...)

@@ -142,8 +142,8 @@ func (m *Machine) IsDead() bool {
 // Dead returns a channel that is closed once the process has been killed.
 func (m *Machine) Dead() <-chan struct{} { return m.dead }
 
-// Kill ends the process, which can no longer have any effect. If power is set, its peers receive no
-// reset.
+// Kill kills the process. Nothing that the process does afterward has any effect. If power is set,
+// the power has failed, and peers receive no reset.
 func (m *Machine) Kill(power bool) {
 	close(m.dead)
 	m.silent.Store(power)

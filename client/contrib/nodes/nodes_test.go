@@ -36,9 +36,9 @@ func until(t testing.TB, s *nodes.Set, what string, is func(*nodes.View) bool) {
 	}
 }
 
-// TestNodes runs the classic example with one issuer and three nodes and checks both sides. A node
-// whose heartbeats stop becomes suspect and then down, and it is the first to detect this. The
-// primary changes when ordered, and after a node dies.
+// TestNodes runs the classic example with one issuer and three nodes, and checks what the issuer
+// and the nodes observe. A node whose heartbeats stop becomes suspect and then down, and it is the
+// first to detect this. The primary changes when ordered, and after a node dies.
 func TestNodes(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -149,7 +149,7 @@ func TestNodesSwitch(t *testing.T) {
 		}
 		end()
 		all.Wait()
-		// Any node can be the first primary. After that, only ordered nodes became primary.
+		// Any node can be the first primary. After that, only ordered nodes become primary.
 		if got := fmt.Sprint(led[len(led)-3:]); got != "[a b c]" {
 			t.Errorf("primaries were %v", led)
 		}

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestParseLease checks that exactly the spellings that etcdctl accepts as IDs are parsed as IDs.
-// All other text is a name.
+// TestParseLease checks that an argument is parsed as an ID if etcdctl accepts it as one, and as a
+// name otherwise.
 func TestParseLease(t *testing.T) {
 	for s, want := range map[string]int64{
 		"0": 0, "2e": 46, "2E": 46, "326963a02758b52d": 0x326963a02758b52d, "-1": -1,

@@ -32,8 +32,8 @@ func sound() *rewind.Directory {
 }
 
 // TestDiagnoseDirectory checks the advice given for a data directory. It also checks that --yes
-// only performs repairs that lose no data, repairs that lose data which other members have, and
-// repairs that were explicitly requested.
+// performs a repair only if other members have all the data that the repair discards, or if the
+// repair was explicitly requested.
 func TestDiagnoseDirectory(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
