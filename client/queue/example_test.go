@@ -24,7 +24,7 @@ func ExampleQueue() {
 		}
 	}
 	err := q.Work(ctx, queue.Work{
-		Idle:  true, // return when the queue is empty
+		Idle:  true, // return when there is nothing to claim
 		Delay: -1,
 		Do: func(ctx context.Context, i *queue.Item) error {
 			to := string(i.Payload())

@@ -20,8 +20,8 @@ func try(p app.Process, more ...*cobra.Command) (code int, stdout, stderr string
 	return code, out.String(), err.String()
 }
 
-// TestHelpGroups checks that the help shows every group, with the most commonly needed groups
-// first.
+// TestHelpGroups checks that the help shows every group of commands, and shows them in a fixed
+// order.
 func TestHelpGroups(t *testing.T) {
 	serve := &cobra.Command{
 		Use: "serve", Short: "Run a member", Run: func(*cobra.Command, []string) {},
