@@ -24,7 +24,8 @@ func TestReleaseWhileClosing(t *testing.T) {
 	})
 }
 
-// Close waits at most closeTimeout for a cluster that does not answer.
+// TestCloseTimeout checks that Close waits no longer than closeTimeout if the cluster does not
+// answer.
 func TestCloseTimeout(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{TTL: time.Hour})

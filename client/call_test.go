@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// Every reason of the API has an error.
+// TestReasonsComplete checks that every reason in the API has a corresponding error.
 func TestReasonsComplete(t *testing.T) {
 	for n, name := range pb.Reason_name {
 		if _, ok := reasons[pb.Reason(n)]; ok == (n == 0) {
@@ -33,7 +33,7 @@ func TestReasonsComplete(t *testing.T) {
 	want(t, errorOf(&pb.Error{Reason: 1000}), ErrUnknownOutcome)
 }
 
-// The error names who holds a name or an ID.
+// TestTaken checks that the error names the holder of a name or an ID.
 func TestTaken(t *testing.T) {
 	for r, sentinel := range map[pb.Reason]error{
 		pb.Reason_REASON_NAME_TAKEN: ErrNameTaken, pb.Reason_REASON_ID_TAKEN: ErrIDTaken,
@@ -45,7 +45,7 @@ func TestTaken(t *testing.T) {
 		var taken *TakenError
 		if !errors.As(err, &taken) || taken.Holder.ID != 7 || taken.Holder.Token != 9 ||
 			taken.Holder.Owner != "me" ||
-			!strings.Contains(err.Error(), "lease 0000000000000007 of") { // as etcdctl has it
+			!strings.Contains(err.Error(), "lease 0000000000000007 of") { // formatted as in etcdctl
 			t.Errorf("%v: holder %+v", err, taken)
 		}
 	}
@@ -136,7 +136,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// A call waits for a member until its context ends, and then says why there is none.
+// TestNoMember checks that a call waits for a member until its context ends, and that the error
+// then explains why no member was available.
 func TestNoMember(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -195,8 +196,8 @@ func TestNotSent(t *testing.T) {
 	})
 }
 
-// While all members refuse everything, a client cycles through them more and more slowly (T26), and
-// continues when one serves again.
+// TestNoQuorum checks that a client cycles through the members at increasing intervals while all of
+// them refuse every request (T26), and that it continues once a member serves requests again.
 func TestNoQuorum(t *testing.T) {
 	inBubble(t, 3, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -219,8 +220,8 @@ func TestNoQuorum(t *testing.T) {
 	})
 }
 
-// A stopped member is left: reads and writes go to the next at once, and grants are answered once
-// it responds again.
+// TestLeavesSilentMember checks that a client leaves a stopped member. Reads and writes immediately
+// go to the next member. Pending grants are answered once the old member responds.
 func TestLeavesSilentMember(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -256,7 +257,7 @@ func TestLeavesSilentMember(t *testing.T) {
 	})
 }
 
-// Close ends all pending calls with ErrClosed.
+// TestClose checks that Close ends all pending calls with ErrClosed.
 func TestClose(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		l, err := c.Grant(t.Context(), Grant{TTL: time.Minute})
@@ -296,7 +297,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// isNot returns an error if err is not that.
+// isNot returns an error unless err wraps that.
 func isNot(err, that error) error {
 	if errors.Is(err, that) {
 		return nil
@@ -304,7 +305,8 @@ func isNot(err, that error) error {
 	return fmt.Errorf("%w is not %w", err, that)
 }
 
-// No more calls are in flight than the server reads, and all are answered.
+// TestManyCalls checks that no more calls are in flight than the server accepts, and that all calls
+// are answered.
 func TestManyCalls(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -335,8 +337,8 @@ func TestManyCalls(t *testing.T) {
 	})
 }
 
-// If a server that has served says later that it does not know the API, earlier requests may have
-// taken effect.
+// TestForeignLate checks the outcome of pending requests if a server that has been serving later
+// reports that it does not know the API. Those requests may have taken effect.
 func TestForeignLate(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)

@@ -19,14 +19,14 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// member is a server in this process, with a line before it that the client goes through.
+// member is a server in the test process together with the line through which clients reach it.
 type member struct {
 	*inprocess.Member
 	*inprocess.Line
 	client *clientv3.Client // see etcd
 }
 
-// etcd returns a client of etcd's, of this member alone.
+// etcd returns an etcd client of this member alone.
 func (m *member) etcd(t testing.TB) *clientv3.Client {
 	if m.client == nil {
 		m.client = inprocess.Etcd(t, m.Member.Endpoint())
@@ -34,7 +34,7 @@ func (m *member) etcd(t testing.TB) *clientv3.Client {
 	return m.client
 }
 
-// newCluster runs n members and waits until each serves.
+// newCluster runs n members and waits until all of them are serving.
 func newCluster(t testing.TB, n int) []*member {
 	t.Helper()
 	var list []*member
@@ -53,20 +53,21 @@ func connect(t testing.TB, c client.Config, list ...*member) *client.Client {
 	return inprocess.Connect(t, c)
 }
 
-// steadyTTL is of leases that live through a fault, although the machine stands still for seconds
-// besides. A client of steady renews them every two seconds, so that tests need not wait long.
+// steadyTTL is the TTL of leases that must survive a fault even if the machine is paused for
+// several seconds. Clients configured with steady renew such leases every two seconds, which keeps
+// the tests short.
 const steadyTTL = 12 * time.Second
 
 var steady = client.Config{RenewAfter: 1. / 6}
 
-// ask returns a context that bounds a test.
+// ask returns a context that limits how long a test can take.
 func ask(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Leases, keys, transactions and watches, with three members.
+// TestCluster checks leases, keys, transactions and watches with three members.
 func TestCluster(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)
@@ -90,7 +91,7 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// eventually waits until ok, looking again and again.
+// eventually waits until ok returns true, checking repeatedly.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx := ask(t)
@@ -105,7 +106,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// renewed waits until leases are valid for longer than they are now.
+// renewed waits until all leases are valid for longer than they are now.
 func renewed(t testing.TB, list ...*client.Lease) {
 	t.Helper()
 	until := make([]time.Time, len(list))
@@ -213,7 +214,8 @@ func leasesOf(t *testing.T, c *client.Client) {
 	}
 }
 
-// future: a watch from a revision that the store has not reached says so, with both revisions.
+// future checks that a watch fails if it starts from a revision that the store has not reached. The
+// error contains both revisions.
 func future(t *testing.T, c *client.Client) {
 	ctx := ask(t)
 	now := must[client.TxnResult](t)(c.Txn(ctx, store.Txn{Then: []store.Op{

@@ -10,14 +10,14 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// follower is a program whose watch must see each version of one key, once and in order.
+// follower is a program with a watch that must receive each version of one key once and in order.
 type follower struct {
 	t    *testing.T
 	w    *client.Watcher
 	seen chan int64 // versions
 }
 
-// run follows until the watch is closed. Only a gap or a repetition is an error.
+// run receives events until the watch is closed. Only a gap or a repetition is an error.
 func (f *follower) run(ctx context.Context) {
 	defer close(f.seen)
 	last := int64(0)
@@ -39,8 +39,8 @@ func (f *follower) run(ctx context.Context) {
 	}
 }
 
-// The member that the client is connected to is stopped, cut off and shut down in turn. Leases
-// survive, writes continue, and a watch neither loses nor repeats anything.
+// TestFaults stops, cuts off and shuts down the member that the client is connected to. It checks
+// that leases survive, that writes continue, and that a watch neither loses nor repeats events.
 func TestFaults(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)
@@ -50,7 +50,7 @@ func TestFaults(t *testing.T) {
 		w := must[*client.Watcher](t)(c.Watch(ctx, store.Watch{Key: "k"}))
 		f := &follower{t: t, w: w, seen: make(chan int64, 1000)}
 		go f.run(ctx)
-		// write writes, and waits for the event.
+		// write puts a key and waits for the event.
 		write := func() {
 			if _, err := c.Put(ctx, store.Put{Key: "k", Lease: l.ID()}); err != nil {
 				t.Fatal(err)

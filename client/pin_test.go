@@ -13,8 +13,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A member that lost its disk founds another cluster at the same address. A client of the first one
-// rejects it and reports both IDs, whether it learned the ID or was configured with it.
+// TestPinnedCluster checks what happens when a member that has lost its disk founds a new cluster
+// at the same address. A client of the first cluster rejects the member and reports both IDs,
+// whether it detected the first ID or was configured with it.
 func TestPinnedCluster(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		dir := inprocess.Dir(t)
@@ -57,7 +58,8 @@ func TestPinnedCluster(t *testing.T) {
 	})
 }
 
-// While one endpoint may belong to the client's cluster, the client waits for that one.
+// TestPinWaits checks that the client keeps waiting while one endpoint may still belong to its
+// cluster.
 func TestPinWaits(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		dir := inprocess.Dir(t)

@@ -30,8 +30,9 @@ func claim(t testing.TB, q *queue.Queue) *queue.Item {
 	return rig.Must[*queue.Item](t)(q.Claim(rig.Soon(t)))
 }
 
-// The life of an item: pushed, listed, claimed in order, acknowledged, given back with and without
-// a delay, dead after its tries, requeued, discarded.
+// TestQueue checks the life cycle of an item. It is pushed, listed, claimed in order, acknowledged,
+// returned with and without a delay, moved to the dead letters after its attempts, requeued, and
+// discarded.
 func TestQueue(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -68,7 +69,7 @@ func TestQueue(t *testing.T) {
 			t.Errorf("ack twice: %v", err)
 		}
 
-		// A second try, and then it is dead.
+		// After a second attempt it becomes a dead letter.
 		for try := range int64(2) {
 			i := claim(t, q)
 			if string(i.Payload()) != "2" || i.Tries() != try+1 {
@@ -86,9 +87,11 @@ func TestQueue(t *testing.T) {
 			t.Errorf("requeued %d, %v", n, err)
 		}
 
-		// One that is given back with a delay does not keep others waiting, and comes again.
+		// An item that is returned with a delay does not block other items, and becomes available
+		// again.
 		third := claim(t, q)
-		if err := third.Nack(ctx, 8*time.Second); err != nil { // longer than the machine stands still
+		// longer than any pause of the machine
+		if err := third.Nack(ctx, 8*time.Second); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []string{"4", "2", "3"} {
@@ -116,8 +119,9 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// The items of a worker that dies become available again; its late Ack, Nack (T16, T28) and fenced
-// write are refused. An item whose workers die too often is dead, too.
+// TestQueueWorkerDies checks that the items of a worker that dies become available again, and that
+// its late Ack, Nack (T16, T28) and fenced write are refused. An item whose workers die too often
+// also becomes a dead letter.
 func TestQueueWorkerDies(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -127,7 +131,7 @@ func TestQueueWorkerDies(t *testing.T) {
 		push(t, q, "1")
 		late := claim(t, q)
 		late.Lease().Close()
-		next := claim(t, q) // waits for the end of the lease
+		next := claim(t, q) // blocks until the lease has ended
 		if next.ID() != late.ID() || next.Tries() != 2 || next.Token() <= late.Token() {
 			t.Errorf("claimed %s, try %d, token %d after %d",
 				next.ID(), next.Tries(), next.Token(), late.Token())
@@ -143,7 +147,7 @@ func TestQueueWorkerDies(t *testing.T) {
 			t.Errorf("a late write: %v, %v", w.Succeeded, err)
 		}
 		next.Lease().Close()
-		claim(t, q).Lease().Close() // the third
+		claim(t, q).Lease().Close() // the third attempt
 		dead := func() int { return len(rig.Must[[]queue.Info](t)(q.Dead(ctx, "", 10))) }
 		for dead() == 0 {
 			short, cancel := context.WithTimeout(ctx, time.Second)
@@ -155,8 +159,8 @@ func TestQueueWorkerDies(t *testing.T) {
 	})
 }
 
-// Work acknowledges what succeeds and gives back what fails, with the worker's writes in the
-// transaction of the Ack if it wants that.
+// TestQueueWork checks that Work acknowledges items that succeed and returns items that fail. A
+// worker can add its own writes to the transaction of the Ack.
 func TestQueueWork(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -188,8 +192,8 @@ func TestQueueWork(t *testing.T) {
 	})
 }
 
-// Of many waiting workers few try each item; a stampede of failing transactions would follow
-// otherwise.
+// TestQueueNoStampede checks that only a few of many waiting workers try to claim each item.
+// Otherwise there would be a stampede of failing transactions.
 func TestQueueNoStampede(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -223,15 +227,16 @@ func TestQueueNoStampede(t *testing.T) {
 		for _, q := range queues {
 			lost += q.Lost()
 		}
-		// All against all would be 760.
+		// If every worker tried every item, there would be 760.
 		if t.Logf("%d tries in vain for %d items", lost, items); lost > items*workers/2 {
 			t.Errorf("%d workers tried %d times in vain for %d items", workers, lost, items)
 		}
 	})
 }
 
-// A queue whose every call loses answers is drained: each item is pushed once, given back, buried
-// after its tries, requeued once, and acknowledged.
+// TestQueueLostAnswers checks that a queue is drained even if every call loses responses. Each item
+// is pushed once, returned, moved to the dead letters after its attempts, requeued once, and
+// acknowledged.
 func TestQueueLostAnswers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -300,10 +305,10 @@ func setMaxTries(t *testing.T, c *client.Client, n string) {
 	}
 }
 
-// The first claim of a worker with MaxTries stores it. A worker with another number is refused,
-// whether it finds that out before a claim or during it, and the items stay as they are. Once the
-// key is deleted, the next worker's number is stored. A worker without a number uses the stored
-// one.
+// TestMaxTriesStored checks that the first claim of a worker with MaxTries stores the number. A
+// worker with a different number is refused, before or during a claim, and the items are unchanged.
+// Once the key is deleted, the next worker's number is stored. A worker without a number uses the
+// stored one.
 func TestMaxTriesStored(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -342,7 +347,7 @@ func TestMaxTriesStored(t *testing.T) {
 		if _, err := c.Delete(ctx, store.Delete{Key: "q/max-tries"}); err != nil {
 			t.Fatal(err)
 		}
-		if i := claim(t, unset); i.Tries() != 3 { // of 20
+		if i := claim(t, unset); i.Tries() != 3 { // of 20 attempts
 			t.Errorf("%d tries", i.Tries())
 		} else if err := i.Nack(ctx, 0); err != nil {
 			t.Error(err)

@@ -11,8 +11,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// Root's login lets a member join a cluster with users in one command; any user's does if root has
-// added the member before. Otherwise the error says what is needed.
+// TestJoinWithUsers checks that a member can join a cluster with users in one command if it logs in
+// as root. It can log in as any user if root has added the member before. Otherwise the error says
+// what is missing.
 func TestJoinWithUsers(t *testing.T) {
 	tier.Campaign(t)
 	addr := servers.MustFreeAddr()
@@ -20,7 +21,7 @@ func TestJoinWithUsers(t *testing.T) {
 		"--listen-peer-urls", "http://"+servers.MustFreeAddr(), "--bcrypt-cost=4",
 	).until("ready to serve")
 	c, _ := dialTest(t, addr)
-	ctx := t.Context() // processes take long on a slow machine
+	ctx := t.Context() // processes take a long time on a slow machine
 	do := func(_ any, err error) {
 		t.Helper()
 		if err != nil {

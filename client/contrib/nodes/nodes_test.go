@@ -20,7 +20,7 @@ func join(t testing.TB, s *nodes.Set, cfg nodes.Config) *nodes.Node {
 	return rig.Must[*nodes.Node](t)(s.Join(rig.Soon(t), cfg))
 }
 
-// until waits until the view of the nodes satisfies is.
+// until waits for a view of the nodes that satisfies is.
 func until(t testing.TB, s *nodes.Set, what string, is func(*nodes.View) bool) {
 	t.Helper()
 	ctx := rig.Soon(t)
@@ -34,9 +34,9 @@ func until(t testing.TB, s *nodes.Set, what string, is func(*nodes.View) bool) {
 	}
 }
 
-// The classic example, from both sides: one issuer, three nodes. A node whose heartbeats stop
-// becomes suspect and then down, and is the first to know. The primary changes on order, and after
-// a death.
+// TestNodes runs the classic example with one issuer and three nodes, and checks what the issuer
+// and the nodes observe. A node whose heartbeats stop becomes suspect and then down, and it is the
+// first to detect this. The primary changes when ordered, and after a node dies.
 func TestNodes(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -106,9 +106,9 @@ func TestNodes(t *testing.T) {
 	})
 }
 
-// An order to switch is followed by a primary that listens. For one that does not, it takes effect
-// at the end of the lease; no other node takes the role in between, and late writes of the old
-// primary fail.
+// TestNodesSwitch checks that a primary that listens for orders follows an order to switch. If the
+// primary does not listen, the order takes effect when its lease ends. No other node takes the role
+// in between, and late writes of the old primary fail.
 func TestNodesSwitch(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -147,7 +147,7 @@ func TestNodesSwitch(t *testing.T) {
 		}
 		end()
 		all.Wait()
-		// Whichever was first, after that only ordered nodes became the primary.
+		// Any node can be the first primary. After that, only ordered nodes become primary.
 		if got := fmt.Sprint(led[len(led)-3:]); got != "[a b c]" {
 			t.Errorf("primaries were %v", led)
 		}
@@ -155,7 +155,7 @@ func TestNodesSwitch(t *testing.T) {
 		deaf := rig.Must[*nodes.Primacy](t)(join(t, s, nodes.Config{
 			ID: "d", TTL: 3 * time.Second,
 		}).Primary(ctx))
-		go func() { // the node ignores orders, and dies eventually
+		go func() { // the node ignores orders and eventually dies
 			_ = deaf.AwaitSwitch(ctx)
 			deaf.Lease().Close()
 		}()
@@ -188,8 +188,8 @@ func TestNodesSwitch(t *testing.T) {
 	})
 }
 
-// T16 and T17: a node that waits for the role and loses its own lease gets an error, and does not
-// become the primary.
+// TestNodesWaiterGoesDown checks that a node that loses its own lease while it waits for the role
+// gets an error and does not become the primary (T16, T17).
 func TestNodesWaiterGoesDown(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -213,7 +213,7 @@ func TestNodesWaiterGoesDown(t *testing.T) {
 		if err := a.Release(ctx); err != nil || p.Err() == nil || p.Context().Err() == nil {
 			t.Errorf("after the node left (%v), its primacy is still valid", err)
 		}
-		// T25: a node that comes back is a new one, with a new token.
+		// T25: a node that comes back is a new incarnation with a new token.
 		back := join(t, s, nodes.Config{ID: "a", TTL: time.Minute})
 		if back.Lease().Token() <= a.Lease().Token() || a.Err() == nil {
 			t.Errorf("token %d after %d", back.Lease().Token(), a.Lease().Token())

@@ -20,8 +20,8 @@ func acquire(t testing.TB, p *pool.Pool, r pool.Request) *pool.Loan {
 	return rig.Must[*pool.Loan](t)(p.Acquire(rig.Soon(t), r))
 }
 
-// An ID has one holder at a time; owners get back the ID they had; others get one that was never
-// leased; and Acquire can wait for a wanted ID, or for any.
+// TestPool checks that an ID has one holder at a time. An owner gets back the ID it had before, and
+// a new owner gets one that was never leased. Acquire can wait for a specific ID or for any ID.
 func TestPool(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -37,7 +37,7 @@ func TestPool(t *testing.T) {
 			err, pool.ErrExists) {
 			t.Errorf("Create with another Spec: %v", err)
 		}
-		// A key that belongs to no ID, created by a different program, does no harm.
+		// A key created by another program that does not belong to an ID is ignored.
 		if _, err := c.Put(ctx, store.Put{Key: "p/held/"}); err != nil {
 			t.Fatal(err)
 		}
@@ -54,7 +54,7 @@ func TestPool(t *testing.T) {
 		if err := a.Release(ctx); err != nil || a.Err() == nil {
 			t.Errorf("Release: %v, then Err: %v", err, a.Err())
 		}
-		// A new owner gets the ID that was never leased; a gets its own.
+		// A new owner gets the ID that was never leased, and a gets its previous ID.
 		d := acquire(t, p, pool.Request{Owner: "d", TTL: time.Minute})
 		a = acquire(t, p, pool.Request{Owner: "a", TTL: 8 * time.Second})
 		if d.ID() == had || a.ID() != had || a.Token() <= token {
@@ -100,7 +100,8 @@ func TestPool(t *testing.T) {
 	})
 }
 
-// Invalid Specs are refused; and a pool of names with a quarantine works.
+// TestPoolSpec checks that invalid Specs are rejected, and that a pool of names with a quarantine
+// works.
 func TestPoolSpec(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
