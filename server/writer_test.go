@@ -403,33 +403,6 @@ func TestWriterSettles(t *testing.T) {
 	})
 }
 
-// An idle writer notices a full disk, and room again, and logs each once.
-func TestWriterLooksByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log harness.Log
-		w, _, files := newWriter(t, &log, oneSegment)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- w.run(ctx) }()
-		for _, full := range []bool{true, false} {
-			if !full {
-				files.Limit(0)
-			}
-			time.Sleep(8 * diskRetry) // fake time
-			if w.full.Load() != full {
-				t.Errorf("full: %v, want %v", !full, full)
-			}
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if log.Count("the disk is full") != 1 || log.Count("the disk has room again") != 1 {
-			t.Errorf("the log has\n%s", log.String())
-		}
-	})
-}
-
 // An entry that is already in the log waits until the disk has room, the member stops, or the disk
 // fails.
 func TestWriterWaitsForRoom(t *testing.T) {
