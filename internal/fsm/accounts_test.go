@@ -320,21 +320,6 @@ func checkRefused(t *testing.T, m *Machine, c Command, e *access.LimitError) {
 	}
 }
 
-// Members that have the same keys and leases on other accounts have different hashes, because they
-// would decide differently.
-func TestHashOfAccounts(t *testing.T) {
-	hashes := make(map[uint32]bool)
-	for _, who := range [][2]string{{"root", "root"}, {"root", "bob"}, {"bob", "root"}} {
-		m := tenants(t)
-		mustApply(t, m, as(m, who[0], &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))
-		mustApply(t, m, as(m, who[1], &Put{Key: "c"}))
-		hashes[hash(t, m)] = true
-	}
-	if len(hashes) != 3 {
-		t.Errorf("%d hashes of 3 states", len(hashes))
-	}
-}
-
 // A snapshot that puts a lease on two accounts, or has an account with nothing, is refused.
 func TestRestoreBadAccounts(t *testing.T) {
 	m := tenants(t)
@@ -369,21 +354,6 @@ func TestRestoreBadAccounts(t *testing.T) {
 	}
 	if got := usesOf(restored(t, m)); !maps.Equal(got, usesOf(m)) {
 		t.Errorf("uses %v", got)
-	}
-}
-
-// Ranking the principals for the metrics does not allocate for each.
-func TestRankAllocatesNothing(t *testing.T) {
-	m := tenants(t)
-	for i := range 1000 {
-		name := fmt.Sprint("u", i)
-		txn := m.store.Begin()
-		txn.PutFor(m.store.Writer(name), name, nil, 0)
-		txn.End()
-	}
-	r := access.NewRanking(0)
-	if n := testing.AllocsPerRun(10, func() { m.Rank(r) }); n > 3 {
-		t.Errorf("%v allocations for 1000 principals", n)
 	}
 }
 

@@ -138,20 +138,6 @@ func TestPermitLeases(t *testing.T) {
 	}
 }
 
-// A refusal names the lease only to callers that used its name, or may see it.
-func TestRefusalHidesName(t *testing.T) {
-	m := holders(t)
-	for _, c := range []struct {
-		c    Command
-		want bool
-	}{{&Revoke{Name: "x/2"}, true}, {&Revoke{ID: 2}, false}, {&Put{Key: "k", Lease: 2}, false}} {
-		r := apply(t, m, as(m, "dave", c.c))
-		if reported := strings.Contains(fmt.Sprint(r.Err), "x/2"); reported != c.want {
-			t.Errorf("%+v: %v", c.c, r.Err)
-		}
-	}
-}
-
 // A request ID belongs to its user: no other user learns of the lease by reusing it.
 func TestRequestOfAnother(t *testing.T) {
 	m := holders(t)

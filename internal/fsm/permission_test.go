@@ -156,18 +156,6 @@ func TestPermit(t *testing.T) {
 	}
 }
 
-// Commands that members issue themselves work with access control.
-func TestMembersAskNobody(t *testing.T) {
-	m := tenants(t)
-	mustApply(t, m, as(m, "root", &Put{Key: "a"}))
-	for _, c := range []Command{
-		&Compact{Revision: 2}, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}}, &Expire{Term: 1},
-		&Checkpoint{Term: 1}, &DropOrphans{}, &HashState{},
-	} {
-		mustApply(t, m, c)
-	}
-}
-
 // Checking permissions does not make a step long: a put on a lease with many keys is charged for
 // them, unless root issues it, and a transaction is bounded.
 func TestPermitTime(t *testing.T) {
@@ -404,31 +392,4 @@ func TestDeniedIsNotDoneAhead(t *testing.T) {
 		t.Error("what may be done is not done ahead")
 	}
 	mustApply(t, m, as(m, "alice", all))
-}
-
-// Users and roles are in snapshots, in the hash and in the quota.
-func TestAccessInSnapshots(t *testing.T) {
-	m := tenants(t)
-	again := restored(t, m)
-	if got := again.View().Access; !reflect.DeepEqual(m.meta.access, got) {
-		t.Errorf("restored %+v", got)
-	}
-	if got := restored(t, New(Config{})).View().Access; got != nil {
-		t.Errorf("restored without users and roles %+v", got)
-	}
-	before, err := m.Image().Hash()
-	bytes := m.View().Bytes
-	mustApply(t, m, as(m, "root", &UserAdd{Name: "new", Hash: make([]byte, 60)}))
-	after, err2 := m.Image().Hash()
-	if before == after || errors.Join(err, err2) != nil {
-		t.Errorf("a new user is not in the hash: %x, %x, %v, %v", before, after, err, err2)
-	}
-	if more := m.View().Bytes.Access - bytes.Access; more <= 60 || m.View().Bytes != recount(m) {
-		t.Errorf("a new user takes %d bytes, and in all %+v", more, m.View().Bytes)
-	}
-	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}})
-	if r := apply(t, m, as(m, "root", &UserAdd{Name: "newer"})); !errors.Is(r.Err, ErrNoSpace) {
-		t.Errorf("a user without room: %v", r.Err)
-	}
-	mustApply(t, m, as(m, "root", &UserDelete{Name: "new"}))
 }
