@@ -75,18 +75,6 @@ func TestSnapshotLooks(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfManyEntries: the configured number of entries makes a snapshot due, and one less
-// does not.
-func TestSnapshotOfManyEntries(t *testing.T) {
-	for _, index := range []uint64{1299, 1300} {
-		s := Snapshots{Count: 300}
-		s.Restored(1000, 0)
-		if due := s.Due(index, func() uint64 { return 1 }); due != (index == 1300) {
-			t.Errorf("after %d entries of 300, due: %v", index-1000, due)
-		}
-	}
-}
-
 // TestSnapshotOfLongLog: a long log is reason enough, whatever its number of entries, unless it is
 // small compared with the last snapshot.
 func TestSnapshotOfLongLog(t *testing.T) {
