@@ -62,17 +62,6 @@ func TestDelayTurns(t *testing.T) {
 	}
 }
 
-func TestDelayAlone(t *testing.T) {
-	c := newCrowd(t)
-	for range 100 {
-		c.ask(1)
-		c.sync()
-	}
-	if c.held > 0 {
-		t.Errorf("a single caller waited %d times", c.held)
-	}
-}
-
 // Callers that stay away are waited for once, no longer than the shell allows, and then ever less
 // often.
 func TestDelayEnds(t *testing.T) {

@@ -149,15 +149,6 @@ func TestExpirerNext(t *testing.T) {
 	}
 }
 
-// A leader without leases does not wake up for the next checkpoint.
-func TestExpirerNextWithoutLeases(t *testing.T) {
-	e := newExpirer(t, 0)
-	e.silence = 300
-	if at, ok := e.next(); ok {
-		t.Errorf("wakes up at %d", at)
-	}
-}
-
 // A leader wakes up when a cache for which a write waits is gone or late, and at once while
 // commands wait for the next step. It does not wake up while it distrusts its clock.
 func TestGateNext(t *testing.T) {

@@ -57,13 +57,6 @@ func TestNewFails(t *testing.T) {
 	}
 }
 
-// Request numbers begin at 1, because 0 means none.
-func TestFirstNumber(t *testing.T) {
-	if m := start(t, 2); m.r.relay.commands.next != 1 || m.r.relay.asks.last != 1 {
-		t.Errorf("commands begin at %d", m.r.relay.commands.next)
-	}
-}
-
 // S2: a leader ignores commands that were forwarded in another term. Their member sends them again,
 // so they would be executed twice.
 func TestForwardOfAnotherTerm(t *testing.T) {
@@ -141,13 +134,6 @@ func TestDelayedMember(t *testing.T) {
 				t.Errorf("delayed %v: another member may be silent for %d", hung, s.Limit)
 			}
 		}
-	}
-}
-
-func TestFollowerDelaysNothing(t *testing.T) {
-	m := start(t, 2)
-	if m.r.EndDelay(); m.r.Delayed() {
-		t.Error("a follower delays commands")
 	}
 }
 

@@ -170,28 +170,6 @@ func TestChangesAreTaken(t *testing.T) {
 	}
 }
 
-// S2: an entry of this term without an index is not lost when an earlier one is applied, but is
-// when another leader's entry has replaced it.
-func TestInflightWithoutIndex(t *testing.T) {
-	p, q := &Proposal{}, &Proposal{}
-	f := inflight{
-		{index: 5, term: 3, proposals: []*Proposal{p}}, {term: 3, proposals: []*Proposal{q}},
-	}
-	if found, lost := f.take(4, 3); found != nil || len(lost) > 0 || len(f) != 2 {
-		t.Errorf("earlier entry: %v, %v, %d entries", found, lost, len(f))
-	}
-	if found, lost := f.take(5, 3); len(found) != 1 || len(lost) > 0 || len(f) != 1 {
-		t.Errorf("the entry: %v, %v, %d entries", found, lost, len(f))
-	}
-	if found, lost := f.take(6, 3); found != nil || len(lost) > 0 || len(f) != 1 {
-		t.Errorf("later entry: %v, %v, %d entries", found, lost, len(f))
-	}
-	f = inflight{{index: 5, term: 3, proposals: []*Proposal{p}}}
-	if found, lost := f.take(5, 2); found != nil || len(lost) != 1 {
-		t.Errorf("replaced: %v, %v", found, lost)
-	}
-}
-
 // A request to open a cache fails after a while without a leader.
 func TestOpenCacheWithoutALeader(t *testing.T) {
 	m := start(t, 2)
@@ -209,22 +187,5 @@ func TestOpenCacheWithoutALeader(t *testing.T) {
 	}
 	if len(opened) != 1 || !errors.Is(opened[0].Err, ErrNoLeader) || opened[0].Owner != "o" {
 		t.Errorf("%+v", opened)
-	}
-}
-
-// The end of a stream at the leader itself is checkpointed soon, too (T9).
-func TestAbandonedAtTheLeader(t *testing.T) {
-	m := startWith(t, fsm.Config{Lease: lease.Config{Untended: 250}})
-	if err := m.r.Campaign(); err != nil {
-		t.Fatal(err)
-	}
-	m.settle()
-	m.grant(1, 60_000)
-	m.renew(1)
-	m.pass(5000)
-	m.r.Abandon([]lease.ID{1})
-	m.pass(300)
-	if info, _ := m.m.Lessor().Lookup(1); info.Remaining == 0 {
-		t.Error("the abandoned lease has no checkpoint")
 	}
 }

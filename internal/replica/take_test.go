@@ -36,16 +36,6 @@ func TestRoundsOfAnEarlierTerm(t *testing.T) {
 	}
 }
 
-func TestTooLargeMakesNoEntry(t *testing.T) {
-	m := lead(t)
-	before := m.entries
-	p := &Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, MaxCommand)}}
-	m.r.Propose(p)
-	if m.settle(); p.Err != ErrTooLarge || m.entries != before {
-		t.Errorf("%v, %d entries", p.Err, m.entries-before)
-	}
-}
-
 // A leader change reports nothing if there are no slow caches, and plans no campaign at a member
 // that had already seen the new leader.
 func TestLeaderChangeReportsNothing(t *testing.T) {

@@ -69,17 +69,6 @@ func TestVetBounds(t *testing.T) {
 	}
 }
 
-// A follower ignores acknowledgements in its name, because they are about another log.
-func TestFollowerVetsNoAcknowledgement(t *testing.T) {
-	m := start(t, 2)
-	if err := m.r.raft.vet(&raftpb.Message{
-		Type: raftpb.MsgAppResp.Enum(), From: new(uint64(2)), To: new(uint64(self)),
-		Term: new(m.r.term), Index: new(m.r.raft.last + 1),
-	}); err != nil {
-		t.Error(err)
-	}
-}
-
 // Changes that leave no voter, that Raft would make in two steps, or that have invalid members are
 // impossible.
 func TestPossibleChanges(t *testing.T) {
