@@ -41,21 +41,6 @@ func TestSnapshots(t *testing.T) {
 	s.Ended(1500, 8000, true)
 }
 
-// TestSnapshotOfBefore: a snapshot that a member starts with or has received counts like one that
-// it has written: the next is due when the log is no longer small compared with it.
-func TestSnapshotOfBefore(t *testing.T) {
-	s := Snapshots{Count: 300}
-	s.Restored(1000, 8000)
-	for _, index := range []uint64{1300, 1600} {
-		if s.Due(index, func() uint64 { return 1999 }) {
-			t.Errorf("due at %d with a log of 1999 bytes", index)
-		}
-	}
-	if !s.Due(2000, func() uint64 { return 2000 }) {
-		t.Error("not due with a log of 2000 bytes")
-	}
-}
-
 // TestSnapshotLooks: the length of the log is only checked every 256 entries, or as often as
 // snapshots may be written.
 func TestSnapshotLooks(t *testing.T) {
@@ -170,24 +155,4 @@ func TestSnapshotAtRest(t *testing.T) {
 	due(1_305_000, 1105, mib-1, false) // too small
 	due(1_310_000, 1105, 9*mib, false)
 	due(1_315_000, 1105, 3*mib, true) // its end was replaced
-}
-
-// TestSnapshotsOfLargeState: a member whose log grows slowly but steadily writes a large state
-// rarely.
-func TestSnapshotsOfLargeState(t *testing.T) {
-	const mib, hour = 1 << 20, 3_600_000
-	s := Snapshots{Count: 10_000}
-	s.Restored(1, 1024*mib)
-	written := 0
-	log := uint64(0)
-	for now, index := lease.Instant(0), uint64(2); now < 24*hour; now, index = now+1000, index+1 {
-		if log += mib / 2; s.DueAtRest(now, index, func() uint64 { return log }) {
-			s.Begin(index, 0)
-			s.Ended(index, 1024*mib, true)
-			written, log = written+1, 0
-		}
-	}
-	if written == 0 || written > 11 {
-		t.Errorf("written %d times in a day", written)
-	}
 }
