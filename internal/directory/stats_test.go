@@ -17,31 +17,6 @@ func (u until) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(n
 
 func (u until) Expiry(lease.ID) (lease.Instant, bool) { return lease.Instant(u), true }
 
-// A cache that never answers is named when it has delayed a write until its end.
-func TestDeadCacheIsNamed(t *testing.T) {
-	d := New(1, until(500), Limits{})
-	d.Advance(100)
-	d.Hold(7, 1, []keyrange.Range{{Key: "a"}}, true)
-	w := &Write{Touches: []keyrange.Range{{Key: "a"}}}
-	if now, err := d.Admit(w); now || err != nil {
-		t.Fatalf("admitted %v, %v", now, err)
-	}
-	d.Advance(499)
-	if ready := d.Ready(); len(ready) > 0 {
-		t.Fatal("it has not waited")
-	}
-	d.Advance(500)
-	if ready := d.Ready(); len(ready) != 1 || ready[0] != w {
-		t.Fatalf("ready are %v", ready)
-	}
-	if slow := d.TakeSlow(); !slices.Equal(slow, []Slow{{ID: 7, Token: 1, Waited: 400}}) {
-		t.Errorf("slow are %v", slow)
-	}
-	if s := d.Stats(); s.Outlived != 1 || s.Slow != 1 {
-		t.Errorf("counted %+v", s)
-	}
-}
-
 // A cache that delays writes is slow from the time it is late until it has caught up or its lease
 // ends; not before, nor if nothing waits for it.
 func TestSlowCache(t *testing.T) {
@@ -172,26 +147,6 @@ func TestSlowCachesEnd(t *testing.T) {
 	}
 	if n, s := len(d.TakeSlow()), d.Stats(); n != all-2 || s.Slow != all-2 || s.Outlived != all-2 {
 		t.Errorf("%d are named that were slow; %+v", n, s)
-	}
-}
-
-// A slow cache that is known to be empty is no longer slow.
-func TestSlowCacheIsReleased(t *testing.T) {
-	d := New(1, until(9_000), Limits{})
-	key := []keyrange.Range{{Key: "a"}}
-	d.Hold(1, 1, key, true)
-	w := &Write{Touches: key}
-	if now, err := d.Admit(w); now || err != nil {
-		t.Fatalf("admitted %v, %v", now, err)
-	}
-	d.Advance(1000)
-	if !d.AnyLate() {
-		t.Error("it is not late")
-	}
-	d.Release(1)
-	mustBeSound(d)
-	if d.AnyLate() || len(d.Ready()) != 1 {
-		t.Error("somebody waits for a cache that is none any more")
 	}
 }
 
