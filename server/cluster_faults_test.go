@@ -31,35 +31,8 @@ func snapshotHeader(from, to, index uint64) []byte {
 	return m.AppendTo(nil)
 }
 
-// TestRestartOfAll checks that keys and leases survive a restart of all members.
-func TestRestartOfAll(t *testing.T) { virtual.Test(t, testRestartOfAll) }
-
-func testRestartOfAll(t *testing.T) {
-	configs := clusterConfigs(t, 3)
-	members := runAll(t, configs...)
-	l, err := members[0].client.Grant(t.Context(), 600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	members[1].put(t, "k", "v")
-	for _, m := range members {
-		if err := m.stop(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	members = runAll(t, configs...)
-	for _, m := range members {
-		if got := m.get(t, "k"); got != "v" {
-			t.Errorf("%s: %q", m.cfg.Name, got)
-		}
-		if a, err := m.client.KeepAliveOnce(t.Context(), l.ID); err != nil || a.TTL != 600 {
-			t.Errorf("%s: %v, %v", m.cfg.Name, a, err)
-		}
-	}
-}
-
-// TestStopHandsOver checks that a leader transfers leadership before it stops. The other members
-// have a new leader well before the election timeout.
+// A leader that is stopped hands over first: the others have a leader long before the election
+// timeout.
 func TestStopHandsOver(t *testing.T) { virtual.Test(t, testStopHandsOver) }
 
 func testStopHandsOver(t *testing.T) {

@@ -34,20 +34,11 @@ func testNative(t *testing.T) {
 		name string
 		run  func(nativeTest)
 	}{
-		{"names", nativeTest.names},
-		{"by name", nativeTest.byName},
 		{"request id", nativeTest.requestID},
-		{"keys of a grant", nativeTest.grantKeys},
-		{"tokens", nativeTest.tokens},
 		{"batch", nativeTest.batch},
 		{"list", nativeTest.list},
-		{"attach", nativeTest.attach},
-		{"hand over", nativeTest.handOver},
 		{"resume", nativeTest.resume},
-		{"ttl", nativeTest.changeTTL},
 		{"lock delay", nativeTest.lockDelay},
-		{"keep", nativeTest.keep},
-		{"short", nativeTest.short},
 		{"etcd clients", nativeTest.interplay},
 	}
 	for i, m := range []*running{alone, first, others[0]} {
@@ -122,35 +113,6 @@ func (n nativeTest) renew(refs ...*pb.LeaseRef) []*pb.RenewResult {
 
 func ref(l *pb.Lease) *pb.LeaseRef { return &pb.LeaseRef{Id: l.Id, Token: l.Token} }
 
-// names checks that a name is held by at most one lease at a time. A second grant fails, and the
-// error describes the holder.
-func (n nativeTest) names() {
-	held := n.grant(&pb.GrantRequest{
-		Name: n.prefix, Owner: "one", Labels: map[string]string{"zone": "a"},
-	}).Lease
-	_, err := n.Grant(n.t.Context(), &pb.GrantRequest{TtlMs: 5000, Name: n.prefix, Owner: "two"})
-	d := n.is(err, pb.Reason_REASON_NAME_TAKEN)
-	if h := d.Holder; h.GetId() != held.Id || h.GetOwner() != "one" || h.GetToken() != held.Token ||
-		h.GetLabels()["zone"] != "a" {
-		n.t.Errorf("held by %v, told %v", held, h)
-	}
-	_, err = n.Grant(n.t.Context(), &pb.GrantRequest{TtlMs: 5000, Id: held.Id})
-	if d = n.is(err, pb.Reason_REASON_ID_TAKEN); d.Holder.GetName() != n.prefix {
-		n.t.Errorf("holder of the ID: %v", d.Holder)
-	}
-	byName, err := n.Describe(n.t.Context(), &pb.DescribeRequest{Name: n.prefix})
-	if err != nil || byName.Lease.Id != held.Id || byName.Lease.RemainingMs > 60_000 ||
-		byName.Lease.RemainingMs < 1 {
-		n.t.Errorf("by name: %v, %v", byName, err)
-	}
-	n.revoke(held)
-	if next := n.grant(&pb.GrantRequest{Name: n.prefix}).Lease; next.Token <= held.Token {
-		n.t.Errorf("token %d after %d (L5)", next.Token, held.Token)
-	}
-	_, err = n.Describe(n.t.Context(), &pb.DescribeRequest{Name: n.prefix + "none"})
-	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
-}
-
 func (n nativeTest) revoke(l *pb.Lease) {
 	n.t.Helper()
 	resp, err := n.Revoke(n.t.Context(), &pb.RevokeRequest{Leases: []*pb.LeaseRef{ref(l)}})
@@ -191,83 +153,7 @@ func (n nativeTest) requestID() {
 	}
 }
 
-// grantKeys checks that a grant puts its keys in the same revision, or has no effect at all.
-func (n nativeTest) grantKeys() {
-	pairs := []*pb.Pair{
-		{Key: []byte(n.prefix + "a"), Value: []byte("1")},
-		{Key: []byte(n.prefix + "b"), Value: []byte("2")},
-	}
-	l := n.grant(&pb.GrantRequest{Keys: pairs, Name: n.prefix})
-	got, err := n.client.Get(n.t.Context(), n.prefix, clientv3.WithPrefix())
-	if err != nil || len(got.Kvs) != 2 {
-		n.t.Fatal(got, err)
-	}
-	for _, kv := range got.Kvs {
-		if kv.Lease != l.Lease.Id || kv.ModRevision != l.Header.Revision {
-			n.t.Errorf("key %s: %v, granted at %d", kv.Key, kv, l.Header.Revision)
-		}
-	}
-	pairs[0].Value = []byte("other")
-	_, err = n.Grant(n.t.Context(), &pb.GrantRequest{TtlMs: 5000, Keys: pairs, Name: n.prefix})
-	n.is(err, pb.Reason_REASON_NAME_TAKEN)
-	if v := n.get(n.t, n.prefix+"a"); v != "1" {
-		n.t.Errorf("a grant that failed made the key %q", v)
-	}
-	if d := n.describe(l.Lease.Id); d.KeyCount != 2 || string(d.Keys[1]) != n.prefix+"b" {
-		n.t.Errorf("described: %v", d)
-	}
-	n.revoke(l.Lease)
-	if v := n.get(n.t, n.prefix+"b"); v != "none" {
-		n.t.Errorf("the key of a revoked lease is %q", v)
-	}
-}
-
-// tokens checks T28: a token of an earlier incarnation of a lease has no effect on the next one.
-func (n nativeTest) tokens() {
-	old := n.grant(&pb.GrantRequest{Name: n.prefix}).Lease
-	n.revoke(old)
-	now := n.grant(&pb.GrantRequest{Id: old.Id, Name: n.prefix}).Lease
-	ctx := n.t.Context()
-	results := n.renew(ref(old), ref(now), &pb.LeaseRef{Id: now.Id})
-	want := []pb.Reason{pb.Reason_REASON_LEASE_NOT_FOUND, 0, 0}
-	for i, r := range results {
-		if r.Reason != want[i] || r.Id != now.Id || (r.Reason == 0) != (r.TtlMs == 60_000) {
-			n.t.Errorf("renewal %d: %v", i, r)
-		}
-	}
-	revoked, err := n.Revoke(ctx, &pb.RevokeRequest{Leases: []*pb.LeaseRef{ref(old)}})
-	if err != nil || revoked.Results[0].Reason != pb.Reason_REASON_LEASE_NOT_FOUND {
-		n.t.Errorf("revoke: %v, %v", revoked, err)
-	}
-	_, err = n.ChangeTTL(ctx, &pb.ChangeTTLRequest{Lease: ref(old), TtlMs: 5000})
-	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
-	_, err = n.HandOver(ctx, &pb.HandOverRequest{Lease: ref(old)})
-	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
-	n.put(n.t, n.prefix+"k", "v")
-	_, err = n.Attach(ctx, &pb.AttachRequest{
-		Lease: ref(old), Keys: [][]byte{[]byte(n.prefix + "k")},
-	})
-	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
-
-	for _, r := range []*pb.CheckTokenRequest{
-		{Id: now.Id, Token: now.Token},
-		{Name: n.prefix, Token: now.Token},
-		{Id: now.Id, Token: old.Token},
-		{Name: n.prefix, Token: now.Token + 1},
-	} {
-		c, err := n.CheckToken(ctx, r)
-		if err != nil || c.Valid != (r.Token == now.Token) || c.Current != now.Token {
-			n.t.Errorf("%v: %v, %v", r, c, err)
-		}
-	}
-	n.revoke(now)
-	c, err := n.CheckToken(ctx, &pb.CheckTokenRequest{Name: n.prefix, Token: now.Token})
-	if err != nil || c.Valid || c.Current != 0 {
-		n.t.Errorf("after the end: %v, %v", c, err)
-	}
-}
-
-// batch checks that thousands of renewals fit in one call, each with its own result.
+// Thousands of renewals fit one call, with a result each.
 func (n nativeTest) batch() {
 	const size = 5000
 	refs := make([]*pb.LeaseRef, size)

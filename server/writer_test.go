@@ -408,36 +408,8 @@ func TestWriterSettles(t *testing.T) {
 	})
 }
 
-// TestWriterLooksByItself checks that an idle writer detects a full disk, detects when there is
-// space again, and logs each change once.
-func TestWriterLooksByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log harness.Log
-		w, _, files := newWriter(t, &log, oneSegment)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- w.run(ctx) }()
-		for _, full := range []bool{true, false} {
-			if !full {
-				files.Limit(0)
-			}
-			time.Sleep(8 * diskRetry) // fake time
-			if w.full.Load() != full {
-				t.Errorf("full: %v, want %v", !full, full)
-			}
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if log.Count("the disk is full") != 1 || log.Count("the disk has room again") != 1 {
-			t.Errorf("the log has\n%s", log.String())
-		}
-	})
-}
-
-// TestWriterWaitsForRoom checks that an entry already in Raft's log waits until the disk has space,
-// the member stops, or the disk fails.
+// An entry that is already in the log waits until the disk has room, the member stops, or the disk
+// fails.
 func TestWriterWaitsForRoom(t *testing.T) {
 	for _, ends := range []string{"there is room", "the member stops", "the disk fails"} {
 		synctest.Test(t, func(t *testing.T) {

@@ -17,34 +17,8 @@ func (u until) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(n
 
 func (u until) Expiry(lease.ID) (lease.Instant, bool) { return lease.Instant(u), true }
 
-// TestDeadCacheIsNamed checks that a cache that never responds, and delays a write until its lease
-// ends, is reported as slow.
-func TestDeadCacheIsNamed(t *testing.T) {
-	d := New(1, until(500), Limits{})
-	d.Advance(100)
-	d.Hold(7, 1, []keyrange.Range{{Key: "a"}}, true)
-	w := &Write{Touches: []keyrange.Range{{Key: "a"}}}
-	if now, err := d.Admit(w); now || err != nil {
-		t.Fatalf("admitted %v, %v", now, err)
-	}
-	d.Advance(499)
-	if ready := d.Ready(); len(ready) > 0 {
-		t.Fatal("it has not waited")
-	}
-	d.Advance(500)
-	if ready := d.Ready(); len(ready) != 1 || ready[0] != w {
-		t.Fatalf("ready are %v", ready)
-	}
-	if slow := d.TakeSlow(); !slices.Equal(slow, []Slow{{ID: 7, Token: 1, Waited: 400}}) {
-		t.Errorf("slow are %v", slow)
-	}
-	if s := d.Stats(); s.Outlived != 1 || s.Slow != 1 {
-		t.Errorf("counted %+v", s)
-	}
-}
-
-// TestSlowCache checks when a cache is reported as slow. It is slow from the time it is late with
-// an invalidation for which a write waits, until it has caught up or its lease ends.
+// A cache that delays writes is slow from the time it is late until it has caught up or its lease
+// ends; not before, nor if nothing waits for it.
 func TestSlowCache(t *testing.T) {
 	d := New(1, until(9_000), Limits{})
 	d.Advance(100)
@@ -176,28 +150,7 @@ func TestSlowCachesEnd(t *testing.T) {
 	}
 }
 
-// TestSlowCacheIsReleased checks that a slow cache is no longer slow once it has been released.
-func TestSlowCacheIsReleased(t *testing.T) {
-	d := New(1, until(9_000), Limits{})
-	key := []keyrange.Range{{Key: "a"}}
-	d.Hold(1, 1, key, true)
-	w := &Write{Touches: key}
-	if now, err := d.Admit(w); now || err != nil {
-		t.Fatalf("admitted %v, %v", now, err)
-	}
-	d.Advance(1000)
-	if !d.AnyLate() {
-		t.Error("it is not late")
-	}
-	d.Release(1)
-	mustBeSound(d)
-	if d.AnyLate() || len(d.Ready()) != 1 {
-		t.Error("somebody waits for a cache that is none any more")
-	}
-}
-
-// lives is a State in which no lease has keys and all leases expire at the same, changeable
-// instant.
+// lives is a State of leases without keys, all of which end when it says.
 type lives struct {
 	at   lease.Instant
 	gone bool // set if the leases no longer exist

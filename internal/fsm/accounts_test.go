@@ -324,23 +324,7 @@ func checkRefused(t *testing.T, m *Machine, c Command, e *access.LimitError) {
 	}
 }
 
-// TestHashOfAccounts checks that states with the same keys and leases have different hashes if
-// these are charged to different principals. Such members would make different decisions.
-func TestHashOfAccounts(t *testing.T) {
-	hashes := make(map[uint32]bool)
-	for _, who := range [][2]string{{"root", "root"}, {"root", "bob"}, {"bob", "root"}} {
-		m := tenants(t)
-		mustApply(t, m, as(m, who[0], &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))
-		mustApply(t, m, as(m, who[1], &Put{Key: "c"}))
-		hashes[hash(t, m)] = true
-	}
-	if len(hashes) != 3 {
-		t.Errorf("%d hashes of 3 states", len(hashes))
-	}
-}
-
-// TestRestoreBadAccounts checks that Restore rejects a snapshot that charges a lease to two
-// accounts or contains an empty account.
+// A snapshot that puts a lease on two accounts, or has an account with nothing, is refused.
 func TestRestoreBadAccounts(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))
@@ -377,23 +361,7 @@ func TestRestoreBadAccounts(t *testing.T) {
 	}
 }
 
-// TestRankAllocatesNothing checks that ranking principals for metrics does not allocate memory for
-// each principal.
-func TestRankAllocatesNothing(t *testing.T) {
-	m := tenants(t)
-	for i := range 1000 {
-		name := fmt.Sprint("u", i)
-		txn := m.store.Begin()
-		txn.PutFor(m.store.Writer(name), name, nil, 0)
-		txn.End()
-	}
-	r := access.NewRanking(0)
-	if n := testing.AllocsPerRun(10, func() { m.Rank(r) }); n > 3 {
-		t.Errorf("%v allocations for 1000 principals", n)
-	}
-}
-
-// TestRank checks that Rank agrees with Uses.
+// Rank agrees with Uses.
 func TestRank(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))

@@ -1,27 +1,10 @@
 package fsm
 
 import (
-	"slices"
 	"testing"
 )
 
-// TestAlarmsAreSorted checks that alarms are sorted by member and then by kind.
-func TestAlarmsAreSorted(t *testing.T) {
-	m := New(Config{})
-	var want []Alarm
-	for member := range uint64(10) {
-		want = append(want, Alarm{member, NoSpace}, Alarm{member, Corrupt})
-	}
-	for _, a := range slices.Backward(want) {
-		mustApply(t, m, &SetAlarm{Alarm: a})
-	}
-	if got := m.View().Alarms; !slices.Equal(got, want) {
-		t.Errorf("alarms %v", got)
-	}
-}
-
-// TestAlarmsOfStrangers checks that the number of alarms for unknown members is bounded. Alarms for
-// existing members are always accepted.
+// Alarms for members that do not exist are bounded; those of members are not.
 func TestAlarmsOfStrangers(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1, Name: "a"})

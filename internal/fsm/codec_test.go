@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -281,18 +280,4 @@ func FuzzRestore(f *testing.F) {
 			t.Fatalf("restored, and not again: %v", err)
 		}
 	})
-}
-
-// TestLimitWidth checks that a limit replicated by a 64-bit member never becomes negative on a
-// 32-bit member.
-func TestLimitWidth(t *testing.T) {
-	for n, want := range map[int64]int{
-		0: 0, 300: 300, math.MaxInt32: math.MaxInt32,
-		1 << 40: int(min(1<<40, int64(math.MaxInt))), math.MaxInt64: math.MaxInt,
-	} {
-		d := decoder{Decoder: logFormat.Decoder(1, binary.AppendVarint(nil, n))}
-		if got := d.limit(); got != want {
-			t.Errorf("%d is taken for %d, want %d", n, got, want)
-		}
-	}
 }

@@ -229,14 +229,3 @@ func after(t *testing.T, m *Machine, seq uint64) []LeaseEvent {
 		seq = out[len(out)-1].Seq
 	}
 }
-
-// TestLeasesStay checks that a view of the leases does not change.
-func TestLeasesStay(t *testing.T) {
-	m := New(Config{})
-	grant(t, m, 1)
-	v := m.Leases()
-	mustApply(t, m, &Revoke{ID: 1})
-	if v.Len() != 1 || m.Leases().Len() != 0 {
-		t.Errorf("%d leases in the picture, %d now", v.Len(), m.Leases().Len())
-	}
-}

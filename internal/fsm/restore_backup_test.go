@@ -316,18 +316,3 @@ func TestRestoreBackupRefusesTokensFromTheFuture(t *testing.T) {
 		t.Errorf("error %v", err)
 	}
 }
-
-// TestRestoreBackupRefusesPartOfASnapshot checks that RestoreBackup rejects a truncated backup.
-func TestRestoreBackupRefusesPartOfASnapshot(t *testing.T) {
-	all := chunks(t, full(t))
-	all[0] = all[0][:len(all[0])-3]
-	given := false
-	_, err := RestoreBackup(Config{}, Restoration{}, func() ([]byte, bool, error) {
-		first := !given
-		given = true
-		return all[0], first, nil
-	})
-	if err == nil {
-		t.Error("no error")
-	}
-}

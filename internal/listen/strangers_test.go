@@ -420,39 +420,7 @@ func TestSite(t *testing.T) {
 	}
 }
 
-// TestNetworkIsOneSite checks that addresses in one IPv6 network count as one site, for both calls
-// and connections.
-func TestNetworkIsOneSite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := withStrangers()
-		taken := 0
-		for i := range 2 * strangersMost {
-			taken += all.stranger(fmt.Sprintf("[2001:db8::%x]:1", i+1)).opens(t.Context(), 1)
-		}
-		if taken != strangersMost {
-			t.Errorf("strangers of one network have %d calls", taken)
-		}
-		if all.stranger("[2001:db8:0:1::1]:1").opens(t.Context(), 1) != 1 {
-			t.Error("a stranger of another network has none")
-		}
-		checkStrangers(t, all, strangersMost)
-	})
-	limit := NewLimit(2, "", slog.New(slog.DiscardHandler))
-	limit.CloseStrangers(time.Hour)
-	var conns []*counted
-	for _, from := range []string{"10.0.0.1:1", "[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8::3]:1"} {
-		a, b := net.Pipe()
-		t.Cleanup(func() { _, _ = a.Close(), b.Close() })
-		c := &counted{Conn: visitor{a, from}, limit: limit, site: Site(from)}
-		limit.admit(c)
-		conns = append(conns, c)
-	}
-	if conns[0].gone { // if each address counted as a site, the oldest connection would be closed
-		t.Error("connections of one network kept out one of another address")
-	}
-}
-
-// TestSitesAreForgotten checks that the number of tracked sites is bounded.
+// The number of remembered sites is bounded.
 func TestSitesAreForgotten(t *testing.T) {
 	all := withStrangers()
 	for i := range 2 * mostSites {

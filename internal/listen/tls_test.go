@@ -131,19 +131,8 @@ func (p *port) get(t *testing.T, scheme string, tr *http.Transport) (string, err
 	return string(body), err
 }
 
-// TestPlainPort checks that a single plain port serves gRPC and HTTP/1.1.
-func TestPlainPort(t *testing.T) {
-	p := open(t, nil)
-	if who, err := p.call(t, insecure.NewCredentials()); err != nil || who != "plain" {
-		t.Errorf("gRPC: %q, %v", who, err)
-	}
-	if proto, err := p.get(t, "http", &http.Transport{}); err != nil || proto != "HTTP/1.1" {
-		t.Errorf("HTTP: %q, %v", proto, err)
-	}
-}
-
-// TestTLSPort checks that a single TLS port serves gRPC clients, including those that offer
-// HTTP/1.1, and HTTP clients of both versions. Interceptors see client certificates in both cases.
+// One TLS port serves gRPC clients, including those that offer HTTP/1.1, and HTTP clients of both
+// versions; interceptors see client certificates on both paths.
 func TestTLSPort(t *testing.T) {
 	a := certs.New(t)
 	opts := serverOf(a)
@@ -250,29 +239,7 @@ func handshake(t *testing.T, server, client *tls.Config) (*x509.Certificate, err
 	return certs[0], err
 }
 
-// TestCertificateRotation checks that a certificate can be replaced without a restart.
-func TestCertificateRotation(t *testing.T) {
-	a := certs.New(t)
-	conf, err := serverOf(a).Server()
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, err := handshake(t, conf, a.Client())
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.Issue("server", named("renewed"))
-	after, err := handshake(t, conf, a.Client())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if before.Subject.CommonName != "server" || after.Subject.CommonName != "renewed" {
-		t.Errorf("before %q, after %q", before.Subject.CommonName, after.Subject.CommonName)
-	}
-}
-
-// TestSelfSigned checks that --auto-tls keeps its certificate across a restart and replaces an
-// expired one.
+// --auto-tls keeps its certificate over a restart, and replaces an expired one.
 func TestSelfSigned(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "fixtures")
 	make1 := func() *x509.Certificate {

@@ -63,19 +63,8 @@ func TestDelayTurns(t *testing.T) {
 	}
 }
 
-func TestDelayAlone(t *testing.T) {
-	c := newCrowd(t)
-	for range 100 {
-		c.ask(1)
-		c.sync()
-	}
-	if c.held > 0 {
-		t.Errorf("a single caller waited %d times", c.held)
-	}
-}
-
-// TestDelayEnds checks that if expected callers do not return, commands wait for them once, no
-// longer than the shell allows, and less and less often after that.
+// Callers that stay away are waited for once, no longer than the shell allows, and then ever less
+// often.
 func TestDelayEnds(t *testing.T) {
 	c := newCrowd(t)
 	for round := range 200 {

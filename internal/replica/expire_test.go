@@ -152,19 +152,8 @@ func TestExpirerNext(t *testing.T) {
 	}
 }
 
-// TestExpirerNextWithoutLeases checks that a leader without leases does not wake up for the next
-// checkpoint.
-func TestExpirerNextWithoutLeases(t *testing.T) {
-	e := newExpirer(t, 0)
-	e.silence = 300
-	if at, ok := e.next(); ok {
-		t.Errorf("wakes up at %d", at)
-	}
-}
-
-// TestGateNext checks that a leader wakes up when a cache that delays a write becomes late or its
-// lease ends. It wakes up immediately while commands wait for the next step, and not at all while
-// it distrusts its clock.
+// A leader wakes up when a cache for which a write waits is gone or late, and at once while
+// commands wait for the next step. It does not wake up while it distrusts its clock.
 func TestGateNext(t *testing.T) {
 	e := newExpirer(t, 0)
 	g := gate{m: e.m, leases: leases{e.m, e}}

@@ -2,7 +2,6 @@ package replica
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -30,47 +29,8 @@ func (f *forwarder) proposeKeys(keys ...string) (all []*Proposal) {
 	return all
 }
 
-// TestForwarderOutcomes checks how a forwarded command completes. It is answered by its log entry,
-// rejected by the leader, detected as lost when an entry of a later term arrives, or has an unknown
-// outcome after a snapshot.
-func TestForwarderOutcomes(t *testing.T) {
-	f := newForwarder()
-	all := f.proposeKeys("a", "b", "c", "d")
-	msg := f.message()
-	f.fill(&msg)
-	f.applied(3, fsm.Group{
-		Origin: fsm.Origin{Member: 2, Seq: 99}, Commands: make([]fsm.Command, 2),
-	}, []fsm.Result{{Revision: 7}, {Revision: 8}})
-	if all[0].Result.Revision != 8 || f.received != 101 {
-		t.Errorf("%+v, the leader has those below %d", all[0], f.received)
-	}
-	f.refused([]Refusal{{Seq: 101, Code: codeOf(ErrOverloaded)}, {Seq: 7}})
-	if !errors.Is(all[1].Err, ErrOverloaded) {
-		t.Errorf("refused: %v", all[1].Err)
-	}
-	f.requeue(3)
-	if len(f.queue) > 0 {
-		t.Error("commands of the same term count as lost")
-	}
-	f.requeue(4)
-	if !slices.Equal(f.queue, all[2:]) || len(f.sent) != 0 {
-		t.Fatalf("%d commands resent, %d kept", len(f.queue), len(f.sent))
-	}
-	f.begin(4)
-	msg = f.message()
-	f.fill(&msg)
-	if f.swallowed(4); !errors.Is(all[2].Err, ErrLeaderChanged) {
-		t.Errorf("after a snapshot: %v", all[2].Err)
-	}
-	want := []*Proposal{all[0], all[1], all[2], all[3]}
-	if !slices.Equal(f.m.out.Proposals, want) {
-		t.Errorf("%d answers", len(f.m.out.Proposals))
-	}
-}
-
-// TestForwarderPatience checks what happens when a command times out. An unsent command is
-// rejected. A sent command has an unknown outcome, but it can wait longer if caches could delay it
-// at the leader.
+// An unsent command is refused after a while. A sent one then has an unknown outcome, but it may
+// wait longer if caches may delay it at the leader.
 func TestForwarderPatience(t *testing.T) {
 	const limit = patience * 10
 	for name, c := range map[string]struct {

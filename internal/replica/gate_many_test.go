@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"testing"
 
+	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
@@ -171,4 +172,37 @@ func TestManyExpireSingly(t *testing.T) {
 		}
 		m.persist()
 	}
+}
+
+// manyDue returns a leader with due leases of one key each, and caches that have all of these keys.
+func manyDue(tb testing.TB, leases, caches int) *member {
+	m := lead(tb)
+	m.r.cfg.MaxExpire = 512
+	held := []keyrange.Range{{Key: "c/", End: "c0"}}
+	for i := range leases {
+		id := lease.ID(caches + 1 + i)
+		m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: id, TTL: 1000}}})
+		m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("c/%08d", i), Lease: id}})
+	}
+	m.finish()
+	for i := range caches {
+		id := lease.ID(1 + i)
+		m.do(&fsm.Grant{Terms: lease.Terms{ID: id, TTL: 60_000}, Holds: held})
+		info, _ := m.m.Lessor().Lookup(id)
+		m.r.OpenCache(OpenCache{ID: id, Token: info.Token})
+		m.settle()
+		m.r.AckCache(AckCache{ID: id, Token: info.Token, Open: m.r.term})
+		for i := range leases {
+			f := Fill{ID: id, Token: info.Token, Ranges: []keyrange.Range{
+				{Key: fmt.Sprintf("c/%08d", i)},
+			}}
+			if !m.r.lead.gate.fill(&f, directory.Origin{Member: self}) {
+				tb.Fatal("the cache may not keep the keys")
+			}
+		}
+	}
+	m.proposals = nil
+	m.now += 2000
+	m.r.Advance(m.now)
+	return m
 }

@@ -133,34 +133,7 @@ func TestGroupsEndWithLeadership(t *testing.T) {
 	}
 }
 
-// TestGroupsAndAccess checks that a change to users or roles ends all groups at its revision. A
-// renewal authorized before the change does not join any group.
-func TestGroupsAndAccess(t *testing.T) {
-	m := lead(t)
-	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 10_000}}})
-	m.settle()
-	a := groupsOf{m, 1}
-	g := a.join(1)[0]
-	m.r.Propose(&Proposal{Command: &fsm.RoleAdd{Name: "r"}})
-	m.settle()
-	if r := a.renew(g); g == 0 || r.TTL != 0 {
-		t.Errorf("group %d was renewed: %+v", g, r)
-	}
-	for _, now := range []bool{false, true} {
-		b := together(1)
-		if b.Keeper = a.by; now {
-			b.Access = m.m.Access()
-		}
-		m.r.RenewAll(b)
-		m.settle()
-		if joined := b.Joined[0] != 0; joined != now {
-			t.Errorf("authorized after the change %v: joined %v", now, joined)
-		}
-	}
-}
-
-// TestMaxGroups checks that the number of groups per keeper is bounded. When a group ends, another
-// can begin.
+// A keeper has a bounded number of groups. When one ends, another can begin.
 func TestMaxGroups(t *testing.T) {
 	m := lead(t)
 	a := groupsOf{m, 1}

@@ -57,15 +57,8 @@ func TestNewFails(t *testing.T) {
 	}
 }
 
-// TestFirstNumber checks that request numbers begin at 1, because 0 means none.
-func TestFirstNumber(t *testing.T) {
-	if m := start(t, 2); m.r.relay.commands.next != 1 || m.r.relay.asks.last != 1 {
-		t.Errorf("commands begin at %d", m.r.relay.commands.next)
-	}
-}
-
-// TestForwardOfAnotherTerm checks that a leader ignores commands forwarded in another term. The
-// sender will resend them, so they would be executed twice if the leader accepted them (S2).
+// S2: a leader ignores commands that were forwarded in another term. Their member sends them again,
+// so they would be executed twice.
 func TestForwardOfAnotherTerm(t *testing.T) {
 	m := lead(t)
 	term := m.r.Status().Term
@@ -145,15 +138,7 @@ func TestDelayedMember(t *testing.T) {
 	}
 }
 
-func TestFollowerDelaysNothing(t *testing.T) {
-	m := start(t, 2)
-	if m.r.EndDelay(); m.r.Delayed() {
-		t.Error("a follower delays commands")
-	}
-}
-
-// TestCacheStatsWithoutTheLead checks that a member that does not lead, or is not yet primary,
-// reports no caches.
+// A member that does not lead, or is not primary yet, has no caches.
 func TestCacheStatsWithoutTheLead(t *testing.T) {
 	follower, early := start(t, 2), start(t)
 	if err := early.r.Campaign(); err != nil {

@@ -168,44 +168,5 @@ func TestQueueCountsWithTheLowestVersion(t *testing.T) {
 	}
 }
 
-// TestQueueFillsEntries checks that an entry accepts commands from any member until MaxBatch bytes
-// or groupMax commands are reached. A group of groupMax commands does not wait for a sync.
-func TestQueueFillsEntries(t *testing.T) {
-	for _, from := range []uint64{0, 7} {
-		q := newQueue(t)
-		for seq := range uint64(groupMax) {
-			if q.due(1) {
-				t.Fatalf("%d commands do not wait for a sync", seq)
-			}
-			q.mustAdd(t, &Proposal{
-				Command: &fsm.Put{Key: "k"}, origin: fsm.Origin{Member: from, Seq: seq},
-			})
-		}
-		if !q.due(1) {
-			t.Error("many commands wait for a sync")
-		}
-		q.mustAdd(t, &Proposal{Command: &fsm.Put{}, origin: fsm.Origin{Member: from, Seq: groupMax}})
-		if _, of := q.next(); len(of) != groupMax {
-			t.Errorf("from %d: %d commands in an entry", from, len(of))
-		}
-		of := q.waiting[:1]
-		data := fsm.AppendEntry(nil, 1)
-		if from != 0 {
-			data = fsm.AppendGroup(data, of[0].origin, 1)
-		}
-		one := len(data)
-		if from != 0 { // the remaining space is computed before the group begins
-			one = len(fsm.AppendEntry(nil, 1))
-		}
-		one += len(fsm.AppendCommand(nil, of[0].Command))
-		for more := range 2 {
-			q.m.cfg.MaxBatch = one + more
-			if _, of := q.next(); len(of) != 1+more {
-				t.Errorf("from %d, %d bytes left behind the first: %d commands", from, more, len(of))
-			}
-		}
-	}
-}
-
-// stepPuts is the number of puts that fit into one step.
+// stepPuts is the number of puts that fit into a step.
 const stepPuts = stepTime / fsm.OpTime

@@ -282,24 +282,3 @@ func (m *member) finish() {
 	for m.settle(); m.r.Status().Pending > 0; m.settle() {
 	}
 }
-
-// BenchmarkRenewAll repeatedly renews 100,000 leases, 5,000 at a time, on a sole voter. One
-// operation is one lease renewal.
-func BenchmarkRenewAll(b *testing.B) {
-	const leases, batch = 100_000, 5_000
-	m := lead(b)
-	ids := make([]lease.ID, leases)
-	for i := range ids {
-		ids[i] = lease.ID(i*7919 + 1)
-		m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: ids[i], TTL: 3600_000}}})
-	}
-	m.finish()
-	b.ReportAllocs()
-	b.ResetTimer()
-	for n := 0; n < b.N; n += batch {
-		m.r.RenewAll(together(ids[n%leases:][:batch]...))
-		if out := m.r.Take(); len(out.Together) != 1 || out.Together[0].Kept != batch {
-			b.Fatal("not all were renewed together")
-		}
-	}
-}

@@ -37,19 +37,8 @@ func TestRoundsOfAnEarlierTerm(t *testing.T) {
 	}
 }
 
-func TestTooLargeMakesNoEntry(t *testing.T) {
-	m := lead(t)
-	before := m.entries
-	p := &Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, MaxCommand)}}
-	m.r.Propose(p)
-	if m.settle(); p.Err != ErrTooLarge || m.entries != before {
-		t.Errorf("%v, %d entries", p.Err, m.entries-before)
-	}
-}
-
-// TestLeaderChangeReportsNothing checks that if there are no slow caches, a leader change does not
-// cause a report about them. A member that has already seen the new leader does not plan a
-// campaign.
+// A leader change reports nothing if there are no slow caches, and plans no campaign at a member
+// that had already seen the new leader.
 func TestLeaderChangeReportsNothing(t *testing.T) {
 	c := caching(t)
 	c.members[2].r.Gone(1)

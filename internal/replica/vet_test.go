@@ -69,20 +69,8 @@ func TestVetBounds(t *testing.T) {
 	}
 }
 
-// TestFollowerVetsNoAcknowledgement checks that a follower ignores acknowledgments sent in its own
-// name, because they refer to another log.
-func TestFollowerVetsNoAcknowledgement(t *testing.T) {
-	m := start(t, 2)
-	if err := m.r.raft.vet(&raftpb.Message{
-		Type: raftpb.MsgAppResp.Enum(), From: new(uint64(2)), To: new(uint64(self)),
-		Term: new(m.r.term), Index: new(m.r.raft.last + 1),
-	}); err != nil {
-		t.Error(err)
-	}
-}
-
-// TestPossibleChanges checks that membership changes are impossible if they leave no voter, contain
-// invalid members, or would take Raft two steps.
+// Changes that leave no voter, that Raft would make in two steps, or that have invalid members are
+// impossible.
 func TestPossibleChanges(t *testing.T) {
 	voters := &raftpb.ConfState{Voters: []uint64{1, 2}}
 	twice := &raftpb.ConfState{Voters: []uint64{1, 2}, Learners: []uint64{1}}

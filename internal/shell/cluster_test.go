@@ -232,28 +232,7 @@ func TestDiskStuckAlone(t *testing.T) {
 	}
 }
 
-// TestDiskStuckAgain checks that a leader with a stuck disk and no active follower transfers
-// leadership at the first heartbeat after a follower has returned.
-func TestDiskStuckAgain(t *testing.T) {
-	all := cluster(t)
-	m := all[0]
-	for _, id := range []uint64{2, 3} {
-		m.mail.Tasks = append(m.mail.Tasks, func() { m.r.Gone(id) })
-	}
-	m.settle()
-	m.around.DiskStuck = true
-	m.pass(heartbeat)
-	if m.step(); m.yields {
-		t.Fatal("hands over without an active follower")
-	}
-	m.settle() // the followers respond to the heartbeat
-	m.pass(heartbeat)
-	if m.step(); !m.yields {
-		t.Error("does not hand over to a follower that is back")
-	}
-}
-
-// TestUnknownCommand checks that a member stops with an error at an entry that it cannot apply.
+// TestUnknownCommand: a member stops at an entry that it cannot apply, and reports why.
 func TestUnknownCommand(t *testing.T) {
 	m := startOf(t, replica.Config{ID: 1}, 1, 2)
 	m.others = []*member{m, start(t)}

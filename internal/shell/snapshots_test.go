@@ -41,23 +41,8 @@ func TestSnapshots(t *testing.T) {
 	s.Ended(1500, 8000, true)
 }
 
-// TestSnapshotOfBefore checks that a snapshot loaded at startup or received from the leader counts
-// as the last snapshot. The next one is due when the log is no longer small compared with it.
-func TestSnapshotOfBefore(t *testing.T) {
-	s := Snapshots{Count: 300}
-	s.Restored(1000, 8000)
-	for _, index := range []uint64{1300, 1600} {
-		if s.Due(index, func() uint64 { return 1999 }) {
-			t.Errorf("due at %d with a log of 1999 bytes", index)
-		}
-	}
-	if !s.Due(2000, func() uint64 { return 2000 }) {
-		t.Error("not due with a log of 2000 bytes")
-	}
-}
-
-// TestSnapshotLooks checks that the length of the log is checked only every 256 entries, or every
-// Count entries if Count is smaller.
+// TestSnapshotLooks: the length of the log is only checked every 256 entries, or as often as
+// snapshots may be written.
 func TestSnapshotLooks(t *testing.T) {
 	for _, c := range []struct {
 		count uint64
@@ -75,19 +60,8 @@ func TestSnapshotLooks(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfManyEntries checks that a snapshot is due after Count entries and no earlier.
-func TestSnapshotOfManyEntries(t *testing.T) {
-	for _, index := range []uint64{1299, 1300} {
-		s := Snapshots{Count: 300}
-		s.Restored(1000, 0)
-		if due := s.Due(index, func() uint64 { return 1 }); due != (index == 1300) {
-			t.Errorf("after %d entries of 300, due: %v", index-1000, due)
-		}
-	}
-}
-
-// TestSnapshotOfLongLog checks that a long log makes a snapshot due, regardless of its number of
-// entries, unless the log is small compared with the last snapshot.
+// TestSnapshotOfLongLog: a long log is reason enough, whatever its number of entries, unless it is
+// small compared with the last snapshot.
 func TestSnapshotOfLongLog(t *testing.T) {
 	for _, c := range []struct {
 		last, log uint64
@@ -183,24 +157,4 @@ func TestSnapshotAtRest(t *testing.T) {
 	due(1_305_000, 1105, mib-1, false) // the log is too small
 	due(1_310_000, 1105, 9*mib, false)
 	due(1_315_000, 1105, 3*mib, true) // the end of the log was replaced by a shorter one
-}
-
-// TestSnapshotsOfLargeState checks that a member whose log grows slowly but steadily seldom writes
-// a snapshot of a large state.
-func TestSnapshotsOfLargeState(t *testing.T) {
-	const mib, hour = 1 << 20, 3_600_000
-	s := Snapshots{Count: 10_000}
-	s.Restored(1, 1024*mib)
-	written := 0
-	log := uint64(0)
-	for now, index := lease.Instant(0), uint64(2); now < 24*hour; now, index = now+1000, index+1 {
-		if log += mib / 2; s.DueAtRest(now, index, func() uint64 { return log }) {
-			s.Begin(index, 0)
-			s.Ended(index, 1024*mib, true)
-			written, log = written+1, 0
-		}
-	}
-	if written == 0 || written > 11 {
-		t.Errorf("written %d times in a day", written)
-	}
 }

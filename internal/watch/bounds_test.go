@@ -142,30 +142,7 @@ func TestQueuesAreBounded(t *testing.T) {
 	}
 }
 
-// TestSharedQueuesCountOnce checks that queued events shared by several watchers of one range count
-// only once.
-func TestSharedQueuesCountOnce(t *testing.T) {
-	st := newStore(Options{Queues: 1000})
-	s := st.hub.NewStream()
-	for range 10 {
-		mustWatch(t, s, Request{Key: "k"})
-	}
-	for range 40 {
-		st.write(put("k"))
-		st.hub.Distribute()
-	}
-	for id, w := range s.watchers {
-		if len(w.queue) != 40 {
-			t.Errorf("%d events wait for watcher %d", len(w.queue), id)
-		}
-	}
-	if n := st.hub.queued.Load(); n != 400 {
-		t.Errorf("%d bytes wait", n)
-	}
-}
-
-// TestNothingWaitsForTheDead checks that events arriving while a watch is failing are not counted,
-// because no caller would dequeue them.
+// Events that arrive while a watch fails are not counted: no caller would take them.
 func TestNothingWaitsForTheDead(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()

@@ -79,41 +79,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// TestHugeRevision (T14) ends a lease with 10,000 keys in one revision, far above every limit. A
-// watcher must receive this revision in one batch, whether live, from history, or after it fell
-// behind.
-func TestHugeRevision(t *testing.T) {
-	st := newStore(tight)
-	s := st.hub.NewStream()
-	live := mustWatch(t, s, Request{Key: "/", End: "0"})
-	huge := make([]*event, 10000)
-	for i := range huge {
-		huge[i] = del(fmt.Sprintf("/%05d", i))
-	}
-	rev := st.write(huge...)
-	st.hub.Distribute()
-	st.write(put("/x"))
-	st.hub.Distribute() // the queue exceeds its limit and is dropped
-	past := mustWatch(t, s, Request{Key: "/", End: "0", From: rev})
-	slow := mustWatch(t, s, Request{Key: "/", End: "0", From: 2})
-	got := map[int64][]int{}
-	for {
-		b, ok := s.Poll()
-		if !ok {
-			break
-		}
-		if b.Kind == Changed {
-			got[b.ID] = append(got[b.ID], len(b.Events))
-		}
-	}
-	for _, id := range []int64{live, past, slow} {
-		if !slices.Equal(got[id], []int{10000, 1}) {
-			t.Errorf("watcher %d got batches of %v", id, got[id])
-		}
-	}
-}
-
-// TestBytes checks that queues and batches are also limited in bytes.
+// Queues and batches are bounded by bytes, too.
 func TestBytes(t *testing.T) {
 	st := newStore(Options{Queue: Limit{Bytes: 100}, Batch: Limit{Bytes: 35}})
 	s := st.hub.NewStream()
@@ -407,29 +373,6 @@ func TestRun(t *testing.T) {
 		}
 		if err := <-ended; err != errStop {
 			t.Fatalf("run ended with %v", err)
-		}
-	})
-}
-
-// TestProgressAwaits checks that progress requested after a revision became visible waits until
-// that revision is published, even if there are no watchers.
-func TestProgressAwaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		st := newStore(Options{})
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		go func() { _ = st.hub.Run(ctx) }()
-		s := st.hub.NewStream()
-		rev := st.commit(put("k"))
-		s.RequestProgress(AllWatchers)
-		synctest.Wait()
-		if b, ok := s.Poll(); ok {
-			t.Fatalf("said %+v too early", b)
-		}
-		st.hub.Publish(rev, nil)
-		synctest.Wait()
-		if b, ok := s.Poll(); !ok || b.Revision != rev {
-			t.Fatalf("said %+v, want revision %d", b, rev)
 		}
 	})
 }

@@ -312,37 +312,7 @@ func TestBatchEndsOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkRenew answers renewals of 5,000 leases with a core that renews immediately. One
-// operation is one lease renewal, from the decoded request to the response before encoding.
-func BenchmarkRenew(b *testing.B) {
-	const batch = 5000
-	columns, leases := &pb.RenewRequest{}, &pb.RenewRequest{}
-	for id := range int64(batch) {
-		columns.Ids, columns.Tokens = append(columns.Ids, id+1), append(columns.Tokens, 0)
-		leases.Leases = append(leases.Leases, &pb.LeaseRef{Id: id + 1})
-	}
-	n := newNode()
-	s := service(n, Options{})
-	for id := range int64(batch) {
-		if _, err := s.Grant(b.Context(), &pb.GrantRequest{Id: id + 1, TtlMs: 60_000}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	for name, r := range map[string]*pb.RenewRequest{"columns": columns, "leases": leases} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for range (b.N + batch - 1) / batch {
-				resp, err := s.Renew(b.Context(), r)
-				if err != nil || len(resp.TtlMs)+len(resp.Results) != batch {
-					b.Fatal(resp, err)
-				}
-			}
-		})
-	}
-}
-
-// TestLastOutcomesInFinalResponse checks that the last outcomes are sent with the final response,
-// which would otherwise be empty.
+// The last outcomes are sent with the final response, which would be empty otherwise.
 func TestLastOutcomesInFinalResponse(t *testing.T) {
 	b := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}, {Id: 2}}}, nil)
 	b.wait()

@@ -168,26 +168,3 @@ func TestTxnGrantResult(t *testing.T) {
 		t.Errorf("%d keys went with the lease, one was put on it", r)
 	}
 }
-
-// BenchmarkGrant builds the command of a repeatable grant and its response. This is everything that
-// a stream does except reading and writing.
-func BenchmarkGrant(b *testing.B) {
-	n := newNode()
-	s := service(n, Options{})
-	r := &pb.GrantRequest{TtlMs: 3600_000, RequestId: "3IX7NCIGVVWLXGCM5SCQB2XHGU"}
-	granted := &fsm.Result{Value: &lease.Info{
-		Terms: lease.Terms{ID: 1, TTL: 3600_000, RequestID: r.RequestId}, Token: 1,
-	}}
-	v := n.View()
-	b.ReportAllocs()
-	for b.Loop() {
-		j, err := s.grantJob(b.Context(), r)
-		if err != nil {
-			b.Fatal(err)
-		}
-		m, err := j.answer.answer(v, granted)
-		if err != nil || responseOf(m).GetGrant() == nil {
-			b.Fatal(m, err)
-		}
-	}
-}

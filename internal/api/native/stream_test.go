@@ -306,35 +306,7 @@ func TestGrantFindsHolder(t *testing.T) {
 	})
 }
 
-// TestRenewalsInParts checks that a slow renewal does not delay other renewals in the same request,
-// because they are answered first (T15).
-func TestRenewalsInParts(t *testing.T) {
-	onStream(t, func(b *bench) {
-		b.send(&pb.Request{Id: 1, TimeoutMs: 5000, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
-			Leases: []*pb.LeaseRef{{Id: 11}, {Id: 12}, {Id: 13}},
-		}}})
-		renewed := func(n int) { b.node.renewals[0].Owner.(RenewedAll).RenewedOne(n, 900, nil) }
-		renewed(0)
-		renewed(2)
-		if list := b.got(); len(list) > 0 {
-			t.Errorf("at once: %v", list)
-		}
-		b.pass(partly)
-		r := b.only()
-		if got := r.GetRenew().GetResults(); !r.More || len(got) != 2 || got[0].Id != 11 ||
-			got[1].Id != 13 || got[1].TtlMs != 900 {
-			t.Errorf("response %v", r)
-		}
-		renewed(1)
-		r = b.only()
-		if got := r.GetRenew().GetResults(); r.More || len(got) != 1 || got[0].Id != 12 ||
-			got[0].TtlMs != 900 {
-			t.Errorf("response %v", r)
-		}
-	})
-}
-
-// TestCancel checks that a canceled request is answered immediately.
+// A canceled request is answered at once.
 func TestCancel(t *testing.T) {
 	onStream(t, func(b *bench) {
 		cancel := func(id uint64) *pb.Request {
