@@ -31,8 +31,8 @@ func snapshotHeader(from, to, index uint64) []byte {
 	return m.AppendTo(nil)
 }
 
-// A leader that is stopped hands over first: the others have a leader long before the election
-// timeout.
+// TestStopHandsOver checks that a leader transfers leadership before it stops. The other members
+// have a new leader well before the election timeout.
 func TestStopHandsOver(t *testing.T) { virtual.Test(t, testStopHandsOver) }
 
 func testStopHandsOver(t *testing.T) {

@@ -9,7 +9,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// A process with the secret resumes the lease, found by ID or by name.
+// resume checks that a process with the secret can resume the lease, by ID or by name.
 func (n nativeTest) resume() {
 	ctx := n.t.Context()
 	g := n.grant(&pb.GrantRequest{Name: n.prefix, Owner: "one", Resumable: true})
@@ -40,7 +40,8 @@ func (n nativeTest) resume() {
 	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
 }
 
-// After an expiry the name and keys stay for the lock delay; a revocation releases both at once.
+// lockDelay checks that after a lease expires, its name and keys remain for the lock delay.
+// Revocation releases both immediately.
 func (n nativeTest) lockDelay() {
 	ctx := n.t.Context()
 	l := n.grant(&pb.GrantRequest{
@@ -85,7 +86,7 @@ func (n nativeTest) lockDelay() {
 	n.ended(short.Id)
 }
 
-// Leases of either API are leases of the other.
+// interplay checks that leases granted through either API can be used through the other.
 func (n nativeTest) interplay() {
 	ctx := n.t.Context()
 	l := n.grant(&pb.GrantRequest{

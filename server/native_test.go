@@ -153,7 +153,7 @@ func (n nativeTest) requestID() {
 	}
 }
 
-// Thousands of renewals fit one call, with a result each.
+// batch checks that thousands of renewals fit in one call, each with its own result.
 func (n nativeTest) batch() {
 	const size = 5000
 	refs := make([]*pb.LeaseRef, size)

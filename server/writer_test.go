@@ -408,8 +408,8 @@ func TestWriterSettles(t *testing.T) {
 	})
 }
 
-// An entry that is already in the log waits until the disk has room, the member stops, or the disk
-// fails.
+// TestWriterWaitsForRoom checks that an entry already in Raft's log waits until the disk has space,
+// the member stops, or the disk fails.
 func TestWriterWaitsForRoom(t *testing.T) {
 	for _, ends := range []string{"there is room", "the member stops", "the disk fails"} {
 		synctest.Test(t, func(t *testing.T) {

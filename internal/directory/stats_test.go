@@ -17,8 +17,8 @@ func (u until) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(n
 
 func (u until) Expiry(lease.ID) (lease.Instant, bool) { return lease.Instant(u), true }
 
-// A cache that delays writes is slow from the time it is late until it has caught up or its lease
-// ends; not before, nor if nothing waits for it.
+// TestSlowCache checks when a cache is reported as slow. It is slow from the time it is late with
+// an invalidation for which a write waits, until it has caught up or its lease ends.
 func TestSlowCache(t *testing.T) {
 	d := New(1, until(9_000), Limits{})
 	d.Advance(100)
@@ -150,7 +150,8 @@ func TestSlowCachesEnd(t *testing.T) {
 	}
 }
 
-// lives is a State of leases without keys, all of which end when it says.
+// lives is a State in which no lease has keys and all leases expire at the same, changeable
+// instant.
 type lives struct {
 	at   lease.Instant
 	gone bool // set if the leases no longer exist

@@ -324,7 +324,8 @@ func checkRefused(t *testing.T, m *Machine, c Command, e *access.LimitError) {
 	}
 }
 
-// A snapshot that puts a lease on two accounts, or has an account with nothing, is refused.
+// TestRestoreBadAccounts checks that Restore rejects a snapshot that charges a lease to two
+// accounts or contains an empty account.
 func TestRestoreBadAccounts(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))
@@ -361,7 +362,7 @@ func TestRestoreBadAccounts(t *testing.T) {
 	}
 }
 
-// Rank agrees with Uses.
+// TestRank checks that Rank agrees with Uses.
 func TestRank(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))

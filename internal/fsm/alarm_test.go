@@ -4,7 +4,8 @@ import (
 	"testing"
 )
 
-// Alarms for members that do not exist are bounded; those of members are not.
+// TestAlarmsOfStrangers checks that the number of alarms for unknown members is bounded. Alarms for
+// existing members are always accepted.
 func TestAlarmsOfStrangers(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1, Name: "a"})

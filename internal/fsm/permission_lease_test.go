@@ -145,7 +145,8 @@ func TestPermitLeases(t *testing.T) {
 	}
 }
 
-// A request ID belongs to its user: no other user learns of the lease by reusing it.
+// TestRequestOfAnother checks that a request ID belongs to its user. Another user that reuses it
+// does not receive the lease.
 func TestRequestOfAnother(t *testing.T) {
 	m := holders(t)
 	grant := func(id lease.ID, user string) Result {

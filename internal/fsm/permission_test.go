@@ -157,8 +157,9 @@ func TestPermit(t *testing.T) {
 	}
 }
 
-// Checking permissions does not make a step long: a put on a lease with many keys is charged for
-// them, unless root issues it, and a transaction is bounded.
+// TestPermitTime checks that permission checks do not make a step too long. A put on a lease with
+// many keys is charged for these keys unless root issues it, and the cost of a transaction is
+// bounded.
 func TestPermitTime(t *testing.T) {
 	const keys = applyTime / 32
 	leases := lease.ID(tier.Budget(2, 33)) // 33 are too many for one transaction

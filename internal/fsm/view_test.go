@@ -6,7 +6,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// There is news of leases when one is granted or falls silent, not of keys.
+// TestLeaseNews checks that LeaseNews reports a grant or a newly silent lease, but not changes to
+// keys.
 func TestLeaseNews(t *testing.T) {
 	m := New(Config{})
 	token := grant(t, m, 1)

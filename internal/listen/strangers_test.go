@@ -420,7 +420,7 @@ func TestSite(t *testing.T) {
 	}
 }
 
-// The number of remembered sites is bounded.
+// TestSitesAreForgotten checks that the number of tracked sites is bounded.
 func TestSitesAreForgotten(t *testing.T) {
 	all := withStrangers()
 	for i := range 2 * mostSites {

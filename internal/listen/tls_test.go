@@ -131,8 +131,8 @@ func (p *port) get(t *testing.T, scheme string, tr *http.Transport) (string, err
 	return string(body), err
 }
 
-// One TLS port serves gRPC clients, including those that offer HTTP/1.1, and HTTP clients of both
-// versions; interceptors see client certificates on both paths.
+// TestTLSPort checks that a single TLS port serves gRPC clients, including those that offer
+// HTTP/1.1, and HTTP clients of both versions. Interceptors see client certificates in both cases.
 func TestTLSPort(t *testing.T) {
 	a := certs.New(t)
 	opts := serverOf(a)
@@ -239,7 +239,8 @@ func handshake(t *testing.T, server, client *tls.Config) (*x509.Certificate, err
 	return certs[0], err
 }
 
-// --auto-tls keeps its certificate over a restart, and replaces an expired one.
+// TestSelfSigned checks that --auto-tls keeps its certificate across a restart and replaces an
+// expired one.
 func TestSelfSigned(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "fixtures")
 	make1 := func() *x509.Certificate {

@@ -63,8 +63,8 @@ func TestDelayTurns(t *testing.T) {
 	}
 }
 
-// Callers that stay away are waited for once, no longer than the shell allows, and then ever less
-// often.
+// TestDelayEnds checks that if expected callers do not return, commands wait for them once, no
+// longer than the shell allows, and less and less often after that.
 func TestDelayEnds(t *testing.T) {
 	c := newCrowd(t)
 	for round := range 200 {

@@ -152,8 +152,9 @@ func TestExpirerNext(t *testing.T) {
 	}
 }
 
-// A leader wakes up when a cache for which a write waits is gone or late, and at once while
-// commands wait for the next step. It does not wake up while it distrusts its clock.
+// TestGateNext checks that a leader wakes up when a cache that delays a write becomes late or its
+// lease ends. It wakes up immediately while commands wait for the next step, and not at all while
+// it distrusts its clock.
 func TestGateNext(t *testing.T) {
 	e := newExpirer(t, 0)
 	g := gate{m: e.m, leases: leases{e.m, e}}

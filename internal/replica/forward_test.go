@@ -29,8 +29,9 @@ func (f *forwarder) proposeKeys(keys ...string) (all []*Proposal) {
 	return all
 }
 
-// An unsent command is refused after a while. A sent one then has an unknown outcome, but it may
-// wait longer if caches may delay it at the leader.
+// TestForwarderPatience checks what happens when a command times out. An unsent command is
+// rejected. A sent command has an unknown outcome, but it can wait longer if caches could delay it
+// at the leader.
 func TestForwarderPatience(t *testing.T) {
 	const limit = patience * 10
 	for name, c := range map[string]struct {

@@ -133,7 +133,8 @@ func TestGroupsEndWithLeadership(t *testing.T) {
 	}
 }
 
-// A keeper has a bounded number of groups. When one ends, another can begin.
+// TestMaxGroups checks that the number of groups per keeper is bounded. When a group ends, another
+// can begin.
 func TestMaxGroups(t *testing.T) {
 	m := lead(t)
 	a := groupsOf{m, 1}

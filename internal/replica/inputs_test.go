@@ -57,8 +57,8 @@ func TestNewFails(t *testing.T) {
 	}
 }
 
-// S2: a leader ignores commands that were forwarded in another term. Their member sends them again,
-// so they would be executed twice.
+// TestForwardOfAnotherTerm checks that a leader ignores commands forwarded in another term. The
+// sender will resend them, so they would be executed twice if the leader accepted them (S2).
 func TestForwardOfAnotherTerm(t *testing.T) {
 	m := lead(t)
 	term := m.r.Status().Term
@@ -138,7 +138,8 @@ func TestDelayedMember(t *testing.T) {
 	}
 }
 
-// A member that does not lead, or is not primary yet, has no caches.
+// TestCacheStatsWithoutTheLead checks that a member that does not lead, or is not yet primary,
+// reports no caches.
 func TestCacheStatsWithoutTheLead(t *testing.T) {
 	follower, early := start(t, 2), start(t)
 	if err := early.r.Campaign(); err != nil {

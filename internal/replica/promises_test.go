@@ -174,7 +174,7 @@ func TestChangesAreTaken(t *testing.T) {
 	}
 }
 
-// A request to open a cache fails after a while without a leader.
+// TestOpenCacheWithoutALeader checks that a request to open a cache times out without a leader.
 func TestOpenCacheWithoutALeader(t *testing.T) {
 	m := start(t, 2)
 	for range patienceAsks * 10 {

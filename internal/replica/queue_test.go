@@ -168,5 +168,5 @@ func TestQueueCountsWithTheLowestVersion(t *testing.T) {
 	}
 }
 
-// stepPuts is the number of puts that fit into a step.
+// stepPuts is the number of puts that fit into one step.
 const stepPuts = stepTime / fsm.OpTime

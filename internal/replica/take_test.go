@@ -37,8 +37,9 @@ func TestRoundsOfAnEarlierTerm(t *testing.T) {
 	}
 }
 
-// A leader change reports nothing if there are no slow caches, and plans no campaign at a member
-// that had already seen the new leader.
+// TestLeaderChangeReportsNothing checks that if there are no slow caches, a leader change does not
+// cause a report about them. A member that has already seen the new leader does not plan a
+// campaign.
 func TestLeaderChangeReportsNothing(t *testing.T) {
 	c := caching(t)
 	c.members[2].r.Gone(1)

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// One round can ask the leader about many leases for several reads, and each read gets its own
-// answer.
+// TestManyQueriesInOneRound checks that a single round can query the leader about many leases for
+// several reads, and that each read gets its own answer.
 func TestManyQueriesInOneRound(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())

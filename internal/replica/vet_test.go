@@ -69,8 +69,8 @@ func TestVetBounds(t *testing.T) {
 	}
 }
 
-// Changes that leave no voter, that Raft would make in two steps, or that have invalid members are
-// impossible.
+// TestPossibleChanges checks that membership changes are impossible if they leave no voter, contain
+// invalid members, or would take Raft two steps.
 func TestPossibleChanges(t *testing.T) {
 	voters := &raftpb.ConfState{Voters: []uint64{1, 2}}
 	twice := &raftpb.ConfState{Voters: []uint64{1, 2}, Learners: []uint64{1}}

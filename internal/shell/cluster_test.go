@@ -232,7 +232,7 @@ func TestDiskStuckAlone(t *testing.T) {
 	}
 }
 
-// TestUnknownCommand: a member stops at an entry that it cannot apply, and reports why.
+// TestUnknownCommand checks that a member stops with an error at an entry that it cannot apply.
 func TestUnknownCommand(t *testing.T) {
 	m := startOf(t, replica.Config{ID: 1}, 1, 2)
 	m.others = []*member{m, start(t)}

@@ -41,8 +41,8 @@ func TestSnapshots(t *testing.T) {
 	s.Ended(1500, 8000, true)
 }
 
-// TestSnapshotLooks: the length of the log is only checked every 256 entries, or as often as
-// snapshots may be written.
+// TestSnapshotLooks checks that the length of the log is checked only every 256 entries, or every
+// Count entries if Count is smaller.
 func TestSnapshotLooks(t *testing.T) {
 	for _, c := range []struct {
 		count uint64
@@ -60,8 +60,8 @@ func TestSnapshotLooks(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfLongLog: a long log is reason enough, whatever its number of entries, unless it is
-// small compared with the last snapshot.
+// TestSnapshotOfLongLog checks that a long log makes a snapshot due, regardless of its number of
+// entries, unless the log is small compared with the last snapshot.
 func TestSnapshotOfLongLog(t *testing.T) {
 	for _, c := range []struct {
 		last, log uint64

@@ -142,7 +142,8 @@ func TestQueuesAreBounded(t *testing.T) {
 	}
 }
 
-// Events that arrive while a watch fails are not counted: no caller would take them.
+// TestNothingWaitsForTheDead checks that events arriving while a watch is failing are not counted,
+// because no caller would dequeue them.
 func TestNothingWaitsForTheDead(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()

@@ -79,7 +79,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Queues and batches are bounded by bytes, too.
+// TestBytes checks that queues and batches are also limited in bytes.
 func TestBytes(t *testing.T) {
 	st := newStore(Options{Queue: Limit{Bytes: 100}, Batch: Limit{Bytes: 35}})
 	s := st.hub.NewStream()

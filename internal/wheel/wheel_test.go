@@ -280,8 +280,8 @@ func FuzzTwin(f *testing.F) {
 	})
 }
 
-// TestFollowingNext sleeps until Next, as callers do: each entry still fires in
-// its own millisecond, and the number of looks in vain is small.
+// TestFollowingNext sleeps until Next, as callers do. It checks that each entry fires at its own
+// instant, and that few wakeups fire nothing.
 func TestFollowingNext(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	w := New(0)

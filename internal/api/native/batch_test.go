@@ -312,7 +312,8 @@ func TestBatchEndsOnce(t *testing.T) {
 	}
 }
 
-// The last outcomes are sent with the final response, which would be empty otherwise.
+// TestLastOutcomesInFinalResponse checks that the last outcomes are sent with the final response,
+// which would otherwise be empty.
 func TestLastOutcomesInFinalResponse(t *testing.T) {
 	b := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}, {Id: 2}}}, nil)
 	b.wait()

@@ -306,7 +306,7 @@ func TestGrantFindsHolder(t *testing.T) {
 	})
 }
 
-// A canceled request is answered at once.
+// TestCancel checks that a canceled request is answered immediately.
 func TestCancel(t *testing.T) {
 	onStream(t, func(b *bench) {
 		cancel := func(id uint64) *pb.Request {
