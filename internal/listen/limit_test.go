@@ -122,11 +122,7 @@ func TestStrangersOfOneSiteAreBounded(t *testing.T) {
 		comes := func(from string) *counted {
 			a, b := net.Pipe()
 			t.Cleanup(func() { _, _ = a.Close(), b.Close() })
-			c := &counted{Conn: visitor{a, from}, limit: limit, site: Site(from)}
-			if !limit.admit(c) {
-				t.Error("there is no room")
-			}
-			return c
+			return arrive(t, limit, visitor{a, from})
 		}
 		known := comes("10.0.0.3:1")
 		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: remote{Addr: known.RemoteAddr()}})
@@ -219,6 +215,31 @@ func TestIdleMakeRoom(t *testing.T) {
 			t.Errorf("the crowd has %d connections left, all have %d", n, limit.held)
 		}
 	})
+}
+
+// arrive accepts a connection through a listener with the limit.
+func arrive(t *testing.T, limit *Limit, v visitor) *counted {
+	c, err := limit.Listener(&single{conn: v}).Accept()
+	if err != nil {
+		t.Fatalf("the connection was rejected: %v", err)
+	}
+	return c.(*counted)
+}
+
+// single is a listener that accepts one connection.
+type single struct {
+	net.Listener
+	conn net.Conn
+}
+
+// Accept implements net.Listener.
+func (s *single) Accept() (net.Conn, error) {
+	if s.conn == nil {
+		return nil, net.ErrClosed
+	}
+	c := s.conn
+	s.conn = nil
+	return c, nil
 }
 
 // visitor is a connection from a given address.
