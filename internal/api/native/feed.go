@@ -136,7 +136,7 @@ func (t *stream) review() error {
 	return nil
 }
 
-// opened ends the trace of a long-lived request, if it has one, at the first response.
+// opened ends the trace of a long-lived request, if it has one, when the first response is sent.
 func (t *stream) opened(r *pb.Response) {
 	if t.o.Trace == nil {
 		return

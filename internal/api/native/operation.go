@@ -29,13 +29,13 @@ type job struct {
 	// fill requests permission to cache the result of the confirm round.
 	fill *replica.Fill
 	// permit returns an error if the caller may not receive the response. Its argument comes from
-	// the view used for the response. It is nil if the result of the command already determines
+	// the view used for the response. permit is nil if the result of the command already determines
 	// this.
 	permit func(asker) error
 	// answer creates the response.
 	answer answerer
-	// rest may be nil. For some outcomes of the command it returns more steps, and nil for the
-	// others. The response of these steps replaces the response of answer.
+	// rest returns more steps for some outcomes of the command, and nil for the others. The
+	// response from these steps replaces answer's response. rest may be nil.
 	rest rester
 	// run performs several steps and may block.
 	run steps

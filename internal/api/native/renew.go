@@ -156,7 +156,8 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	b.report = func() { q.over(nil) }
 	if err := t.node.RenewAll(&b.asks); err != nil {
 		t.mu.Lock()
-		// The response is the error. A cancel must not cut renewals that were never requested.
+		// The error is the response. Clear renewals, so that a cancel does not cut renewals that
+		// were never requested.
 		q.renewals = nil
 		t.mu.Unlock()
 		return err

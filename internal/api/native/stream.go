@@ -25,9 +25,8 @@ const (
 	// maxRenewing limits the leases in the unanswered renewals of a stream, because each lease
 	// takes a few hundred bytes. A single renewal may exceed the limit.
 	maxRenewing = 16_384
-	// roomPatience is how long requests may wait because of these limits. After that, the stream
-	// ends. Renewals are waiting too, and the member cannot detect whether the client is still
-	// alive.
+	// roomPatience is how long these limits may block a stream before it ends. A blocked stream
+	// does not read renewals either, so the member cannot detect whether the client is still alive.
 	roomPatience = time.Minute
 	// maxPages limits the long responses of a stream that are being created or waiting to be sent.
 	// A client that requests thousands of lists without reading them must not exhaust the memory.
@@ -201,8 +200,7 @@ type taking struct {
 }
 
 // finish ends the goroutines of requests and waits for them. It does not wait for the receiving
-// goroutine. That one ends only after the call has ended, and may still be about to begin a
-// request.
+// goroutine, which outlives the call and may still be about to begin a request.
 func (t *stream) finish() {
 	t.mu.Lock()
 	t.closing = true
