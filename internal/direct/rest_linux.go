@@ -170,9 +170,9 @@ func (p *poller) close() {
 	p.wg.Wait()
 }
 
-// If many streams are resting, nearly always one of them has something to receive. A brief pause
-// collects more events. It avoids most of the thread wake-ups, which account for most of the cost
-// of a renewal.
+// If many streams are resting, at least one of them nearly always has something to receive. A brief
+// pause collects more events. It avoids most of the thread wake-ups, which account for most of the
+// cost of a renewal.
 const (
 	many  = 256
 	pause = 4 * time.Millisecond
@@ -210,8 +210,8 @@ func (p *poller) newID() uint64 {
 	return p.last
 }
 
-// arm starts waiting for a connection. The kernel removes the connection when it is closed. The
-// first event disarms it, so the next rest takes only one system call.
+// arm starts waiting for a connection. The kernel removes a connection when it is closed. The first
+// event only disarms the connection, so the next rest takes only one system call.
 func (p *poller) arm(r *Rest) error {
 	op := syscall.EPOLL_CTL_MOD
 	if !r.known {

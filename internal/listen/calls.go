@@ -35,8 +35,8 @@ func (all *Answers) call(ctx context.Context) call {
 	return call{Context: ctx, account: all.others}
 }
 
-// A call is first the context of a call. Later it carries the response, or the next message of a
-// stream, to the codec.
+// A call first serves as the context of a gRPC call. Later it carries the response, or the next
+// message of a stream, to the codec.
 type call struct {
 	context.Context
 	account   *account

@@ -19,9 +19,9 @@
 //     large response waits for room before it is evaluated, and a stream waits before its next
 //     large message. Small messages never wait. Half of the 256 MiB is reserved for connections
 //     that have already read at least as much as they have unread. No connection can take more
-//     than it leaves free.
+//     than what remains free.
 //   - Open streams ([Answers.BoundOpen]): as many as fit into an eighth of the memory, and twice as
-//     many streams and calls together. No connection can have more than it leaves free.
+//     many streams and calls together. No connection can have more than what remains free.
 //   - Slow readers: while others wait for room, a connection is closed if it reads less than 1/16
 //     of its unread bytes in 5 s. Its own waiting calls are rejected after 20 s.
 //   - Unfinished requests ([Requests]): 64 MiB per connection, 256 MiB in total, and one minute per

@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// jsonFactor is how many times its length a response is charged for in the JSON gateway, because
-// the gateway holds it in several forms.
+// jsonFactor is the factor by which the charge for a response is higher in the JSON gateway,
+// because the gateway holds the response in several forms.
 const jsonFactor = 8
 
 type accountKey struct{}
@@ -36,8 +36,9 @@ type visit struct {
 	account *account
 	sender  atomic.Pointer[sender] // the request's sender; nil if the request is not counted
 
-	// Guarded by all.mu. Responses whose JSON is being encoded or written. A stream has at most
-	// two: the last one and the one before it, which might not have been written yet.
+	// Guarded by all.mu. answers contains the responses whose JSON is being encoded or written. A
+	// stream has at most two: the last one and the one before it, which might not have been written
+	// yet.
 	answers [2]*room
 	over    bool
 }

@@ -21,7 +21,7 @@ const (
 	// higher if the largest allowed request exceeds 1/unfinishedPart of it.
 	leastUnfinished = 64 << 20
 	unfinishedPart  = 16
-	// strangerPart is the part of that limit that a stranger gets: 1/strangerPart.
+	// strangerPart is the divisor of that limit for strangers.
 	strangerPart  = 4
 	unfinishedAll = 4 // limit for all connections together, as a multiple of the limit for one
 	// A request must be completed within unfinishedBeats beats, each of which lasts unfinishedBeat.
@@ -45,10 +45,10 @@ var (
 // connection as soon as bytes arrive. So without a limit, thousands of streams on one connection
 // could fill the memory.
 //
-// A connection that has too much is closed. If all connections together have too much, the one that
-// has had the most for the longest time is closed. A connection is also closed if one of its
-// requests stays incomplete for a while. A stream's request can wait for its call, because unread
-// responses might be blocking the call.
+// A connection that holds too many bytes is closed. If all connections together hold too many, the
+// connection that has held the most for the longest time is closed. A connection is also closed if
+// one of its requests stays incomplete for a while. A stream's request can wait for its call,
+// because unread responses might be blocking the call.
 //
 // It is safe for concurrent use.
 type Requests struct {
@@ -372,7 +372,7 @@ func (s *sender) close() bool {
 func (s *sender) dropLocked() {
 	s.addLocked(-s.held)
 	if s.timer != nil {
-		s.timer.Stop() // otherwise, it would keep the sender reachable
+		s.timer.Stop() // otherwise, the timer would keep the sender reachable
 		s.timer = nil
 	}
 	clear(s.calls)

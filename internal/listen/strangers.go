@@ -42,10 +42,9 @@ var (
 	errFlood = status.Error(codes.Unavailable, "leasehold: too many calls before a login")
 )
 
-// Site returns the part of a client's address that identifies its owner. It drops the port. Of an
-// IPv6 address, it keeps only the first 64 bits, because a client with one address of such a
-// network can use all of them. It returns "" for any other text, such as the address of a Unix
-// socket.
+// Site returns the part of a client's address that identifies its owner. It drops the port. It
+// keeps only the first 64 bits of an IPv6 address, because a client with one address in such a
+// network can use them all. It returns "" for any other text, such as the address of a Unix socket.
 func Site(address string) string {
 	at, err := netip.ParseAddr(address)
 	if err != nil {

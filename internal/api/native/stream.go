@@ -374,8 +374,8 @@ func (t *stream) freeLocked(q *request) {
 }
 
 // enter records that a request is open. It rejects reused IDs, because the client could not tell
-// the responses apart. A relay may answer renewals in a round. If it later forwards such a renewal
-// instead, the renewal can arrive with a lower ID.
+// the responses apart. A renewal from a relay can have a lower ID than earlier requests, because
+// the relay may have tried to answer it in a round before forwarding it.
 func (t *stream) enter(q *request, r *pb.Request, now time.Time) error {
 	_, renews := r.Body.(*pb.Request_Renew)
 	t.mu.Lock()
