@@ -58,8 +58,8 @@ type frontend struct {
 	log     *slog.Logger
 }
 
-// serve listens and serves the pages. When the member is ready, it logs that, and serves until ctx
-// ends. When it returns, everything that it started has stopped.
+// serve listens and serves the pages. When the member is ready, serve logs that and serves until
+// ctx ends. When serve returns, everything that it started has stopped.
 func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error {
 	if ctx.Err() != nil {
 		return nil

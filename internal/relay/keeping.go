@@ -51,7 +51,7 @@ type keeping struct {
 	least   time.Duration // shortest TTL of the renewals waiting for the next round; 0 if none
 	sent    time.Time     // when the previous round was sent
 	late    time.Time     // when the current round times out
-	renewed time.Time     // when the relay last received the outcome of a round that renewed any group
+	renewed time.Time     // when the outcome of a round that renewed any group last arrived
 	closed  bool
 }
 

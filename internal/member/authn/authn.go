@@ -123,7 +123,7 @@ func (u users) Key(member uint64) string {
 // whether the user exists.
 func (l *Logins) LogIn(ctx context.Context, user, password string) (string, error) {
 	if len(user) > login.MaxName {
-		// otherwise, the name would be logged and, while it waits, kept in memory
+		// otherwise, the name would be logged, and kept in memory while the login waits
 		return "", login.ErrRefused
 	}
 	if err := l.member.Confirm(ctx); err != nil {

@@ -115,8 +115,9 @@ func copiedData(dir string) error {
 // the same way.
 const exitDamaged = 8
 
-// Damaged marks err as the end of a member whose state differs from the state of a majority of the
-// voters, or is older than before. Each restart from the same data directory ends in the same way.
+// Damaged marks err as the final error of a member whose state differs from the state of a majority
+// of the voters, or is older than before. Each restart from the same data directory ends in the
+// same way.
 func Damaged(err error) error { return damaged{err} }
 
 type damaged struct{ error }
