@@ -180,7 +180,7 @@ func (a *compactor) relieve(ctx context.Context, now time.Time) {
 	}
 }
 
-// relief returns the revision at which to compact so that a state of this size returns below its
+// relief returns the revision at which to compact so that a state of this size falls below its
 // quota. If the size is already low enough, it returns 0. Each compaction drops half of the
 // history.
 func relief(size, quota, revision, compacted int64) int64 {

@@ -104,8 +104,8 @@ func (w *writer) put(messages []*raftpb.Message) {
 }
 
 // run writes until ctx ends, and then writes everything that is still queued. It returns an error
-// if the disk fails for any reason other than lack of space. In that case, the content of the disk
-// is unknown until a restart.
+// if the disk fails for any reason other than lack of space. In that case, the disk's content is
+// unknown until a restart.
 func (w *writer) run(ctx context.Context) error {
 	retry := time.NewTicker(diskRetry)
 	defer retry.Stop()

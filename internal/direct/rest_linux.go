@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Rest lets a stream do without a receiving goroutine while its client is idle. A single goroutine
-// of the server waits for all such connections and starts a receiving goroutine when something
-// arrives. A nil Rest never rests.
+// Rest lets a stream do without a receiving goroutine while its client is idle. A single server
+// goroutine waits for all such connections and starts a receiving goroutine when something arrives.
+// A nil Rest never rests.
 type Rest struct {
 	stream *serverStream
 	raw    syscall.RawConn // the socket

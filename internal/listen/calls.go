@@ -59,7 +59,7 @@ func (c *call) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Room waits until the connection of a unary call has room for a response that could be large. The
+// Room waits until a unary call's connection has room for a response that could be large. The
 // handler calls it when everything except the response is ready.
 func Room(ctx context.Context) error { return RoomFor(ctx, 0) }
 

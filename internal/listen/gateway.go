@@ -30,8 +30,8 @@ func Wrote(ctx context.Context, bytes int) {
 	}
 }
 
-// visit is a request of the JSON gateway. Its call goes over the gateway's own connection, but is
-// charged to the client's account.
+// visit is an HTTP request to the JSON gateway. Its call goes over the gateway's own connection,
+// but is charged to the client's account.
 type visit struct {
 	account *account
 	sender  atomic.Pointer[sender] // the request's sender; nil if the request is not counted

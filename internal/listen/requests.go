@@ -57,7 +57,7 @@ type Requests struct {
 	// unfinished bytes of a stranger.
 	most, mostStranger int64
 	// known reports whether the caller of a call has logged in. If it is nil, callers do not have
-	// to log in. strangerCalls limits the calls of a connection until a caller has logged in.
+	// to log in. strangerCalls limits the calls on a connection until a caller has logged in.
 	known         func(context.Context) bool
 	strangerCalls int
 	mostCalls     int // limit on the calls of all strangers

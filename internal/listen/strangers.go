@@ -160,8 +160,8 @@ func (s *sender) vouched() {
 	}
 }
 
-// senderOf returns the sender of a call, or nil if the call is not counted. For a call of the JSON
-// gateway, it returns the sender of the HTTP request.
+// senderOf returns the sender of a call, or nil if the call is not counted. For a call made by the
+// JSON gateway, it returns the sender of the HTTP request.
 func senderOf(ctx context.Context) *sender {
 	if in := requestOf(ctx); in != nil {
 		return in.sender

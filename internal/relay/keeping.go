@@ -152,7 +152,7 @@ func (k *keeping) joinLocked(c *channel.Channel, j *pb.RelayJoined) {
 
 const minJoined = 64
 
-// now returns the time of the agent's clock.
+// now returns the time on the agent's clock.
 func (k *keeping) now() lease.Instant { return lease.Instant(time.Since(k.began).Milliseconds()) }
 
 // confirmed reports whether the member can reach a leader. This is the case if a round was

@@ -42,15 +42,15 @@ const (
 	// catchUpEvery is the interval between progress notifications, in milliseconds, for a watch
 	// that is catching up.
 	catchUpEvery = 100
-	// apartTime is how long a principal's watches are not merged after a limit of that principal
-	// has rejected another watch.
+	// apartTime is how long a principal's watches are not merged after one of that principal's
+	// limits has rejected another watch.
 	apartTime = time.Minute
 	// againTime is the delay before reopening a shared watch that has ended.
 	againTime = time.Second
 	// refusalTime is how long to wait after a failure for the member to report the reason.
 	refusalTime = time.Second
-	// maxTurns limits the number of watches of a call that catch up concurrently. turnTime limits
-	// how long each of them can do so while others are waiting.
+	// maxTurns limits how many of a call's watches catch up concurrently. turnTime limits how long
+	// each of them can do so while others are waiting.
 	maxTurns = 4
 	turnTime = time.Second
 	// A watch that is rejected by a limit retries after firstPause. The delay doubles with each
@@ -174,7 +174,7 @@ func (m *merger) leave(f *follower) {
 	}
 }
 
-// isApartLocked reports whether the watches of a principal must not be merged.
+// isApartLocked reports whether a principal's watches must not be merged.
 func (m *merger) isApartLocked(who principal) bool {
 	now := time.Now()
 	for k, until := range m.apart {
@@ -387,7 +387,7 @@ func (c *caller) call(address string) *pb.RelayCall {
 	}
 }
 
-// mergeable returns the request of a watch without its start revision. ok is false for watches that
+// mergeable returns a watch's request without its start revision. ok is false for watches that
 // cannot be merged: large watches, watches without events, and watches with unknown options.
 func mergeable(r *pb.WatchRequest) (ask *pb.WatchRequest, what string, ok bool) {
 	if len(r.GetKey()) == 0 || r.StartRevision < 0 || r.NoPut && r.NoDelete ||

@@ -233,7 +233,7 @@ func (k *keepAlive) release(batch []*renewal) (bool, error) {
 	}
 }
 
-// gone reports whether the error of a renewal means that the lease has ended or must be considered
+// gone reports whether a renewal's error means that the lease has ended or must be considered
 // ended.
 func gone(err error) bool {
 	return errors.Is(err, lease.ErrNotFound) || errors.Is(err, lease.ErrExpiring)

@@ -186,7 +186,7 @@ func DirectOptions(o Options) direct.Options {
 	}
 }
 
-// informUnary adds details to the error of a call to any service.
+// informUnary adds details to the error returned by a call to any service.
 func informUnary(
 	ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {

@@ -46,7 +46,7 @@ type Options struct {
 	// Renewals limits the load from one principal's renewals. If it is nil, the service creates its
 	// own.
 	Renewals *api.Renewals
-	// Panics converts a panic into an error of the call. If it is nil, a panic ends the process.
+	// Panics converts a panic in a call into an error. If it is nil, a panic ends the process.
 	Panics *listen.Panics
 	// Trace starts the trace of a request on a stream. It returns nil if the request is not
 	// sampled. If Trace is nil, no requests are sampled.

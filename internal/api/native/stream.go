@@ -28,8 +28,9 @@ const (
 	// roomPatience is how long these limits may block a stream before it ends. A blocked stream
 	// does not read renewals either, so the member cannot detect whether the client is still alive.
 	roomPatience = time.Minute
-	// maxPages limits the long responses of a stream that are being created or waiting to be sent.
-	// A client that requests thousands of lists without reading them must not exhaust the memory.
+	// maxPages limits the number of a stream's long responses that are being created or waiting to
+	// be sent. A client that requests thousands of lists without reading them must not exhaust the
+	// memory.
 	maxPages = 4
 )
 
@@ -44,8 +45,7 @@ var _ intercept.Service = (*streams)(nil)
 
 // Open implements pb.StreamServiceServer. One goroutine receives and submits requests. The calling
 // goroutine sends outcomes as they arrive, in any order. A request whose response takes several
-// steps has a goroutine of its own. Puts, deletes, reads, transactions and most grants do not need
-// one.
+// steps has its own goroutine. Puts, deletes, reads, transactions and most grants do not need one.
 func (s *streams) Open(g pb.StreamService_OpenServer) (err error) {
 	t, err := s.begin(g, nil)
 	if err != nil {
@@ -160,7 +160,7 @@ type lasting struct {
 	resting         atomic.Bool // there is no receiving goroutine
 }
 
-// calls tracks the requests of a stream that have goroutines.
+// calls tracks a stream's requests that have goroutines.
 type calls struct {
 	sync.WaitGroup
 

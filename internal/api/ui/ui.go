@@ -71,7 +71,7 @@ type Offer struct {
 	// ReadOnly omits all controls that make changes. It is not a security measure: a user with
 	// permission to make a change can do so without the page.
 	ReadOnly bool
-	// Relay must be set if a relay serves the page. A relay does not have the state of the cluster.
+	// Relay must be set if a relay serves the page. A relay does not have the cluster's state.
 	Relay bool
 }
 

@@ -1,7 +1,7 @@
 // Package authn authenticates callers. As in etcd, the caller is the user named by a token in a
-// header of the call or, without a token, by the certificate of the connection. The package also
-// logs users in, and applies the bindings of external identities. Package access decides what a
-// caller is allowed to do.
+// header of the call or, without a token, by the connection's certificate. The package also logs
+// users in, and applies the bindings of external identities. Package access decides what a caller
+// is allowed to do.
 package authn
 
 import (
