@@ -87,8 +87,8 @@ func (s *State) CheckRoot(c Caller) error {
 // [State.CheckRelay].
 const relayRole = "relay"
 
-// CheckRelay returns nil if the caller may forward requests on behalf of others. It returns the
-// same errors as Check.
+// CheckRelay returns nil if the caller may forward requests on behalf of other callers. It returns
+// the same errors as Check.
 func (s *State) CheckRelay(c Caller) error {
 	s = s.orEmpty()
 	if !s.enabled {

@@ -49,7 +49,7 @@ func (g *serverStream) withRest(ctx context.Context) context.Context {
 }
 
 // socketOf returns the socket of a connection, or nil if there is none. If the connection wraps
-// another one, its Socket method returns that one.
+// another connection, its Socket method returns the inner one.
 func socketOf(c net.Conn) syscall.RawConn {
 	if outer, ok := c.(interface{ Socket() net.Conn }); ok {
 		c = outer.Socket()

@@ -502,8 +502,9 @@ func (a *account) lookLocked() {
 	}
 }
 
-// cutLocked closes the connection because others need the room. It must not block. Closing a TLS
-// connection can wait for the other end, and logging can wait for the reader of the log.
+// cutLocked closes the connection because other connections need the room. It must not block.
+// Closing a TLS connection can wait for the other end, and logging can wait for the reader of the
+// log.
 func (a *account) cutLocked() {
 	unread := a.unread
 	a.closeLocked()

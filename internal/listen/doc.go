@@ -26,7 +26,7 @@
 //     of its unread bytes in 5 s. Its own waiting calls are rejected after 20 s.
 //   - Unfinished requests ([Requests]): 64 MiB per connection, 256 MiB in total, and one minute per
 //     request. A connection that exceeds its limit is closed. If the total is exceeded, the
-//     connection that has had the most for the longest time is closed.
+//     connection that has held the most bytes for the longest time is closed.
 //   - Strangers ([Requests.BoundStrangers]): a connection is a stranger until a caller on it has
 //     logged in. It can have only a few calls at a time and a few unfinished bytes, and its first
 //     message must arrive soon. It is read more slowly if its [Site] opens hundreds of calls per

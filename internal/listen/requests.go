@@ -124,7 +124,7 @@ type sender struct {
 	// Only the reading goroutine uses these fields.
 	opens, resets int
 
-	// end is called once, if the sender has too much or is too slow.
+	// end is called once, if the sender holds too many bytes or is too slow.
 	end func(why error)
 
 	mu     sync.Mutex
@@ -293,8 +293,8 @@ func (s *sender) addLocked(bytes int64) {
 	s.all.held.Add(bytes)
 }
 
-// check ends the sender if it has too much. If all senders together have too much, check ends
-// others.
+// check ends the sender if it holds too many bytes. If all senders together hold too many, check
+// ends other senders.
 func (s *sender) check() error {
 	s.mu.Lock()
 	most := s.most()
@@ -321,7 +321,8 @@ func (all *Requests) isFull() bool {
 	return all.held.Load() > unfinishedAll*max(all.most, all.mostStranger)
 }
 
-// worst returns the sender that has had the most for the longest time, or nil if there is none.
+// worst returns the sender that has held the most bytes for the longest time, or nil if there is
+// none.
 func (all *Requests) worst() (worst *sender) {
 	now := time.Now()
 	most := 0.0
@@ -414,7 +415,8 @@ func (s *sender) begins(stream uint32) {
 	s.mu.Unlock()
 }
 
-// frame records that a data frame has begun. It returns an error if the sender has too much.
+// frame records that a data frame has begun. It returns an error if the sender holds too many
+// bytes.
 func (s *sender) frame(stream uint32, size int) error {
 	s.mu.Lock()
 	if in := s.calls[stream]; in != nil {

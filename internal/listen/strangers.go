@@ -30,8 +30,8 @@ const (
 	siteRate, siteBurst   = 500, 1000
 	resetRate, resetBurst = 5000, 20_000
 	// All strangers together can open strangersRate calls per second. A connection that would have
-	// to wait longer than maxDelay because of others is closed, so that no flood delays a call by
-	// more than that.
+	// to wait longer than maxDelay because of other connections is closed, so that no flood delays
+	// a call by more than maxDelay.
 	strangersRate, strangersBurst = 2000, 2000
 	maxDelay                      = 5 * time.Second
 )
@@ -194,7 +194,7 @@ func IsStranger(ctx context.Context) bool {
 }
 
 // Vouch records that a call comes from a client that has logged in. Its connection is then no
-// longer a stranger: it can have as many calls as others, and is not closed to make room
+// longer a stranger: it can have as many calls as other connections, and is not closed to make room
 // ([Limit.BoundStrangers]).
 func Vouch(ctx context.Context) {
 	if s := senderOf(ctx); s != nil {

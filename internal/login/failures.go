@@ -64,8 +64,7 @@ func (f *Failures) check(user, address string) error {
 	if b, ok := f.known.Get(pair{user, address}); ok {
 		return mayFail(b, now)
 	}
-	// Do not create a bucket here. A login that has not failed must not evict the buckets of
-	// others.
+	// Do not create a bucket here. A login that has not failed must not evict other buckets.
 	if b, ok := f.addresses.Get(pair{address: address}); ok && b.TokensAt(now) < 1 {
 		return ErrTooManyFailures
 	}

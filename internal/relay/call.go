@@ -40,7 +40,8 @@ const (
 	largeMessage = 64 << 10
 	mostLarge    = 512 << 20
 	// A call with a large request ends if the member does not accept the request in time, because
-	// others need the memory. The timeout is patience plus one second for every leastRate bytes.
+	// other calls need the memory. The timeout is patience plus one second for every leastRate
+	// bytes.
 	patience  = 20 * time.Second
 	leastRate = 1 << 20
 )

@@ -50,7 +50,7 @@ const (
 	// refusalTime is how long to wait after a failure for the member to report the reason.
 	refusalTime = time.Second
 	// maxTurns limits how many of a call's watches catch up concurrently. turnTime limits how long
-	// each of them can do so while others are waiting.
+	// each of them can do so while other watches are waiting.
 	maxTurns = 4
 	turnTime = time.Second
 	// A watch that is rejected by a limit retries after firstPause. The delay doubles with each

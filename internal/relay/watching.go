@@ -113,7 +113,7 @@ func (w *watching) begin(id uint64, r *pb.WatchRequest) (merged bool) {
 }
 
 // add adds a watch. It returns false if the call has ended or already has a watch with the same ID.
-// The member reports the latter.
+// In the second case, the member reports the error.
 func (w *watching) add(f *follower) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -14,7 +14,8 @@ import (
 
 const (
 	// maxSilent is the approximate number of silent leases that a stream of lease events tracks. If
-	// there are more, it drops those that end last and finds them again when they are about to end.
+	// there are more, the stream drops the leases that end last, and finds them again when they are
+	// about to end.
 	maxSilent = 16_384
 	// scanBatch is the number of leases that the core looks up in one step.
 	scanBatch = 512

@@ -196,7 +196,7 @@ func (t *stream) renewSlowly(q *request, r *pb.RenewRequest) error {
 }
 
 // part sends part of the response to a renewal. The reported leases no longer count toward the
-// limits, so slow leases do not delay the renewal of others (T15).
+// limits, so slow leases do not delay the renewal of other leases (T15).
 func (t *stream) part(q *request, m *pb.RenewResponse) {
 	reported := len(m.Results)
 	for _, ttl := range m.TtlMs {

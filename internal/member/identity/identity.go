@@ -52,7 +52,7 @@ func (c Config) CheckBootstrap() error {
 }
 
 // portsOf returns the parts of a member's URLs that must be the same in two lists. It omits host
-// names, because one can be an alias or the address of the other.
+// names, because the lists can name the same host differently.
 func portsOf(urls []url.URL) []string {
 	var ports []string
 	for _, u := range urls {

@@ -92,7 +92,7 @@ func (p *Peers) Incarnation() uint64 { return p.self.Incarnation }
 // Assembled reports whether this member is allowed to vote and to acknowledge entries.
 func (p *Peers) Assembled() bool { return p.complete.Load() }
 
-// AwaitFounders begins to wait for the other founders, if necessary. The wait ends after the given
+// AwaitFounders starts waiting for the other founders, if necessary. The wait ends after the given
 // time, or when stop is called.
 func (p *Peers) AwaitFounders(wait time.Duration) (stop func()) {
 	p.mu.Lock()
