@@ -186,8 +186,8 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 	err := w.disk.Append(x.Entries, x.State)
 	if errors.Is(err, storage.ErrNoSpace) {
 		// From now on, commands from clients are rejected before they are proposed. The disk's
-		// reserve is used for entries already in the log, and for those that the leader must write
-		// to keep and to expire leases (T32).
+		// reserve is used for entries already in the log, and for entries that the leader must
+		// write in order to keep and expire leases (T32).
 		w.fill(true)
 		err = w.whenThereIsRoom(ctx, func() error {
 			err := w.disk.AppendReserved(x.Entries, x.State)

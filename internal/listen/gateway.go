@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// jsonFactor is the factor by which the charge for a response is higher in the JSON gateway,
-// because the gateway holds the response in several forms.
+// jsonFactor multiplies the charge for a response in the JSON gateway, because the gateway holds
+// the response in several forms.
 const jsonFactor = 8
 
 type accountKey struct{}

@@ -41,9 +41,9 @@ var (
 
 // Requests limits what clients can make a server keep before their calls are served. This includes
 // incomplete messages, stream messages that a call has not consumed, and strangers' calls. gRPC
-// limits what it keeps for each stream, but not the sum, because it extends the window of a
-// connection as soon as bytes arrive. So without a limit, thousands of streams on one connection
-// could fill the memory.
+// limits what it keeps for each stream, but not the total, because it extends a connection's window
+// as soon as bytes arrive. So without a limit, thousands of streams on one connection could fill
+// the memory.
 //
 // A connection that holds too many bytes is closed. If all connections together hold too many, the
 // connection that has held the most for the longest time is closed. A connection is also closed if

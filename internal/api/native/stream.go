@@ -375,7 +375,7 @@ func (t *stream) freeLocked(q *request) {
 
 // enter records that a request is open. It rejects reused IDs, because the client could not tell
 // the responses apart. A renewal from a relay can have a lower ID than earlier requests, because
-// the relay may have tried to answer it in a round before forwarding it.
+// the relay may first have tried to answer it in a round.
 func (t *stream) enter(q *request, r *pb.Request, now time.Time) error {
 	_, renews := r.Body.(*pb.Request_Renew)
 	t.mu.Lock()

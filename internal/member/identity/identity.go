@@ -63,7 +63,7 @@ func portsOf(urls []url.URL) []string {
 }
 
 // checkShared rejects founders that share a URL. If two founders had the same URLs, they would have
-// the same ID, and Raft ends a process if its first voters include one twice.
+// the same ID, and Raft ends a process whose first voters include the same member twice.
 func checkShared(members map[string][]url.URL) error {
 	owner := make(map[string]string) // by URL
 	for _, name := range slices.Sorted(maps.Keys(members)) {
