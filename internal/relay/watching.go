@@ -307,8 +307,7 @@ func (f *follower) catchUp() {
 			wait = firstPause
 			continue // let other watches have a turn
 		case errors.Is(err, errRefused) && f.group.merger.catchesUp(f.group.key.who):
-			// other watches that are catching up have used up the limit; it frees up when they
-			// finish
+			// other watches that are catching up use up the limit until they finish
 			wait = firstPause
 		case !errors.Is(err, errRefused) || wait > lastPause:
 			f.failLate(ctx)

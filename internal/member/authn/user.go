@@ -48,10 +48,10 @@ func (l *Logins) lasting(c identified) *streamUser {
 }
 
 // streamUser is the caller of a stream, or of a call that waits. The login stays valid until the
-// stream or call ends, even if the token expires, unless the user's password changes. A principal
-// of the bindings is valid until its token expires, and only as long as the bindings map it to the
-// same name. The common name of a certificate is valid as long as the bindings do not map the
-// certificate.
+// stream or call ends, even if the token expires, unless the user is deleted or its password
+// changes. A principal of the bindings is valid until its token expires, and only as long as the
+// bindings map it to the same name. The common name of a certificate is valid as long as the
+// bindings do not map the certificate.
 type streamUser struct {
 	logins  *Logins
 	name    string // empty if the login was not valid
