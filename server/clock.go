@@ -10,9 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// clock reads the instants by which leases are timed. Like the clocks of the holders, it keeps
-// running while the machine is suspended. Go's monotonic clock would stop, and wall time can jump
-// (rule 2).
+// clock reads the instants by which leases are timed. Like the holders' clocks, it keeps running
+// while the machine is suspended. Go's monotonic clock would stop, and wall time can jump (rule 2).
 //
 // A reading costs a system call, so the core reads the clock only once per step.
 type clock struct {

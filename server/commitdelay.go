@@ -8,9 +8,9 @@ import (
 )
 
 const (
-	// delaySyncs limits the commit delay, in syncs. The value is 2 because a command that arrives
-	// after the next sync would have begun has to wait for two syncs. maxDelay limits the delay if
-	// syncs are slow.
+	// delaySyncs limits the commit delay, in syncs. The value is 2 because, without a delay, a
+	// command that arrives just after a sync has begun waits for two syncs. maxDelay limits the
+	// delay if syncs are slow.
 	delaySyncs = 2
 	maxDelay   = 500 * time.Microsecond
 )
@@ -30,7 +30,7 @@ func newCommitDelay(on *host.Host, over func()) (*commitDelay, error) {
 	return &commitDelay{timer: timer, over: over}, nil
 }
 
-// run calls over at the end of each delay. It returns when the timer is closed.
+// run calls the over function at the end of each delay. It returns when the timer is closed.
 func (r *commitDelay) run() {
 	var expirations [8]byte
 	for {

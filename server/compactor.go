@@ -40,7 +40,7 @@ type compactor struct {
 
 	seen   []int64 // revisions seen during one period, oldest first
 	resume time.Time
-	needed time.Time // when the quota was last exceeded, or the alarm was last not raised
+	needed time.Time // latest time at which the quota was exceeded or the alarm was not raised
 
 	// refusedAt is the last revision that relieve has seen while the alarm was raised and the quota
 	// was exceeded. It is 0 if there is none.
@@ -180,7 +180,7 @@ func (a *compactor) relieve(ctx context.Context, now time.Time) {
 	}
 }
 
-// relief returns the revision at which to compact so that a state of this size returns below its
+// relief returns the revision at which to compact so that a state of this size falls below its
 // quota. If the size is already low enough, it returns 0. Each compaction drops half of the
 // history.
 func relief(size, quota, revision, compacted int64) int64 {

@@ -233,7 +233,8 @@ type Backup struct {
 // undetected for so long that the setting was probably given in the wrong unit.
 const maxElectionTimeout = 50 * time.Second
 
-// minCheckpointInterval is how long silent leases are always collected for one entry.
+// minCheckpointInterval is the minimum of Lease.CheckpointInterval. Silent leases are collected for
+// that long in any case, so that they share one entry.
 const (
 	minCheckpointInterval  = 100 * time.Millisecond
 	checkpointIntervalRule = "--lease-checkpoint-interval must be at least 100ms: silence is always " +

@@ -20,8 +20,8 @@ type Lease struct {
 	// untended after its grant, after the stream that kept it alive has ended, and after an
 	// election. Untended must be long enough for a holder to start renewing. The default is 250 ms.
 	Untended time.Duration
-	// SpreadRate is the maximum number of leases that become due per second after an election. Any
-	// others end later. The default is 100,000.
+	// SpreadRate is the maximum number of leases that become due per second after an election. The
+	// other leases end later. The default is 100,000.
 	SpreadRate int
 	// MaxKeys is how many keys clients of this member can attach to one lease. It is limited
 	// because all of them are deleted in one step when the lease ends. etcd has no such limit. The

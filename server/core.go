@@ -358,8 +358,8 @@ func (c *core) logLeaderless() {
 	}
 }
 
-// logSilent logs members that seem to be unresponsive or cut off. On a follower, that member is the
-// leader, and the follower is now trying to replace it.
+// logSilent logs members that seem to be unresponsive or cut off. On a follower, the member is the
+// leader, which the follower is now trying to replace.
 func (c *core) logSilent(out *replica.Output) {
 	for _, s := range out.Silent {
 		c.log.Warn("a member is unresponsive: it is connected but does not answer, or it is cut "+

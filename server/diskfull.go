@@ -13,7 +13,7 @@ import (
 // log. On a full disk, it first rejects all commands except those that free space. Eventually, it
 // rejects those as well, because the rest of the disk is reserved for the expiry of leases. A
 // follower with a full disk still forwards writes as long as it has a reserve, because it receives
-// their entries no matter which member the client calls.
+// the entries no matter which member the client calls.
 func (n *node) admit(commands ...fsm.Command) error {
 	if slices.ContainsFunc(commands, n.View().Refuses) {
 		return fsm.ErrNoSpace

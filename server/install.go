@@ -123,8 +123,9 @@ func (p *peers) Snapshot(
 	}
 	meta := m.Raft.GetSnapshot().GetMetadata()
 	if meta.GetIndex() <= p.view().Index {
-		// The sender continues after this snapshot. If it received an error, it would start over.
-		// If its log did not reach back far enough, it would then send the snapshot repeatedly.
+		// Do not return an error, so that the sender continues after this snapshot. After an error,
+		// it would start over. If its log did not reach back far enough, it would then send the
+		// snapshot repeatedly.
 		return nil
 	}
 	w, err := p.disk.NewSnapshot(storage.SnapshotMeta{

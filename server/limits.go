@@ -22,11 +22,11 @@ const _ = uint(transport.MaxMessage - replica.MaxCommand - maxBatchBytes - repli
 const (
 	// maxTxnOps is the maximum value of Limits.MaxTxnOps.
 	maxTxnOps = 1 << 14
-	// opGrowth is how much longer an operation can be in the log than in a request. The ID of a
-	// lease is encoded in more bytes, and a secret, a bound, or the name of the client is added.
+	// opGrowth is how much longer an operation can be in the log than in a request. A lease ID is
+	// encoded in more bytes, and a secret, a bound, or the client's name is added.
 	opGrowth = 128
-	// requestGrowth is the same for a request without its operations, and includes the rest of a
-	// message.
+	// requestGrowth is how much longer the rest of a request, without its operations, can be in the
+	// log. It includes the rest of a message.
 	requestGrowth = 1 << 20
 )
 

@@ -80,7 +80,7 @@ const maxHaste = 250 * time.Millisecond
 
 // wait returns when the core has answered, the context has ended, the request has timed out, or the
 // member has stopped. The call can be reused only in the first case. If there is no leader, wait
-// returns shortly before the context's deadline with an error that says so.
+// returns shortly before the context's deadline with an error that gives this reason.
 func (n *node) wait(ctx context.Context, c *call) (err error) {
 	if c.stages.Timed() {
 		command := c.proposal.Command != nil

@@ -52,8 +52,8 @@ type peers struct {
 	known []fsm.Member
 	// last is the member list of the last update. Once the core is running, only the core uses it.
 	last []fsm.Member
-	// resends contains the last pause before a snapshot was sent again, by member. Only the core
-	// uses it.
+	// resends maps each member to its last pause before a snapshot was resent. Only the core uses
+	// it.
 	resends map[uint64]time.Duration
 	// undecodable limits the rate of log lines about messages that cannot be decoded.
 	undecodable rate.Sometimes
@@ -99,8 +99,8 @@ func newPeers(
 }
 
 // farewell is how long connections to a removed member are kept open. The last message tells the
-// member that its removal has been committed. A client that requested the removal through it is
-// waiting for the response.
+// member that its removal has been committed. A client that requested the removal through that
+// member is waiting for the response.
 const farewell = time.Second
 
 // update passes the members to the transport. It keeps removed members for a while.

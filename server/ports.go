@@ -87,7 +87,7 @@ func clientShare(files uint64) (int, error) {
 	return all - min(max(all/3, minOwnFiles), maxOwnFiles) - peerFiles, nil
 }
 
-// openPorts opens either all urls or none of them. The configuration conf is for encrypted ones.
+// openPorts opens either all urls or none of them. conf is the configuration for encrypted ones.
 func (s *Server) openPorts(
 	ctx context.Context, urls []url.URL, conf *tls.Config, use use,
 ) ([]port, error) {

@@ -40,7 +40,7 @@ const cutOff = "cutting off calls that did not end in time"
 // an HTTP/2 connection.
 const handshakeTimeout = 10 * time.Second
 
-// strangerCalls limits the calls of a connection on which no caller has logged in yet.
+// strangerCalls limits the calls on a connection on which no caller has logged in yet.
 const strangerCalls = 16
 
 // frontend contains everything that listens.
@@ -58,8 +58,8 @@ type frontend struct {
 	log     *slog.Logger
 }
 
-// serve listens and serves the pages. When the member is ready, it logs that, and serves until ctx
-// ends. When it returns, everything that it started has stopped.
+// serve listens and serves the pages. When the member is ready, serve logs that and serves until
+// ctx ends. When serve returns, everything that it started has stopped.
 func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error {
 	if ctx.Err() != nil {
 		return nil

@@ -436,8 +436,8 @@ func flushing(log *slog.Logger, f func() error) error {
 	return err
 }
 
-// publishFirst waits until this member can serve. A new member must first publish its identity. A
-// restarted member starts to serve what it can after a while, even without a leader, so that an
+// publishFirst waits until this member can serve. A new member must first publish its identity.
+// After a while, a restarted member starts to serve what it can, even without a leader, so that an
 // operator can query it for the reason.
 func (s *Server) publishFirst(ctx context.Context) error {
 	if !s.published() {

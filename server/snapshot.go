@@ -86,7 +86,7 @@ func (s *snapshotter) settled(v fsm.ClusterVersion) bool {
 // follow is called by the core when the state has changed, and once per heartbeat. After the
 // cluster version has changed, it writes a snapshot. Unless the version has risen, it then drops
 // the whole log before the snapshot, so that nothing remains that an earlier release cannot read.
-// [node.storageVersion] reports that.
+// [node.storageVersion] reports the newest version that remains.
 func (s *snapshotter) follow(c *core) {
 	now, was := c.replica.Machine().Version(), byte(s.version.Load())
 	if s.settled(now) || s.Writing() || !s.retry.due(c.shell.Now) {
@@ -146,7 +146,7 @@ func (s *snapshotter) relieve(c *core, full bool) {
 func (s *snapshotter) begin(c *core, tail uint64) {
 	image, conf := c.replica.Machine().Image(), c.replica.ConfState()
 	keep := s.Begin(image.View.Index, tail)
-	if tail > 0 { // if it is 0, space is needed or the whole log must be dropped
+	if tail > 0 { // if tail is 0, space is needed or the whole log must be dropped
 		keep = s.keepUncopied(keep)
 	}
 	s.wg.Go(func() {

@@ -104,8 +104,8 @@ func (w *writer) put(messages []*raftpb.Message) {
 }
 
 // run writes until ctx ends, and then writes everything that is still queued. It returns an error
-// if the disk fails for any reason other than lack of space. In that case, the content of the disk
-// is unknown until a restart.
+// if the disk fails for any reason other than lack of space. In that case, the disk's content is
+// unknown until a restart.
 func (w *writer) run(ctx context.Context) error {
 	retry := time.NewTicker(diskRetry)
 	defer retry.Stop()
@@ -186,8 +186,8 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 	err := w.disk.Append(x.Entries, x.State)
 	if errors.Is(err, storage.ErrNoSpace) {
 		// From now on, commands from clients are rejected before they are proposed. The disk's
-		// reserve is used for entries already in the log, and for those that the leader must write
-		// to keep and to expire leases (T32).
+		// reserve is used for entries already in the log, and for entries that the leader must
+		// write in order to keep and expire leases (T32).
 		w.fill(true)
 		err = w.whenThereIsRoom(ctx, func() error {
 			err := w.disk.AppendReserved(x.Entries, x.State)

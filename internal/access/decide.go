@@ -31,10 +31,10 @@ type Bound struct {
 }
 
 // Check returns nil if the caller may perform an action on all keys in a range. If the range is
-// empty, it checks the first key. The error is ErrUserEmpty for an anonymous caller. It is
-// ErrInvalidLogin or, if users or roles have changed since the login, ErrOldRevision for a caller
-// that must log in again. In all other cases, it is a DeniedError, or a plain ErrPermissionDenied
-// for a user that does not exist.
+// empty, it checks the first key. The error is ErrUserEmpty for an anonymous caller. For a caller
+// that must log in again, it is ErrInvalidLogin or, if users or roles have changed since the login,
+// ErrOldRevision. In all other cases, it is a DeniedError, or a plain ErrPermissionDenied for a
+// user that does not exist.
 func (s *State) Check(c Caller, what Kind, of keyrange.Range) error {
 	s = s.orEmpty()
 	if !s.enabled {
@@ -87,8 +87,8 @@ func (s *State) CheckRoot(c Caller) error {
 // [State.CheckRelay].
 const relayRole = "relay"
 
-// CheckRelay returns nil if the caller may forward requests on behalf of others. It returns the
-// same errors as Check.
+// CheckRelay returns nil if the caller may forward requests on behalf of other callers. It returns
+// the same errors as Check.
 func (s *State) CheckRelay(c Caller) error {
 	s = s.orEmpty()
 	if !s.enabled {

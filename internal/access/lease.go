@@ -24,8 +24,8 @@ func (s *State) CheckLease(c Caller, what Kind, of Lease) error {
 	return s.checkLease(c, what, of, false)
 }
 
-// CheckNamed is like CheckLease, but for a caller that sent the name of the lease. Errors can
-// include the name.
+// CheckNamed is like CheckLease, but for a caller that sent the lease's name. Errors can include
+// the name.
 func (s *State) CheckNamed(c Caller, what Kind, of Lease) error {
 	return s.checkLease(c, what, of, true)
 }

@@ -106,8 +106,8 @@ func (e *LimitError) Error() string {
 // Limited reports whether any limits are in force. It is a cheap check.
 func (s *State) Limited() bool { return s != nil && s.enabled && len(s.limits) > 0 }
 
-// Limit returns how much of a resource a caller may have, or 0 if there is no limit. A limit of the
-// user takes precedence over the largest limit of its roles, which takes precedence over the
+// Limit returns how much of a resource a caller may have, or 0 if there is no limit. The user's own
+// limit takes precedence over the largest of its roles' limits, which takes precedence over the
 // default. The role root has no limit.
 func (s *State) Limit(c Caller, what Resource) int64 {
 	if !s.Limited() {

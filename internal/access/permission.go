@@ -18,8 +18,8 @@ const (
 )
 
 // The kinds of permissions on lease names, which etcd does not have. Each kind includes the kinds
-// before it: a user that may take a name may see who holds it, and a user that may end the leases
-// of others could take their names anyway.
+// before it: a user that may take a name may see who holds it, and a user that may end other users'
+// leases could take their names anyway.
 const (
 	// See permits viewing leases with the names, including their owners and events.
 	See Kind = 16 + iota

@@ -31,7 +31,7 @@ type State struct {
 	bytes    int64
 	users    map[string]*User
 	roles    map[string]*role
-	limits   map[Holder]Limits // of existing users and roles; none is empty; may be nil
+	limits   map[Holder]Limits // only for existing users and roles; no entry is empty; may be nil
 }
 
 // empty is what a nil State stands for.

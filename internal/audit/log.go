@@ -27,8 +27,8 @@ const (
 	maxSpare   = 4 * batchBytes // maximum size of a batch whose memory is reused for the next batch
 )
 
-// hungTime is how long a write can take before the disk is considered broken. It remains so until
-// the write ends.
+// hungTime is how long a write can take before the disk is considered broken. The disk counts as
+// broken until that write ends.
 const hungTime = 5 * time.Second
 
 // Log writes records. Its methods are safe for concurrent use.
@@ -106,12 +106,12 @@ func endsInsideLine(file string) bool {
 }
 
 // rotated is a file that accepts writes larger than its maximum size, which lumberjack rejects.
-// Lumberjack names old files by the millisecond. If two files get the same name, only the later one
-// remains. Large writes are therefore delayed.
+// Lumberjack names each old file after the current millisecond. If two files get the same name,
+// only the later one remains, so large writes are delayed.
 type rotated struct{ lumberjack.Logger }
 
-// Write writes complete lines, in parts that are no longer than a file can be. No record is longer
-// than that. If one were, it would be split between two files.
+// Write writes complete lines, in parts that each fit into a file. Every record fits into a file; a
+// longer one would be split between two files.
 func (r *rotated) Write(text []byte) (n int, err error) {
 	for most := max(r.MaxSize, 1) << 20; err == nil && n < len(text); {
 		part := text[n:min(len(text), n+most)]

@@ -63,8 +63,8 @@ func (a *Recorder) Collectors() []prometheus.Collector {
 // entries is a pool of records for calls that have a single request.
 var entries = sync.Pool{New: func() any { return new(Entry) }}
 
-// errNoAudit is returned for a call that cannot be recorded, and in place of the response of a call
-// that could not be recorded.
+// errNoAudit is returned for a call that cannot be recorded. It also replaces the response if
+// recording fails after the call.
 var errNoAudit = status.Error(codes.Unavailable,
 	"leasehold: the audit log of this member cannot be written, and --audit-log-when-full is stop")
 

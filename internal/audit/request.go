@@ -16,7 +16,7 @@ import (
 type level uint8
 
 const (
-	// changes covers permissions, members and settings, and the grant and end of leases.
+	// changes covers permissions, members, settings, and leases being granted or ending.
 	changes level = iota
 	writes        // changes to keys as well
 	reads
@@ -146,7 +146,7 @@ func fill(e *Entry, req any) {
 	}
 }
 
-// limitsOf describes whom limits apply to.
+// limitsOf describes the holder of the limits.
 func limitsOf(l *native.Limits) string {
 	switch {
 	case l.GetUser() != "":

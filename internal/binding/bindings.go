@@ -199,7 +199,8 @@ func (b *Bindings) OfCertificates() bool {
 }
 
 // Token verifies a token. If the token was not issued by an issuer in the file, ours is false, and
-// the token might be of a different type. If ours is true and the token is invalid, err says why.
+// the token might be of a different type. If ours is true and the token is invalid, err contains
+// the reason.
 func (b *Bindings) Token(ctx context.Context, token string) (e *Evidence, ours bool, err error) {
 	if b == nil {
 		return nil, false, nil

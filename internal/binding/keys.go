@@ -51,7 +51,7 @@ type keySet struct {
 	text     string        // document from which keys were parsed
 	next     time.Time     // when to fetch the keys again
 	fetching chan struct{} // closed when the fetch in flight ends; nil if there is none
-	failed   string        // error of the last fetch, or "" if it succeeded
+	failed   string        // error from the last fetch, or "" if it succeeded
 }
 
 // find returns the keys that could have signed a token with the given kid and algorithm. If the kid

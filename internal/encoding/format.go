@@ -11,7 +11,7 @@ import (
 var ErrNewer = errors.New("encoding: written by a newer release")
 
 // ErrOlder means that this release can read this version of the bytes but cannot continue from it.
-// A release between the two can.
+// An intermediate release can.
 var ErrOlder = errors.New("encoding: written by a release that is too old")
 
 // Format is a versioned format for records, such as log entries.

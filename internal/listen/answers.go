@@ -134,8 +134,8 @@ type account struct {
 func (all *Answers) account(c net.Conn) *account { return &account{all: all, conn: c} }
 
 // enter counts a stream or call. It rejects the stream or call if all connections together would
-// have more than most. No connection can have more than it leaves free, so that a few connections
-// cannot take everything.
+// have more than most. No connection can have more than what remains free, so that a few
+// connections cannot take everything.
 func (a *account) enter(most int64) error {
 	own, open := a.open.Add(1), a.all.open.Add(1)
 	if own <= most-(open-1) {
@@ -211,7 +211,7 @@ func (a *account) boundLocked() {
 // Before a response is built, its size is a guess. If the response turns out to be larger, it waits
 // again, this time for room among the responses of known size. Until then, it keeps the room for
 // the guess, so that not too many responses are built. Responses that have been built never wait
-// for guesses. Otherwise, they could all wait for each other.
+// for guessed ones. Otherwise, they could all wait for each other.
 type room struct {
 	account *account
 	call    bool          // counts towards maxWaiting while it waits
@@ -252,7 +252,7 @@ func (r *room) askLocked() {
 		r.decideLocked(errNoRoom)
 	case !r.guessed && a.unread+r.bytes <= largeAnswer:
 		r.decideLocked(nil)
-	// A connection can have at most as many waiting calls as it leaves for others.
+	// A connection can have at most as many waiting calls as remain for others.
 	case r.call && r.guess == nil && a.calls > 0 && a.calls >= maxWaiting-all.calls:
 		r.decideLocked(errCrowd)
 		all.refused.Do(func() {
@@ -393,8 +393,8 @@ func (r *room) release() {
 	all.grantLocked()
 }
 
-// grantLocked grants room to waiters, taking connections in turn. As long as a connection lacks
-// room because of others, it closes stalled connections.
+// grantLocked grants room to waiters, taking connections in turn. While a connection lacks room
+// because of other connections, grantLocked closes stalled ones.
 func (all *Answers) grantLocked() {
 	for {
 		lacks := false
@@ -437,7 +437,7 @@ func (a *account) fitsLocked() (fits, others bool) {
 	if own > 0 && own+need > maxUnread {
 		return false, false
 	}
-	// No connection can have more than it leaves free, so that a few connections cannot take
+	// No connection can have more than what remains free, so that a few connections cannot take
 	// everything.
 	fits = own+need <= most-all
 	return fits, !fits
@@ -502,8 +502,9 @@ func (a *account) lookLocked() {
 	}
 }
 
-// cutLocked closes the connection because others need the room. It must not block. Closing a TLS
-// connection can wait for the other end, and logging can wait for the reader of the log.
+// cutLocked closes the connection because other connections need the room. It must not block.
+// Closing a TLS connection can wait for the other end, and logging can wait for the reader of the
+// log.
 func (a *account) cutLocked() {
 	unread := a.unread
 	a.closeLocked()

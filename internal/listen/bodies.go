@@ -142,8 +142,9 @@ func (all *Requests) body(w http.ResponseWriter, r *http.Request, end func(error
 	return b
 }
 
-// Interrupt wakes up a goroutine that is reading the body, unless the handler has returned. After
-// that, the response writer must not be used, and the connection might carry another request.
+// Interrupt wakes a goroutine that is reading the body. It does nothing if the handler has
+// returned, because the response writer must not be used then, and the connection might carry
+// another request.
 func (b *Body) Interrupt() { b.interrupt(b.control.SetReadDeadline) }
 
 func (b *Body) interrupt(setDeadline func(time.Time) error) {
@@ -154,8 +155,8 @@ func (b *Body) interrupt(setDeadline func(time.Time) error) {
 	}
 }
 
-// Taken records that a message has been read completely. The rest is the number of bytes read
-// beyond it.
+// Taken records that a message has been read completely. rest is the number of bytes read beyond
+// it.
 func (b *Body) Taken(rest int) {
 	b.sender.mu.Lock()
 	defer b.sender.mu.Unlock()

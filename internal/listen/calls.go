@@ -35,8 +35,8 @@ func (all *Answers) call(ctx context.Context) call {
 	return call{Context: ctx, account: all.others}
 }
 
-// A call is first the context of a call. Later it carries the response, or the next message of a
-// stream, to the codec.
+// A call first serves as the context of a gRPC call. Later it carries the response, or the next
+// message of a stream, to the codec.
 type call struct {
 	context.Context
 	account   *account
@@ -59,7 +59,7 @@ func (c *call) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Room waits until the connection of a unary call has room for a response that could be large. The
+// Room waits until a unary call's connection has room for a response that could be large. The
 // handler calls it when everything except the response is ready.
 func Room(ctx context.Context) error { return RoomFor(ctx, 0) }
 

@@ -67,7 +67,7 @@ type replay struct {
 	head []byte
 }
 
-// Read implements net.Conn. It must be called by only one goroutine at a time, as both servers do.
+// Read implements net.Conn. Only one goroutine at a time may call it. Both servers comply.
 func (r *replay) Read(p []byte) (int, error) {
 	if len(r.head) == 0 {
 		return r.Conn.Read(p)
@@ -80,7 +80,7 @@ func (r *replay) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Socket returns the underlying connection, which package direct can wait for.
+// Socket returns the underlying connection, so that package direct can wait for its data.
 func (r *replay) Socket() net.Conn { return r.Conn }
 
 // secured is a TLS connection that has completed its handshake.
@@ -98,7 +98,7 @@ func tlsInfo(t *tls.Conn) credentials.AuthInfo {
 	}
 }
 
-// Socket returns the underlying connection, which package direct can wait for.
+// Socket returns the underlying connection, so that package direct can wait for its data.
 func (s *secured) Socket() net.Conn { return s.under }
 
 // Credentials returns the transport credentials for a grpc.Server behind a Mux. The Mux performs
@@ -106,8 +106,8 @@ func (s *secured) Socket() net.Conn { return s.under }
 // see client certificates. Plain connections and connections within the process are reported as
 // insecure.
 //
-// Each connection gets an account in requests and an account in answers, unless they are nil. With
-// requests, the server needs [Requests.Options].
+// Each connection gets an account in requests and an account in answers, unless they are nil. If
+// requests is not nil, the server must also have [Requests.Options].
 func Credentials(requests *Requests, answers *Answers) credentials.TransportCredentials {
 	return passOn{requests, answers}
 }

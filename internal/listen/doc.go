@@ -19,14 +19,14 @@
 //     large response waits for room before it is evaluated, and a stream waits before its next
 //     large message. Small messages never wait. Half of the 256 MiB is reserved for connections
 //     that have already read at least as much as they have unread. No connection can take more
-//     than it leaves free.
+//     than what remains free.
 //   - Open streams ([Answers.BoundOpen]): as many as fit into an eighth of the memory, and twice as
-//     many streams and calls together. No connection can have more than it leaves free.
+//     many streams and calls together. No connection can have more than what remains free.
 //   - Slow readers: while others wait for room, a connection is closed if it reads less than 1/16
 //     of its unread bytes in 5 s. Its own waiting calls are rejected after 20 s.
 //   - Unfinished requests ([Requests]): 64 MiB per connection, 256 MiB in total, and one minute per
 //     request. A connection that exceeds its limit is closed. If the total is exceeded, the
-//     connection that has had the most for the longest time is closed.
+//     connection that has held the most bytes for the longest time is closed.
 //   - Strangers ([Requests.BoundStrangers]): a connection is a stranger until a caller on it has
 //     logged in. It can have only a few calls at a time and a few unfinished bytes, and its first
 //     message must arrive soon. It is read more slowly if its [Site] opens hundreds of calls per

@@ -14,9 +14,9 @@ const (
 )
 
 // frames reads an HTTP/2 connection and tracks the frames that gRPC receives. gRPC must read
-// without a buffer of its own. Then, when gRPC calls its tap handle, the call's headers are the
-// last thing that has been tracked. The buffer here is for frame headers and small frames. It is
-// small because most connections are idle. Large payloads go directly to gRPC's buffer.
+// without a buffer of its own, so that a call's headers are the last thing tracked when gRPC calls
+// its tap handle. The buffer here is for frame headers and small frames. It is small because most
+// connections are idle. Large payloads go directly to gRPC's buffer.
 type frames struct {
 	conn   net.Conn
 	sender *sender
@@ -28,8 +28,8 @@ type frames struct {
 	skip int // remaining bytes of the preface or of an irrelevant payload
 	head [frameHead]byte
 	got  int  // number of bytes in head
-	data int  // remaining bytes of a data frame,
-	pad  int  // and of the padding that follows
+	data int  // remaining bytes of a data frame
+	pad  int  // remaining bytes of the padding that follows
 	size bool // the next byte is the padding length
 	call uint32
 
@@ -49,7 +49,7 @@ func (f *frames) Read(p []byte) (n int, err error) {
 			f.rest = f.buffer[:n]
 		}
 		if n == 0 {
-			return 0, err // if it came with bytes, the next read returns it again
+			return 0, err // if bytes were read as well, the next read returns the error again
 		}
 	}
 	if len(f.rest) > 0 {

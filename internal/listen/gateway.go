@@ -10,8 +10,8 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// jsonFactor is how many times its length a response is charged for in the JSON gateway, because
-// the gateway holds it in several forms.
+// jsonFactor multiplies the charge for a response in the JSON gateway, because the gateway holds
+// the response in several forms.
 const jsonFactor = 8
 
 type accountKey struct{}
@@ -30,14 +30,15 @@ func Wrote(ctx context.Context, bytes int) {
 	}
 }
 
-// visit is a request of the JSON gateway. Its call goes over the gateway's own connection, but is
-// charged to the client's account.
+// visit is an HTTP request to the JSON gateway. Its call goes over the gateway's own connection,
+// but is charged to the client's account.
 type visit struct {
 	account *account
 	sender  atomic.Pointer[sender] // the request's sender; nil if the request is not counted
 
-	// Guarded by all.mu. Responses whose JSON is being encoded or written. A stream has at most
-	// two: the last one and the one before it, which might not have been written yet.
+	// Guarded by all.mu. answers contains the responses whose JSON is being encoded or written. A
+	// stream has at most two: the last one and the one before it, which might not have been written
+	// yet.
 	answers [2]*room
 	over    bool
 }

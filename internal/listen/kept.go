@@ -46,9 +46,9 @@ func (k *Kept) Add(bytes int) {
 	}
 }
 
-// Hold waits until there is room for a request, unless the request is small, and counts it. The
-// caller must call added for each part of it that Add has counted. It must call release once Add
-// has counted the whole request, or if the request is dropped.
+// Hold waits until there is room for a request, unless the request is small, and counts the
+// request. The caller must call added for each part of the request that Add has counted. It must
+// call release once Add has counted the whole request, or if the request is dropped.
 func (k *Kept) Hold(
 	ctx context.Context, bytes int,
 ) (added func(bytes int), release func(), err error) {

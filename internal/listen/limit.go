@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// MostStrangers is the maximum number of strangers' connections to a client port, provided that at
-// least twice as many files are available. An idle connection takes 24 kB.
+// MostStrangers is the maximum number of strangers' connections to a client port if at least twice
+// as many files are available. An idle connection takes 24 kB.
 const MostStrangers = 8192
 
 // idleTime is how long a connection must have been silent before it counts as idle.
@@ -48,15 +48,15 @@ func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 func (l *Limit) Most() int { return l.most }
 
 // BoundStrangers treats each connection as a stranger until one of its calls is vouched for
-// (Vouch), and allows this many strangers. If there is no room for another connection, one is
-// closed. If there are strangers, it is the oldest stranger of the site that has the most.
-// Otherwise, it is an idle connection. If there is none, it is the oldest connection of the largest
-// site, provided that this site has more connections than the new one's. So no site can keep out
-// the clients of another site. BoundStrangers must be called before Listener.
+// (Vouch), and allows this many strangers. If there is no room for another connection, an existing
+// one is closed. The first choice is the oldest stranger of the site with the most strangers, and
+// the second is an idle connection. If there is neither, the oldest connection of the largest site
+// is closed, but only if that site has more connections than the site of the new one. So no site
+// can keep out the clients of another site. BoundStrangers must be called before Listener.
 func (l *Limit) BoundStrangers(most int) { l.mostStrangers = most }
 
-// CloseStrangers is like BoundStrangers with the limit on all connections, but it also closes each
-// stranger after the given time.
+// CloseStrangers is like BoundStrangers, but it allows as many strangers as connections and closes
+// each stranger after the given time.
 func (l *Limit) CloseStrangers(after time.Duration) { l.mostStrangers, l.patience = l.most, after }
 
 // Listener returns a listener that applies the limit to inner. Connections that exceed the limit

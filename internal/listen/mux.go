@@ -34,9 +34,9 @@ const defaultSniffTimeout = 10 * time.Second
 const refusalPause = 5 * time.Second
 
 // mostWaiting is the maximum number of connections that wait for this process, either for their
-// turn in a TLS handshake or for a server to accept them. While this many are waiting, none is
-// accepted from the network. There, a connection costs nothing and does not count as a stranger, so
-// a [Limit] does not close it.
+// turn in a TLS handshake or for a server to accept them. While this many are waiting, no more are
+// accepted from the kernel. A connection waiting in the kernel costs this process nothing and does
+// not count as a stranger, so a [Limit] does not close it.
 const mostWaiting = 256
 
 // MuxOptions configures [NewMux]. The zero value is usable.
@@ -363,8 +363,8 @@ func (r *refusals) warn(c net.Conn, why error) {
 	})
 }
 
-// wantsTLS is the response to a client that does not use TLS on a TLS port. A client that uses
-// HTTP/2 then at least reports that this is not HTTP/2, instead of reporting a broken connection.
+// wantsTLS is the response to a client that does not use TLS on a TLS port. It lets a client that
+// uses HTTP/2 at least report that this is not HTTP/2, instead of reporting a broken connection.
 const wantsTLS = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n" +
 	"Connection: close\r\n\r\nthis port speaks TLS: use https://\n"
 
@@ -440,7 +440,7 @@ func (m *Mux) Close() error {
 			_ = l.Close()
 		}
 		for c := range m.pending {
-			// a time in the past, to wake up the goroutine that sniffs
+			// a time in the past, to wake the sniffing goroutine
 			_ = c.SetDeadline(time.Unix(1, 0))
 		}
 	}
@@ -449,9 +449,9 @@ func (m *Mux) Close() error {
 	return nil
 }
 
-// sniff reads from c until it is clear whether c begins with the HTTP/2 preface, as a stream
-// without HTTP/2, or with neither. It returns the bytes that it has read and the matching start, or
-// nil for neither.
+// sniff reads from c until it is clear whether c begins with the HTTP/2 preface, with the first
+// bytes of a stream without HTTP/2, or with neither. It returns the bytes that it has read and the
+// matching start, or nil for neither.
 func sniff(c net.Conn) (head, start []byte, err error) {
 	buf := make([]byte, 0, len(preface))
 	for {

@@ -28,8 +28,8 @@ var starts = newPace(runtime.Gosched)
 
 func newPace(yield func()) *pace { return &pace{turn: make(chan struct{}, 1), yield: yield} }
 
-// wait is called by a goroutine that has started others and is about to start more. It lets them
-// run, and returns when few goroutines are ready. Callers take turns.
+// wait is called by a goroutine that has started other goroutines and is about to start more. It
+// lets the started ones run, and returns when few goroutines are ready. Callers take turns.
 func (p *pace) wait() {
 	p.turn <- struct{}{}
 	defer func() { <-p.turn }()

@@ -21,7 +21,7 @@ const (
 	// higher if the largest allowed request exceeds 1/unfinishedPart of it.
 	leastUnfinished = 64 << 20
 	unfinishedPart  = 16
-	// strangerPart is the part of that limit that a stranger gets: 1/strangerPart.
+	// strangerPart is the divisor of that limit for strangers.
 	strangerPart  = 4
 	unfinishedAll = 4 // limit for all connections together, as a multiple of the limit for one
 	// A request must be completed within unfinishedBeats beats, each of which lasts unfinishedBeat.
@@ -41,14 +41,14 @@ var (
 
 // Requests limits what clients can make a server keep before their calls are served. This includes
 // incomplete messages, stream messages that a call has not consumed, and strangers' calls. gRPC
-// limits what it keeps for each stream, but not the sum, because it extends the window of a
-// connection as soon as bytes arrive. So without a limit, thousands of streams on one connection
-// could fill the memory.
+// limits what it keeps for each stream, but not the total, because it extends a connection's window
+// as soon as bytes arrive. So without a limit, thousands of streams on one connection could fill
+// the memory.
 //
-// A connection that has too much is closed. If all connections together have too much, the one that
-// has had the most for the longest time is closed. A connection is also closed if one of its
-// requests stays incomplete for a while. A stream's request can wait for its call, because unread
-// responses might be blocking the call.
+// A connection that holds too many bytes is closed. If all connections together hold too many, the
+// connection that has held the most for the longest time is closed. A connection is also closed if
+// one of its requests stays incomplete for a while. A stream's request can wait for its call,
+// because unread responses might be blocking the call.
 //
 // It is safe for concurrent use.
 type Requests struct {
@@ -57,7 +57,7 @@ type Requests struct {
 	// unfinished bytes of a stranger.
 	most, mostStranger int64
 	// known reports whether the caller of a call has logged in. If it is nil, callers do not have
-	// to log in. strangerCalls limits the calls of a connection until a caller has logged in.
+	// to log in. strangerCalls limits the calls on a connection until a caller has logged in.
 	known         func(context.Context) bool
 	strangerCalls int
 	mostCalls     int // limit on the calls of all strangers
@@ -124,7 +124,7 @@ type sender struct {
 	// Only the reading goroutine uses these fields.
 	opens, resets int
 
-	// end is called once, if the sender has too much or is too slow.
+	// end is called once, if the sender holds too many bytes or is too slow.
 	end func(why error)
 
 	mu     sync.Mutex
@@ -293,8 +293,8 @@ func (s *sender) addLocked(bytes int64) {
 	s.all.held.Add(bytes)
 }
 
-// check ends the sender if it has too much. If all senders together have too much, check ends
-// others.
+// check ends the sender if it holds too many bytes. If all senders together hold too many, check
+// ends other senders.
 func (s *sender) check() error {
 	s.mu.Lock()
 	most := s.most()
@@ -321,7 +321,8 @@ func (all *Requests) isFull() bool {
 	return all.held.Load() > unfinishedAll*max(all.most, all.mostStranger)
 }
 
-// worst returns the sender that has had the most for the longest time, or nil if there is none.
+// worst returns the sender that has held the most bytes for the longest time, or nil if there is
+// none.
 func (all *Requests) worst() (worst *sender) {
 	now := time.Now()
 	most := 0.0
@@ -372,7 +373,7 @@ func (s *sender) close() bool {
 func (s *sender) dropLocked() {
 	s.addLocked(-s.held)
 	if s.timer != nil {
-		s.timer.Stop() // otherwise, it would keep the sender reachable
+		s.timer.Stop() // otherwise, the timer would keep the sender reachable
 		s.timer = nil
 	}
 	clear(s.calls)
@@ -414,7 +415,8 @@ func (s *sender) begins(stream uint32) {
 	s.mu.Unlock()
 }
 
-// frame records that a data frame has begun. It returns an error if the sender has too much.
+// frame records that a data frame has begun. It returns an error if the sender holds too many
+// bytes.
 func (s *sender) frame(stream uint32, size int) error {
 	s.mu.Lock()
 	if in := s.calls[stream]; in != nil {

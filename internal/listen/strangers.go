@@ -30,8 +30,8 @@ const (
 	siteRate, siteBurst   = 500, 1000
 	resetRate, resetBurst = 5000, 20_000
 	// All strangers together can open strangersRate calls per second. A connection that would have
-	// to wait longer than maxDelay because of others is closed, so that no flood delays a call by
-	// more than that.
+	// to wait longer than maxDelay because of other connections is closed, so that no flood delays
+	// a call by more than maxDelay.
 	strangersRate, strangersBurst = 2000, 2000
 	maxDelay                      = 5 * time.Second
 )
@@ -42,10 +42,9 @@ var (
 	errFlood = status.Error(codes.Unavailable, "leasehold: too many calls before a login")
 )
 
-// Site returns the part of a client's address that identifies its owner. It drops the port. Of an
-// IPv6 address, it keeps only the first 64 bits, because a client with one address of such a
-// network can use all of them. It returns "" for any other text, such as the address of a Unix
-// socket.
+// Site returns the part of a client's address that identifies its owner. It drops the port. It
+// keeps only the first 64 bits of an IPv6 address, because a client with one address in such a
+// network can use them all. It returns "" for any other text, such as the address of a Unix socket.
 func Site(address string) string {
 	at, err := netip.ParseAddr(address)
 	if err != nil {
@@ -161,8 +160,8 @@ func (s *sender) vouched() {
 	}
 }
 
-// senderOf returns the sender of a call, or nil if the call is not counted. For a call of the JSON
-// gateway, it returns the sender of the HTTP request.
+// senderOf returns the sender of a call, or nil if the call is not counted. For a call made by the
+// JSON gateway, it returns the sender of the HTTP request.
 func senderOf(ctx context.Context) *sender {
 	if in := requestOf(ctx); in != nil {
 		return in.sender
@@ -195,7 +194,7 @@ func IsStranger(ctx context.Context) bool {
 }
 
 // Vouch records that a call comes from a client that has logged in. Its connection is then no
-// longer a stranger: it can have as many calls as others, and is not closed to make room
+// longer a stranger: it can have as many calls as other connections, and is not closed to make room
 // ([Limit.BoundStrangers]).
 func Vouch(ctx context.Context) {
 	if s := senderOf(ctx); s != nil {

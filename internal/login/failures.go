@@ -13,9 +13,9 @@ import (
 var ErrTooManyFailures = errors.New(
 	"login: too many logins failed; wait some seconds, then log in again")
 
-// After the allowed number of logins have failed in a row, another login can fail every
-// failuresPeriod. A user can fail userFactor times as often as an address, so no client can lock
-// out a user from a single address.
+// After the allowed number of logins have failed in a row, one more login is allowed to fail in
+// each failuresPeriod. A user can fail userFactor times as often as an address, so no client can
+// lock out a user from a single address.
 const (
 	// per address, and per user at an address from which the user has logged in
 	failuresPeriod = 5 * time.Second
@@ -28,10 +28,10 @@ const maxTracked = 1 << 14
 
 // Failures limits how many passwords strangers can try.
 //
-// A failed login costs one try of its address and one try of its user. If no tries are left, a
+// A failed login uses up one try of its address and one try of its user. If no tries are left, a
 // login is rejected before its password is checked, until another try has accrued. A user who has
 // logged in from an address has separate tries there, so that strangers cannot keep the user from
-// logging in from that address. Successful logins cost nothing.
+// logging in from that address. Successful logins use up no tries.
 type Failures struct {
 	most int // failures in a row per address; 0 means no limit
 	now  func() time.Time
@@ -64,8 +64,7 @@ func (f *Failures) check(user, address string) error {
 	if b, ok := f.known.Get(pair{user, address}); ok {
 		return mayFail(b, now)
 	}
-	// Do not create a bucket here. A login that has not failed must not evict the buckets of
-	// others.
+	// Do not create a bucket here. A login that has not failed must not evict other buckets.
 	if b, ok := f.addresses.Get(pair{address: address}); ok && b.TokensAt(now) < 1 {
 		return ErrTooManyFailures
 	}

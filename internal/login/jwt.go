@@ -168,8 +168,8 @@ func (j *jsonWebTokens) Check(token string, _ Users) (Caller, error) {
 	return Caller{User: c.Username, Revision: *c.Revision, HasRevision: true}, nil
 }
 
-// find returns the claims of a token whose signature has already been verified, provided that the
-// token is currently valid.
+// find returns the claims of a token whose signature has already been verified, if the token is
+// currently valid.
 func (j *jsonWebTokens) find(token string) (claims, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

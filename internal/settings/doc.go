@@ -3,5 +3,5 @@
 // the name that was probably intended.
 //
 // If the line is known, an error begins with the line number between colons, so that the caller can
-// put the name of the file in front: ":7: unknown setting ...".
+// prepend the file name: ":7: unknown setting ...".
 package settings

@@ -11,7 +11,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// inYAML matches the line number in an error of the YAML library.
+// inYAML matches the line number in an error from the YAML library.
 var inYAML = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 // Parse returns the only document in a text, or nil if the text is empty.

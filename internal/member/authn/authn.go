@@ -1,7 +1,7 @@
 // Package authn authenticates callers. As in etcd, the caller is the user named by a token in a
-// header of the call or, without a token, by the certificate of the connection. The package also
-// logs users in, and applies the bindings of external identities. Package access decides what a
-// caller is allowed to do.
+// header of the call or, without a token, by the connection's certificate. The package also logs
+// users in, and applies the bindings of external identities. Package access decides what a caller
+// is allowed to do.
 package authn
 
 import (
@@ -123,7 +123,7 @@ func (u users) Key(member uint64) string {
 // whether the user exists.
 func (l *Logins) LogIn(ctx context.Context, user, password string) (string, error) {
 	if len(user) > login.MaxName {
-		// otherwise, the name would be logged and, while it waits, kept in memory
+		// otherwise, the name would be logged, and kept in memory while the login waits
 		return "", login.ErrRefused
 	}
 	if err := l.member.Confirm(ctx); err != nil {

@@ -48,8 +48,8 @@ type identified struct {
 	access.Caller
 	// by is the evidence if the caller is a principal of the bindings.
 	by *binding.Evidence
-	// unbound is the certificate if the caller is identified by its common name. It is valid as
-	// long as the bindings do not map it.
+	// unbound is the certificate if the caller is identified by its common name. The caller is
+	// valid as long as the bindings do not map the certificate.
 	unbound *binding.Evidence
 	// byToken is set if a token has been verified. In that case, the certificate is ignored.
 	byToken bool
@@ -90,7 +90,7 @@ func (l *Logins) caller(ctx context.Context) (identified, error) {
 	v := l.member.View()
 	c, err := l.tokens.Check(text, users{v})
 	if err != nil {
-		// Another member might have just issued it.
+		// Another member might have just issued the token.
 		if l.member.Confirm(ctx) != nil {
 			return identified{}, err
 		}

@@ -47,10 +47,10 @@ func (l *Logins) lasting(c identified) *streamUser {
 	return s
 }
 
-// streamUser is the caller of a stream, or of a call that waits. The login is valid as long as the
-// stream or call lasts and the user keeps the password that it had at the beginning, even if the
-// token has expired. A principal of the bindings is valid until its token expires, and only as long
-// as the bindings map it to the same name. The common name of a certificate is valid as long as the
+// streamUser is the caller of a stream, or of a call that waits. The login stays valid until the
+// stream or call ends, even if the token expires, unless the user is deleted or its password
+// changes. A principal of the bindings is valid until its token expires, and only as long as the
+// bindings map it to the same name. The common name of a certificate is valid as long as the
 // bindings do not map the certificate.
 type streamUser struct {
 	logins  *Logins

@@ -27,7 +27,8 @@ var (
 	ErrForeign = errors.New("server: this release does not support the version of the cluster")
 )
 
-// ErrUnapplied is wrapped by the error of a member that stops because it cannot apply a log entry.
+// ErrUnapplied is wrapped by the error that a member returns when it stops because it cannot apply
+// a log entry.
 var ErrUnapplied = errors.New("server: stopped at an entry that this release cannot apply")
 
 // OtherRelease adds a remedy to an error about another release. It returns other errors unchanged.
@@ -56,12 +57,12 @@ func thisRelease() string {
 	return fmt.Sprintf("release %s, for cluster versions %v", version.Version, version.Spoken)
 }
 
-// ErrLost is wrapped by the error of a member that stops because the cluster has recorded it with
-// different data.
+// ErrLost is wrapped by the error that a member returns when it stops because the cluster has
+// recorded it with different data.
 var ErrLost = errors.New("server: the cluster knows this member with different data")
 
-// ErrContradicted is wrapped by the error of a member that stops because another member contradicts
-// its log.
+// ErrContradicted is wrapped by the error that a member returns when it stops because another
+// member contradicts its log.
 var ErrContradicted = errors.New("server: stopped, because another member contradicts this " +
 	"member's disk")
 
@@ -98,8 +99,8 @@ func leaveNote(dir, name, text string) error {
 	return errors.Join(err, f.Sync(), f.Close(), syncDir(dir))
 }
 
-// ErrCopied is wrapped by the error of a member that stops because another process has the same
-// identity.
+// ErrCopied is wrapped by the error that a member returns when it stops because another process has
+// the same identity.
 var ErrCopied = errors.New("server: another process with the identity of this member is running")
 
 // copiedData returns the error for two processes with the same identity. It includes a remedy.
@@ -115,8 +116,9 @@ func copiedData(dir string) error {
 // the same way.
 const exitDamaged = 8
 
-// Damaged marks err as the end of a member whose state differs from the state of a majority of the
-// voters, or is older than before. Each restart from the same data directory ends in the same way.
+// Damaged marks err as the final error of a member whose state differs from the state of a majority
+// of the voters, or is older than before. Each restart from the same data directory ends in the
+// same way.
 func Damaged(err error) error { return damaged{err} }
 
 type damaged struct{ error }

@@ -165,7 +165,7 @@ func memberID(urls []url.URL, token string) uint64 {
 
 // clusterID derives the cluster's ID from the founders, so that they agree on it without
 // communicating. A single founder generates a unique ID. If it loses its disk and founds another
-// cluster, that cluster is then not mistaken for this one. Founders that would begin with different
+// cluster, the new cluster is not mistaken for this one. Founders that would begin with different
 // states found different clusters. Their states differ if they have different names for members or
 // support different cluster versions.
 func (c Config) clusterID(members []fsm.Member, incarnation uint64) uint64 {

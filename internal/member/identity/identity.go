@@ -52,7 +52,7 @@ func (c Config) CheckBootstrap() error {
 }
 
 // portsOf returns the parts of a member's URLs that must be the same in two lists. It omits host
-// names, because one can be an alias or the address of the other.
+// names, because the lists can name the same host differently.
 func portsOf(urls []url.URL) []string {
 	var ports []string
 	for _, u := range urls {
@@ -63,7 +63,7 @@ func portsOf(urls []url.URL) []string {
 }
 
 // checkShared rejects founders that share a URL. If two founders had the same URLs, they would have
-// the same ID, and Raft ends a process if its first voters include one twice.
+// the same ID, and Raft ends a process whose first voters include the same member twice.
 func checkShared(members map[string][]url.URL) error {
 	owner := make(map[string]string) // by URL
 	for _, name := range slices.Sorted(maps.Keys(members)) {

@@ -31,7 +31,7 @@ func newIncarnation() uint64 { return rand.Uint64() | 1 }
 // incarnations of members that have served. Until there is such a state, members record the
 // incarnations that they encounter. A founder stays passive until all other founders have recorded
 // it, or until a majority has and the rest are unreachable. So founders with empty directories do
-// not found a cluster as long as a reachable member remembers an earlier one.
+// not found a cluster while a reachable member remembers an earlier cluster.
 type Peers struct {
 	c        PeersConfig
 	self     storage.Identity
@@ -92,7 +92,7 @@ func (p *Peers) Incarnation() uint64 { return p.self.Incarnation }
 // Assembled reports whether this member is allowed to vote and to acknowledge entries.
 func (p *Peers) Assembled() bool { return p.complete.Load() }
 
-// AwaitFounders begins to wait for the other founders, if necessary. The wait ends after the given
+// AwaitFounders starts waiting for the other founders, if necessary. The wait ends after the given
 // time, or when stop is called.
 func (p *Peers) AwaitFounders(wait time.Duration) (stop func()) {
 	p.mu.Lock()
@@ -288,8 +288,8 @@ const copyShown = 10 * time.Minute
 
 // Claimed implements transport.Handler. It is called when another cluster claims this member as its
 // own. If this member has just founded a cluster of one, it was started with an empty directory by
-// mistake, and has to stop. Otherwise, there would be two clusters where clients know of only one.
-// If this member's cluster is older, the other cluster is misconfigured.
+// mistake, and has to stop. Otherwise, there would be two clusters where clients expect one. If
+// this member's cluster is older, the other cluster is misconfigured.
 func (p *Peers) Claimed(cluster, by uint64) {
 	v := p.c.View()
 	if len(v.Members) == 1 && len(v.Removed) == 0 && p.claim(time.Now()) {
@@ -310,7 +310,7 @@ func (p *Peers) Claimed(cluster, by uint64) {
 	}
 }
 
-// young is how long after its founding a cluster of one might be a mistake.
+// young is the maximum age of a cluster of one that might have been founded by mistake.
 const young = 10 * time.Minute
 
 // claim reports whether this member had been founded recently when another cluster first claimed

@@ -44,12 +44,12 @@ func (o *RestoreOptions) revisions(f *fsm.Restoration, now time.Time) error {
 // defaultBump is the minimum amount by which a restore raises the revision.
 const defaultBump = 1_000_000_000
 
-// revisionAt returns a revision that no cluster has reached at time t, provided that the cluster
-// began with revision 1 or with a result of revisionAt. It is the number of microseconds since
-// 1970, because no cluster averages a million revisions per second over its whole life. A fixed
-// number would not suffice: a second restore of the same backup would begin with the same revisions
-// as the first. Until the year 2255, the result is below 1<<53. Above that, programs that store
-// numbers as floating point lose digits.
+// revisionAt returns a revision that no cluster can have reached by time t, if the cluster began
+// with revision 1 or with a result of revisionAt. It is the number of microseconds since 1970,
+// because no cluster averages a million revisions per second over its lifetime. A fixed number
+// would not suffice: a second restore of the same backup would begin with the same revisions as the
+// first. Until the year 2255, the result is below 1<<53. Above that, programs that store numbers as
+// floating point lose digits.
 func revisionAt(t time.Time) int64 { return max(t.UnixMicro(), 0) }
 
 // Restore creates the data directory c.DataDir from a backup. The directory must be empty or not
@@ -104,8 +104,8 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 // restoreID returns a unique ID.
 func restoreID() uint64 { return max(rand.Uint64(), 1) }
 
-// tokenAt returns a token that no cluster has reached at time t, provided that the cluster began
-// with token 1 or with a result of tokenAt. The generation is the day. The counter begins with the
+// tokenAt returns a token that no cluster can have reached by time t, if the cluster began with
+// token 1 or with a result of tokenAt. The generation is the day. The counter begins with the
 // millisecond of the day, and leaves room for a million grants per millisecond. So two restores of
 // the same backup issue different tokens. A count of restores would not ensure that, because both
 // restores would get the same number.

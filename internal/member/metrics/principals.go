@@ -43,9 +43,8 @@ func (m principals) Describe(to chan<- *prometheus.Desc) {
 	to <- limitRefusals
 }
 
-// Collect implements prometheus.Collector. It reads only the state of this member, because metrics
-// are most important when there is no leader. If the core does not respond, it omits resource
-// usage.
+// Collect implements prometheus.Collector. It reads only this member's state, because metrics are
+// most important when there is no leader. If the core does not respond, it omits resource usage.
 func (m principals) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), useWait)
 	defer cancel()

@@ -30,8 +30,8 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// Tracer times calls. For traced calls, it creates spans for their parts. Of the other calls, it
-// logs those that are slow. A nil Tracer times nothing.
+// Tracer times calls. For traced calls, it creates spans for their parts. It logs other calls if
+// they are slow. A nil Tracer times nothing.
 type Tracer struct {
 	provider trace.TracerProvider
 	spans    trace.Tracer // nil if calls are not traced
@@ -218,8 +218,8 @@ func (t *Tracer) Arrived(m *replica.Message) {
 	}
 }
 
-// Led arranges for the leader's spans for commands that other members have forwarded and sampled.
-// It is called by the core, so another goroutine creates the spans.
+// Led queues the commands that other members have forwarded and sampled, so that the leader's spans
+// for them are created. The core calls Led, so another goroutine creates the spans.
 func (t *Tracer) Led(list []*replica.Proposal) {
 	if !t.Traces() {
 		return
