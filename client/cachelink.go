@@ -105,7 +105,7 @@ func (k *cacheLink) stopLocked() {
 
 const (
 	// maxDropped is the maximum number of ranges in one acknowledgement; members accept at most
-	// 10,000. The size of an acknowledgement has the same bound as the size of a message.
+	// 10,000. An acknowledgement must also fit into a message.
 	maxDropped = 4096
 	// rangeBytes is a lower bound on the encoded size of a range, excluding its keys.
 	rangeBytes = 16

@@ -34,8 +34,8 @@ type spec struct {
 	unsure, tried bool
 	// number is the number of a numbered request, once assigned.
 	number number
-	// The request starts waiting for the ticket begins, and stops waiting for the ticket ends.
-	// Either can be nil.
+	// begins is the ticket that the request starts waiting for. ends is the ticket that it stops
+	// waiting for. Either can be nil.
 	begins, ends *Ticket
 	// first is the call of the first attempt, which is usually the only one. It uses the request
 	// itself. Later attempts use copies, because an old link may still be sending the first one.
@@ -117,7 +117,7 @@ func (s *spec) retryable(err error) bool {
 	}
 }
 
-// fail builds the error of a call from the last error and the error before it, if any.
+// fail builds the error that a call returns, from the last error and the error before it, if any.
 func (s *spec) fail(err, before error) error {
 	if before != nil && !errors.Is(before, err) {
 		err = fmt.Errorf("%w (%w)", err, before)
@@ -128,7 +128,7 @@ func (s *spec) fail(err, before error) error {
 	return fault.In("client: "+s.op, s.on, err)
 }
 
-// errOver marks the error of an attempt whose context ended.
+// errOver marks the error from an attempt whose context ended.
 var errOver = errors.New("given up")
 
 // overBy returns an errOver whose text is the reason why the context ended.

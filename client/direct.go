@@ -133,8 +133,8 @@ func (d *directConnection) open(ctx context.Context) (grpc.ClientStream, error) 
 	case ctx.Err() != nil:
 		return nil, fault.Cause(ctx)
 	case d.endpoint.tls == nil:
-		// The server may have reset the connection because of the protocol. With TLS, the protocol
-		// is negotiated.
+		// The server may have reset the connection because it does not support the protocol. This
+		// cannot happen with TLS, which negotiates the protocol.
 		return nil, direct.ErrNotSpoken
 	default:
 		return nil, err

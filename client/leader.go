@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// leadership is a member's report about which member leads. An ID of 0 means that there is none.
+// leadership is a member's report about which member leads. leader is 0 if there is none.
 type leadership struct {
 	known  bool   // the member has sent a report
 	member uint64 // the member that sent the report

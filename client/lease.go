@@ -64,7 +64,7 @@ type Lease struct {
 	err       error // why the lease is not OK
 	validUsed bool  // Valid has been called
 	changed   chan struct{}
-	turn      chan struct{} // closed when the change of TTL in progress ends; nil if there is none
+	turn      chan struct{} // closed when the TTL change in progress ends; nil if there is none
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 }

@@ -147,7 +147,7 @@ func (c *Client) Revoke(ctx context.Context, refs ...leases.Ref) error {
 	return fault.Join(failed...)
 }
 
-// identified resolves all references to IDs. It also returns the errors of the references that it
+// identified resolves all references to IDs. It also returns the errors for the references that it
 // cannot resolve.
 func (c *Client) identified(
 	ctx context.Context, refs []leases.Ref,

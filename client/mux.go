@@ -40,7 +40,7 @@ type mux struct {
 	mu        sync.Mutex // guards the following fields
 	link      *link      // nil if there is none
 	changed   chan struct{}
-	failure   error    // error of the last attempt to connect
+	failure   error    // error from the last attempt to connect
 	unfit     error    // why no endpoint is usable; nil if unknown
 	members   []uint64 // the last known member behind each endpoint; 0 if unknown
 	followers map[follower]struct{}
@@ -111,14 +111,14 @@ func (m *mux) get(ctx context.Context) (*link, error) {
 	}
 }
 
-// lastFailure returns the error of the last attempt to connect, or nil.
+// lastFailure returns the error from the last attempt to connect, or nil.
 func (m *mux) lastFailure() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.failure
 }
 
-// notConnected returns the error of a call that ended before the client was connected.
+// notConnected returns the error for a call that ended before the client was connected.
 func notConnected(cause, failure error) error {
 	if failure == nil {
 		return fmt.Errorf("%w: not connected yet: %w", ErrUnavailable, cause)

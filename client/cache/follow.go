@@ -54,7 +54,7 @@ type Follower struct {
 type part struct {
 	what     keyrange.Range
 	revision int64              // the set is complete up to this revision
-	asOf     moment             // at this moment the cluster had no later revision
+	asOf     moment             // when this was the cluster's latest revision
 	lost     bool               // the cluster was restored to an older state; reload the range
 	restart  context.CancelFunc // ends the watch; nil if there is none
 }

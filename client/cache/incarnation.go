@@ -22,8 +22,8 @@ var hooks = cachelink.Get[*client.Client, *client.Lease, client.Grant]()
 // link.
 //
 // The copies in index and view are current while the lease is valid. A reader looks up the copy
-// first and then checks the lease. Copies are removed from both before an invalidation is
-// acknowledged.
+// first and then checks the lease. A copy is removed from both index and view before its
+// invalidation is acknowledged.
 type incarnation struct {
 	cache *Cache
 	lease *client.Lease

@@ -79,7 +79,7 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 	if err := s.live.Err(); err != nil {
 		return nil, err
 	}
-	// an answer may not arrive within the lifetime of the lease
+	// the session may end before an answer arrives
 	ctx, stop := tries.Both(ctx, s.live.Context())
 	defer stop()
 	if err := s.keys.Await(ctx, q.blocksItself); err != nil {

@@ -174,8 +174,8 @@ func (q *Queue) readLimit(kvs []store.KV) (changed bool, err error) {
 // largePayload is the size above which an item may come close to the maximum request size.
 const largePayload = 1 << 10
 
-// room returns the key of a condition that always holds. Its only purpose is to make a request that
-// pushes items longer than a request that returns an item or turns it into a dead letter. So every
+// room returns the key of a condition that always holds. The condition pads push requests, so that
+// they are longer than the requests that return an item or turn it into a dead letter. So every
 // item that can be pushed can also become a dead letter, regardless of the members' limit on
 // requests. Otherwise, such an item would block every worker that claims it.
 func (q *Queue) room() string {

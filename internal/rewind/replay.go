@@ -260,7 +260,7 @@ func (r *replay) damaged(damage error) error {
 }
 
 // continues reports whether this history continues after a gap. A backup that cannot be read counts
-// as part of it.
+// as part of this history.
 func (r *replay) continues(ctx context.Context) bool {
 	for _, p := range r.catalog.Pieces {
 		if p.First > r.at.Index+1 && p.Before >= r.at.Term {

@@ -24,7 +24,7 @@ var errOtherHistory = fmt.Errorf("%w of this cluster", server.ErrBackup)
 // Backups reads the backups in a directory or bucket, which members have written.
 type Backups struct{ target target.Target }
 
-// Open returns the backups in a target, which is named like in --backup-to. It does no I/O.
+// Open returns the backups in a target, which is named as in --backup-to. It does no I/O.
 func Open(name, credentialsFile string) (*Backups, error) {
 	t, err := target.Open(name, credentialsFile)
 	if err != nil {

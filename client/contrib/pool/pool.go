@@ -133,8 +133,8 @@ type Request struct {
 	Owner string
 	// Want is the ID to lease. If it is empty, any ID is acceptable.
 	Want string
-	// TTL is the TTL of the lease. If the holder dies, the ID stays held for this long. 0 means 10
-	// s.
+	// TTL is the TTL of the lease, which is how long the ID stays held if the holder dies. 0 means
+	// 10 s.
 	TTL time.Duration
 	// Grace is the grace of the lease. See [client.Grant].
 	Grace time.Duration

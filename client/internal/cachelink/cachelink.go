@@ -17,8 +17,8 @@ type Events interface {
 	// Opening is called before the cache is opened on a new stream or reopened. From then on,
 	// answers must not be kept until Opened is called. Opening returns the contents of the cache.
 	Opening() []keyrange.Range
-	// Opened is called once the cluster has recorded the contents of the cache. Answers in the
-	// given term can then be kept. The cache must acknowledge the call.
+	// Opened is called once the cluster has recorded the contents of the cache. From then on,
+	// answers from the given term can be kept. The cache must acknowledge the call.
 	Opened(term uint64)
 	// Invalidated delivers an invalidation. The cache must acknowledge it once it has dropped the
 	// ranges.

@@ -8,7 +8,7 @@
 //
 // The member never waits for a backup, because the Keeper reads the log and the state on its own
 // goroutines. If the target is slow or unavailable, the only effects are warnings, counters, and a
-// part of the log that is retained for it.
+// longer retained log.
 package keeper
 
 import (

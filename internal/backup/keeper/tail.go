@@ -80,8 +80,8 @@ func (t *tail) open(ctx context.Context) bool {
 
 // resume returns where to continue. For each full backup, it finds the end of the copied log after
 // that backup. It chooses the first such end at which this member's log continues. The newest full
-// backup may be later than that, because its leader may have lost leadership before it had copied
-// the log that far.
+// backup may be later than that end, because its leader may have lost leadership before it had
+// copied the log that far.
 func (t *tail) resume(c *backup.Catalog) (end backup.Place, revision int64) {
 	for _, f := range c.Fulls {
 		at, last := c.Reach(f.Place)

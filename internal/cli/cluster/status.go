@@ -75,7 +75,7 @@ type State struct {
 	listed bool // whether the member list comes from the cluster
 	// Others are the members found at given endpoints but missing from the member list.
 	Others []*Member `json:"-"`
-	// Failure is the error of a read that was confirmed by the leader.
+	// Failure is the error from a read that the leader confirmed.
 	Failure error `json:"-"`
 	alarms  []string
 	// IDs of the members that raised each alarm; 0 means no particular member

@@ -31,7 +31,7 @@ type claim struct {
 // name returns the name of the lock or the election.
 func (c *claim) name() string { return c.lock + c.elect }
 
-// A post is an acquired lock or a won election.
+// A post is a lock that was acquired or an election that was won.
 type post interface {
 	client.Hold
 	Key() string
