@@ -263,8 +263,8 @@ func (c *Client) await(ctx context.Context, l *link, q *call) (*pb.Response, err
 	}
 }
 
-// tokens is a pool of empty channels of capacity 1. Each client has its own pool, so that in a test
-// the channels belong to the client's virtual time.
+// tokens is a pool of empty channels of capacity 1. Each client has its own pool, because channels
+// from one synctest bubble must not be used in another.
 type tokens struct{ pool sync.Pool }
 
 func (t *tokens) get() chan struct{} {

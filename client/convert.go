@@ -32,7 +32,7 @@ func (g *Grant) write(m *pb.GrantRequest) {
 	m.Holds = rangeMessages(g.holds)
 }
 
-// grantedOf converts the answer to a grant. sent is a moment before the grant was sent.
+// grantedOf converts the answer to a grant. sent is a time before the grant was sent.
 func grantedOf(m *pb.GrantResponse, sent moment) *Granted {
 	return &Granted{
 		Info: infoOf(m.GetLease()), Secret: m.GetSecret(), Existed: m.GetExisted(), sent: sent,

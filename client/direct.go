@@ -39,7 +39,7 @@ type ways struct {
 type way struct {
 	grpc   bool      // the endpoint rejected the direct protocol
 	direct bool      // the endpoint has used the direct protocol
-	late   int       // connections since then that received no response
+	late   int       // connections that received no response; irrelevant once direct is set
 	since  time.Time // when the client began to use gRPC
 }
 

@@ -102,7 +102,7 @@ func (w *LeaseWatcher) Seq() uint64 {
 	return w.after
 }
 
-// before returns a number such that the update follows all events up to that number.
+// before returns the number of the last event that precedes the update.
 func before(u *leases.Update) uint64 {
 	for i := range u.Events {
 		if seq := u.Events[i].Seq; seq > 0 {

@@ -207,9 +207,9 @@ func (m *mux) identify(place int, member uint64) {
 	m.members[place] = member
 }
 
-// candidates returns the endpoints that may belong to the leader: the endpoint known to be that
-// member or, on the first call, those at the leader's addresses. If there are none, the first call
-// returns all endpoints except the client's current one. Later calls return only the endpoints
+// candidates returns the endpoints that may belong to the leader: the endpoint known to belong to
+// that member or, on the first call, those at the leader's addresses. If there are none, the first
+// call returns all endpoints except the client's current one. Later calls return only the endpoints
 // whose member is unknown.
 func (m *mux) candidates(lead leadership, not int, first bool) []int {
 	m.mu.Lock()

@@ -100,7 +100,7 @@ func reads(m *pb.TxnRequest) bool {
 	return true
 }
 
-// txnResult converts the result of a transaction. sent is a moment before it was sent.
+// txnResult converts the result of a transaction. sent is a time before the transaction was sent.
 func txnResult(m *pb.TxnResponse, sent moment) TxnResult {
 	out := TxnResult{Revision: m.GetHeader().GetRevision(), Succeeded: m.GetSucceeded()}
 	if n := len(m.GetResponses()); n > 0 {

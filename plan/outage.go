@@ -24,8 +24,8 @@ const (
 	// It is the longest outage in 100 kills, rounded.
 	RecoveryKilled = 70 * time.Millisecond
 
-	// untended is how long after its last renewal this service checkpoints a lease whose holder's
-	// connection has ended.
+	// untended is the time from a lease's last renewal until this service checkpoints the lease, if
+	// the holder's connection has ended.
 	untended = 250 * time.Millisecond
 	// lateness is the maximum delay of an expiry that this service's tests accept. The longest
 	// measured delay is 5 ms.

@@ -59,7 +59,7 @@ type part struct {
 	restart  context.CancelFunc // ends the watch; nil if there is none
 }
 
-// probe records that the cluster reached this revision no earlier than at.
+// probe records that revision was the cluster's latest at some time after at.
 type probe struct {
 	at       moment
 	revision int64

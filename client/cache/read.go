@@ -58,7 +58,7 @@ func (c *Cache) Range(ctx context.Context, of store.KeyRange) (store.RangeResult
 
 // read reads a range that is not entirely in memory.
 func (c *Cache) read(ctx context.Context, r keyrange.Range) (store.RangeResult, error) {
-	since := c.flightSeq.Load() // flights with a higher number start after this read began
+	since := c.flightSeq.Load() // flights with higher numbers started after this read began
 	for parts := true; ; parts = false {
 		l := c.current.Load()
 		switch {

@@ -13,7 +13,7 @@
 //     to claim.
 //   - If a process stops at any point, its leases end after their TTL, and any unfinished work ends
 //     with them. No repair is needed.
-//   - A lost answer does no harm: writes are retried, and take effect only once. If the outcome
+//   - A lost answer is harmless: writes are retried, and take effect only once. If the outcome
 //     remains unknown ([client.ErrUnknownOutcome]), the queue reads the state and tries again until
 //     the context ends.
 //

@@ -26,8 +26,8 @@ const (
 	maxErrorText = 16 << 10
 )
 
-// maxMessages is the number of kinds of message without a source location that have their own rate
-// limit. The kind is the first three words. All other such messages share one rate limit.
+// maxMessages limits how many kinds of messages without a source location have their own rate
+// limits. A message's kind is its first three words. All other such messages share one rate limit.
 const maxMessages = 100
 
 // suppressedKey is the key of an attribute in a line: the number of lines from the same place that

@@ -49,7 +49,7 @@ type Ack struct {
 
 // Link keeps a cache connected to the cluster when members or streams fail.
 type Link interface {
-	// Ack acknowledges invalidations. If the stream breaks, the acknowledgement is lost, and the
+	// Ack acknowledges invalidations. If the stream breaks, the acknowledgment is lost, and the
 	// cluster sends the invalidations again. The caller must not acknowledge a range that has been
 	// invalidated again.
 	Ack(a Ack)

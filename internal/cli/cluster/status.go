@@ -88,7 +88,7 @@ type Member struct {
 	ID       string `json:"id"`
 	Endpoint string `json:"endpoint"`
 	Role     string `json:"role"` // leader, voter or learner
-	// Error says why the member does not respond. Cause is the code for that reason.
+	// Error is the reason why the member does not respond. Cause is the code for that reason.
 	Error   string     `json:"error,omitempty"`
 	Cause   cause.Code `json:"cause,omitempty"`
 	Version string     `json:"version"` // version of etcd's API
