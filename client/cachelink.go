@@ -51,7 +51,7 @@ func init() {
 	})
 }
 
-// linkCache connects the cache of a lease that has held ranges.
+// linkCache connects a cache to the cluster. l is the cache's lease, which has held ranges.
 func (c *Client) linkCache(l *Lease, to cachelink.Events) (*cacheLink, error) {
 	k := &cacheLink{client: c, lease: l.Ref(), to: to}
 	now, err := c.mux.enter(k)

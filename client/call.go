@@ -37,8 +37,8 @@ type spec struct {
 	// begins is the ticket that the request starts waiting for. ends is the ticket that it stops
 	// waiting for. Either can be nil.
 	begins, ends *Ticket
-	// first is the call of the first attempt, which is usually the only one. It uses the request
-	// itself. Later attempts use copies, because an old link may still be sending the first one.
+	// first is the call for the first attempt, which is usually the only one. It uses the request
+	// itself. Later attempts use copies, because an old link may still be sending the original.
 	first call
 }
 
@@ -152,8 +152,8 @@ func (c *Client) do(
 	return resp, err
 }
 
-// timed is like do, for a request that starts a TTL. sent is the moment before the attempt that was
-// answered.
+// timed is like do, for a request that starts a TTL. sent is a time just before the answered
+// attempt.
 func (c *Client) timed(
 	ctx context.Context, s *spec, r *pb.Request,
 ) (resp *pb.Response, sent moment, err error) {

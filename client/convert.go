@@ -57,7 +57,7 @@ func infoOf(m *pb.Lease) leases.Info {
 	return i
 }
 
-// ttlOf is msUp with the result type of package holder.
+// ttlOf is like msUp, but returns a lease.TTL.
 func ttlOf(d time.Duration) lease.TTL { return lease.TTL(msUp(d)) }
 
 func bytesOf(list []string) [][]byte {

@@ -78,7 +78,7 @@ func (l *Lease) Token() lease.Token { return l.info.Token }
 // Ref returns a reference that identifies the lease and its token.
 func (l *Lease) Ref() leases.Ref { return leases.Ref{ID: l.info.ID, Token: l.info.Token} }
 
-// Info returns the cluster's description of the lease from the time of the grant.
+// Info returns the cluster's description of the lease as of the grant.
 func (l *Lease) Info() leases.Info { return l.info }
 
 // Existed reports whether an earlier request with the same request ID created the lease.

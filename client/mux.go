@@ -217,7 +217,8 @@ const leastPause = 20 * time.Millisecond
 // reports holds the servers' reports about themselves since the client last had a useful link.
 type reports struct {
 	foreign error // error from a server other than Leasehold, or nil
-	// elsewhere lists endpoints that belong to other clusters. other is the latest such error.
+	// elsewhere lists endpoints that belong to other clusters. other is the latest error from such
+	// an endpoint.
 	elsewhere map[int]bool
 	other     error
 	login     error // why the last login was rejected; nil if it was not
@@ -425,7 +426,7 @@ func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 }
 
 // newProbe returns a request that shows whether a member can still serve reads. Without it, a
-// client that only watches could not detect that its member is unable to.
+// client that only watches could not detect that its member no longer can.
 func newProbe() *call {
 	return &call{
 		kind: read, done: func(*pb.Response, error) {},

@@ -208,7 +208,7 @@ type Outage struct {
 	// NoticeFrom and NoticeTo are the minimum and maximum time from the death of a holder until the
 	// issuer ends its lease (O6).
 	NoticeFrom, NoticeTo time.Duration
-	// Valid is the holder's own validity, measured from the sending of a renewal (O1).
+	// Valid is the holder's own validity, measured from when a renewal is sent (O1).
 	Valid time.Duration
 	// Slack is how much of the holder's validity remains if the issuer fails just before it would
 	// have accepted a renewal (O7). If it is negative, healthy holders stop that much too early.

@@ -107,8 +107,8 @@ func (c *Cache) awaitEnd(l *incarnation) {
 	})
 }
 
-// ended closes an incarnation whose lease has ended. It starts another one unless the program
-// declines.
+// ended closes an incarnation whose lease has ended. It starts another one unless Options.Reopen
+// returns false.
 func (c *Cache) ended(l *incarnation) {
 	l.close()
 	why := l.lease.Err()

@@ -43,7 +43,7 @@ func result(kvs []store.KV, revision int64) store.RangeResult {
 	return store.RangeResult{Revision: revision, KVs: kvs, Count: int64(len(kvs))}
 }
 
-// Range returns all keys of a range. The range has not changed between RangeResult.Revision and the
+// Range returns all keys of a range. The range did not change between RangeResult.Revision and the
 // read. Do not modify the result, because it is shared with other callers.
 func (c *Cache) Range(ctx context.Context, of store.KeyRange) (store.RangeResult, error) {
 	r := rangeOf(of)

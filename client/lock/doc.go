@@ -31,7 +31,7 @@
 //     only the waiters that become holders.
 //   - A session that stops waiting, or that does not know whether its request arrived, deletes its
 //     key as soon as it can reach the cluster. Otherwise, the key is deleted with the lease.
-//   - Observe yields each change of leader once and in order, including changes to no leader.
+//   - Observe yields each leader change once and in order, including the loss of a leader.
 //
 // Limitations:
 //

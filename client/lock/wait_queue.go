@@ -16,8 +16,9 @@ import (
 	rule "leasehold.dev/internal/ticket"
 )
 
-// waitQueue is a wait queue. It consists of the keys of leases below its prefix, in the order of
-// their create revisions. A ticket waits until fewer keys are ahead of it than there are permits.
+// waitQueue is a wait queue. It consists of the keys below its prefix that are attached to leases,
+// ordered by create revision. A ticket waits until fewer keys are ahead of it than there are
+// permits.
 type waitQueue struct {
 	session *session
 	prefix  string

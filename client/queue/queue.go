@@ -84,9 +84,9 @@ func (q *Queue) try(id string) string   { return q.prefix + "try/" + id }
 func (q *Queue) dead(id string) string  { return q.prefix + "dead/" + id }
 func (q *Queue) maxTries() string       { return q.prefix + "max-tries" }
 
-// IDs start with digits, because revisions do and will for the foreseeable future. Only keys of
-// that form count, so "q" and "q/item" can be the names of different queues. "q/item/0" cannot be a
-// name, because its keys would be among the keys of "q".
+// IDs start with a digit, because the revision at their start is padded with zeros to 12 hex
+// digits. Only keys of that form count, so "q" and "q/item" can be the names of different queues.
+// "q/item/0" cannot be a name, because its keys would be among the keys of "q".
 const (
 	firstID  = "0"
 	afterIDs = ":"

@@ -6,7 +6,7 @@
 //
 //	queue: claim from "jobs": unavailable: connection refused
 //
-// Operations that were called in turn are omitted from the text. They remain in the chain for
+// Operations that this operation called are omitted from the text. They remain in the chain for
 // [errors.Is] and [errors.As].
 package fault
 

@@ -38,9 +38,9 @@ type Restored struct {
 	Time time.Time
 }
 
-// Restore creates a data directory with the state at a point in time, like [server.Restore] does
-// from a single file. It reports damage to warn. If a full backup is damaged, Restore uses an older
-// one. There is no substitute for a damaged log.
+// Restore creates a data directory with the state at a point in time, as [server.Restore] does from
+// a single file. It reports damage to warn. If a full backup is damaged, Restore uses an older one.
+// There is no substitute for a damaged log.
 func (b *Backups) Restore(
 	ctx context.Context, to Moment, c server.Config, o server.RestoreOptions, warn func(string),
 ) (Restored, error) {

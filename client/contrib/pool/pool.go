@@ -136,7 +136,7 @@ type Request struct {
 	// TTL is the TTL of the lease, which is how long the ID stays held if the holder dies. 0 means
 	// 10 s.
 	TTL time.Duration
-	// Grace is the grace of the lease. See [client.Grant].
+	// Grace is the lease's grace period. See [client.Grant].
 	Grace time.Duration
 	// Wait makes Acquire wait until an ID is free. Without it, Acquire returns ErrNoneFree.
 	Wait bool

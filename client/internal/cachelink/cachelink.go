@@ -67,7 +67,7 @@ type Link interface {
 type Hooks[Client, Lease, Grant any] struct {
 	// Grant grants a lease whose holder can keep copies of the given ranges.
 	Grant func(ctx context.Context, c Client, g Grant, holds []keyrange.Range) (Lease, error)
-	// Open connects the cache of a lease that has held ranges.
+	// Open connects a cache to the cluster. l is the cache's lease, which has held ranges.
 	Open func(c Client, l Lease, to Events) (Link, error)
 }
 

@@ -39,9 +39,9 @@ func Pause(ctx context.Context, d time.Duration) error {
 // context, which outlives the subject.
 type Within[T any] struct{ Of *T }
 
-// Outside returns a context that can be used to release the subject of a context, even though the
-// original context ends with its subject. The returned context ends with the outer context, or
-// after the given time. Contexts without an outer context are returned unchanged.
+// Outside returns a context for releasing the subject of ctx, because ctx itself ends with its
+// subject. The returned context ends with the outer context, or after the given time. If ctx has no
+// outer context, Outside returns it unchanged.
 func Outside(
 	ctx context.Context, key any, most time.Duration,
 ) (context.Context, context.CancelFunc) {

@@ -12,9 +12,9 @@ import (
 const (
 	// maxPiece is the approximate maximum size of a piece of the log. A single entry can be larger.
 	maxPiece = 8 << 20
-	// growTo is the size at which a piece is complete. Until then, it is rewritten with the new
-	// entries under a different name, and the previous version is removed. This avoids both a large
-	// number of objects and objects that change.
+	// growTo is the size at which a piece is complete. Until then, the piece is rewritten with the
+	// new entries under a different name, and the previous version is removed. This avoids both a
+	// large number of objects and objects that change.
 	growTo = 1 << 20
 	// growFor is the maximum number of times that a piece is written.
 	growFor = 240

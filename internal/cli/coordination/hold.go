@@ -117,7 +117,7 @@ func (h *holding) lost() error {
 }
 
 // holdAndRelease runs holdFor and then releases what is held. It retries the release for up to the
-// TTL. By then, the lease has expired.
+// TTL. After that, the lease has expired anyway.
 func (a commands) holdAndRelease(
 	h holding, program []string, release func(context.Context) error,
 ) error {
