@@ -159,7 +159,7 @@ func bounded(r slog.Record, suppressed uint64) slog.Record {
 	return short
 }
 
-// shortened returns v with each text cut to most bytes, and reports whether any text was cut.
+// shortened returns v with each text cut to the given length, and reports whether any text was cut.
 func shortened(v slog.Value, most int) (_ slog.Value, long bool) {
 	v = v.Resolve()
 	var text string
