@@ -47,7 +47,7 @@ func (r *releases) start(f func(context.Context)) {
 	}
 }
 
-// close waits until all releases have ended, for at most closeTimeout.
+// close waits up to closeTimeout for all releases to end.
 func (r *releases) close() {
 	r.mu.Lock()
 	r.closed = true

@@ -51,7 +51,7 @@ func init() {
 	})
 }
 
-// linkCache connects the cache of a lease that has held ranges.
+// linkCache connects a cache to the cluster. l is the cache's lease, which has held ranges.
 func (c *Client) linkCache(l *Lease, to cachelink.Events) (*cacheLink, error) {
 	k := &cacheLink{client: c, lease: l.Ref(), to: to}
 	now, err := c.mux.enter(k)
@@ -104,18 +104,18 @@ func (k *cacheLink) stopLocked() {
 }
 
 const (
-	// maxDropped is the maximum number of ranges in one acknowledgement; members accept at most
-	// 10,000. The size of an acknowledgement has the same bound as the size of a message.
+	// maxDropped is the maximum number of ranges in one acknowledgment; members accept at most
+	// 10,000. An acknowledgment must also fit into a message.
 	maxDropped = 4096
 	// rangeBytes is a lower bound on the encoded size of a range, excluding its keys.
 	rangeBytes = 16
 )
 
-// Ack acknowledges invalidations. If the stream breaks, the acknowledgement is lost, and the
+// Ack acknowledges invalidations. If the stream breaks, the acknowledgment is lost, and the
 // cluster sends the invalidations again. The caller must not acknowledge a range that has been
 // invalidated again.
 //
-// A large acknowledgement is split into several messages. Each is correct on its own, and all of
+// A large acknowledgment is split into several messages. Each is correct on its own, and all of
 // them are sent before later requests.
 func (k *cacheLink) Ack(a cachelink.Ack) {
 	l := k.link.Load()
@@ -133,7 +133,7 @@ func (k *cacheLink) Ack(a cachelink.Ack) {
 	}
 }
 
-// fitting returns how many ranges fit into one acknowledgement.
+// fitting returns how many ranges fit into one acknowledgment.
 func fitting(list []keyrange.Range) (n int) {
 	for size := 0; n < len(list) && n < maxDropped && size < maxMessage/2; n++ {
 		size += rangeBytes + len(list[n].Key) + len(list[n].End)

@@ -34,11 +34,11 @@ type spec struct {
 	unsure, tried bool
 	// number is the number of a numbered request, once assigned.
 	number number
-	// The request starts waiting for the ticket begins, and stops waiting for the ticket ends.
-	// Either can be nil.
+	// begins is the ticket that the request starts waiting for. ends is the ticket that it stops
+	// waiting for. Either can be nil.
 	begins, ends *Ticket
-	// first is the call of the first attempt, which is usually the only one. It uses the request
-	// itself. Later attempts use copies, because an old link may still be sending the first one.
+	// first is the call for the first attempt, which is usually the only one. It uses the request
+	// itself. Later attempts use copies, because an old link may still be sending the original.
 	first call
 }
 
@@ -117,7 +117,7 @@ func (s *spec) retryable(err error) bool {
 	}
 }
 
-// fail builds the error of a call from the last error and the error before it, if any.
+// fail builds the error that a call returns, from the last error and the error before it, if any.
 func (s *spec) fail(err, before error) error {
 	if before != nil && !errors.Is(before, err) {
 		err = fmt.Errorf("%w (%w)", err, before)
@@ -128,7 +128,7 @@ func (s *spec) fail(err, before error) error {
 	return fault.In("client: "+s.op, s.on, err)
 }
 
-// errOver marks the error of an attempt whose context ended.
+// errOver marks the error from an attempt whose context ended.
 var errOver = errors.New("given up")
 
 // overBy returns an errOver whose text is the reason why the context ended.
@@ -152,8 +152,8 @@ func (c *Client) do(
 	return resp, err
 }
 
-// timed is like do, for a request that starts a TTL. sent is the moment before the attempt that was
-// answered.
+// timed is like do, for a request that starts a TTL. sent is a time just before the answered
+// attempt.
 func (c *Client) timed(
 	ctx context.Context, s *spec, r *pb.Request,
 ) (resp *pb.Response, sent moment, err error) {
@@ -263,8 +263,8 @@ func (c *Client) await(ctx context.Context, l *link, q *call) (*pb.Response, err
 	}
 }
 
-// tokens is a pool of empty channels of capacity 1. Each client has its own pool, so that in a test
-// the channels belong to the client's virtual time.
+// tokens is a pool of empty channels of capacity 1. Each client has its own pool, because channels
+// from one synctest bubble must not be used in another.
 type tokens struct{ pool sync.Pool }
 
 func (t *tokens) get() chan struct{} {

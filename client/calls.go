@@ -12,8 +12,8 @@ import (
 type call struct {
 	request  *pb.Request
 	deadline time.Time // zero if there is none
-	session  *session  // the session of the request's number; nil if it has no number
-	ends     *call     // the call that is canceled in the same message; nil if there is none
+	session  *session  // the session that assigned the request's number; nil if it has no number
+	ends     *call     // the call that the same message cancels; nil if there is none
 	size     int32     // upper bound on the size of the request; 0 if submit must compute it
 
 	// Guarded by the link's mutex once the call has been submitted.
@@ -48,8 +48,8 @@ func (c *call) answer(r *pb.Response, err error) {
 // openSlots is a power of 2 larger than the usual number of open calls.
 const openSlots = 1024
 
-// openCalls holds the calls of a link that have been sent and may receive more answers, by ID. IDs
-// are consecutive and most calls are open only briefly, so most calls do not share a slot.
+// openCalls maps IDs to a link's calls that have been sent and may receive more responses. IDs are
+// consecutive and most calls are open only briefly, so calls rarely share a slot.
 type openCalls struct {
 	n     int
 	slots [openSlots]*call // by ID
@@ -149,7 +149,7 @@ func (f *fifo) drain() []*call {
 }
 
 // fixedBytes is an upper bound on the size of all tags, lengths and numbers in a request, or in a
-// part of one. It holds for the kinds that atMost handles.
+// part of one. The bound applies to the kinds that atMost handles.
 const fixedBytes = 128
 
 // atMost returns an upper bound on the size of a request. For frequent kinds it does not examine

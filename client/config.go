@@ -32,7 +32,7 @@ type Config struct {
 	// client has the identity of its certificate, or none. A cluster without users accepts any
 	// credentials.
 	User, Password string
-	// Logger logs changes of the client's member, and sessions that [Client.Run] has lost. If it is
+	// Logger logs when the client switches members, and when [Client.Run] loses a session. If it is
 	// nil, only lost sessions are logged, to slog.Default().
 	Logger *slog.Logger
 

@@ -32,7 +32,7 @@ func (g *Grant) write(m *pb.GrantRequest) {
 	m.Holds = rangeMessages(g.holds)
 }
 
-// grantedOf converts the answer to a grant. sent is a moment before the grant was sent.
+// grantedOf converts the answer to a grant. sent is a time before the grant was sent.
 func grantedOf(m *pb.GrantResponse, sent moment) *Granted {
 	return &Granted{
 		Info: infoOf(m.GetLease()), Secret: m.GetSecret(), Existed: m.GetExisted(), sent: sent,
@@ -57,7 +57,7 @@ func infoOf(m *pb.Lease) leases.Info {
 	return i
 }
 
-// ttlOf is msUp with the result type of package holder.
+// ttlOf is like msUp, but returns a lease.TTL.
 func ttlOf(d time.Duration) lease.TTL { return lease.TTL(msUp(d)) }
 
 func bytesOf(list []string) [][]byte {

@@ -39,7 +39,7 @@ type ways struct {
 type way struct {
 	grpc   bool      // the endpoint rejected the direct protocol
 	direct bool      // the endpoint has used the direct protocol
-	late   int       // connections since then that received no response
+	late   int       // connections that received no response; irrelevant once direct is set
 	since  time.Time // when the client began to use gRPC
 }
 
@@ -133,8 +133,8 @@ func (d *directConnection) open(ctx context.Context) (grpc.ClientStream, error) 
 	case ctx.Err() != nil:
 		return nil, fault.Cause(ctx)
 	case d.endpoint.tls == nil:
-		// The server may have reset the connection because of the protocol. With TLS, the protocol
-		// is negotiated.
+		// The server may have reset the connection because it does not support the protocol. This
+		// cannot happen with TLS, which negotiates the protocol.
 		return nil, direct.ErrNotSpoken
 	default:
 		return nil, err

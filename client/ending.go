@@ -41,8 +41,8 @@ func (e *ending) why() error {
 	return e.err
 }
 
-// endings maps IDs to the endings of leases that the program still references. It is used to record
-// that a lease has ended through a reference. It does not keep any lease reachable.
+// endings maps IDs to the endings of leases that the program still references. A call that ends
+// leases by reference records in it why they ended. endings does not keep any lease reachable.
 type endings struct {
 	mu    sync.Mutex // guards the following fields
 	of    map[lease.ID]incarnation

@@ -84,8 +84,8 @@ const (
 	ErrClosed Error = "closed"
 )
 
-// These errors are the reasons why a [Hold] or a lease has ended. The reason is the cause of its
-// context, and its Err method returns it. After [Client.Close] the reason is [ErrClosed].
+// These errors are the reasons why a [Hold] or a lease has ended. The Err method returns the
+// reason, which is also the cause of the context. After [Client.Close] the reason is [ErrClosed].
 const (
 	// ErrJeopardy means that no renewal has been acknowledged in time. The lease may still be
 	// alive.
@@ -106,7 +106,7 @@ const (
 	ErrReplaced Error = "client: the lease has a newer handle"
 )
 
-// reasons maps the error reasons of leasehold.v1 to the errors of this package.
+// reasons maps the error reasons of leasehold.v1 to this package's errors.
 var reasons = map[pb.Reason]error{
 	pb.Reason_REASON_INVALID:           ErrInvalid,
 	pb.Reason_REASON_LEASE_NOT_FOUND:   ErrLeaseNotFound,

@@ -102,7 +102,7 @@ func (w *LeaseWatcher) Seq() uint64 {
 	return w.after
 }
 
-// before returns a number such that the update follows all events up to that number.
+// before returns the number of the last event that precedes the update.
 func before(u *leases.Update) uint64 {
 	for i := range u.Events {
 		if seq := u.Events[i].Seq; seq > 0 {
@@ -164,8 +164,8 @@ func (w *LeaseWatcher) handleLocked(r *pb.Response, first bool) bool {
 }
 
 // followSlowLocked tracks slow caches, and removes events that the program has already received.
-// The first response of a stream lists all slow caches. Any other cache that was slow has recovered
-// in the meantime; the event may have been reported by another member.
+// The first response of a stream lists all slow caches. If a cache that was slow is not on the
+// list, it has recovered in the meantime, so followSlowLocked adds an event for that.
 func (w *LeaseWatcher) followSlowLocked(list []leases.Event, first bool) []leases.Event {
 	had := w.slow
 	if first {

@@ -26,7 +26,7 @@ type keeper struct {
 	clock *clock
 	mux   *mux
 	link  *link         // the link used for the last renewal; owned by run
-	wake  chan struct{} // capacity 1: the next deadline may have become earlier
+	wake  chan struct{} // capacity 1: the next deadline may be earlier now
 	stop  chan struct{} // closed by close
 	all   sync.WaitGroup
 
@@ -491,8 +491,8 @@ func (k *keeper) refused(l *Lease, ttl lease.TTL) {
 	}
 }
 
-// confirmed records that the cluster has set a TTL. The request was made after sent. ttl is the
-// current TTL, which is usually the requested one.
+// confirmed records that the cluster has set a TTL. sent is a time before the request was made. ttl
+// is the current TTL, which is usually the requested one.
 func (k *keeper) confirmed(l *Lease, requested, ttl lease.TTL, sent moment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// leadership is a member's report about which member leads. An ID of 0 means that there is none.
+// leadership is a member's report about which member leads. leader is 0 if there is none.
 type leadership struct {
 	known  bool   // the member has sent a report
 	member uint64 // the member that sent the report
@@ -207,9 +207,9 @@ func (m *mux) identify(place int, member uint64) {
 	m.members[place] = member
 }
 
-// candidates returns the endpoints that may belong to the leader: the endpoint known to be that
-// member or, on the first call, those at the leader's addresses. If there are none, the first call
-// returns all endpoints except the client's current one. Later calls return only the endpoints
+// candidates returns the endpoints that may belong to the leader: the endpoint known to belong to
+// that member or, on the first call, those at the leader's addresses. If there are none, the first
+// call returns all endpoints except the client's current one. Later calls return only the endpoints
 // whose member is unknown.
 func (m *mux) candidates(lead leadership, not int, first bool) []int {
 	m.mu.Lock()

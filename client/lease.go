@@ -64,7 +64,7 @@ type Lease struct {
 	err       error // why the lease is not OK
 	validUsed bool  // Valid has been called
 	changed   chan struct{}
-	turn      chan struct{} // closed when the change of TTL in progress ends; nil if there is none
+	turn      chan struct{} // closed when the TTL change in progress ends; nil if there is none
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 }
@@ -78,7 +78,7 @@ func (l *Lease) Token() lease.Token { return l.info.Token }
 // Ref returns a reference that identifies the lease and its token.
 func (l *Lease) Ref() leases.Ref { return leases.Ref{ID: l.info.ID, Token: l.info.Token} }
 
-// Info returns the cluster's description of the lease from the time of the grant.
+// Info returns the cluster's description of the lease as of the grant.
 func (l *Lease) Info() leases.Info { return l.info }
 
 // Existed reports whether an earlier request with the same request ID created the lease.

@@ -97,7 +97,7 @@ func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
 	return c.endings.follow(grantedOf(resp.GetGrant(), sent)), nil
 }
 
-// Keep keeps a lease alive that this client, or another client in the process, has granted with
+// Keep keeps alive a lease that this client, or another client in the process, has granted with
 // [Client.GrantOnly] or in a transaction. grace has the same meaning as in [Grant]. Keep fails with
 // [ErrExpired] if the lease has no time left.
 //
@@ -147,7 +147,7 @@ func (c *Client) Revoke(ctx context.Context, refs ...leases.Ref) error {
 	return fault.Join(failed...)
 }
 
-// identified resolves all references to IDs. It also returns the errors of the references that it
+// identified resolves all references to IDs. It also returns the errors for the references that it
 // cannot resolve.
 func (c *Client) identified(
 	ctx context.Context, refs []leases.Ref,

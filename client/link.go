@@ -17,7 +17,7 @@ import (
 
 const (
 	// maxCalls and maxWatches bound the open requests of a stream; the server reads at most 4,096.
-	// There are few renewals, and they are always sent.
+	// Renewals are exempt, because there are few of them.
 	maxCalls   = 2048
 	maxWatches = 1536
 	// maxRequests bounds the number of requests in one message. maxMessage is an approximate bound
@@ -138,8 +138,8 @@ func (l *link) submit(c *call) error {
 }
 
 // note queues a request that gets no answer. It is sent before calls that are already queued,
-// except possibly renewals. If the link fails, the request is lost. It must not exceed the size of
-// a request.
+// except possibly renewals. If the link fails, the request is lost. It must not exceed the maximum
+// request size.
 func (l *link) note(r *pb.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -384,7 +384,7 @@ func (l *link) refusal() time.Duration {
 	return time.Since(l.refusing)
 }
 
-// silence returns how long the member has answered nothing while requests were pending.
+// silence returns how long the member has sent no answers while requests were pending.
 func (l *link) silence() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -40,7 +40,7 @@ const (
 	methodLogin = "/etcdserverpb.Auth/Authenticate"
 )
 
-// logins holds the token of a login. All members accept the same token.
+// logins holds the token from a login. All members accept the same token.
 type logins struct {
 	user, password, fixed, file string // as in Config
 
@@ -75,9 +75,9 @@ func readToken(file string) (string, error) {
 	return token, err
 }
 
-// logIn returns the token of an earlier login or of a new one, or "" if the cluster has no users.
-// Two connections can log in at the same time, because the client tries another member if the first
-// one does not respond.
+// logIn returns the token from an earlier or a new login, or "" if the cluster has no users. Two
+// connections can log in at the same time, because the client tries another member if the first one
+// does not respond.
 func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (string, error) {
 	l.mu.Lock()
 	token := l.token

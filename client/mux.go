@@ -40,7 +40,7 @@ type mux struct {
 	mu        sync.Mutex // guards the following fields
 	link      *link      // nil if there is none
 	changed   chan struct{}
-	failure   error    // error of the last attempt to connect
+	failure   error    // error from the last attempt to connect
 	unfit     error    // why no endpoint is usable; nil if unknown
 	members   []uint64 // the last known member behind each endpoint; 0 if unknown
 	followers map[follower]struct{}
@@ -111,14 +111,14 @@ func (m *mux) get(ctx context.Context) (*link, error) {
 	}
 }
 
-// lastFailure returns the error of the last attempt to connect, or nil.
+// lastFailure returns the error from the last attempt to connect, or nil.
 func (m *mux) lastFailure() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.failure
 }
 
-// notConnected returns the error of a call that ended before the client was connected.
+// notConnected returns the error for a call that ended before the client was connected.
 func notConnected(cause, failure error) error {
 	if failure == nil {
 		return fmt.Errorf("%w: not connected yet: %w", ErrUnavailable, cause)
@@ -217,7 +217,8 @@ const leastPause = 20 * time.Millisecond
 // reports holds the servers' reports about themselves since the client last had a useful link.
 type reports struct {
 	foreign error // error from a server other than Leasehold, or nil
-	// elsewhere lists endpoints that belong to other clusters. other is the latest such error.
+	// elsewhere lists endpoints that belong to other clusters. other is the latest error from such
+	// an endpoint.
 	elsewhere map[int]bool
 	other     error
 	login     error // why the last login was rejected; nil if it was not
@@ -425,7 +426,7 @@ func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 }
 
 // newProbe returns a request that shows whether a member can still serve reads. Without it, a
-// client that only watches could not detect that its member is unable to.
+// client that only watches could not detect that its member no longer can.
 func newProbe() *call {
 	return &call{
 		kind: read, done: func(*pb.Response, error) {},

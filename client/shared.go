@@ -30,8 +30,8 @@ func (s *shared) openStream(
 	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: stream}, nil
 }
 
-// open opens a stream by calling begin. The metadata contains the client's credential and its
-// cluster.
+// open opens a stream by calling begin. The metadata contains the client's credential and cluster
+// ID.
 func (s *shared) open(
 	ctx context.Context, conn grpc.ClientConnInterface,
 	begin func(context.Context) (grpc.ClientStream, error),
@@ -47,8 +47,8 @@ func (s *shared) open(
 	return &judged{ClientStream: stream, shared: s, token: token}, nil
 }
 
-// judged is a stream that checks the cluster before it returns the first message. The error at its
-// end shows whether the credential was accepted.
+// judged is a stream that checks the cluster ID before it returns the first message. The error at
+// its end shows whether the credential was accepted.
 type judged struct {
 	grpc.ClientStream
 	shared  *shared

@@ -25,8 +25,8 @@ type Result struct {
 	Delete *store.DeleteResult
 	Range  *store.RangeResult
 	Txn    *TxnResult
-	// Grant is a lease that no client is keeping alive yet. See [Client.Keep]. A lease granted with
-	// a request ID cannot be kept: it may be an older lease, and a transaction does not return its
+	// Grant is a lease that no client is keeping alive yet. See [Client.Keep]. Keep rejects a lease
+	// granted with a request ID: it may be an older lease, and a transaction does not return its
 	// remaining time.
 	Grant *Granted
 	Renew *leases.Info
@@ -57,7 +57,7 @@ func (c *Client) txn(ctx context.Context, s spec, t store.Txn) (TxnResult, error
 }
 
 // sending returns the moment before the first attempt to send a transaction that can grant a lease.
-// It has to be the first attempt, because the answer may belong to that one.
+// It has to be the first attempt, because that attempt may be the one that was answered.
 func (c *Client) sending(m *pb.TxnRequest) moment {
 	if !grants(m) {
 		return moment{}
@@ -100,7 +100,7 @@ func reads(m *pb.TxnRequest) bool {
 	return true
 }
 
-// txnResult converts the result of a transaction. sent is a moment before it was sent.
+// txnResult converts the result of a transaction. sent is a time before the transaction was sent.
 func txnResult(m *pb.TxnResponse, sent moment) TxnResult {
 	out := TxnResult{Revision: m.GetHeader().GetRevision(), Succeeded: m.GetSucceeded()}
 	if n := len(m.GetResponses()); n > 0 {

@@ -15,8 +15,8 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// user is the ID of the user that the image runs as. A number does not need /etc/passwd, and lets
-// Kubernetes see that the user is not root.
+// user is the ID of the user that the image runs as. A numeric ID works without /etc/passwd, and
+// shows Kubernetes that the user is not root.
 const user = 65532
 
 // image writes a container image from scratch. It contains the binary, the licenses and a directory

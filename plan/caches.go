@@ -22,8 +22,8 @@ type Sharing struct {
 	Skew time.Duration
 	// Term is t_s, the term at the server. 0 means the recommended term.
 	Term time.Duration
-	// LongestWait is the longest acceptable wait of a write for a dead cache. It limits the
-	// recommended term. 0 means a minute.
+	// LongestWait is the longest time that a write should have to wait for a dead cache. It limits
+	// the recommended term. 0 means a minute.
 	LongestWait time.Duration
 }
 
@@ -67,7 +67,7 @@ func (s Sharing) lost() time.Duration { return s.Propagation + 2*s.Processing + 
 //	max(0, t_s - (m_prop + 2 m_proc) - epsilon)
 func (s Sharing) Effective(term time.Duration) time.Duration { return max(0, term-s.lost()) }
 
-// Benefit returns alpha, the benefit factor 2R/(SW) (G2). If it is above 1, there is a term with
+// Benefit returns alpha, the benefit factor 2R/(SW) (G2). If it is above 1, there is a term for
 // which the load on the server is lower than without leases. It is infinite if there are no writes.
 func (s Sharing) Benefit() float64 {
 	if s.Writes == 0 {

@@ -48,7 +48,8 @@ func DocumentedCosts(members int) Costs {
 		Expiries:  130_000, Restart: 1200 * time.Millisecond,
 	}
 	if members > 1 {
-		// These are totals for three processes, and are used for the leader, which is the busiest.
+		// These figures are totals for three processes. They are used for the leader, which is the
+		// busiest process.
 		c.Source = "docs/benchmarks.md, three members on two cores"
 		c.Renew, c.Grant = 4600*time.Nanosecond, 65_300*time.Nanosecond
 	}

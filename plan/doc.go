@@ -1,4 +1,4 @@
-// Package plan computes the consequences of the length of a lease: how long a name can be without a
+// Package plan computes the consequences of a lease's length: how long a name can be without a
 // holder, and whether healthy holders outlive a failure of the issuer.
 //
 // [ChooseLength] chooses a length based on how often healthy holders lose their leases. [Chain]

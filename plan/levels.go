@@ -6,7 +6,7 @@ import (
 )
 
 // ThumbFactor is the rule of thumb for leases that depend on each other: each lease is 2.5 times as
-// long as an outage D of the level above. If it is renewed at half its length, 2D are enough to
+// long as an outage D of the level above. If it is renewed at half its length, 2D is enough to
 // survive that outage. The remaining half of D is for retries, messages and clocks.
 const ThumbFactor = 2.5
 
@@ -79,7 +79,7 @@ func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
 }
 
 // ChainAdvice explains a chain in sentences. one is the outage of a single lease granted by this
-// service, with the length of the first level.
+// service, as long as the first level's lease.
 func ChainAdvice(chain []Level, one Outage) []string {
 	var out []string
 	for _, l := range chain {

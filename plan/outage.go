@@ -21,11 +21,11 @@ const (
 	// two election timeouts of 1 s.
 	RecoveryCutOff = 2 * time.Second
 	// RecoveryKilled is how long this service has no leader if only the leader's process has died.
-	// It is the longest time of 100 kills, rounded.
+	// It is the longest outage in 100 kills, rounded.
 	RecoveryKilled = 70 * time.Millisecond
 
-	// untended applies to a lease whose holder's connection has ended. This service checkpoints
-	// such a lease that long after its last renewal.
+	// untended is the time from a lease's last renewal until this service checkpoints the lease, if
+	// the holder's connection has ended.
 	untended = 250 * time.Millisecond
 	// lateness is the maximum delay of an expiry that this service's tests accept. The longest
 	// measured delay is 5 ms.
@@ -64,8 +64,8 @@ func (h Holder) Interval() time.Duration {
 // is L(1 - drift) - margin.
 func (h Holder) Valid() time.Duration { return scaled(h.TTL, 1-h.Drift) - h.Margin }
 
-// longest returns how long a lease of length d can last according to another clock (O2). It is d/(1
-// - drift).
+// longest returns d/(1 - drift), which is how long a lease of length d can last according to
+// another clock (O2).
 func (h Holder) longest(d time.Duration) time.Duration { return scaled(d, 1/(1-h.Drift)) }
 
 // Check returns an error if the settings are invalid.
@@ -208,7 +208,7 @@ type Outage struct {
 	// NoticeFrom and NoticeTo are the minimum and maximum time from the death of a holder until the
 	// issuer ends its lease (O6).
 	NoticeFrom, NoticeTo time.Duration
-	// Valid is the holder's own validity, measured from the sending of a renewal (O1).
+	// Valid is the holder's own validity, measured from when a renewal is sent (O1).
 	Valid time.Duration
 	// Slack is how much of the holder's validity remains if the issuer fails just before it would
 	// have accepted a renewal (O7). If it is negative, healthy holders stop that much too early.

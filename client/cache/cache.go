@@ -79,7 +79,7 @@ func (c *Cache) newIncarnation(ctx context.Context) (*incarnation, error) {
 // abandonTimeout is the timeout for revoking an unused lease. The lease expires in any case.
 const abandonTimeout = time.Second
 
-// abandon ends an incarnation that has not been put to use.
+// abandon ends an incarnation that was never used.
 func (l *incarnation) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), abandonTimeout)
 	defer cancel()
@@ -107,8 +107,8 @@ func (c *Cache) awaitEnd(l *incarnation) {
 	})
 }
 
-// ended closes an incarnation whose lease has ended. It starts another one unless the program
-// declines.
+// ended closes an incarnation whose lease has ended. It starts another one unless Options.Reopen
+// returns false.
 func (c *Cache) ended(l *incarnation) {
 	l.close()
 	why := l.lease.Err()

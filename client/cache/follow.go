@@ -54,12 +54,12 @@ type Follower struct {
 type part struct {
 	what     keyrange.Range
 	revision int64              // the set is complete up to this revision
-	asOf     moment             // at this moment the cluster had no later revision
+	asOf     moment             // when this was the cluster's latest revision
 	lost     bool               // the cluster was restored to an older state; reload the range
 	restart  context.CancelFunc // ends the watch; nil if there is none
 }
 
-// probe records that the cluster reached this revision no earlier than at.
+// probe records that revision was the cluster's latest at some time after at.
 type probe struct {
 	at       moment
 	revision int64
@@ -166,7 +166,7 @@ func (f *Follower) Range(ctx context.Context, of store.KeyRange) (store.RangeRes
 	return f.client.Range(ctx, of.Range())
 }
 
-// join joins the pieces into which changes have split a range.
+// join merges the pieces into which updates have split a range.
 func (f *Follower) join(r keyrange.Range) (kvs []store.KV, revision int64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -219,7 +219,7 @@ func (f *Follower) follow(p *part) {
 	}
 }
 
-// watch applies the events of a range until the watch fails.
+// watch applies the events in a range until the watch fails.
 func (f *Follower) watch(p *part) error {
 	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
@@ -249,7 +249,7 @@ func (f *Follower) watch(p *part) error {
 // errRolledBack means that the cluster was restored to an older state.
 var errRolledBack = errors.New("cache: the cluster was restored to an older state")
 
-// apply applies the changes of one or more complete revisions.
+// apply applies the changes in one or more complete revisions.
 func (f *Follower) apply(p *part, u *store.Update) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

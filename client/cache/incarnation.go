@@ -22,15 +22,15 @@ var hooks = cachelink.Get[*client.Client, *client.Lease, client.Grant]()
 // link.
 //
 // The copies in index and view are current while the lease is valid. A reader looks up the copy
-// first and then checks the lease. Copies are removed from both before an invalidation is
-// acknowledged.
+// first and then checks the lease. A copy is removed from both index and view before its
+// invalidation is acknowledged.
 type incarnation struct {
 	cache *Cache
 	lease *client.Lease
 	index *index
 	view  atomic.Pointer[copies.View[store.KV]]
-	// ready is closed once the cache has been opened or has failed to open. After that, failure
-	// contains the reason, and does not change.
+	// ready is closed once the cache has been opened or has failed to open. failure is set before
+	// that: it is nil if the cache was opened, and otherwise contains the reason.
 	ready   chan struct{}
 	failure error
 
@@ -95,7 +95,7 @@ func (l *incarnation) close() {
 		l.ackLocked(report)
 	}
 	l.mu.Unlock()
-	if link != nil { // called without mu, because the link calls Opening
+	if link != nil { // called without holding mu, because the link calls Opening
 		link.CloseAfter(l.lease.Info().TTL)
 	}
 }
@@ -143,7 +143,7 @@ func (l *incarnation) Opening() []keyrange.Range {
 func (l *incarnation) Opened(term uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lease.Err() != nil { // nothing is cached; only the leader needs the report
+	if l.lease.Err() != nil { // nothing is cached, but the leader still needs the report
 		if l.link != nil {
 			l.ackLocked(copies.Report{Open: term})
 		}

@@ -43,7 +43,7 @@ func result(kvs []store.KV, revision int64) store.RangeResult {
 	return store.RangeResult{Revision: revision, KVs: kvs, Count: int64(len(kvs))}
 }
 
-// Range returns all keys of a range. The range has not changed between RangeResult.Revision and the
+// Range returns all keys of a range. The range did not change between RangeResult.Revision and the
 // read. Do not modify the result, because it is shared with other callers.
 func (c *Cache) Range(ctx context.Context, of store.KeyRange) (store.RangeResult, error) {
 	r := rangeOf(of)
@@ -58,7 +58,7 @@ func (c *Cache) Range(ctx context.Context, of store.KeyRange) (store.RangeResult
 
 // read reads a range that is not entirely in memory.
 func (c *Cache) read(ctx context.Context, r keyrange.Range) (store.RangeResult, error) {
-	since := c.flightSeq.Load() // flights with a higher number start after this read began
+	since := c.flightSeq.Load() // flights with higher numbers started after this read began
 	for parts := true; ; parts = false {
 		l := c.current.Load()
 		switch {

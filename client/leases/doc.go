@@ -1,6 +1,6 @@
-// Package leases contains the types that identify and describe leases: a [Ref], the [Info] about a
-// lease, a [Filter] for lists, and an [Event] of a lease. The methods of client.Client take and
-// return these values:
+// Package leases contains the types that identify and describe leases: a [Ref], an [Info], a
+// [Filter] for listing leases, and an [Event]. The methods of client.Client take and return these
+// values:
 //
 //	info, err := c.Describe(ctx, leases.Ref{Name: "primary"})
 //	for info, err := range c.List(ctx, leases.Filter{Owner: "host-1"}) {

@@ -100,8 +100,8 @@ type Event struct {
 
 // Update contains events in the order in which they happened.
 type Update struct {
-	// Seq is the number of an event up to which all events have been delivered. A later watch can
-	// continue after it.
+	// Seq is an event number. All events up to that number have been delivered, and a later watch
+	// can continue after it.
 	Seq    uint64
 	Events []Event
 }

@@ -31,9 +31,9 @@ func (r Ref) String() string {
 }
 
 // Renew returns an operation that restarts the lease's TTL when the transaction is applied. It does
-// not affect how long the client considers a lease valid, because the client renews the leases it
-// keeps alive itself. A reference without an ID needs a Token. Otherwise a holder could renew its
-// successor's lease and mistake it for its own.
+// not affect how long the client considers a lease valid, because the client itself renews the
+// leases that it keeps alive. A reference without an ID needs a Token. Otherwise a holder could
+// renew its successor's lease and mistake it for its own.
 func (r Ref) Renew() store.Op {
 	return message.Renew{LeaseRef: message.Ref(r.ID, r.Token, r.Name)}
 }

@@ -6,9 +6,9 @@
 //		})
 //	})
 //
-// Locks and leaderships belong to a session, a [client.Session], and end with it. They are never
-// reacquired automatically: [client.Client.Run] opens a new session and calls its function again.
-// Locking a [Mutex], [RWMutex] or [Semaphore] returns a [Held], and winning an [Election] returns a
+// Locks and leaderships belong to a [client.Session] and end with it. They are never reacquired
+// automatically: [client.Client.Run] opens a new session and calls its function again. Locking a
+// [Mutex], [RWMutex] or [Semaphore] returns a [Held], and winning an [Election] returns a
 // [Leading]. Both are a [client.Hold].
 //
 // Guarantees:
@@ -16,7 +16,7 @@
 //   - Each lock and each election has a wait queue. A lease in the queue has a key below the prefix
 //     "name/"; the rest of the key is the lease's ID in hex. The holder is the lease whose key has
 //     the lowest create revision. etcd's package concurrency uses the same layout, so its Mutex and
-//     Election exclude ours of the same name, regardless of the other program's language.
+//     Election exclude ours with the same name, regardless of the other program's language.
 //   - For each name, at most one Held or Leading has a nil Err; for a semaphore, the limit is its
 //     number of permits. This assumes that clocks run at about the same rate, and that no client
 //     deletes the keys or revokes the leases of others.
@@ -31,7 +31,7 @@
 //     only the waiters that become holders.
 //   - A session that stops waiting, or that does not know whether its request arrived, deletes its
 //     key as soon as it can reach the cluster. Otherwise, the key is deleted with the lease.
-//   - Observe yields each change of leader once and in order, including changes to no leader.
+//   - Observe yields each leader change once and in order, including the loss of a leader.
 //
 // Limitations:
 //

@@ -63,7 +63,7 @@ func (e *Election) Campaign(ctx context.Context, s *client.Session, c Candidate)
 // canceled when ctx ends, and before the cluster can make another candidate the leader. f must then
 // return. If the leadership or the candidacy is lost while the session is still valid, for example
 // because of [Election.Depose], Lead campaigns again, and calls f again when it wins. Otherwise it
-// returns the error of the campaign or of f. If the session ended before f returned, the error
+// returns the error from the campaign or from f. If the session ended before f returned, the error
 // includes the reason. f can release the leadership or hand it over, using its context.
 func (e *Election) Lead(
 	ctx context.Context, s *client.Session, c Candidate,

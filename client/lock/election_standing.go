@@ -93,8 +93,8 @@ func (s *standing) next(ctx context.Context) error {
 	return err
 }
 
-// await waits until the candidate with the lease own is first in the order, or with first == false,
-// until it no longer is. Before the first read, no candidate is first.
+// await waits until the candidate with the lease own is first in the list or, if first is false,
+// until it is no longer first. Before the first read, no candidate is first.
 func (s *standing) await(ctx context.Context, own lease.ID, first bool) error {
 	for (s.first() == own) != first {
 		if err := s.next(ctx); err != nil {

@@ -87,9 +87,9 @@ func (h *Held) Release(ctx context.Context) error {
 	return fault.In("lock: release", h.name, err)
 }
 
-// run runs f under the lock and then releases the lock. It returns the error of f. It also returns
-// the reason if the lock was lost or could not be released. f can use its context for a call to
-// Release; the context ends after that.
+// run runs f under the lock and then releases the lock. It returns f's error, and also the reason
+// if the lock was lost or could not be released. f can use its context for a call to Release; the
+// context ends after that.
 func (h *Held) run(ctx context.Context, f func(context.Context) error) (err, lost error) {
 	during, cancel := context.WithCancelCause(ctx)
 	h.during = cancel

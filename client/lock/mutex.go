@@ -42,8 +42,8 @@ func (m *Mutex) TryLock(ctx context.Context) (*Held, error) {
 }
 
 // Do acquires the lock, runs f, and releases the lock. The context passed to f is canceled when ctx
-// or the lock ends. f must then return. Do returns the error of Lock or of f. If the lock was lost
-// before f returned, the error includes the reason. f can release the lock itself, using its
+// or the lock ends. f must then return. Do returns the error from Lock or from f. If the lock was
+// lost before f returned, the error includes the reason. f can release the lock itself, using its
 // context; that is not an error.
 func (m *Mutex) Do(
 	ctx context.Context, f func(ctx context.Context, held *Held) error,

@@ -18,7 +18,7 @@ type ticket struct {
 	revision int64 // create revision of the key
 	token    lease.Token
 	handle   *client.Ticket // receives the ticket's state
-	// during is the lease's context from the time when the ticket was taken. It ends when the lease
+	// during is the context that the lease had when the ticket was taken. It ends when the lease
 	// becomes invalid, even if the lease recovers later.
 	during context.Context
 

@@ -16,8 +16,9 @@ import (
 	rule "leasehold.dev/internal/ticket"
 )
 
-// waitQueue is a wait queue. It consists of the keys of leases below its prefix, in the order of
-// their create revisions. A ticket waits until fewer keys are ahead of it than there are permits.
+// waitQueue is a wait queue. It consists of the keys below its prefix that are attached to leases,
+// ordered by create revision. A ticket waits until fewer keys are ahead of it than there are
+// permits.
 type waitQueue struct {
 	session *session
 	prefix  string
@@ -79,7 +80,7 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 	if err := s.live.Err(); err != nil {
 		return nil, err
 	}
-	// an answer may not arrive within the lifetime of the lease
+	// the session may end before an answer arrives
 	ctx, stop := tries.Both(ctx, s.live.Context())
 	defer stop()
 	if err := s.keys.Await(ctx, q.blocksItself); err != nil {

@@ -14,7 +14,7 @@
 //     The reasons are lost. Members that both joined and left in the meantime are not reported.
 //   - If a process stops at any point, its lease ends after the TTL and removes the member. No
 //     repair is needed.
-//   - A lost answer does no harm: a registration takes effect only once. While the outcome is
+//   - A lost answer is harmless: a registration takes effect only once. While the outcome is
 //     unknown ([client.ErrUnknownOutcome]), Register reads the state and retries until its context
 //     ends.
 package members

@@ -81,7 +81,7 @@ func (g *Group) Watch(ctx context.Context) (*Watch, error) {
 // Close ends the watch. A waiting Next returns [client.ErrClosed].
 func (w *Watch) Close() { w.cancel(fault.Canceled(client.ErrClosed)) }
 
-// start reads the group and watches it from that revision on.
+// start reads the group, and watches it from the revision of that read.
 func (w *Watch) start(ctx context.Context) error {
 	for p := (tries.Backoff{}); ; {
 		list, revision, err := w.g.List(ctx)

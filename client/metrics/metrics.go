@@ -59,8 +59,8 @@ type Snapshot struct {
 	// them is in jeopardy, or if there are no leases.
 	Valid time.Duration
 	// Renewals counts attempts to renew a lease; a message that renews a thousand leases counts as
-	// a thousand. RepeatedRenewals counts attempts that follow an attempt that was rejected, could
-	// not be sent, or was not answered in time.
+	// a thousand. RepeatedRenewals counts retries: the previous attempt was rejected, could not be
+	// sent, or was not answered in time.
 	Renewals, RepeatedRenewals uint64
 	// Jeopardies counts how many times a lease entered jeopardy because it was not renewed in time.
 	// Expired counts leases that ended because they were not renewed in time. Lost counts leases

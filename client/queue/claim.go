@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// window is the maximum number of items at the head of a queue from which a worker that loses races
-// chooses.
+// window is the maximum number of items that a worker chooses from after it has lost races. They
+// are the first items in the queue.
 const window = 16
 
 // maxCrowd caps Queue.crowd. It therefore also limits how long a worker waits before it tries to
@@ -211,9 +211,9 @@ func sorted(set map[string]bool) []string {
 	return out
 }
 
-// listen receives the next events, and updates the set of items that have become free. In the
-// revision of an Ack, the claim is deleted before the item. In the revision of a delayed Push, the
-// item is created before its claim. An item that is in the set by mistake costs only a futile
+// listen receives the next events, and updates the set of items that have become free. Within an
+// Ack's revision, the claim is deleted before the item. Within a delayed Push's revision, the item
+// is created before its claim. If an item is in the set by mistake, the only cost is a futile
 // attempt.
 func (q *Queue) listen(ctx context.Context, w *client.Watcher, free map[string]bool) error {
 	u, err := w.Next(ctx)

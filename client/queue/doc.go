@@ -5,15 +5,15 @@
 //
 //   - A pushed item is processed at least once. It leaves the queue only when the worker with the
 //     claim acknowledges it, or when it becomes a dead letter after too many tries.
-//   - Ready items are delivered in the order in which they were pushed, provided that each Push
-//     returned before the next was called. Workers that race for items may change the order
-//     slightly (see [Queue.Claim]).
-//   - At most one worker has a valid claim on an item, provided that clocks run at about the same
+//   - Ready items are delivered in the order in which they were pushed, if each Push returned
+//     before the next was called. Workers that race for items may change the order slightly (see
+//     [Queue.Claim]).
+//   - At most one worker has a valid claim on an item, as long as clocks run at about the same
 //     rate. A claim is valid while its Err is nil. See package client. Tokens increase from claim
 //     to claim.
 //   - If a process stops at any point, its leases end after their TTL, and any unfinished work ends
 //     with them. No repair is needed.
-//   - A lost answer does no harm: writes are retried, and take effect only once. If the outcome
+//   - A lost answer is harmless: writes are retried, and take effect only once. If the outcome
 //     remains unknown ([client.ErrUnknownOutcome]), the queue reads the state and tries again until
 //     the context ends.
 //

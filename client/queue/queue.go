@@ -84,9 +84,9 @@ func (q *Queue) try(id string) string   { return q.prefix + "try/" + id }
 func (q *Queue) dead(id string) string  { return q.prefix + "dead/" + id }
 func (q *Queue) maxTries() string       { return q.prefix + "max-tries" }
 
-// IDs start with digits, because revisions do and will for the foreseeable future. Only keys of
-// that form count, so "q" and "q/item" can be the names of different queues. "q/item/0" cannot be a
-// name, because its keys would be among the keys of "q".
+// IDs start with a digit, because the revision at their start is padded with zeros to 12 hex
+// digits. Only keys of that form count, so "q" and "q/item" can be the names of different queues.
+// "q/item/0" cannot be a name, because its keys would be among the keys of "q".
 const (
 	firstID  = "0"
 	afterIDs = ":"
@@ -174,8 +174,8 @@ func (q *Queue) readLimit(kvs []store.KV) (changed bool, err error) {
 // largePayload is the size above which an item may come close to the maximum request size.
 const largePayload = 1 << 10
 
-// room returns the key of a condition that always holds. Its only purpose is to make a request that
-// pushes items longer than a request that returns an item or turns it into a dead letter. So every
+// room returns the key of a condition that always holds. The condition pads push requests, so that
+// they are longer than the requests that return an item or turn it into a dead letter. So every
 // item that can be pushed can also become a dead letter, regardless of the members' limit on
 // requests. Otherwise, such an item would block every worker that claims it.
 func (q *Queue) room() string {

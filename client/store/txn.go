@@ -26,7 +26,7 @@ type DrawToken struct{}
 // lease. The name of each key is the prefix, followed by a lease ID in hexadecimal and, optionally,
 // a dot and a number. The keys are ordered by creation.
 type Wait struct {
-	// Key is the waiting key. It is in the queue.
+	// Key is the waiting key, which must be in the queue.
 	Key string
 	// Prefix is the prefix of the queue. Its last character must not occur in IDs; a slash is
 	// suitable.

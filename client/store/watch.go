@@ -19,8 +19,8 @@ type Watch struct {
 	PrevKV bool
 	// NoPut and NoDelete omit put events and delete events.
 	NoPut, NoDelete bool
-	// Progress, if not 0, is the approximate interval of progress notifications. These are Updates
-	// without events. Their revision is one up to which all events have been sent.
+	// Progress, if not 0, is the approximate interval of progress notifications. A progress
+	// notification is an Update without events. All events up to its revision have been sent.
 	Progress time.Duration
 }
 
@@ -74,7 +74,7 @@ type Event struct {
 // Update contains changes in the order in which they happened. A revision is never split across
 // Updates.
 type Update struct {
-	// Revision is a revision up to which all events have been sent.
+	// Revision is the revision up to which all events have been sent.
 	Revision int64
 	Events   []Event
 }

@@ -79,9 +79,9 @@ func New(c Config) (*Lock, error) {
 	return &Lock{config: c, key: "leader-election/" + c.Name}, nil
 }
 
-// Callbacks wraps the callbacks of a program that uses [leaderelection]; such a program must call
-// it. The context passed to OnStartedLeading is then canceled when the leadership is lost, before
-// another candidate can lead. Its cause is the reason.
+// Callbacks wraps the callbacks of a program that uses [leaderelection]. Every such program must
+// call it. The context passed to OnStartedLeading is then canceled when the leadership is lost,
+// before another candidate can lead. Its cause is the reason.
 func (l *Lock) Callbacks(c leaderelection.LeaderCallbacks) leaderelection.LeaderCallbacks {
 	start, stop := c.OnStartedLeading, c.OnStoppedLeading
 	c.OnStartedLeading = func(ctx context.Context) {

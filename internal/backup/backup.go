@@ -136,8 +136,8 @@ func isNewer(line string) bool {
 	return found && version > "1\n" && strings.Trim(version, "0123456789\n") == ""
 }
 
-// isBolt reports whether a file is a database of bbolt, which etcd uses, by the number at byte 16
-// of its first page.
+// isBolt reports whether a file is a bbolt database, which etcd uses. It checks the number at byte
+// 16 of the first page.
 func isBolt(begin []byte, rest io.Reader) bool {
 	more := make([]byte, 1)
 	if _, err := io.ReadFull(rest, more); err != nil {

@@ -1,8 +1,8 @@
 // Package cli is the command line of leasehold: every command except serve.
 //
 // Commands that exist in etcdctl 3.7 have the same flags, standard output and exit codes here, so
-// that users and scripts of etcdctl can use leasehold with either server. Where etcdctl crashes,
-// hangs or prints in random order, leasehold does not, and a comment mentions the difference.
+// that etcdctl users and scripts can use leasehold with either server. Where etcdctl crashes, hangs
+// or prints in random order, leasehold does not, and a comment mentions the difference.
 //
 // The packages below implement the commands, grouped by subject: keys, lease, coordination (lock,
 // elect, run, group, queue, pool), access, cluster, recovery, top and planning. Package app

@@ -2,5 +2,5 @@
 // save", or from member/snap/db in the data directory of a stopped member.
 //
 // It reads the newest version of every key, and the leases, as etcd 3.6 and 3.7 store them. It does
-// not read the history, or users and roles.
+// not read the history, users or roles.
 package etcdsnapshot

@@ -6,7 +6,7 @@
 //
 //	queue: claim from "jobs": unavailable: connection refused
 //
-// Operations that were called in turn are omitted from the text. They remain in the chain for
+// Operations that this operation called are omitted from the text. They remain in the chain for
 // [errors.Is] and [errors.As].
 package fault
 
@@ -18,7 +18,7 @@ import (
 	"strings"
 )
 
-// Error is the error of an operation.
+// Error is an error from an operation.
 type Error struct {
 	// Op is the package and the operation, such as "queue: claim from".
 	Op string
@@ -27,7 +27,7 @@ type Error struct {
 	Err error
 }
 
-// In returns the error of an operation on an object. It returns nil if err is nil.
+// In returns the error for an operation on an object. It returns nil if err is nil.
 func In(op, on string, err error) error {
 	if err == nil {
 		return nil
@@ -46,7 +46,7 @@ func (e *Error) Error() string {
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// packages lists the packages whose names can begin the errors of this module.
+// packages lists the package names with which errors in this module can begin.
 var packages = []string{
 	"cache", "client", "lock", "members", "nodes", "plan", "pool", "queue",
 }
@@ -124,7 +124,7 @@ func both(cause, ended error) error {
 	return &end{cause, ended}
 }
 
-// end is the error of an ended context.
+// end is the error for a context that has ended.
 type end struct{ cause, ended error }
 
 func (e *end) Error() string { return e.cause.Error() }

@@ -33,7 +33,7 @@ func groupMemory(root fs.FS) uint64 {
 		default:
 			continue
 		}
-		// A container may see either its own group as the root, or the path of the machine.
+		// A container may see either its own group as the root, or the group's path on the machine.
 		for group := path.Clean("/" + fields[2]); ; group = path.Dir(group) {
 			text, _ := fs.ReadFile(root, path.Join(dir, group, file))
 			if n, err := strconv.ParseUint(strings.TrimSpace(string(text)), 10, 64); err == nil {

@@ -121,8 +121,8 @@ func (r *Remote) Check() error {
 	return nil
 }
 
-// Run measures one operation after another, and then deletes everything that it created, even if
-// ctx ends. If it fails, the report contains the results so far.
+// Run measures the operations in order, and then deletes everything that it created, even if ctx
+// ends. If it fails, the report contains the results so far.
 func (r *Remote) Run(ctx context.Context) (rep Report, err error) {
 	if err := r.Check(); err != nil {
 		return Report{}, err

@@ -100,7 +100,7 @@ func (r *Remote) reads(ctx context.Context, t *tally) error {
 	})
 }
 
-// renewals saturates streams. Each stream has its own leases, and more of them than requests in
+// renewals saturates streams. Each stream has its own leases, which outnumber its requests in
 // flight.
 func (r *Remote) renewals(ctx context.Context, t *tally) error {
 	leases, err := r.enoughLeases(ctx)

@@ -30,8 +30,8 @@ type Renewer struct {
 	finished atomic.Bool // whether all requests have been answered
 }
 
-// Run sends renewals for as long as more returns true for the number of the next one. It returns
-// once all of them have been answered.
+// Run sends renewals until more returns false for the number of the next renewal. It returns once
+// all renewals have been answered.
 func (r *Renewer) Run(ctx context.Context, c pb.LeaseClient, more func(i int) bool) error {
 	r.base = time.Now()
 	r.sent = make([]atomic.Int64, len(r.Leases))

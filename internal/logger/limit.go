@@ -26,8 +26,8 @@ const (
 	maxErrorText = 16 << 10
 )
 
-// maxMessages is the number of kinds of message without a source location that have their own rate
-// limit. The kind is the first three words. All other such messages share one rate limit.
+// maxMessages limits how many kinds of messages without a source location have their own rate
+// limits. A message's kind is its first three words. All other such messages share one rate limit.
 const maxMessages = 100
 
 // suppressedKey is the key of an attribute in a line: the number of lines from the same place that
@@ -159,8 +159,7 @@ func bounded(r slog.Record, suppressed uint64) slog.Record {
 	return short
 }
 
-// shortened returns a value in which each text is cut to at most most bytes, and reports whether
-// any text was cut.
+// shortened returns v with each text cut to the given length, and reports whether any text was cut.
 func shortened(v slog.Value, most int) (_ slog.Value, long bool) {
 	v = v.Resolve()
 	var text string

@@ -31,8 +31,8 @@ type Queue struct {
 	closed  bool
 }
 
-// NewQueue returns a queue in front of the writer to. report can be nil, and can write to the
-// queue.
+// NewQueue returns a queue that passes lines to the given writer. report can be nil, and can write
+// to the queue.
 func NewQueue(to io.Writer, report func(lines uint64)) *Queue {
 	return &Queue{to: to, report: report}
 }

@@ -38,9 +38,9 @@ type Restored struct {
 	Time time.Time
 }
 
-// Restore creates a data directory with the state at a point in time, like [server.Restore] does
-// from a single file. It reports damage to warn. If a full backup is damaged, Restore uses an older
-// one. There is no substitute for a damaged log.
+// Restore creates a data directory with the state at a point in time, as [server.Restore] does from
+// a single file. It reports damage to warn. If a full backup is damaged, Restore uses an older one.
+// There is no substitute for a damaged log.
 func (b *Backups) Restore(
 	ctx context.Context, to Moment, c server.Config, o server.RestoreOptions, warn func(string),
 ) (Restored, error) {
@@ -260,7 +260,7 @@ func (r *replay) damaged(damage error) error {
 }
 
 // continues reports whether this history continues after a gap. A backup that cannot be read counts
-// as part of it.
+// as part of this history.
 func (r *replay) continues(ctx context.Context) bool {
 	for _, p := range r.catalog.Pieces {
 		if p.First > r.at.Index+1 && p.Before >= r.at.Term {

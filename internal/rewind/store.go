@@ -1,6 +1,6 @@
-// Package rewind lists and verifies the backups that members make. It restores the state at a point
-// in time from them into a data directory. It also determines the condition of a member's data
-// directory, and can turn a survivor's data directory into one for the first member of a new
+// Package rewind lists and verifies the backups that members make. It uses them to restore the
+// state at a point in time into a data directory. It also determines the condition of a member's
+// data directory, and can turn a survivor's data directory into one for the first member of a new
 // cluster. It does not need a running member.
 package rewind
 
@@ -21,10 +21,10 @@ var errMissing = errors.New("not in the backups")
 // errOtherHistory means that an object does not belong to the target's history.
 var errOtherHistory = fmt.Errorf("%w of this cluster", server.ErrBackup)
 
-// Backups reads the backups in a directory or bucket, which members have written.
+// Backups reads the backups that members have written to a directory or bucket.
 type Backups struct{ target target.Target }
 
-// Open returns the backups in a target, which is named like in --backup-to. It does no I/O.
+// Open returns the backups in a target, which is named as in --backup-to. It does no I/O.
 func Open(name, credentialsFile string) (*Backups, error) {
 	t, err := target.Open(name, credentialsFile)
 	if err != nil {

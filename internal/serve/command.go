@@ -116,8 +116,7 @@ func (p process) serve(c *cobra.Command, args []string) error {
 	return lg.fatal(withExitCode(p.run(ctx, cfg, j, r)))
 }
 
-// checked returns the configuration like [flags.config], but with an error if no member could use
-// it.
+// checked is like [flags.config], but returns an error if no member could use the configuration.
 func (f *flags) checked(hostname string) (server.Config, []string, error) {
 	cfg, warnings, wrong := f.config(hostname)
 	j, err := f.joiner(slog.New(slog.DiscardHandler))

@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/internal/subprocess"
 )
 
-// demo runs programs that use the cluster like real programs do. Each one is a process of this
-// binary, so that it can crash.
+// demo runs programs that use the cluster the way real programs do. Each one is a separate process
+// running this binary, so that it can crash.
 type demo struct {
 	exe, endpoints string
 	log            *slog.Logger

@@ -148,8 +148,8 @@ func (d *doctor) disk(cfg *server.Config) {
 	}
 }
 
-// syncTimes writes and syncs a file like a member does with its log. It returns the duration of
-// each sync, sorted.
+// syncTimes writes and syncs a file as a member does with its log. It returns the duration of each
+// sync, sorted.
 func syncTimes(dir string) ([]time.Duration, error) {
 	f, err := os.CreateTemp(dir, ".leasehold-doctor-*")
 	if err != nil {

@@ -11,9 +11,9 @@ import (
 // The prefixes of environment variables that set flags, most important first.
 var envPrefixes = []string{"LEASEHOLD_", "ETCD_"}
 
-// othersWords are the names after LEASEHOLD_ of variables that are not for members. Client commands
-// read them, or set them for the programs that they run. A member might be started from a shell in
-// which they are set.
+// othersWords lists variables that are not for members, without the prefix LEASEHOLD_. Client
+// commands read them, or set them for the programs that they run. A member might be started from a
+// shell in which they are set.
 var othersWords = []string{
 	"ENDPOINTS", "WRITE_OUT", "HEX", "DEBUG", "DIAL_TIMEOUT", "COMMAND_TIMEOUT", "KEEPALIVE_TIME",
 	"KEEPALIVE_TIMEOUT", "MAX_RECV_BYTES", "CACERT", "CERT", "KEY", "INSECURE_TRANSPORT",

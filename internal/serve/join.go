@@ -34,7 +34,7 @@ type joinFlags struct {
 // continues after a restart.
 type joiner struct {
 	joinFlags
-	// These fields tell whether the name, the data directory and the addresses were given. The
+	// These fields record whether the name, the data directory and the addresses were given. The
 	// joiner chooses those that were not given.
 	nameGiven, dirGiven, addressesGiven bool
 
@@ -60,7 +60,7 @@ type cluster interface {
 	Close() error
 }
 
-// joinCall is the timeout of each call. After it, the next member is tried.
+// joinCall is the timeout for each call. When it expires, the next member is tried.
 const joinCall = 10 * time.Second
 
 // joiner returns the joiner, or nil without --join.
@@ -92,7 +92,8 @@ func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
 }
 
 // prepare waits until the cluster has added the member, and returns the configuration to start it
-// with. It waits as long as necessary, because servers keep waiting until they are stopped.
+// with. It waits as long as necessary, because a server is expected to keep trying until it is
+// stopped.
 func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config, error) {
 	cfg, err := j.chooseAddresses(cfg)
 	if err != nil {
@@ -173,7 +174,7 @@ var errUnreachable = errors.New("no member of the cluster can be reached at its 
 	"them with \"leasehold member update ID --peer-urls=URL\"")
 
 // check returns an error if a new member, or a member replacing self, would be unable to take part.
-// It would remain an unreachable learner.
+// Without this check, such a member would remain an unreachable learner.
 func (j *joiner) check(
 	cfg server.Config, list *clientv3.MemberListResponse, self *etcdserverpb.Member,
 ) error {

@@ -4,9 +4,9 @@
 // # Introducing a new version of the formats
 //
 // The version of entries, snapshots and messages between members is the cluster version. The
-// members agree on it through the log, a leader writes nothing that this version lacks, and a
-// release can read all earlier versions. The records of internal/storage have versions of their
-// own, which no release has changed. To introduce version 2:
+// members agree on it through the log, a leader writes nothing that this version does not support,
+// and a release can read all earlier versions. The records of internal/storage have their own
+// versions, which no release has changed. To introduce version 2:
 //
 //   - Put its number in Newest and its name in names. Oldest is the version of the previous
 //     release.

@@ -7,7 +7,7 @@
 //
 // Guarantees:
 //
-//   - At most one node has a valid Primacy, provided that clocks run at about the same rate. A
+//   - At most one node has a valid Primacy, as long as clocks run at about the same rate. A
 //     Primacy is valid while its Err is nil. See package client.
 //   - Tokens increase from primary to primary.
 //   - If a process stops at any point, its leases end after their TTL, and any unfinished work ends

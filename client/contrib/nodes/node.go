@@ -166,8 +166,8 @@ func (n *Node) Context() context.Context { return n.lease.Context() }
 func (n *Node) Err() error { return n.lease.Err() }
 
 // Release ends the node's lease, so that the node is down immediately. If the node has a [Primacy],
-// that ends for this program as well. But the role stays taken until the role's own lease has
-// ended, so release the Primacy first.
+// the Primacy ends for this program as well. The role stays taken, however, until the role's own
+// lease has ended, so release the Primacy first.
 func (n *Node) Release(ctx context.Context) error { return n.lease.Revoke(ctx) }
 
 // Primacy is the role of the primary, which has its own lease. Two nodes never have a valid Primacy
@@ -183,7 +183,7 @@ type Primacy struct {
 // T17).
 //
 // The role has its own lease because fencing tokens must increase from one primary to the next. The
-// token of the node's lease would not do, because the next primary may have joined earlier.
+// tokens of the nodes' leases may not, because the next primary may have joined earlier.
 func (n *Node) Primary(ctx context.Context) (*Primacy, error) {
 	ctx, cancel := tries.Both(ctx, n.lease.Context())
 	defer cancel()
@@ -244,11 +244,11 @@ func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
 }
 
 // take takes the role if it is free. One transaction grants the lease with the name, creates the
-// key and ends the order. It changes nothing if this node is down when it is applied, or if another
-// node holds the role or has been ordered to take it.
+// key and ends the order. The transaction changes nothing if this node is down when the transaction
+// is applied, or if another node holds the role or has been ordered to take it.
 //
-// If the answer is lost, a lease without a holder may exist, or may be granted later. take revokes
-// it. If it is granted after that, it ends after its TTL.
+// If the answer is lost, the lease may exist without a holder, or may still be granted later. take
+// revokes it. If it is granted after the revocation, it ends after its TTL.
 func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
 	role, order, id := n.s.role(), n.s.order(), leases.NewID()
 	chosen := store.Key(order).Missing()

@@ -2,7 +2,7 @@
 //
 // Guarantees:
 //
-//   - At most one program has a valid [Loan] of an ID, provided that clocks run at about the same
+//   - At most one program has a valid [Loan] of an ID, as long as clocks run at about the same
 //     rate. A Loan is valid while its Err is nil. See package client.
 //   - Tokens increase from one holder of an ID to the next.
 //   - If a process stops at any point, its lease ends after the TTL. The ID then becomes free,

@@ -55,7 +55,7 @@ func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, 
 	}
 	value, _ := json.Marshal(s) // cannot fail for strings and numbers
 	for w := (tries.Change{}); ; {
-		// Creating the pool twice does no harm.
+		// Creating the pool twice is harmless.
 		r, err := c.Txn(ctx, store.Txn{
 			If:   []store.Compare{store.Key(p.spec()).Missing()},
 			Then: []store.Op{store.Put{Key: p.spec(), Value: value}},
@@ -133,10 +133,10 @@ type Request struct {
 	Owner string
 	// Want is the ID to lease. If it is empty, any ID is acceptable.
 	Want string
-	// TTL is the TTL of the lease. If the holder dies, the ID stays held for this long. 0 means 10
-	// s.
+	// TTL is the TTL of the lease, which is how long the ID stays held if the holder dies. 0 means
+	// 10 s.
 	TTL time.Duration
-	// Grace is the grace of the lease. See [client.Grant].
+	// Grace is the lease's grace period. See [client.Grant].
 	Grace time.Duration
 	// Wait makes Acquire wait until an ID is free. Without it, Acquire returns ErrNoneFree.
 	Wait bool
@@ -258,7 +258,7 @@ const sampleSize = 50
 // free returns some free IDs, starting with the best one, and the revision at which they are free.
 // It examines a random sample. If all IDs in the sample are held, it examines more.
 func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, err error) {
-	if r.Want != "" { // the key of the wanted ID may exist, too
+	if r.Want != "" { // the requested ID may be held as well
 		kv, err := p.c.Range(ctx, p.wanted(r.Want))
 		if err == nil && len(kv.KVs) == 0 {
 			ids = []string{r.Want}

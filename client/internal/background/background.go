@@ -11,8 +11,8 @@ import (
 // limited time, and then cancels its context.
 var Start func(client any, f func(context.Context))
 
-// Wait applies to calls that run a function of the program under a hold. It is how long such a call
-// waits for the release before it lets the release continue in the background.
+// Wait is how long a call that runs a program's function under a hold waits for the release. After
+// that, the release continues in the background.
 const Wait = time.Second
 
 // Release runs f, which releases something. If the context ends before f succeeds, Release returns

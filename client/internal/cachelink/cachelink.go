@@ -17,8 +17,8 @@ type Events interface {
 	// Opening is called before the cache is opened on a new stream or reopened. From then on,
 	// answers must not be kept until Opened is called. Opening returns the contents of the cache.
 	Opening() []keyrange.Range
-	// Opened is called once the cluster has recorded the contents of the cache. Answers in the
-	// given term can then be kept. The cache must acknowledge the call.
+	// Opened is called once the cluster has recorded the contents of the cache. From then on,
+	// answers from the given term can be kept. The cache must acknowledge the call.
 	Opened(term uint64)
 	// Invalidated delivers an invalidation. The cache must acknowledge it once it has dropped the
 	// ranges.
@@ -49,7 +49,7 @@ type Ack struct {
 
 // Link keeps a cache connected to the cluster when members or streams fail.
 type Link interface {
-	// Ack acknowledges invalidations. If the stream breaks, the acknowledgement is lost, and the
+	// Ack acknowledges invalidations. If the stream breaks, the acknowledgment is lost, and the
 	// cluster sends the invalidations again. The caller must not acknowledge a range that has been
 	// invalidated again.
 	Ack(a Ack)
@@ -67,7 +67,7 @@ type Link interface {
 type Hooks[Client, Lease, Grant any] struct {
 	// Grant grants a lease whose holder can keep copies of the given ranges.
 	Grant func(ctx context.Context, c Client, g Grant, holds []keyrange.Range) (Lease, error)
-	// Open connects the cache of a lease that has held ranges.
+	// Open connects a cache to the cluster. l is the cache's lease, which has held ranges.
 	Open func(c Client, l Lease, to Events) (Link, error)
 }
 

@@ -34,13 +34,14 @@ func Pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Within is a context key. Some contexts end with their subject, such as the context of code that
-// runs under a lock. Their value for this key is the outer context, which does not.
+// Within is a context key. Some contexts end with their subject: for example, the context of code
+// that runs under a lock ends with the lock. The value of such a context for this key is the outer
+// context, which outlives the subject.
 type Within[T any] struct{ Of *T }
 
-// Outside returns a context that can be used to release the subject of a context, even though the
-// original context ends with its subject. The returned context ends with the outer context, or
-// after the given time. Contexts without an outer context are returned unchanged.
+// Outside returns a context for releasing the subject of ctx, because ctx itself ends with its
+// subject. The returned context ends with the outer context, or after the given time. If ctx has no
+// outer context, Outside returns it unchanged.
 func Outside(
 	ctx context.Context, key any, most time.Duration,
 ) (context.Context, context.CancelFunc) {
@@ -78,8 +79,8 @@ func (c *Change) Again(ctx context.Context, err error) error {
 	return Outcome(c.Unsure, err)
 }
 
-// Outcome returns the error of a change. If any attempt may have been applied, or may still be
-// applied, the error also wraps client.ErrUnknownOutcome, regardless of the last error.
+// Outcome returns the error to report for a change. If any attempt may have been applied, or may
+// still be applied, the error also wraps client.ErrUnknownOutcome, regardless of the last error.
 func Outcome(unsure bool, err error) error {
 	if err == nil || !unsure || errors.Is(err, client.ErrUnknownOutcome) {
 		return err
@@ -135,8 +136,8 @@ func ReadAll(
 	}
 }
 
-// AwaitEvent waits until an event in a range, after a revision, satisfies is. It also returns if it
-// may have missed such an event, because callers check again in any case.
+// AwaitEvent waits for an event that satisfies is. It also returns if it may have missed such an
+// event, because callers check again in any case.
 func AwaitEvent(
 	ctx context.Context, c *client.Client, w store.Watch, is func(*store.Event) bool,
 ) error {

@@ -25,8 +25,8 @@ type Set struct {
 	tickets atomic.Int64
 
 	mu sync.Mutex // guards used
-	// used maps a key in use to nil. It maps a key that is being given up to a channel that is
-	// closed when that is done.
+	// used maps each key in use to nil, and each key that is being given up to a channel that is
+	// closed once the key is free.
 	used map[string]chan struct{}
 }
 

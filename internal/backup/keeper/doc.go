@@ -8,7 +8,7 @@
 //
 // The member never waits for a backup, because the Keeper reads the log and the state on its own
 // goroutines. If the target is slow or unavailable, the only effects are warnings, counters, and a
-// part of the log that is retained for it.
+// longer retained log.
 package keeper
 
 import (
@@ -76,7 +76,7 @@ type Stats struct {
 	// follower.
 	Lag time.Duration
 	// Fulls counts the full backups that were made, and Copied counts the entries that were copied.
-	// Gaps counts how often the leader no longer had the entries to copy next.
+	// Gaps counts how many times the leader no longer had the entries to copy next.
 	Fulls, Copied, Gaps uint64
 	// These fields count failed attempts to make a full backup, to copy the log, to open the
 	// target, and to remove old backups.

@@ -38,7 +38,7 @@ type Keeper struct {
 	marks []backup.Mark
 }
 
-// failure is the last error of a type of work that has not succeeded since.
+// failure is the latest error from work that has not succeeded since.
 type failure struct {
 	why   string
 	since time.Time

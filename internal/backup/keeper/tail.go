@@ -12,9 +12,9 @@ import (
 const (
 	// maxPiece is the approximate maximum size of a piece of the log. A single entry can be larger.
 	maxPiece = 8 << 20
-	// growTo is the size at which a piece is complete. Until then, it is rewritten with the new
-	// entries under a different name, and the previous version is removed. This avoids both a large
-	// number of objects and objects that change.
+	// growTo is the size at which a piece is complete. Until then, the piece is rewritten with the
+	// new entries under a different name, and the previous version is removed. This avoids both a
+	// large number of objects and objects that change.
 	growTo = 1 << 20
 	// growFor is the maximum number of times that a piece is written.
 	growFor = 240
@@ -80,8 +80,8 @@ func (t *tail) open(ctx context.Context) bool {
 
 // resume returns where to continue. For each full backup, it finds the end of the copied log after
 // that backup. It chooses the first such end at which this member's log continues. The newest full
-// backup may be later than that, because its leader may have lost leadership before it had copied
-// the log that far.
+// backup may be later than that end, because its leader may have lost leadership before it had
+// copied the log that far.
 func (t *tail) resume(c *backup.Catalog) (end backup.Place, revision int64) {
 	for _, f := range c.Fulls {
 		at, last := c.Reach(f.Place)

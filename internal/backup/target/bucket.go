@@ -32,7 +32,7 @@ const (
 	answerLimit = 30 * time.Second
 	// roleLimit is the timeout for requesting the credentials of the machine's role.
 	roleLimit = 5 * time.Second
-	// attempts is how often a request is sent if the server is busy or the connection breaks.
+	// attempts is how many times a request is sent if the server is busy or the connection breaks.
 	attempts = 3
 )
 

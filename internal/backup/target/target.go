@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/internal/backup"
 )
 
-// These errors are wrapped by the errors of all targets.
+// The errors from all targets wrap these errors.
 var (
 	// ErrNotFound means that a target has no object with the given name.
 	ErrNotFound = errors.New("target: there is no such object")

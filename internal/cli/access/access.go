@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// rootRole is the role that is allowed to do everything without having any permissions.
+// rootRole is the role that is allowed to do everything, although it has no permissions.
 const rootRole = "root"
 
 func (a commands) authCommand() *cobra.Command {

@@ -36,7 +36,7 @@ func (c *clusterID) Set(text string) error {
 func (c *clusterID) Type() string { return "hex" }
 
 // options configure a client of etcd's API to send the expected cluster ID with each request.
-// Members of Leasehold reject requests for a different cluster.
+// Leasehold members reject requests for a different cluster.
 func (c clusterID) options() []grpc.DialOption {
 	if c == 0 {
 		return nil

@@ -19,7 +19,7 @@ import (
 
 // logger returns the logger for etcd's client library. The library logs a warning for each failed
 // call. The command reports those errors itself, so nothing is printed without --debug. Only the
-// reason for a failed connection is kept, because the error of a timed-out call does not contain
+// reason for a failed connection is kept, because the error from a timed-out call does not contain
 // it.
 func (a *App) logger(why *DialError) (*zap.Logger, error) {
 	if a.Flags.debug {

@@ -73,7 +73,7 @@ func (p *Page) KVFields(prefix string, kv *mvccpb.KeyValue) {
 	p.LeaseID(prefix+"Lease", kv.GetLease())
 }
 
-// ShowGet prints keys like the get command does.
+// ShowGet prints keys as the get command does.
 func ShowGet(resp *clientv3.GetResponse) Answer {
 	r := (*pb.RangeResponse)(resp)
 	return Answer{JSON: r, Proto: r, Simple: func(p *Page) {

@@ -7,7 +7,7 @@ import (
 
 // The exit codes of etcdctl. Scripts depend on them.
 const (
-	// the server rejected the request, or any other failure without a code of its own
+	// the server rejected the request, or any other failure without its own code
 	ExitFailure     = 1
 	ExitConnection  = 2   // no client could be created, or a lease call failed
 	ExitInput       = 3   // a bad line in the standard input of txn or watch

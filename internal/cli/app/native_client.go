@@ -75,8 +75,9 @@ func (a *App) OpenStrict() (*client.Client, error) {
 	return c, WithCode(ExitBadArgs, err)
 }
 
-// lastWord is how long a command has after its timeout to give up before it reports that it is
-// still retrying. It is a separate timer because the process might have been stopped until then.
+// lastWord is how long a command can take to give up after its timeout. After that, it reports that
+// it is still retrying. lastWord has its own timer because the process might have been stopped
+// until the timeout.
 const lastWord = time.Second
 
 // reportOutages reports an outage once it has lasted longer than patience (the command timeout)

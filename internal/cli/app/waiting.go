@@ -37,8 +37,8 @@ const (
 	ClearLine = "\r\x1b[K"
 )
 
-// ShowWaiting shows what the command is waiting for until end is called, provided that standard
-// error is a terminal. The function what can query the cluster.
+// ShowWaiting shows what the command is waiting for until end is called. It does nothing unless
+// standard error is a terminal. The function what can query the cluster.
 func (a *App) ShowWaiting(what func(ctx context.Context) string) (end func()) {
 	f, ok := a.ErrTerminal()
 	if !ok {

@@ -64,7 +64,7 @@ func (l *Lookout) client(endpoint string) (*asker, error) {
 // saysNothing describes a process that accepts connections but does not respond to calls.
 const saysNothing = "it accepts connections, but answers no calls"
 
-// failed records why a member that accepts connections did not respond. The error of a call that
+// failed records why a member that accepts connections did not respond. The error from a call that
 // timed out does not include the reason.
 func (x *Member) failed(c *asker, err error) {
 	x.Cause = cmp.Or(c.why.Cause(), cause.CallFailed)

@@ -75,7 +75,7 @@ type State struct {
 	listed bool // whether the member list comes from the cluster
 	// Others are the members found at given endpoints but missing from the member list.
 	Others []*Member `json:"-"`
-	// Failure is the error of a read that was confirmed by the leader.
+	// Failure is the error from a read that the leader confirmed.
 	Failure error `json:"-"`
 	alarms  []string
 	// IDs of the members that raised each alarm; 0 means no particular member
@@ -88,7 +88,7 @@ type Member struct {
 	ID       string `json:"id"`
 	Endpoint string `json:"endpoint"`
 	Role     string `json:"role"` // leader, voter or learner
-	// Error says why the member does not respond. Cause is the code for that reason.
+	// Error is the reason why the member does not respond. Cause is the code for that reason.
 	Error   string     `json:"error,omitempty"`
 	Cause   cause.Code `json:"cause,omitempty"`
 	Version string     `json:"version"` // version of etcd's API

@@ -2,8 +2,8 @@
 // programs that they start, are running: locks, elections, group memberships, queue items, and pool
 // IDs.
 //
-// The code in hold.go holds and releases. The code in lock.go acquires a lock or wins an election,
-// for the commands lock, elect and run.
+// The file hold.go contains the code for holding and releasing. The file lock.go contains the code
+// for acquiring a lock or winning an election, which the commands lock, elect and run share.
 package coordination
 
 import (
@@ -117,7 +117,7 @@ func (h *holding) lost() error {
 }
 
 // holdAndRelease runs holdFor and then releases what is held. It retries the release for up to the
-// TTL. By then, the lease has expired.
+// TTL. After that, the lease has expired anyway.
 func (a commands) holdAndRelease(
 	h holding, program []string, release func(context.Context) error,
 ) error {
@@ -188,7 +188,7 @@ func (a commands) waitContext(w waitFlags) (ctx context.Context, end func()) {
 	})
 }
 
-// acquireError adds an exit code to the error of a command that acquired nothing. The errors in
+// acquireError adds an exit code to the error from a command that acquired nothing. The errors in
 // taken mean that someone else holds the resource.
 func acquireError(ctx context.Context, err error, taken ...error) error {
 	var s *app.SignalError

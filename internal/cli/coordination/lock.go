@@ -31,7 +31,7 @@ type claim struct {
 // name returns the name of the lock or the election.
 func (c *claim) name() string { return c.lock + c.elect }
 
-// A post is an acquired lock or a won election.
+// A post is a lock that was acquired or an election that was won.
 type post interface {
 	client.Hold
 	Key() string
@@ -102,7 +102,7 @@ func (a commands) withOwner(c *client.Client, err error) error {
 }
 
 // holdClaim acquires a claim and holds it while the program runs. Without a program, it holds the
-// claim until the user interrupts. It calls fill to complete the holding, and after with the
+// claim until the user interrupts. It calls fill to complete the holding, and calls after with the
 // program's error.
 func (a commands) holdClaim(
 	f *claim, program []string, fill func(*holding, post), after func(*client.Lease, error),
@@ -159,7 +159,7 @@ leasehold run, which has more flags.`,
 	}))
 }
 
-// showKey prints a key like the get command does.
+// showKey prints a key as the get command does.
 func (a commands) showKey(c *client.Client, key string) error {
 	ctx, cancel := a.CommandContext()
 	defer cancel()

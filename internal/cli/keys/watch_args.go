@@ -40,8 +40,8 @@ type watchArgs struct {
 	exec []string // the command to run for each event, if any
 }
 
-// splitWatchArgs interprets the arguments of a watch. The number of arguments before "--" is dash,
-// or -1 without "--". The keys from the environment are envKeys.
+// splitWatchArgs interprets the arguments of a watch. dash is the number of arguments before "--",
+// or -1 without "--". envKeys contains the keys from the environment.
 func splitWatchArgs(args []string, dash int, envKeys []string) (watchArgs, error) {
 	w := watchArgs{keys: args}
 	if dash >= 0 {

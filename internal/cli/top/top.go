@@ -17,7 +17,7 @@ import (
 // prefix or an owner.
 const maxLeases = 20_000
 
-// panes are the names of the lists, in numerical order.
+// panes lists the names of the lists. The key that selects a list is its position, starting at 1.
 var panes = []string{"leases", "ends", "members"}
 
 const (
