@@ -105,7 +105,7 @@ func TestJeopardy(t *testing.T) {
 	p.fill("select", "")
 	p.counts(1)
 	p.run(chromedp.Evaluate(`location.hash = "#/lease/`+hex(t, id)+`"`, nil))
-	p.shows("There is no such lease")
+	p.shows("Lease not found")
 
 	// One that is not on the screen, and was well when it was asked for, is not said to be
 	// otherwise.

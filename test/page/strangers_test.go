@@ -78,7 +78,7 @@ func TestOtherSites(t *testing.T) {
 func TestRebinding(t *testing.T) {
 	m := cluster(t, 1)[0]
 	p := open(t, named(t, m.url, "rebound.test")+"/ui/")
-	p.shows("which is not on the list")
+	p.shows("which is not allowed")
 	var status int
 	p.eval(`fetch("/v3/kv/range", { method: "POST", body: '{"key":"YQ=="}' }).then((r) => r.status)`,
 		&status)
