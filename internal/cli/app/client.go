@@ -241,7 +241,7 @@ func (a *App) Ask(limit func() (context.Context, context.CancelFunc), do call) e
 
 // ClusterFlag adds --cluster, for everyEndpoint.
 func ClusterFlag(fs *pflag.FlagSet, cluster *bool) {
-	fs.BoolVar(cluster, "cluster", false, "ask all members in the member list")
+	fs.BoolVar(cluster, "cluster", false, "query all members in the member list")
 }
 
 // EveryEndpoint returns the endpoints that a command handles one by one: those of the flags, or
@@ -286,7 +286,7 @@ func (a *App) Answers(c *clientv3.Client, endpoint string) error {
 	ctx, cancel := a.CommandContext()
 	defer cancel()
 	if _, err := c.Status(ctx, endpoint); err != nil {
-		return WithCode(ExitConnection, fmt.Errorf("no answer from %s: %w", endpoint, err))
+		return WithCode(ExitConnection, fmt.Errorf("no response from %s: %w", endpoint, err))
 	}
 	return nil
 }

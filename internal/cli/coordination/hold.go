@@ -53,7 +53,7 @@ type holding struct {
 }
 
 // errCommandEnded means that the program was stopped because its tenure had ended.
-var errCommandEnded = errors.New("the command was ended")
+var errCommandEnded = errors.New("the command was stopped")
 
 // holdFor runs the program, or without one waits for a signal, while the tenure lasts. It stops the
 // program before the tenure ends.
