@@ -19,7 +19,7 @@ var (
 	ErrTooLarge = errors.New("replica: command is too large")
 	// ErrVersion means that the cluster version lacks the command, or something in it, so that
 	// other members may not understand it; nothing changed.
-	ErrVersion = errors.New("replica: the cluster version does not have this command")
+	ErrVersion = errors.New("replica: the cluster version does not support this command")
 	// ErrMessage means that bytes from another member are not a message.
 	ErrMessage = errors.New("replica: not a message")
 	// ErrImpossible means that a message from another member contradicts what is on this member's

@@ -48,7 +48,7 @@ func TestJoinWithUsers(t *testing.T) {
 		says string
 	}{
 		{nil, "the cluster has users: set --join-user"},
-		{as("eve"), "the cluster refuses the login of --join-user eve"},
+		{as("eve"), "the cluster rejects the login of --join-user eve"},
 		{as("mallory"), "mallory is empty"},
 		{as("nobody"), "no such file"},
 		{as("alice"), "adding or promoting a member requires the role root"},
@@ -80,8 +80,8 @@ func TestJoinWithUsers(t *testing.T) {
 // Contradictory login flags are refused.
 func TestJoinLoginMistakes(t *testing.T) {
 	for line, want := range map[string]string{
-		"--join-user a":            "go with --join only",
-		"--join a:1 --join-user a": "--join-user and --join-password-file go together",
+		"--join-user a":            "require --join",
+		"--join a:1 --join-user a": "--join-user and --join-password-file must be set together",
 		"--join a:1 --join-user a --join-password-file b --join-token-file c": "are mutually exclusive",
 	} {
 		o := try(t, nil, strings.Fields(line)...)

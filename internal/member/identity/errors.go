@@ -58,7 +58,7 @@ func thisRelease() string {
 
 // ErrLost is wrapped by the error of a member that stops because the cluster remembers it with
 // other data.
-var ErrLost = errors.New("server: the cluster knows this member with different data")
+var ErrLost = errors.New("server: the cluster expects this member to have different data")
 
 // ErrContradicted is wrapped by the error of a member that stops because another one contradicts
 // its log.
