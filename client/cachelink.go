@@ -200,7 +200,7 @@ func (k *cacheLink) beginLocked(l *link) {
 // check rejects requests that would break the stream for all callers.
 func (k *cacheLink) check(r *pb.Request) error {
 	if n := proto.Size(r); n > max(k.client.most, maxMessage)+fixedBytes {
-		return fmt.Errorf("%w: the report of cached ranges takes %d bytes", ErrInvalid, n)
+		return fmt.Errorf("%w: the report of cached ranges is too large: %d bytes", ErrInvalid, n)
 	}
 	return nil
 }

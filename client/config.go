@@ -135,13 +135,13 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	case c.checkLogin() != nil:
 		return nil, c.checkLogin()
 	case c.RootCAFile != "" && c.TLS == nil:
-		return nil, errors.New("client: RootCAFile needs TLS")
+		return nil, errors.New("client: RootCAFile requires TLS")
 	case c.DialTimeout < 0 || c.Silence < 0 || c.Grace < 0 || c.MaxRequestBytes < 0:
-		return nil, errors.New("client: the configuration has a negative number")
+		return nil, errors.New("client: the configuration contains a negative number")
 	case !(c.Drift < 1): // also rejects NaN
-		return nil, fmt.Errorf("client: drift %v is not below 1", c.Drift)
+		return nil, fmt.Errorf("client: drift %v must be less than 1", c.Drift)
 	case c.RenewAfter != 0 && !(c.RenewAfter >= 0.01 && c.RenewAfter <= 0.5):
-		return nil, fmt.Errorf("client: RenewAfter %v is not between 0.01 and 0.5", c.RenewAfter)
+		return nil, fmt.Errorf("client: RenewAfter %v must be between 0.01 and 0.5", c.RenewAfter)
 	}
 	log := c.Logger
 	if log == nil {
@@ -224,7 +224,7 @@ func (c *settings) tlsFor(e endpoint) (*tls.Config, error) {
 	fresh := e.tls.Clone()
 	fresh.RootCAs = x509.NewCertPool()
 	if !fresh.RootCAs.AppendCertsFromPEM(text) {
-		return nil, fmt.Errorf("%s has no certificate in PEM", c.RootCAFile)
+		return nil, fmt.Errorf("%s contains no PEM certificate", c.RootCAFile)
 	}
 	return fresh, nil
 }
@@ -240,7 +240,7 @@ func parseEndpoint(text string, c *Config) (endpoint, error) {
 	case parsed.Scheme == "http":
 		e.tls = nil
 	case parsed.Secure() && c.TLS == nil:
-		return e, fmt.Errorf("client: endpoint %q needs Config.TLS", text)
+		return e, fmt.Errorf("client: endpoint %q requires Config.TLS", text)
 	}
 	network, at := parsed.Network()
 	if e.target = "passthrough:///" + at; network == "unix" {

@@ -93,8 +93,8 @@ const (
 	// ErrExpired means that no renewal was acknowledged in time and that the client has given up
 	// the lease according to its own clock. The cluster has not reported what happened to the
 	// lease.
-	ErrExpired Error = "client: the lease was not renewed in time, by the client's own clock: " +
-		"the cluster has not said what became of it"
+	ErrExpired Error = "client: the lease was not renewed in time, by the client's " +
+		"own clock; whether it still exists is unknown"
 	// ErrLost means that the cluster has ended the lease (see [LostError]), or has deleted a key
 	// attached to it, such as the key of a lock.
 	ErrLost Error = "client: lost"
@@ -138,7 +138,7 @@ type TakenError struct {
 // Error implements error.
 func (e *TakenError) Error() string {
 	if e.Holder.Delayed {
-		return fmt.Sprintf("%v: lease %016x expired, and keeps it until its lock delay of "+
+		return fmt.Sprintf("%v: lease %016x expired, but keeps it until its lock delay of "+
 			"%v has passed", e.Err, e.Holder.ID, e.Holder.LockDelay)
 	}
 	if e.Holder.Token == 0 {
@@ -198,7 +198,7 @@ func (e *linkError) Error() string {
 	if errors.Is(e.cause, errOver) {
 		return e.cause.Error()
 	}
-	return fmt.Sprintf("no answer: %v", e.cause)
+	return fmt.Sprintf("no response: %v", e.cause)
 }
 
 func (e *linkError) Unwrap() error { return e.cause }

@@ -31,7 +31,7 @@ func (e *LostError) Error() string {
 	const gone = "client: the lease is gone"
 	switch {
 	case e.Cause == 0:
-		return gone + ": the cluster does not say how it ended"
+		return gone + ": how it ended is unknown"
 	case e.By != "":
 		return fmt.Sprintf("%s: %v by %q", gone, e.Cause, e.By)
 	case e.Owner != "" && e.Cause == leases.HandedOver:

@@ -28,7 +28,7 @@ func (c *Config) checkLogin() error {
 	case set > 1:
 		return errors.New("client: only one of User, Token and TokenFile may be set")
 	case c.User == "" && c.Password != "":
-		return errors.New("client: a password without a user")
+		return errors.New("client: password set without a user")
 	}
 	return nil
 }
@@ -96,13 +96,13 @@ func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (stri
 		strings.Contains(err.Error(), "not enabled"):
 		return "", nil
 	case status.Code(err) == codes.InvalidArgument:
-		return "", fmt.Errorf("%w: the login of user %q is refused: %w",
+		return "", fmt.Errorf("%w: login of user %q refused: %w",
 			ErrNotLoggedIn, l.user, plain(err))
 	case err != nil:
 		return "", err
 	}
 	if token = textOf(response, 2); token == "" {
-		return "", fmt.Errorf("%w: the answer has no token", ErrNotLoggedIn)
+		return "", fmt.Errorf("%w: the response contains no token", ErrNotLoggedIn)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,7 +21,7 @@ func TestLostError(t *testing.T) {
 		{
 			&pb.RenewResult{},
 			LostError{},
-			"client: the lease is gone: the cluster does not say how it ended",
+			"client: the lease is gone: how it ended is unknown",
 		},
 		{
 			&pb.RenewResult{Cause: pb.LeaseEvent_KIND_EXPIRED},

@@ -400,7 +400,7 @@ func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 		case <-l.ended:
 			return nil, l.why
 		case <-l.bad:
-			return nil, errors.New("the member rejects everything, or does not respond")
+			return nil, errors.New("the member rejects all calls or does not respond")
 		case <-m.ctx.Done():
 			return nil, ErrClosed
 		case <-l.news:

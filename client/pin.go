@@ -24,7 +24,7 @@ func (e *otherClusterError) Unwrap() error { return ErrOtherCluster }
 
 func (e *otherClusterError) Error() string {
 	return fmt.Sprintf("the endpoint belongs to cluster %x, and this client to cluster %x; "+
-		"if the endpoint is right, restart the client with that cluster's ID, or with none",
+		"if the endpoint is right, restart the client with that cluster's ID, or without one",
 		e.got, e.want)
 }
 

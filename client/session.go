@@ -31,7 +31,7 @@ type Session struct {
 // no request ID; Open rejects a Grant that sets either.
 func (c *Client) Open(ctx context.Context, g Grant) (*Session, error) {
 	if g.Grace > 0 || g.RequestID != "" {
-		return nil, fmt.Errorf("client: open a session: %w: it has a grace or a request ID", ErrInvalid)
+		return nil, fmt.Errorf("client: open a session: %w: grace and request ID cannot be set", ErrInvalid)
 	}
 	if g.TTL == 0 {
 		g.TTL = defaultTTL

@@ -67,7 +67,7 @@ const lookEvery = time.Second
 func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResult, *Ticket, error) {
 	if n := 2*len(a.Key) + len(a.Prefix) + len(a.IgnoredValue) + 2*fixedBytes; n > c.most {
 		return TxnResult{}, nil, fmt.Errorf("client: enter %.100q: %w: a request for its turn "+
-			"takes %d bytes, the limit is %d", a.Key, ErrInvalid, n, c.most)
+			"takes %d bytes; the limit is %d", a.Key, ErrInvalid, n, c.most)
 	}
 	w := newTicket(c, a)
 	switch _, err := w.mux.enter(&w.resumable); { // from now on, Close removes the ticket

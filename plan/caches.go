@@ -218,7 +218,7 @@ func (c CacheChoice) Explain() []string {
 		}
 		return []string{"DO NOT LEASE this datum: " + why + ". Read it from the server every time."}
 	}
-	out := []string{fmt.Sprintf("TAKE a term of %v: the client can use %v of it, and asks the "+
+	out := []string{fmt.Sprintf("TAKE a term of %v: the client can use %v of it, and goes to the "+
 		"server for one in %s reads.", rounded(c.Recommended),
 		rounded(s.Effective(c.Recommended)),
 		decimal(1+s.Reads*s.Effective(c.Recommended).Seconds()))}

@@ -63,7 +63,7 @@ func (w Weather) check() error {
 	if err != nil {
 		return err
 	}
-	err = finite(number("failures of the issuer a year", w.FailuresAYear))
+	err = finite(number("failures of the issuer per year", w.FailuresAYear))
 	if err != nil {
 		return err
 	}

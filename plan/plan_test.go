@@ -131,7 +131,7 @@ func TestBadInput(t *testing.T) {
 		"pauses, no window": {chance(Weather{Pauses: one}), "time that was observed"},
 		"failures": {
 			chance(Weather{FailuresAYear: -1}),
-			"failures of the issuer a year is -1",
+			"failures of the issuer per year is -1",
 		},
 		"losses": {wish(Wish{}), "losses a year is 0"},
 		"long trip": {wish(Wish{

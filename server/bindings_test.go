@@ -279,7 +279,7 @@ func testWrongBindings(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(log.String(), "clients are not asked for one") {
+	if !strings.Contains(log.String(), "clients are not asked for certificates") {
 		t.Errorf("nobody shows certificates, and the log tells %q", &log)
 	}
 	if err := s.Close(); err != nil {

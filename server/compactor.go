@@ -226,7 +226,7 @@ func (a *compactor) lift(ctx context.Context, now time.Time) {
 	if _, err := n.ProposeOwn(ctx, off); err != nil {
 		n.alarmed.Store(true)
 	} else {
-		a.log.Info("there is room again: lifting the alarm", "alarm", "NOSPACE",
+		a.log.Info("space is available again: clearing the alarm", "alarm", "NOSPACE",
 			"quota-bytes", n.View().Quota, "size-bytes", n.View().Bytes.Sum())
 	}
 }
@@ -255,8 +255,8 @@ func (a *compactor) nameAway(now time.Time) {
 			since = now
 		case !since.IsZero() && now.Sub(since) >= awayAfter:
 			since = time.Time{} // already logged
-			a.log.Warn("writes are refused because of an alarm that only an absent member lifts "+
-				"by itself; if that member is gone for good, remove it or disarm the alarm",
+			a.log.Warn("writes are refused because of an alarm that only an absent member "+
+				"can clear; if that member is gone for good, remove it or disarm the alarm",
 				"alarm", "NOSPACE", "member", fmt.Sprintf("%x", id),
 				"to-remove", fmt.Sprintf("leasehold member remove %x", id),
 				"to-lift", "leasehold alarm disarm")

@@ -350,7 +350,7 @@ func (c Config) checkNames() error {
 	state := c.Cluster.State
 	return broken(
 		rule{c.Name == "", "the name is empty; set --name"},
-		rule{strings.ContainsAny(c.Name, ",="), fmt.Sprintf("name %q holds ',' or '=', which separate "+
+		rule{strings.ContainsAny(c.Name, ",="), fmt.Sprintf("name %q contains ',' or '=', which separate "+
 			"members in --initial-cluster; choose another --name", c.Name)},
 		rule{c.DataDir == "", "the data directory is empty; set --data-dir"},
 		rule{state != "new" && state != "existing", fmt.Sprintf("cluster state %q is not "+

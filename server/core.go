@@ -354,7 +354,7 @@ func (c *core) follow(old *replica.Status, s replica.Status) {
 func (c *core) logLeaderless() {
 	if at := c.next.leaderless; at != 0 && c.shell.Now >= at {
 		c.next.leaderless = 0
-		c.log.Warn("there is no leader: writes and renewals wait until one is elected")
+		c.log.Warn("no leader: writes and renewals wait until one is elected")
 	}
 }
 
@@ -362,7 +362,7 @@ func (c *core) logLeaderless() {
 // leader, which the follower is now trying to replace.
 func (c *core) logSilent(out *replica.Output) {
 	for _, s := range out.Silent {
-		c.log.Warn("a member is unresponsive: it is connected but does not answer, or it is cut "+
+		c.log.Warn("a member is unresponsive: it is connected but does not respond, or it is cut "+
 			"off",
 			"member", fmt.Sprintf("%x", s.Member), "for-ms", int64(s.Quiet), "limit-ms", int64(s.Limit))
 	}
@@ -374,7 +374,7 @@ func (c *core) logLeader(old, s *replica.Status) {
 	case s.Leader == old.Leader:
 	case s.Leader == 0:
 		c.next.leaderless = c.shell.Now + 2*lease.Instant(c.election.Milliseconds())
-		c.log.Info("there is no leader", "term", s.Term,
+		c.log.Info("no leader", "term", s.Term,
 			"before", fmt.Sprintf("%x", old.Leader))
 	default:
 		c.next.leaderless = 0

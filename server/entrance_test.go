@@ -27,7 +27,7 @@ func testPagesWithoutMajority(t *testing.T) {
 	alone := begin(t, configs[0])
 	socket := configs[0].URLs.ListenClient[0].Path
 	ctx := t.Context()
-	const why = "no leader: member %x knows of none and has no connection to m"
+	const why = "no leader: member %x has none and has no connection to m"
 	eventually(t, "the port is open", func() bool {
 		conn, err := virtual.Dial(t.Context(), "unix", socket)
 		if err != nil {

@@ -56,7 +56,7 @@ func TestLeaderWithFailedDisk(t *testing.T) {
 	}
 	led := ledBy(first)
 	passed := max(ledBy(others[0]), ledBy(others[1]),
-		strings.LastIndex(before, "there is no leader"))
+		strings.LastIndex(before, `msg="no leader`))
 	if !cut || led < 0 || passed < led {
 		t.Errorf("it cut off calls (%v), and handed over later:\n%s", cut, before)
 	}

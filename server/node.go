@@ -159,11 +159,11 @@ func (n *node) Outage() string {
 			silent = append(silent, fmt.Sprintf("%s (%x)", m.Name, m.ID))
 		}
 	}
-	text := fmt.Sprintf("no leader: member %x knows of none", n.member)
+	text := fmt.Sprintf("no leader: member %x has none", n.member)
 	if len(silent) > 0 {
 		text += " and has no connection to " + strings.Join(silent, ", ")
 	}
-	return text + "; a majority of the members has to run and to reach each other"
+	return text + "; a majority of the members must be running and able to reach each other"
 }
 
 func (n *node) recycle(c *call) {

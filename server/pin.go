@@ -42,7 +42,7 @@ func (n *node) refuseOthers(ctx context.Context) error {
 			keyCluster, texts[0])
 	case want != n.cluster:
 		return status.Errorf(codes.FailedPrecondition,
-			"leasehold: this member belongs to cluster %x, and the client wants cluster %x",
+			"leasehold: this member belongs to cluster %x, and the client expects cluster %x",
 			n.cluster, want)
 	}
 	return nil

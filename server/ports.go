@@ -156,8 +156,8 @@ func (c Config) checkTLS() error {
 			}
 		}
 		if options.Asked() && !encrypted && len(side.urls) > 0 {
-			errs = append(errs, fmt.Errorf("there are TLS settings for the %s side, but %s would "+
-				"not be encrypted; use https:// in %s and in the advertised URLs, or leave out "+
+			errs = append(errs, fmt.Errorf("TLS settings are set for the %s side, but %s would "+
+				"not be encrypted; use https:// in %s and in the advertised URLs, or remove "+
 				"the TLS settings",
 				side.name, listen.JoinURLs(side.urls), side.urlFlag))
 		}

@@ -27,7 +27,7 @@ func TestWaitWithoutLeader(t *testing.T) {
 		n.view.Store(&fsm.View{Members: []fsm.Member{
 			{ID: 1, Name: "a"}, {ID: 2, Name: "b"}, {ID: 3, Name: "c"}, {ID: 4, Name: "d", Learner: true},
 		}})
-		const outage = "no leader: member 1 knows of none and has no connection to b (2), c (3); "
+		const outage = "no leader: member 1 has none and has no connection to b (2), c (3); "
 		for _, tt := range []struct {
 			leader         uint64
 			deadline, want time.Duration // 0 means no deadline

@@ -98,7 +98,7 @@ func agreed(members []*member, status []*pb.StatusResponse) (*roles, error) {
 		r.ids[members[i]] = id
 		switch {
 		case st.Leader == 0:
-			return nil, errors.New("bench: a member knows no leader")
+			return nil, errors.New("bench: a member has no leader")
 		case st.Leader != status[0].Leader || st.RaftTerm != r.term:
 			return nil, errors.New("bench: members do not agree who leads")
 		case st.Leader == id:

@@ -31,7 +31,7 @@ func (s etcdSession) Put(ctx context.Context, key string, value []byte) error {
 func (s etcdSession) Get(ctx context.Context, key string) error {
 	r, err := s.c.Get(ctx, key)
 	if err == nil && len(r.Kvs) != 1 {
-		err = fmt.Errorf("bench: %d pairs for a key that was put", len(r.Kvs))
+		err = fmt.Errorf("bench: got %d pairs for a key that exists", len(r.Kvs))
 	}
 	return err
 }

@@ -76,7 +76,7 @@ func getOp(ctx context.Context, e *Env) (load.Op, error) {
 	return func(ctx context.Context, caller, i int) error {
 		r, err := e.Client.KV(caller).Range(ctx, &pb.RangeRequest{Key: name(caller + i)})
 		if err == nil && len(r.Kvs) != 1 {
-			err = fmt.Errorf("bench: %d pairs for a key that was put", len(r.Kvs))
+			err = fmt.Errorf("bench: got %d pairs for a key that exists", len(r.Kvs))
 		}
 		return err
 	}, err

@@ -109,7 +109,7 @@ func Follow(
 		f.parts = append(f.parts, p)
 		if !f.set.Holds(p.what) {
 			f.cancel()
-			return nil, fmt.Errorf("cache: %w: an empty range", client.ErrInvalid)
+			return nil, fmt.Errorf("cache: %w: empty range", client.ErrInvalid)
 		}
 		if err := f.load(ctx, p); err != nil {
 			f.cancel()

@@ -110,7 +110,7 @@ func (l *incarnation) notOpen() error {
 	case l.refusal != nil:
 		return fmt.Errorf("cache: %w", l.refusal)
 	default:
-		return fmt.Errorf("%w: the cache is not open now", ErrNotHeld)
+		return fmt.Errorf("%w: the cache is not currently open", ErrNotHeld)
 	}
 }
 

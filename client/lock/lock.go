@@ -16,7 +16,7 @@ import (
 
 // ErrLocked means that another session holds the lock and the caller has stopped waiting, or did
 // not wait at all. The error is a [*client.TakenError] with the ID of that session's lease.
-var ErrLocked = errors.New("lock: locked by another")
+var ErrLocked = errors.New("lock: already locked")
 
 // Held is a lock held by this program. Its methods are safe for concurrent use.
 type Held struct {

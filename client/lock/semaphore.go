@@ -22,7 +22,7 @@ type Semaphore struct {
 // is less than 1.
 func NewSemaphore(s *client.Session, name string, permits int) *Semaphore {
 	if permits < 1 {
-		panic("lock: a semaphore without permits")
+		panic("lock: the semaphore has no permits")
 	}
 	q := waitQueue{
 		session: of(s), prefix: name + "/", permits: permits, multiple: true,

@@ -90,7 +90,7 @@ func (s Snapshot) All() iter.Seq[Number] {
 	}
 	list := []Number{
 		gauge("connected", "1 while connected to a member, else 0.", connected),
-		counter("connects_total", "Connections made while there was none.", s.Connects),
+		counter("connects_total", "Connections made while disconnected.", s.Connects),
 		counter("disconnects_total", "Connections that broke or were abandoned.", s.Disconnects),
 		counter("moves_total", "Moves of the connection to the leader.", s.Moves),
 		counter("failed_connects_total", "Failed attempts to connect to a member.", s.FailedConnects),
@@ -100,7 +100,7 @@ func (s Snapshot) All() iter.Seq[Number] {
 		counter("renewals_total", "Attempts to renew a lease.", s.Renewals),
 		counter("repeated_renewals_total", "Attempts to renew a lease after a failed one.",
 			s.RepeatedRenewals),
-		counter("jeopardies_total", "Times that a lease entered jeopardy.", s.Jeopardies),
+		counter("jeopardies_total", "Number of times that a lease entered jeopardy.", s.Jeopardies),
 		counter("expired_leases_total", "Leases that ended because they were not renewed in time.",
 			s.Expired),
 		counter("lost_leases_total", "Leases that the cluster reported as gone.", s.Lost),

@@ -97,7 +97,7 @@ var within = regexp.MustCompile(`^(.+)/(?:item|claim|try|dead)/[0-9]`)
 func (q *Queue) check() error {
 	name := strings.TrimSuffix(q.prefix, "/")
 	if m := within.FindStringSubmatch(name); m != nil {
-		return fmt.Errorf("%w: the keys of queue %q would be among those of queue %q; "+
+		return fmt.Errorf("%w: the keys of queue %q would fall within those of queue %q; "+
 			"choose another name", client.ErrInvalid, name, m[1])
 	}
 	return tries.CheckName("queue", name)
@@ -208,7 +208,7 @@ func (q *Queue) PushAll(
 ) ([]string, error) {
 	if len(payloads) == 0 || len(payloads) > MaxBatch {
 		return nil, fault.In("queue: push to", q.prefix,
-			fmt.Errorf("%w: %d items in one call, must be 1 to %d",
+			fmt.Errorf("%w: %d items in one call; must be 1 to %d",
 				client.ErrInvalid, len(payloads), MaxBatch))
 	}
 	ids, err := q.newIDs(ctx, len(payloads))

@@ -34,7 +34,7 @@ import (
 )
 
 // ErrNotLeading is returned by [Lock.Token] while this candidate does not lead.
-var ErrNotLeading = errors.New("kubernetes: this candidate does not lead")
+var ErrNotLeading = errors.New("kubernetes: this candidate is not the leader")
 
 // Config describes a [Lock].
 type Config struct {
@@ -71,7 +71,7 @@ var _ resourcelock.Interface = (*Lock)(nil)
 // New returns the lock of a candidate. It sends no request.
 func New(c Config) (*Lock, error) {
 	if c.Client == nil || c.Name == "" || c.Identity == "" {
-		return nil, errors.New("kubernetes: a lock needs a client, a name and an identity")
+		return nil, errors.New("kubernetes: a lock requires a client, a name and an identity")
 	}
 	if c.TTL == 0 {
 		c.TTL = 15 * time.Second
@@ -128,7 +128,7 @@ func (l *Lock) Start(ctx context.Context) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	return fmt.Errorf("kubernetes: the lead of %s was lost: %w", l.config.Name, context.Cause(during))
+	return fmt.Errorf("kubernetes: leadership of %s was lost: %w", l.config.Name, context.Cause(during))
 }
 
 // NeedLeaderElection implements controller-runtime's LeaderElectionRunnable.
@@ -176,7 +176,7 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	}
 	r := new(resourcelock.LeaderElectionRecord)
 	if err := json.Unmarshal(kv.Value, r); err != nil {
-		return nil, nil, fmt.Errorf("kubernetes: key %s is not a record of an election: %w", l.key, err)
+		return nil, nil, fmt.Errorf("kubernetes: key %s contains no election record: %w", l.key, err)
 	}
 	// The elector treats a record as renewed if its bytes have changed. As long as this record
 	// exists, it counts as renewed, so its bytes must differ each time even though nothing is

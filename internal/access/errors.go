@@ -6,24 +6,24 @@ import "errors"
 var (
 	// ErrRootUserNotExist means that access control cannot be enabled because there is no user
 	// root.
-	ErrRootUserNotExist = errors.New("access: there is no user root")
+	ErrRootUserNotExist = errors.New("access: user root does not exist")
 	// ErrRootRoleNotExist means that access control cannot be enabled because the user root does
 	// not have the role root.
 	ErrRootRoleNotExist = errors.New("access: the user root does not have the role root")
-	ErrUserExists       = errors.New("access: the user exists")
+	ErrUserExists       = errors.New("access: user already exists")
 	ErrUserNotFound     = errors.New("access: user not found")
 	// ErrUserEmpty means that a user name is missing, or that the caller is not logged in.
-	ErrUserEmpty = errors.New("access: the caller is anonymous, or the name of a user is " +
+	ErrUserEmpty = errors.New("access: the caller is anonymous, or the user name is " +
 		"empty")
-	ErrRoleExists   = errors.New("access: the role exists")
+	ErrRoleExists   = errors.New("access: role already exists")
 	ErrRoleNotFound = errors.New("access: role not found")
-	ErrRoleEmpty    = errors.New("access: the name of the role is empty")
+	ErrRoleEmpty    = errors.New("access: the role name is empty")
 	// ErrRoleNotGranted means that the user does not have the role.
 	ErrRoleNotGranted = errors.New("access: the user does not have the role")
 	// ErrPermissionNotGranted means that the role has no permission on exactly this range.
 	ErrPermissionNotGranted = errors.New("access: the role does not have the permission")
 	// ErrPermissionNotGiven means that a request to grant a permission does not specify one.
-	ErrPermissionNotGiven = errors.New("access: no permission is given")
+	ErrPermissionNotGiven = errors.New("access: no permission specified")
 	// ErrInvalidAuthMgmt means that a change is not valid, or would remove something from root that
 	// access control needs. Errors that wrap it state the reason.
 	ErrInvalidAuthMgmt = errors.New("access: invalid change")

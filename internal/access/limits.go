@@ -32,7 +32,7 @@ var resourceNames = [Resources]struct{ name, of string }{
 	{"leases", "leases"},
 	{"lease-keys", "keys on leases"},
 	{"bytes", "bytes of keys and leases"},
-	{"rate", "requests a second at one member"},
+	{"rate", "requests per second at one member"},
 }
 
 // Known reports whether r is one of the constants.
@@ -100,7 +100,7 @@ func (e *LimitError) Error() string {
 	if e.What == Rate || e.Used < 0 {
 		return of
 	}
-	return of + fmt.Sprintf(", has %d and asks for %d more", e.Used, e.Asked)
+	return of + fmt.Sprintf(", has %d and requested %d more", e.Used, e.Asked)
 }
 
 // Limited reports whether any limits are in force. It is a cheap check.

@@ -65,7 +65,7 @@ func (e *TimeoutError) why() string {
 	if e.Outage != "" {
 		return ", " + e.Outage
 	}
-	return fmt.Sprintf(", possibly after waiting up to %d ms for a cache that does not answer "+
+	return fmt.Sprintf(", possibly after waiting up to %d ms for a cache that does not respond "+
 		"(leasehold lease watch shows which); it may still take effect", e.Caches)
 }
 
@@ -202,7 +202,7 @@ var wire = []struct {
 	{from: replica.ErrTooLarge, to: rpctypes.ErrGRPCRequestTooLarge, reason: invalid},
 	{
 		from: replica.ErrVersion, reason: invalid,
-		to: status.Error(codes.FailedPrecondition, "the cluster version does not have this command"),
+		to: status.Error(codes.FailedPrecondition, "the cluster version does not support this command"),
 	},
 	{
 		from: replica.ErrOverloaded, reason: unavailable, retry: retrySoon,

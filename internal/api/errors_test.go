@@ -190,7 +190,7 @@ func TestError(t *testing.T) {
 		{Timeout(0), rpctypes.ErrGRPCTimeout},
 		{
 			Timeout(5000), status.Error(codes.Unavailable, rpctypes.ErrTimeout.Error()+
-				", possibly after waiting up to 5000 ms for a cache that does not answer "+
+				", possibly after waiting up to 5000 ms for a cache that does not respond "+
 				"(leasehold lease watch shows which); it may still take effect"),
 		},
 		{fmt.Errorf("read: %w", mvcc.ErrCompacted), rpctypes.ErrGRPCCompacted},

@@ -83,8 +83,8 @@ func (r *Renewals) Enter(ctx context.Context, principal string, leases int) (hel
 	p := r.ofLocked(principal)
 	if p.leases+held > 2*maxRenewing {
 		defer r.mu.Unlock()
-		return 0, status.Error(codes.ResourceExhausted, fmt.Sprintf("leasehold: %s has renewals of %d "+
-			"leases without an answer; read the answers before you renew more", principal, p.leases))
+		return 0, status.Error(codes.ResourceExhausted, fmt.Sprintf("leasehold: %s has unanswered "+
+			"renewals of %d leases; read the responses before renewing more", principal, p.leases))
 	}
 	p.leases += held
 	r.mu.Unlock()

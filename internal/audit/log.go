@@ -231,7 +231,7 @@ func (l *Log) flush(b *batch) error {
 	if l.running {
 		l.broken, l.hung = true, true
 	}
-	return fmt.Errorf("%w: no answer from the disk for %v", errUnwritten, hungTime)
+	return fmt.Errorf("%w: no response from the disk for %v", errUnwritten, hungTime)
 }
 
 // write writes batches until none are left.

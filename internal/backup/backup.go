@@ -195,7 +195,7 @@ func (b *Reader) Next() (chunk []byte, ok bool, err error) {
 		return nil, false, nil
 	}
 	if n > maxChunk {
-		return nil, false, fmt.Errorf("%w: a chunk of %d bytes at byte %d", ErrNotWhole, n, at)
+		return nil, false, fmt.Errorf("%w: invalid chunk of %d bytes at byte %d", ErrNotWhole, n, at)
 	}
 	if head, err = b.read(4); err != nil {
 		return nil, false, err

@@ -153,13 +153,13 @@ func (b *Bindings) Reload() {
 	if err != nil {
 		if why := err.Error(); why != b.failed {
 			b.failed = why
-			b.log.Error("cannot reload the file of --auth-config; the previous contents stay in "+
-				"force", "file", b.path, "error", why)
+			b.log.Error("cannot reload the --auth-config file; the previous contents remain in "+
+				"effect", "file", b.path, "error", why)
 		}
 		return
 	}
 	b.text, b.loaded, b.failed = text, time.Now(), ""
-	b.log.Info("reloaded the file of --auth-config", "file", b.path,
+	b.log.Info("reloaded the --auth-config file", "file", b.path,
 		"issuers", len(f.Issuers), "bindings", len(f.Bindings))
 	b.changed()
 }

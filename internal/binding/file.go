@@ -111,13 +111,13 @@ func parse(text []byte) (*file, error) {
 			return nil, atLine(s.Line, err)
 		}
 		if line := max(names[s.Name], urls[s.URL]); line != 0 {
-			return nil, atLine(s.Line, fmt.Errorf("the issuer in line %d has the same name or url", line))
+			return nil, atLine(s.Line, fmt.Errorf("the issuer on line %d has the same name or url", line))
 		}
 		names[s.Name], urls[s.URL] = s.Line, s.Line
 	}
 	if len(f.Bindings) == 0 {
 		// The file might be empty because it is still being written.
-		return nil, errors.New(": there are no bindings; omit --auth-config if none are " +
+		return nil, errors.New(": it contains no bindings; omit --auth-config if none are " +
 			"intended")
 	}
 	for i := range f.Bindings {
@@ -159,7 +159,7 @@ func (s *issuerSettings) check() error {
 		return fmt.Errorf("an issuer needs a name of lower-case letters, digits, dots and dashes, other "+
 			"than %s, not %q", strings.Join(reserved, " and "), s.Name)
 	case s.URL == "":
-		return fmt.Errorf("issuer %s needs its url, as in the claim iss of its tokens", s.Name)
+		return fmt.Errorf("issuer %s needs a url, the same as the iss claim of its tokens", s.Name)
 	case len(s.Audiences) == 0 || slices.Contains(s.Audiences, ""):
 		return fmt.Errorf("issuer %s needs audiences: the names of this cluster in its "+
 			"tokens", s.Name)
@@ -202,7 +202,8 @@ func checkURL(text string) error {
 	case u.Scheme == "https", u.Scheme == "http" && loopback(u.Hostname()):
 		return nil
 	}
-	return fmt.Errorf("the URL %q must begin with https:// (http:// is only for this machine)", text)
+	return fmt.Errorf("the URL %q must begin with https:// (http:// is allowed only for this machine)",
+		text)
 }
 
 func loopback(host string) bool {
@@ -219,17 +220,17 @@ func (r *rule) check(issuers map[string]int) error {
 	}
 	switch {
 	case kinds != 1:
-		return errors.New("a binding needs one of spiffe, dns and issuer")
+		return errors.New("a binding needs exactly one of spiffe, dns or issuer")
 	case (r.User == "") == (r.Roles == nil):
 		return errors.New("a binding needs either user or roles")
 	case r.Roles != nil && (len(r.Roles) == 0 || slices.Contains(r.Roles, "")):
-		return errors.New("a binding needs the names of roles")
+		return errors.New("roles of a binding must not be empty")
 	case r.Issuer == "" && r.Claims != nil:
 		return errors.New("claims require an issuer")
 	case r.Issuer != "" && issuers[r.Issuer] == 0:
-		return fmt.Errorf("there is no issuer %q%s", r.Issuer, nearIssuer(r.Issuer, issuers))
+		return fmt.Errorf("issuer %q is not defined%s", r.Issuer, nearIssuer(r.Issuer, issuers))
 	case r.DNS != "" && !validHost(r.DNS):
-		return fmt.Errorf("dns %q is not the name of a host, such as a.example.com or *.example.com",
+		return fmt.Errorf("dns %q is not a host name such as a.example.com or *.example.com",
 			r.DNS)
 	case r.SPIFFE != "":
 		return checkSPIFFE(r.SPIFFE)
@@ -246,7 +247,7 @@ func nearIssuer(typed string, issuers map[string]int) string {
 	if near := settings.Nearest(typed, names); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
 	}
-	return "; describe it under issuers"
+	return "; define it under issuers"
 }
 
 // host matches a host name, or a wildcard for all hosts of a domain.

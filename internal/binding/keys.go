@@ -131,7 +131,7 @@ func (k *keySet) update(text []byte, err error) {
 		k.next = time.Now().Add(retryInterval)
 		if why := truncate(err.Error()); why != k.failed && k.ctx.Err() == nil {
 			k.failed = why
-			k.log.Warn("cannot fetch the keys of an issuer; the previous ones stay in force",
+			k.log.Warn("cannot fetch the keys of an issuer; the previous ones remain in effect",
 				"issuer", k.from.Name, "keys", len(k.keys), "error", why)
 		}
 		return

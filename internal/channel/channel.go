@@ -83,7 +83,7 @@ func (c *Channel) receiveLocked(f *pb.RelayFrame) error {
 		// The other end may exceed the window only with the last frame, because it may send a frame
 		// while any of the window is left.
 		if len(f.Data) > pieceSize || c.recvUsed >= window || c.halfClosed {
-			return fmt.Errorf("%w: %d bytes on channel %d, where %d are waiting",
+			return fmt.Errorf("%w: %d bytes on channel %d with %d unread",
 				errProtocol, len(f.Data), c.id, c.recvUsed)
 		}
 		c.recvUsed += n
@@ -265,7 +265,7 @@ func (c *Channel) RecvOr(ctx context.Context, other <-chan struct{}) ([]byte, er
 			}
 			if len(c.buffer)+len(p.bytes) > c.link.most {
 				return nil, status.Errorf(codes.ResourceExhausted,
-					"leasehold: a message has more than %d bytes", c.link.most)
+					"leasehold: message exceeds %d bytes", c.link.most)
 			}
 			message := p.bytes
 			if len(c.buffer) > 0 || !p.last {

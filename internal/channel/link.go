@@ -318,7 +318,7 @@ func (l *Link) receive(frames []*pb.RelayFrame) error {
 		}
 	}
 	if l.accept != nil && l.free > maxFree {
-		return fmt.Errorf("%w: it does not read; %d frames are waiting", errProtocol, l.free)
+		return fmt.Errorf("%w: it is not reading; %d frames pending", errProtocol, l.free)
 	}
 	return nil
 }
@@ -329,7 +329,7 @@ func (l *Link) refusesLocked(call *pb.RelayCall) string {
 		return fmt.Sprintf("the relay has %d calls in flight; use more relays", len(l.channels))
 	}
 	if n := proto.Size(call); n > maxCall {
-		return fmt.Sprintf("the call's headers have %d bytes, more than %d", n, maxCall)
+		return fmt.Sprintf("the call's headers have %d bytes, more than the limit of %d", n, maxCall)
 	}
 	return ""
 }

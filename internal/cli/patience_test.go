@@ -53,7 +53,7 @@ func TestWaitingCommandsReportOutage(t *testing.T) {
 			a.Flags.CommandTimeout = 0 // the command runs for more than a second anyway
 			ended := make(chan error)
 			go func() { ended <- root.Execute() }()
-			errs.Await(t, "No member answers, retrying")
+			errs.Await(t, "No member responds, retrying")
 			member.open.Store(true)
 			if err := <-ended; err == nil || !strings.Contains(err.Error(), "unknown service") {
 				t.Errorf("it ends with %v", err)

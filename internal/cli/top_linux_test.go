@@ -100,7 +100,7 @@ func TestTopOnTerminal(t *testing.T) {
 		d.press("1")
 		d.await("LEASES", "alive")
 		s.stop()
-		d.await("no answer for ", "was ")
+		d.await("no response for ", "was ")
 		s.start()
 		d.await("healthy")
 		d.press("q")

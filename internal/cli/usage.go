@@ -31,7 +31,8 @@ func writeUsage(cmd *cobra.Command) error {
 	writeCommands(w, title, cmd, "")
 	writeFlags(w, cmd)
 	if cmd.HasAvailableSubCommands() {
-		fmt.Fprintf(w, "\nRun '%s <command> --help' for more about a command.\n", cmd.CommandPath())
+		fmt.Fprintf(w, "\nRun '%s <command> --help' for more information about a command.\n",
+			cmd.CommandPath())
 	}
 	return nil
 }

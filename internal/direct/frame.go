@@ -35,7 +35,7 @@ func poolFor(size int) mem.BufferPool {
 
 var (
 	errFlags = status.Error(codes.InvalidArgument,
-		"direct: a frame has flags that are not expected")
+		"direct: a frame has unexpected flags")
 	errLongLine = errors.New("direct: the first line is too long")
 )
 
@@ -116,7 +116,7 @@ func (r *reader) head() (flags byte, size int, err error) {
 	r.r += headSize
 	n := binary.BigEndian.Uint32(head[1:])
 	if n > 1<<31-1 {
-		return 0, 0, status.Errorf(codes.InvalidArgument, "direct: a frame of %d bytes", n)
+		return 0, 0, status.Errorf(codes.InvalidArgument, "direct: frame too long: %d bytes", n)
 	}
 	return head[0], int(n), nil
 }
@@ -196,7 +196,7 @@ func (r *reader) letGo() {
 func (r *reader) message(size int, codec encoding.CodecV2, m any) error {
 	if r.most > 0 && size > max(r.most, bufferSize) {
 		return status.Errorf(codes.ResourceExhausted,
-			"leasehold: a message of %d bytes, the limit is %d", size, r.most)
+			"leasehold: message too long: %d bytes; the limit is %d", size, r.most)
 	}
 	defer r.letGo()
 	b, err := r.body(size)
@@ -219,13 +219,13 @@ func (u undecodable) GRPCStatus() *status.Status {
 	if s, ok := status.FromError(u.error); ok {
 		return s
 	}
-	return status.Newf(codes.Internal, "direct: a message cannot be decoded: %v", u.error)
+	return status.Newf(codes.Internal, "direct: cannot decode a message: %v", u.error)
 }
 
 // metadata reads the data of a metadata frame.
 func (r *reader) metadata(size int) (head, error) {
 	if size > maxHead {
-		return nil, fmt.Errorf("direct: %d bytes of metadata, more than %d", size, maxHead)
+		return nil, fmt.Errorf("direct: metadata too long: %d bytes; the limit is %d", size, maxHead)
 	}
 	b, err := r.body(size)
 	if err != nil {
@@ -240,7 +240,7 @@ func writeFrame(c io.Writer, flags byte, data mem.BufferSlice) error {
 	defer data.Free()
 	size := data.Len()
 	if size > 1<<31-1 {
-		return status.Errorf(codes.ResourceExhausted, "direct: a message of %d bytes", size)
+		return status.Errorf(codes.ResourceExhausted, "direct: message too long: %d bytes", size)
 	}
 	pool := mem.DefaultBufferPool()
 	b := pool.Get(min(headSize+size, chunk))

@@ -44,7 +44,7 @@ func encodeHead(md head) (string, error) {
 		}
 	}
 	if b.Len() > maxHead {
-		return "", fmt.Errorf("direct: %d bytes of metadata, more than %d", b.Len(), maxHead)
+		return "", fmt.Errorf("direct: metadata too long: %d bytes; the limit is %d", b.Len(), maxHead)
 	}
 	return b.String(), nil
 }

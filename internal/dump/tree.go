@@ -142,7 +142,7 @@ func leaf(v reflect.Value, name string) any {
 	case v.CanUint():
 		return v.Uint()
 	}
-	panic(fmt.Sprintf("dump: no form for a %s", v.Type()))
+	panic(fmt.Sprintf("dump: unsupported type %s", v.Type()))
 }
 
 func identifier(n uint64) word { return word(fmt.Sprintf("%016x", n)) }
@@ -220,7 +220,7 @@ func mapTree(v reflect.Value) any {
 		}
 		return out
 	}
-	panic(fmt.Sprintf("dump: no form for a %s", v.Type()))
+	panic(fmt.Sprintf("dump: unsupported type %s", v.Type()))
 }
 
 // lower converts the name of a Go field or type to the printed name.

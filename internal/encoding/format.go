@@ -62,7 +62,7 @@ func (d *Decoder) Unknown(what string, value uint64) {
 		return
 	}
 	if d.err == nil {
-		d.err = fmt.Errorf("%w: %s: %s %d is not known here (this release has version %d of the "+
+		d.err = fmt.Errorf("%w: %s: %s %d is not supported (this release has version %d of the "+
 			"format)", ErrNewer, d.format.Name, what, value, d.format.Version)
 	}
 	d.at = len(d.b)

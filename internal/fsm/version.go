@@ -17,7 +17,7 @@ var (
 	// ErrVersion means that some member does not support the requested cluster version, or that the
 	// change is not allowed. The version can rise only while it is not held, and can fall only if
 	// it is held afterwards.
-	ErrVersion = errors.New("fsm: not all members can take this cluster version")
+	ErrVersion = errors.New("fsm: not all members support this cluster version")
 	// ErrDowngrade means that the cluster version is already held.
 	ErrDowngrade = errors.New("fsm: a downgrade is in progress")
 	// ErrNoDowngrade means that the cluster version is not held.

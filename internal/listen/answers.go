@@ -60,12 +60,12 @@ const (
 )
 
 var (
-	errNoRoom = status.Error(codes.ResourceExhausted, "leasehold: too many answers are waiting "+
-		"for clients to read them; read answers as they arrive, or request less at a time")
+	errNoRoom = status.Error(codes.ResourceExhausted, "leasehold: too many unread "+
+		"responses; read responses as they arrive, or use smaller requests")
 	// errCrowd has the same text as etcd's error, because etcd's clients recognize it by the text.
 	errCrowd  = status.Error(codes.ResourceExhausted, "etcdserver: too many requests")
-	errUnread = status.Error(codes.Unavailable, "leasehold: the request was carried out, but too "+
-		"many answers are waiting for clients to read them")
+	errUnread = status.Error(codes.Unavailable, "leasehold: the request was carried out, "+
+		"but there are too many unread responses")
 	errOpen = status.Error(codes.ResourceExhausted, "leasehold: too many streams and calls are open "+
 		"for the memory of this process; end some, or use one stream for many watches and leases")
 )
@@ -256,8 +256,8 @@ func (r *room) askLocked() {
 	case r.call && r.guess == nil && a.calls > 0 && a.calls >= maxWaiting-all.calls:
 		r.decideLocked(errCrowd)
 		all.refused.Do(func() {
-			go all.log.Warn("refused a call: too many answers are unread, many of them on this "+
-				"connection; clients should read answers as they arrive",
+			go all.log.Warn("refused a call: too many responses are unread, many of them on this "+
+				"connection; clients should read responses as they arrive",
 				"remote", a.from(), "waiting", a.calls)
 		})
 	default:
@@ -512,7 +512,7 @@ func (a *account) cutLocked() {
 		return
 	}
 	a.all.closed.Do(func() {
-		go a.all.log.Warn("closed a connection that did not read its answers",
+		go a.all.log.Warn("closed a connection that did not read its responses",
 			"remote", a.from(), "unread", unread)
 	})
 	go a.conn.Close() //nolint:errcheck // nothing is lost

@@ -40,7 +40,7 @@ type Limit struct {
 func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 	return &Limit{
 		most: most, refusals: newRefusals(log), strangers: newCrowd(), known: newCrowd(),
-		why: fmt.Errorf("there are %d connections already; %s", most, advice),
+		why: fmt.Errorf("%d connections are already open; %s", most, advice),
 	}
 }
 

@@ -42,7 +42,7 @@ func TestLimit(t *testing.T) {
 	if _, err := refused.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("the third connection: %v", err)
 	}
-	if line := <-log; !strings.Contains(line, "there are 2 connections already; do this") {
+	if line := <-log; !strings.Contains(line, "2 connections are already open; do this") {
 		t.Errorf("the log says %q", line)
 	}
 	_ = first.Close()

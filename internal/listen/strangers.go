@@ -38,7 +38,7 @@ const (
 
 var (
 	errStranger = status.Error(codes.ResourceExhausted,
-		"leasehold: too many calls at a time before a login; log in, or make fewer calls at a time")
+		"leasehold: too many concurrent calls before a login; log in, or make fewer concurrent calls")
 	errFlood = status.Error(codes.Unavailable, "leasehold: too many calls before a login")
 )
 

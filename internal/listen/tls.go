@@ -124,7 +124,7 @@ func (t TLS) Server() (*tls.Config, error) {
 	}
 	if t.CertFile == "" {
 		return nil, fmt.Errorf("%w: no certificate; set a certificate and a key file, "+
-			"or ask for a self-signed one", errTLS)
+			"or enable a self-signed one", errTLS)
 	}
 	if _, err := keyPair(t.CertFile, t.KeyFile); err != nil {
 		return nil, err
@@ -200,7 +200,7 @@ func (t TLS) verify(state tls.ConnectionState) error {
 	}
 	matches := func(host string) bool { return leaf.VerifyHostname(host) == nil }
 	if len(t.AllowedHostnames) > 0 && !slices.ContainsFunc(t.AllowedHostnames, matches) {
-		return fmt.Errorf("listen: certificate of %q names no allowed host", leaf.Subject.CommonName)
+		return fmt.Errorf("listen: certificate of %q contains no allowed host", leaf.Subject.CommonName)
 	}
 	return nil
 }

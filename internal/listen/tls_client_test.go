@@ -72,7 +72,7 @@ func TestClientVerifies(t *testing.T) {
 		}), `common name "server" is not allowed`, ""},
 		"other host name": {"localhost", one, with(func(c *TLS) {
 			c.AllowedHostnames = []string{"x.example"}
-		}), "names no allowed host", ""},
+		}), "contains no allowed host", ""},
 		"revoked listener": {"localhost", gone, with(func(c *TLS) {
 			c.CRLFile = revoked
 		}), "is revoked", ""},

@@ -149,7 +149,7 @@ func Listen(ctx context.Context, u url.URL) (net.Listener, error) {
 	switch {
 	case errors.Is(err, syscall.EADDRINUSE):
 		return nil, fmt.Errorf("listen on %s: %w; another process, perhaps another member, "+
-			"has this port", u.String(), err)
+			"is using this port", u.String(), err)
 	case err != nil:
 		return nil, fmt.Errorf("listen on %s: %w", u.String(), err)
 	}

@@ -94,7 +94,7 @@ func (r *Remote) reads(ctx context.Context, t *tally) error {
 			Key: NumberedKey(r.prefix, i%len(leases)),
 		})
 		if err == nil && len(a.Kvs) != 1 {
-			err = fmt.Errorf("bench: %d pairs for a key that was put", len(a.Kvs))
+			err = fmt.Errorf("bench: got %d pairs for a key that exists", len(a.Kvs))
 		}
 		return err
 	})

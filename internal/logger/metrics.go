@@ -10,7 +10,7 @@ func Collectors(queued, limited func() uint64) (all []prometheus.Collector) {
 	} {
 		all = append(all, prometheus.NewCounterFunc(prometheus.CounterOpts{
 			Namespace: "leasehold", Subsystem: "log", Name: "lines_dropped_total",
-			Help: "Lines missing in this process's log, because its reader was slow or gone, or " +
+			Help: "Lines missing from this process's log, because its reader was slow or gone, or " +
 				"because one place in the code logged too often.",
 			ConstLabels: prometheus.Labels{"reason": reason},
 		}, func() float64 { return float64(dropped()) }))

@@ -22,7 +22,7 @@ var (
 	// ErrPasswordTooLong means that a new password has more than 72 bytes.
 	ErrPasswordTooLong = errors.New("login: a password may have at most 72 bytes")
 	// ErrBusy means that too many logins are already waiting.
-	ErrBusy = errors.New("login: too many logins at a time")
+	ErrBusy = errors.New("login: too many concurrent logins")
 )
 
 // A TooShortError reports that a new password is too short.

@@ -77,7 +77,7 @@ func Parse(o Options) (Provider, error) {
 	case err != nil:
 		return nil, err
 	case kind == "simple" && o.TTL <= 0:
-		return nil, fmt.Errorf("--auth-token-ttl %s is not above 0", o.TTL)
+		return nil, fmt.Errorf("--auth-token-ttl must be above 0, not %s", o.TTL)
 	case kind == "simple":
 		return newSimple(o)
 	case kind == "jwt":

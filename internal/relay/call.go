@@ -48,7 +48,7 @@ const (
 
 var (
 	errCrowded = status.Error(codes.ResourceExhausted, "leasehold: too many large messages are "+
-		"waiting in the relay; send and request less at a time, and read answers as they arrive")
+		"waiting in the relay; use smaller requests, and read responses as they arrive")
 	errUntaken = status.Error(codes.Unavailable, "leasehold: the member did not accept the request "+
 		"in time")
 	errStopping = status.Error(codes.Unavailable, "leasehold: the relay is stopping; use another one")

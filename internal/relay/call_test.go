@@ -384,7 +384,7 @@ func TestFailuresInLog(t *testing.T) {
 	m.failed(t.Context(), "b", io.EOF)
 	m.set(&way{})
 	m.failed(t.Context(), "b", io.EOF)
-	if n := strings.Count(b.String(), "accepts no calls"); n != 5 {
+	if n := strings.Count(b.String(), "rejects this relay"); n != 5 {
 		t.Errorf("%d lines: %s", n, b.String())
 	}
 }

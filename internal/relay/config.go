@@ -64,8 +64,8 @@ func (c *Config) Validate() error {
 		}
 	}
 	if c.ListenTLS.Asked() && !encrypted {
-		return errors.New("there are TLS settings for clients, but none of --listen-client-urls is " +
-			"https://; give one, or leave the settings out")
+		return errors.New("TLS settings for clients are set, but none of --listen-client-urls is " +
+			"https://; add one or remove the settings")
 	}
 	for _, u := range c.Listen {
 		if c.ListenTLS.CRLFile != "" && u.Scheme == "http" {

@@ -192,7 +192,7 @@ func (m *members) failed(ctx context.Context, endpoint string, err error) {
 	defer m.mu.Unlock()
 	if why := endpoint + ": " + err.Error(); why != m.logged {
 		m.logged = why
-		m.log.Warn("a member accepts no calls from this relay", "endpoint", endpoint, "error", err)
+		m.log.Warn("a member rejects this relay's calls", "endpoint", endpoint, "error", err)
 	}
 	if m.now == nil {
 		m.why = err

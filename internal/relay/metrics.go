@@ -32,9 +32,9 @@ func newMetrics(more ...prometheus.Collector) *metrics {
 		calls:     counter("calls_total", "Calls and streams of clients."),
 		connects:  counter("connects_total", "Connections of the relay to members."),
 		renewals: counter("renewals_total",
-			"Requests to renew leases that the relay answered by renewals of groups."),
+			"Requests to renew leases that the relay answered by renewing groups."),
 		watches: gauge("watches", "Open watches of clients over leasehold.v1 that can be merged."),
-		shared:  gauge("shared_watches", "Watches at the member that several of clients share."),
+		shared:  gauge("shared_watches", "Watches on the member shared by several clients."),
 	}
 	m.registry.MustRegister(more...)
 	m.registry.MustRegister(m.open, m.connected, m.calls, m.connects, m.renewals,

@@ -22,7 +22,7 @@ var (
 	ErrTooLarge = errors.New("replica: command is too large")
 	// ErrVersion means that the cluster version does not include the command or one of its fields,
 	// so other members might not understand it; nothing changed.
-	ErrVersion = errors.New("replica: the cluster version does not have this command")
+	ErrVersion = errors.New("replica: the cluster version does not support this command")
 	// ErrMessage means that bytes received from another member are not a valid message.
 	ErrMessage = errors.New("replica: not a message")
 	// ErrImpossible means that a message from another member contradicts what is on this member's

@@ -124,7 +124,7 @@ type replay struct {
 func (r *replay) begin(ctx context.Context) error {
 	fulls := r.catalog.Fulls
 	if len(fulls) == 0 {
-		return fmt.Errorf("%w: there is no full backup", errMissing)
+		return fmt.Errorf("%w: no full backup found", errMissing)
 	}
 	tried := ""
 	for i := len(fulls) - 1; i >= 0; i-- {

@@ -29,7 +29,7 @@ is a file.)
 
 The file is YAML and uses the names of the flags. etcd's file works unchanged, with its sections
 client-transport-security and peer-transport-security. Unknown names, repeated names and values of
-the wrong type are refused; the error names the line.
+the wrong type are rejected; the error names the line.
 
   name: a
   data-dir: /var/lib/leasehold
@@ -39,8 +39,8 @@ the wrong type are refused; the error names the line.
     cert-file: /etc/leasehold/tls/tls.crt
     key-file: /etc/leasehold/tls/tls.key
 
-On SIGHUP, a running member reads the file again. Changes to log-level and log-format take effect at
-once; other changes are logged and take effect at the next start.`
+On SIGHUP, a running member reads the file again. Changes to log-level and log-format take effect
+immediately; other changes are logged and take effect at the next start.`
 
 // ConfigCommand returns the command "leasehold config". It reads settings in the same way as serve.
 func ConfigCommand() *cobra.Command { return configCommand(os.Environ, hostname) }

@@ -27,9 +27,9 @@ func DevCommand() *cobra.Command {
 	d := &dev{}
 	c := &cobra.Command{
 		Use:   "dev [flags]",
-		Short: "Run a cluster of three members in one process, to try things",
+		Short: "Run a three-member cluster in one process, for experiments",
 		Long: "Run a cluster in one process until Ctrl-C. Its data is in a temporary directory,\n" +
-			"which is removed at the end, unless --data-dir is set. Use it only to try things:\n" +
+			"which is removed at the end, unless --data-dir is set. Use it only for experiments:\n" +
 			"if the process dies, all members die.",
 		Example: "  leasehold dev\n  leasehold dev --demo",
 		Args:    cobra.NoArgs,
@@ -335,7 +335,7 @@ func (d *dev) explain(
 	}
 	fmt.Fprintf(w, `A cluster runs on this machine, until Ctrl-C. Members: %d. Data: %s (%s).%s
 
-To look at it in a browser: %s
+To view it in a browser: %s
 
 In another terminal:
 

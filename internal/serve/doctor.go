@@ -281,7 +281,7 @@ func (d *doctor) certificates(what string, t *server.TLS) {
 		}
 	}
 	if n == 0 {
-		d.say(unfit, what, "%s has no certificate in PEM", t.TrustedCAFile)
+		d.say(unfit, what, "%s contains no PEM certificate", t.TrustedCAFile)
 	}
 }
 
@@ -354,10 +354,10 @@ func (d *doctor) reach(what, host string, cfg *server.Config) {
 		d.say(advice, what, "%v: it is not running yet, or something blocks the connection", err)
 		return
 	case took > longestWay(cfg.Raft):
-		d.say(advice, what, "%s answers in %v: raise --heartbeat-interval and --election-timeout to "+
+		d.say(advice, what, "%s responds in %v: raise --heartbeat-interval and --election-timeout to "+
 			"that and ten times that, at all members", host, took)
 	default:
-		d.say(fine, what, "%s answers in %v", host, took.Round(10*time.Microsecond))
+		d.say(fine, what, "%s responds in %v", host, took.Round(10*time.Microsecond))
 	}
 	_ = conn.Close() // opened only as a test
 }

@@ -132,7 +132,7 @@ func (f *flags) settings(text []byte) ([]setting, error) {
 			all = append(all, setting{name: name.Value, flag: name.Value, line: name.Line, value: value})
 			continue
 		case line != 0:
-			fail(name.Line, "%s is already set, as %[1]s in line %d", name.Value, line)
+			fail(name.Line, "%s is already set, as %[1]s on line %d", name.Value, line)
 			continue
 		}
 		sections[name.Value] = name.Line
@@ -140,8 +140,8 @@ func (f *flags) settings(text []byte) ([]setting, error) {
 			continue
 		}
 		if value.Kind != yaml.MappingNode {
-			fail(value.Line, "%s holds settings, such as \"cert-file: server.crt\", each on a line of "+
-				"its own", name.Value)
+			fail(value.Line, "%s must contain settings, such as \"cert-file: server.crt\", each on a line "+
+				"of its own", name.Value)
 			continue
 		}
 		for j := 0; j < len(value.Content); j += 2 {
@@ -172,7 +172,7 @@ func (f *flags) vetSettings(all []setting, fail func(int, string, ...any)) []set
 			continue
 		}
 		if other, twice := first[s.flag]; twice && s.flag != "" {
-			fail(s.line, "%s is already set, as %s in line %d", s.name, other.name, other.line)
+			fail(s.line, "%s is already set, as %s on line %d", s.name, other.name, other.line)
 			continue
 		}
 		first[s.flag] = s

@@ -131,8 +131,8 @@ func TestMistakesInFile(t *testing.T) {
 		"version: true":                     `unknown setting "version"`,
 		"config-file: x":                    `unknown setting "config-file"`,
 		"client-transport-securty: {}":      `did you mean "client-transport-security"?`,
-		"name: a\nname: b":                  ":2: name is already set, as name in line 1",
-		"peer-transport-security: 5":        ":1: peer-transport-security holds settings",
+		"name: a\nname: b":                  ":2: name is already set, as name on line 1",
+		"peer-transport-security: 5":        ":1: peer-transport-security must contain settings",
 		"snapshot-count: many":              ":1: invalid value for snapshot-count: it must be an integer",
 		`snapshot-count: "5"`:               "it must be an integer, without quotes",
 		"snapshot-count: -5":                "it must be an integer",
@@ -151,17 +151,17 @@ func TestMistakesInFile(t *testing.T) {
 		"name: a\n---\nname: b":             "a second document begins here",
 		"name: a\n  b: c":                   ":2: not YAML:",
 		"name: \"a":                         "not YAML:",
-		"name: a\nlog-level: loud":          "(--log-level is given by file ",
-		"auto-compaction-mode: weekly":      "(--auto-compaction-mode is given by file ",
+		"name: a\nlog-level: loud":          "(--log-level is set by file ",
+		"auto-compaction-mode: weekly":      "(--auto-compaction-mode is set by file ",
 		"name: a\nlog-format: xml\n":        "leasehold.yaml:2)",
 		"auto-tls: true":                    "use https:// in --listen-client-urls",
 		"client-transport-security: {a: b}": `unknown setting "a" in client-transport-security`,
 		"peer-transport-security:\n  cert_file: b": `:2: unknown setting "cert_file" in ` +
 			`peer-transport-security; did you mean "cert-file"?`,
 		"cert-file: a\nclient-transport-security:\n  cert-file: b": ":3: client-transport-security." +
-			"cert-file is already set, as cert-file in line 1",
+			"cert-file is already set, as cert-file on line 1",
 		"peer-transport-security:\n  cert-file: a\npeer-transport-security: {key-file: b}": ":3: " +
-			"peer-transport-security is already set, as peer-transport-security in line 1",
+			"peer-transport-security is already set, as peer-transport-security on line 1",
 		"client-transport-security:\nclient-transport-security:\n": ":2: client-transport-security " +
 			"is already set",
 	} {
@@ -223,7 +223,7 @@ func TestConfigCheck(t *testing.T) {
 	for _, want := range []string{
 		"10 mistakes in the settings:\n", "ETCD_MAX_TXN_OPS", many + ":1: unknown setting \"nmae\"",
 		many + ":2: invalid value for max-learners", many + ":3: invalid value for pre-vote",
-		"--log-level is given by file " + many + ":5", many + ":7: unknown setting \"cert\"",
+		"--log-level is set by file " + many + ":5", many + ":7: unknown setting \"cert\"",
 		"--election-timeout (1ms) must be", "--auto-compaction-mode",
 	} {
 		if err == nil || !strings.Contains(err.Error(), want) {

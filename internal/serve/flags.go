@@ -218,7 +218,7 @@ func (f *flags) locate(text string) string {
 	var where []string
 	for _, m := range namedFlag.FindAllStringSubmatch(text, -1) {
 		from := f.from[m[1]]
-		if w := fmt.Sprintf("--%s is given by %s", m[1], from); f.given[m[1]] && from != "flag" &&
+		if w := fmt.Sprintf("--%s is set by %s", m[1], from); f.given[m[1]] && from != "flag" &&
 			!slices.Contains(where, w) {
 			where = append(where, w)
 		}

@@ -23,7 +23,7 @@ func InitCommand() *cobra.Command {
 			"those of \"leasehold serve\". Then start this member, like all further ones, with\n" +
 			"\"leasehold serve --join ADDRESSES\". That never founds a cluster: if the member's disk\n" +
 			"is lost, it fails instead of founding a second one. With --join, init refuses if\n" +
-			"a cluster already answers at these addresses.",
+			"a cluster already responds at these addresses.",
 		DisableFlagParsing: true,
 		SilenceErrors:      true,
 		SilenceUsage:       true,
@@ -85,7 +85,7 @@ func nobodyAt(at string, cfg server.Config) error {
 	defer cancel()
 	switch err := c.Ours(ctx); {
 	case err == nil:
-		return errors.New("a cluster answers there, so nothing is founded; start this member " +
+		return errors.New("a cluster responds there, so nothing is founded; start this member " +
 			"with leasehold serve --join (and --replace if its disk was lost)")
 	case !passing(err):
 		return err

@@ -75,7 +75,7 @@ func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
 		return nil, nil
 	}
 	if f.given["initial-cluster"] {
-		return nil, usageError("--join asks the cluster for its members; " +
+		return nil, usageError("--join gets the members from the cluster; " +
 			"omit --initial-cluster")
 	}
 	j := &joiner{

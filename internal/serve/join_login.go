@@ -26,9 +26,9 @@ func (l *joinLogin) check(joins bool) error {
 	case *l == joinLogin{}:
 		return nil
 	case !joins:
-		return usageError("--join-user, --join-password-file and --join-token-file go with --join only")
+		return usageError("--join-user, --join-password-file and --join-token-file require --join")
 	case (l.user == "") != (l.passwordFile == ""):
-		return usageError("--join-user and --join-password-file go together")
+		return usageError("--join-user and --join-password-file must be set together")
 	case l.user != "" && l.tokenFile != "":
 		return usageError("--join-user and --join-token-file are mutually exclusive")
 	}
@@ -92,7 +92,7 @@ func (l *joinToken) get(ctx context.Context, conn *grpc.ClientConn) (string, err
 		return "", nil
 	case errors.Is(rpctypes.Error(err), rpctypes.ErrAuthFailed):
 		return "", status.Errorf(codes.InvalidArgument,
-			"the cluster refuses the login of --join-user %s with the password in %s",
+			"the cluster rejects the login of --join-user %s with the password in %s",
 			l.user, l.passwordFile)
 	case err != nil:
 		return "", err

@@ -47,7 +47,7 @@ func TestJoinWithUsers(t *testing.T) {
 		says string
 	}{
 		{nil, "the cluster has users: set --join-user"},
-		{as("eve"), "the cluster refuses the login of --join-user eve"},
+		{as("eve"), "the cluster rejects the login of --join-user eve"},
 		{as("mallory"), "mallory is empty"},
 		{as("nobody"), "no such file"},
 		{as("alice"), "adding or promoting a member requires the role root"},

@@ -29,8 +29,8 @@ func (f *flags) addMember() {
 		"Time without a leader after which a follower starts an election, in milliseconds. If it "+
 			"is not set, a leader that hangs or is cut off is replaced sooner, usually in 0.3 s")
 	fs.BoolVar(&c.Raft.PreVote, "pre-vote", c.Raft.PreVote,
-		"Ask for votes before an election, so that a member that was cut off does not disrupt the "+
-			"cluster")
+		"Poll the other members before an election, so that a member that was cut off does not disrupt "+
+			"the cluster")
 	fs.DurationVar(&c.Raft.CompareEvery, "corrupt-check-time", c.Raft.CompareEvery,
 		"Interval at which members compare hashes of their states. A member that differs from "+
 			"the majority stops, and the CORRUPT alarm names it (0: never)")
@@ -108,7 +108,7 @@ func (f *flags) addLimits() {
 		"'periodic' to keep history by age, 'revision' to keep a number of revisions")
 	fs.StringVar(&f.retention, "auto-compaction-retention", f.retention,
 		"History to keep: hours, a duration such as 90m, or revisions (0: all; default: an "+
-			"hour but at least 10,000 revisions, or with mode 'revision' those)")
+			"hour but at least 10,000 revisions, or 10,000 revisions with mode 'revision')")
 	fs.Var(streams{&c.GRPC.MaxConcurrentStreams}, "max-concurrent-streams",
 		"Largest number of streams of a connection, up to "+
 			strconv.FormatUint(math.MaxUint32, 10))
@@ -117,10 +117,10 @@ func (f *flags) addLimits() {
 	fs.DurationVar(&c.GRPC.KeepAliveInterval, "grpc-keepalive-interval", c.GRPC.KeepAliveInterval,
 		"Time of silence after which a connection is pinged (0: never)")
 	fs.DurationVar(&c.GRPC.KeepAliveTimeout, "grpc-keepalive-timeout", c.GRPC.KeepAliveTimeout,
-		"Time without an answer to a ping after which a connection is closed")
+		"Time without a response to a ping after which a connection is closed")
 	fs.DurationVar(&c.WatchProgressInterval, "watch-progress-notify-interval",
 		c.WatchProgressInterval,
-		"Interval of progress notifications for idle watches that asked for them")
+		"Interval of progress notifications for idle watches that requested them")
 }
 
 func (f *flags) addBackup() {
@@ -130,7 +130,7 @@ func (f *flags) addBackup() {
 			"s3://BUCKET/PREFIX?endpoint=https://HOST:PORT&region=NAME. Set the same on all members "+
 			"(default: no backups)")
 	fs.StringVar(&b.Schedule, "backup-schedule", b.Schedule, "When to make a full backup, "+
-		"in the form of cron: '0 3 * * *', @hourly, '@every 6h'. Hours are in UTC, or in a zone: "+
+		"in cron syntax: '0 3 * * *', @hourly, '@every 6h'. Hours are in UTC, or in a zone: "+
 		"'CRON_TZ=Europe/Paris 0 3 * * *'")
 	fs.IntVar(&b.Keep, "backup-keep", b.Keep,
 		"Number of full backups to keep, with the log since the oldest")
@@ -181,7 +181,7 @@ func (f *flags) addClientSecurity() {
 		"Do not warn that other machines can reach the client "+
 			"URLs without TLS or without access control")
 	fs.StringVar(&t.ClientCertFile, "client-cert-file", "",
-		"Certificate that this member shows to the one that it joins (PEM, default --cert-file)")
+		"Certificate that this member presents to the one that it joins (PEM, default --cert-file)")
 	fs.StringVar(&t.ClientKeyFile, "client-key-file", "", "Private key of --client-cert-file (PEM)")
 	fs.Var(list{&t.CipherSuites}, "cipher-suites", "Cipher suites of TLS 1.2 (default: Go's)")
 	t.MinVersion = "TLS1.2"
@@ -233,7 +233,7 @@ func (f *flags) addMetrics(at *[]url.URL) {
 // addGateway adds the flags for the gateway and the web page. Members and relays have these flags.
 func (f *flags) addGateway(gateway *bool, ui *string, cors, hosts *[]string) {
 	f.fs.BoolVar(gateway, "enable-grpc-gateway", *gateway, "Serve JSON under /v3/ and /v1/")
-	f.fs.StringVar(ui, "ui", *ui, "The page under /ui/: 'on', 'read-only' or 'off'. It needs "+
+	f.fs.StringVar(ui, "ui", *ui, "The page under /ui/: 'on', 'read-only' or 'off'. Requires "+
 		"--enable-grpc-gateway")
 	f.fs.Var(list{cors}, "cors",
 		"Other origins (https://HOST[:PORT]) whose pages may call the JSON gateway (default: none)")

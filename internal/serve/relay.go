@@ -139,7 +139,7 @@ func (f *relayFlags) config() (relay.Config, error) {
 	c := f.relay
 	switch {
 	case (c.User == "") != (f.passwordFile == ""):
-		return c, usageError("--user and --password-file go together")
+		return c, usageError("--user and --password-file must be set together")
 	case c.User != "" && c.TokenFile != "":
 		return c, usageError("--user and --token-file are mutually exclusive")
 	}
@@ -159,8 +159,8 @@ func (f *relayFlags) config() (relay.Config, error) {
 		encrypted = encrypted || at.Secure()
 	}
 	if !encrypted && (f.toMembers.Asked() || f.skipVerify) {
-		return c, usageError("there are TLS settings for members, but none of --endpoints is " +
-			"https://; give one, or leave the settings out")
+		return c, usageError("TLS settings for members are set, but none of --endpoints is " +
+			"https://; add one or remove the settings")
 	}
 	if encrypted {
 		conf, err := f.toMembers.Client()

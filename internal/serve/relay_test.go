@@ -29,8 +29,8 @@ func TestRelayRefusals(t *testing.T) {
 	for args, want := range map[string]string{
 		"":                      "--endpoints",
 		"--endpoints=a:1":       "--listen-client-urls",
-		"+ --user=u":            "--user and --password-file go together",
-		"+ --password-file=f":   "--user and --password-file go together",
+		"+ --user=u":            "--user and --password-file must be set together",
+		"+ --password-file=f":   "--user and --password-file must be set together",
 		"+ --cacert=f":          "none of --endpoints is https://",
 		"+ --cert=f":            "none of --endpoints is https://",
 		"+ --cert-file=f":       "none of --listen-client-urls is https://",

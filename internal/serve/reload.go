@@ -75,7 +75,7 @@ func (r *reloader) reloadConfig() {
 	path := r.running.configFile
 	now := newFlags()
 	if _, _, err := now.load(r.args, r.env, hostname()); err != nil {
-		r.log.Error("cannot reload the configuration file: it is invalid; nothing changes",
+		r.log.Error("cannot reload the configuration file: it is invalid; no settings were changed",
 			"file", path, "error", err.Error())
 		return
 	}

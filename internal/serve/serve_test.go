@@ -275,7 +275,7 @@ func TestEnvironment(t *testing.T) {
 			c.HTTP.Pprof)
 	}
 	for _, want := range []string{
-		"variable ETCD_NONSENSE names no flag", "variable LEASEHOLD_NONSENSE names no flag",
+		"variable ETCD_NONSENSE does not match any flag", "variable LEASEHOLD_NONSENSE does not match any flag",
 		"--metrics is accepted and ignored",
 	} {
 		if strings.Count(o.stderr, want) != 1 {

@@ -73,7 +73,7 @@ keys are not restored.`,
 		fs.String(name, "", "")
 		// These calls fail only if the flag does not exist.
 		_ = fs.MarkHidden(name)
-		_ = fs.MarkDeprecated(name, "it has no meaning for leasehold and is ignored")
+		_ = fs.MarkDeprecated(name, "it has no effect in leasehold and is ignored")
 	}
 	return c
 }
@@ -193,7 +193,7 @@ func restoreEtcd(w io.Writer, path string, cfg server.Config, o server.RestoreOp
 	fmt.Fprintf(w, "%d keys and %d leases, as of etcd's revision %d\n",
 		sum.Keys, sum.Leases, sum.Revision)
 	if sum.Orphans > 0 {
-		fmt.Fprintf(w, "%d keys name leases that do not exist; they were restored without a lease\n",
+		fmt.Fprintf(w, "%d keys refer to leases that do not exist; they were restored without a lease\n",
 			sum.Orphans)
 	}
 	if sum.Users > 0 {
@@ -232,7 +232,7 @@ func statusCommand() *cobra.Command {
 		Short: "Print the status of a snapshot file",
 		Long: `Check every byte of a snapshot file and its SHA-256, and print its status.
 
-With --write-out simple the items are hash, revision, keys, size, version, leases, compacted
+With --write-out simple, the fields are hash, revision, keys, size, version, leases, compacted
 revision, members, the cluster's ID, and the cluster version. The hash is of the whole state:
 snapshots with equal hashes have the same content. The number of keys does not include their
 history. "leasehold snapshot dump" prints everything.`,

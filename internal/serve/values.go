@@ -238,7 +238,7 @@ func parseCompaction(mode, retention string) (server.Compaction, error) {
 		return server.Compaction{}, fmt.Errorf("invalid value %q for --auto-compaction-mode: "+
 			"it is not one of periodic, revision", mode)
 	case bare && n > int64(math.MaxInt64/time.Hour):
-		return bad("that many hours are out of range")
+		return bad("the number of hours is out of range")
 	case bare:
 		c.Period = time.Duration(n) * time.Hour
 	default:

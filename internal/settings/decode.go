@@ -38,7 +38,7 @@ func decode(n *yaml.Node, v reflect.Value, name string) error {
 		return decode(n, v.Elem(), name)
 	case reflect.Struct, reflect.Map:
 		if n.Kind != yaml.MappingNode {
-			return fail(n, "%s holds settings, such as \"name: value\", each on a line of its own", name)
+			return fail(n, "%s must contain settings, such as \"name: value\", each on a line of its own", name)
 		}
 		if v.Kind() == reflect.Map {
 			return decodeMap(n, v, name)
@@ -46,7 +46,7 @@ func decode(n *yaml.Node, v reflect.Value, name string) error {
 		return decodeStruct(n, v, name, at)
 	case reflect.Slice:
 		if n.Kind != yaml.SequenceNode {
-			return fail(n, "%s is a list, such as \"[a, b]\"", name)
+			return fail(n, "%s must be a list, such as \"[a, b]\"", name)
 		}
 		list := reflect.MakeSlice(v.Type(), len(n.Content), len(n.Content))
 		for i, c := range n.Content {
@@ -66,27 +66,27 @@ func decode(n *yaml.Node, v reflect.Value, name string) error {
 // decodeOne is like decode, for a single value.
 func decodeOne(n *yaml.Node, v reflect.Value, name string) error {
 	if n.Kind != yaml.ScalarNode {
-		return fail(n, "%s is one value, not a list or names with values", name)
+		return fail(n, "%s must be one value, not a list or names with values", name)
 	}
 	switch to := v.Addr().Interface().(type) {
 	case *bool:
 		if n.Tag != "!!bool" {
-			return fail(n, "%s is true or false, without quotes", name)
+			return fail(n, "%s must be true or false, without quotes", name)
 		}
 		return n.Decode(to)
 	case *time.Duration:
 		d, err := time.ParseDuration(n.Value)
 		if err != nil {
-			return fail(n, "%s is a duration such as 30s", name)
+			return fail(n, "%s must be a duration such as 30s", name)
 		}
 		*to = d
 	case *string:
 		if n.Tag != "!!str" {
-			return fail(n, "%s is text; write \"%s\" if that is meant", name, n.Value)
+			return fail(n, "%s must be text; to use it as text, write \"%s\"", name, n.Value)
 		}
 		*to = n.Value
 	default:
-		panic(fmt.Sprintf("settings: no form for a %s", v.Type()))
+		panic(fmt.Sprintf("settings: unsupported type %s", v.Type()))
 	}
 	return nil
 }
@@ -97,10 +97,10 @@ func pairs(n *yaml.Node, of string, do func(name, value *yaml.Node) error) error
 	for i := 0; i < len(n.Content); i += 2 {
 		name := Meant(n.Content[i])
 		if name.Kind != yaml.ScalarNode {
-			return fail(name, "this is not the name of a setting of %s", of)
+			return fail(name, "this is not a valid setting name of %s", of)
 		}
 		if line := lines[name.Value]; line != 0 {
-			return fail(name, "%s is already set, in line %d", name.Value, line)
+			return fail(name, "%s is already set, on line %d", name.Value, line)
 		}
 		lines[name.Value] = name.Line
 		if err := do(name, n.Content[i+1]); err != nil {

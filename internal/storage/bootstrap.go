@@ -67,7 +67,7 @@ func (d *Disk) lostIdentity(inv *inventory) error {
 		}
 	}
 	if len(found) > 0 {
-		return fmt.Errorf("%w: %s is missing, but there is %s",
+		return fmt.Errorf("%w: %s is missing, but %s exists",
 			ErrCorrupt, d.identityPath(), d.path(found[0]))
 	}
 	return nil

@@ -67,7 +67,7 @@ func Inspect(cfg Config, want Wanted, visit func(Record) error) error {
 	if err != nil {
 		f, none := d.fs.Open(d.identityPath())
 		if none != nil {
-			return fmt.Errorf("%w: there is no directory %s", ErrForeign, d.path(""))
+			return fmt.Errorf("%w: directory %s does not exist", ErrForeign, d.path(""))
 		}
 		ignoreClose(f)
 		i.report("log", nil, fmt.Errorf("%w: %w", ErrCorrupt, err))

@@ -169,7 +169,7 @@ func (s *spares) tend() error {
 		s.logger.Error("storage: cannot make a spare segment: writes are refused until that succeeds",
 			"dir", s.path(""), "bytes", s.size, "error", err.Error())
 	case err == nil && was != nil:
-		s.logger.Info("storage: there is a spare segment again", "dir", s.path(""))
+		s.logger.Info("storage: a spare segment is available again", "dir", s.path(""))
 	}
 	return err
 }

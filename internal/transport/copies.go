@@ -72,7 +72,7 @@ func (l *link) saw(process, mark uint64) error {
 		return l.replace(current, process)
 	}
 	if !lives {
-		refusal.error = fmt.Errorf("another process of member %s is connected and answers", l.name())
+		refusal.error = fmt.Errorf("another process of member %s is connected and responds", l.name())
 		return refusal
 	}
 	l.t.cfg.Handler.Copied(l.id)
@@ -128,7 +128,7 @@ func (c *outbound) ping(copied bool) error {
 	}
 	answer, err := c.call(ctx, pingDesc.MethodName, ask)
 	if err == nil && string(answer.data) != strconv.FormatUint(c.process, 16) {
-		err = errors.New("transport: another process answers")
+		err = errors.New("transport: another process responded")
 	}
 	return err
 }

@@ -30,7 +30,7 @@ const (
 )
 
 // errSilent means that the connection is open but its other end does not answer.
-var errSilent = errors.New("transport: the member has not answered for several seconds")
+var errSilent = errors.New("transport: the member has not responded for several seconds")
 
 // errReplaced ends a stream in favor of a newer stream from the same member.
 var errReplaced = errors.New("transport: the member has opened a newer stream")
@@ -241,7 +241,7 @@ func (l *link) try(u url.URL) (*outbound, error) {
 	}
 	if err == nil {
 		if err = l.t.cfg.Handler.Met(l.id, other.incarnation); err != nil {
-			err = fmt.Errorf("transport: the process that answers is not that member: %v", err)
+			err = fmt.Errorf("transport: the process that responded is not that member: %v", err)
 		}
 	}
 	if err == nil {
@@ -280,7 +280,7 @@ func (t *Transport) greet(
 	if err := stream.RecvMsg(new(blob)); err != nil {
 		return nil, answer{}, parseRefusal(err, stream.Trailer())
 	}
-	return nil, answer{}, errors.New("transport: the answer contains no process, or no common format")
+	return nil, answer{}, errors.New("transport: the response contains no process, or no common format")
 }
 
 // carry sends messages from the queue over c until c breaks, and returns the reason.

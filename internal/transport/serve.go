@@ -82,7 +82,7 @@ func (t *Transport) welcome(ctx context.Context) (h hello, format uint8, err err
 			h.cluster, t.cfg.Cluster)
 	case h.to != t.cfg.Self:
 		return h, 0, fmt.Errorf("the stream is for member %x, this is member %x; "+
-			"the peer URL leads to the wrong one", h.to, t.cfg.Self)
+			"the peer URL points to the wrong member", h.to, t.cfg.Self)
 	case h.from == t.cfg.Self:
 		return h, 0, fmt.Errorf("member %x connected to itself: two processes have one "+
 			"identity", h.from)

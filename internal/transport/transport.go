@@ -25,7 +25,7 @@ var (
 	// member was removed.
 	ErrRemoved = errors.New("transport: the member was removed from the cluster")
 	// ErrVersion means that a member does not support the cluster version.
-	ErrVersion = errors.New("transport: the member does not speak the cluster version")
+	ErrVersion = errors.New("transport: the member does not support the cluster version")
 	// ErrLost means that the cluster has recorded a different incarnation of the member, so the
 	// member's data, with its promises, has been lost. Handler.Admit can return it as well.
 	ErrLost = errors.New("transport: the member has returned without its data")
@@ -41,7 +41,7 @@ var (
 type remoteError struct{ Text string }
 
 // Error implements error.
-func (e *remoteError) Error() string { return "transport: the other member says: " + e.Text }
+func (e *remoteError) Error() string { return "transport: the other member responded: " + e.Text }
 
 // MaxMessage is the maximum size of a message, and of a chunk of a snapshot, in bytes. A larger
 // message is dropped and logged.

@@ -91,7 +91,7 @@ func TestLimitsOfState(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			const leases = "limit of leases is reached: alice may have 2, has 2 and asks for 1 more"
+			const leases = "limit of leases is reached: alice may have 2, has 2 and requested 1 more"
 			_, err = alice.Grant(ctx, client.Grant{TTL: time.Minute})
 			wantLimit(t, "a third lease", err, leases)
 			_, err = old.Grant(ctx, 60)

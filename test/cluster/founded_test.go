@@ -109,7 +109,7 @@ func TestFoundedOnce(t *testing.T) {
 		t.Errorf("%v: %s", err, first.Tail())
 	}
 	first.wipe()
-	fails(t, []string{"a cluster answers there"}, founding...)
+	fails(t, []string{"a cluster responds there"}, founding...)
 	first.args = append([]string{"serve"}, first.flags()...)
 	first.launch() // start it as a founder
 	first.refusesToServe()

@@ -137,10 +137,10 @@ func TestRecoverMajority(t *testing.T) {
 	for _, m := range others {
 		m.kill()
 	}
-	recovers(t, 9, []string{"--endpoints", rest.url}, "the majority does not answer",
-		"1 of 3 voters answer", "check first: m2", "check first: m3", "bring them back")
+	recovers(t, 9, []string{"--endpoints", rest.url}, "the majority does not respond",
+		"1 of 3 voters respond", "check first: m2", "check first: m3", "bring them back")
 	recovers(t, 9, []string{"--data-dir", rest.data, "--endpoints", rest.url, "--yes"},
-		"the majority does not answer", "is in use by a running member")
+		"the majority does not respond", "is in use by a running member")
 	rest.kill()
 	here := []string{"--data-dir", rest.data}
 	recovers(t, 9, append(here, "--yes"), "the majority is lost, or out of reach",
@@ -150,10 +150,10 @@ func TestRecoverMajority(t *testing.T) {
 	harness.Eventually(t, "m2 answers", func() error {
 		return greets(strings.TrimPrefix(others[0].peer, "http://"))
 	})
-	recovers(t, 128, lost, "m2 answers at")
+	recovers(t, 128, lost, "m2 responds at")
 	others[0].kill()
 	recovers(t, 128, append(here, "--lost", "m2", "--yes"), "the others are a majority")
-	recovers(t, 128, append(here, "--lost", "m2,m4", "--yes"), "no other member of this name")
+	recovers(t, 128, append(here, "--lost", "m2,m4", "--yes"), "no other member has this name")
 	recovers(t, 9, lost[:len(lost)-1], "(--yes does it)")
 	recovers(t, 0, lost, "done: made a cluster of one member")
 	if _, err := os.Stat(filepath.Join(rest.kept(), "identity")); err != nil {
@@ -238,8 +238,8 @@ func TestRecoverMember(t *testing.T) {
 		other := append(slices.Clone(flags), "--member", first.name, "--yes")
 		if name == "identity" {
 			recoversServed(t, left, 128, other, "is the data directory of "+bad.name)
-		} else { // unreadable data does not identify its member
-			recoversServed(t, left, 1, other, "a process answers at")
+		} else { // unreadable data does not name its member
+			recoversServed(t, left, 1, other, "a process responds at")
 			recoversServed(t, left, 9, append(slices.Clone(flags), "--yes"), x.want,
 				"only if it is that of "+bad.name)
 		}

@@ -215,7 +215,7 @@ func (m *member) reportsFullDisk(c *clientv3.Client) {
 	if status != http.StatusServiceUnavailable || !strings.Contains(body, "NOSPACE") {
 		m.t.Errorf("/health on a full disk: %d %s", status, body)
 	}
-	m.recovers(9, []string{"--yes"}, "the disk is full", "no other member answers",
+	m.recovers(9, []string{"--yes"}, "the disk is full", "no other member responds",
 		"this is not the quota", "make room on the disk")
 	if _, err := c.Delete(m.t.Context(), "no such key"); err != nil {
 		m.t.Errorf("a delete on a full disk: %v", err)

@@ -95,7 +95,7 @@ func TestRecoverTwoClusters(t *testing.T) {
 	other := startMember(t)
 	full.fill(func(int) string { return "k" })
 	for _, both := range []string{full.url + "," + other.url, other.url + "," + full.url} {
-		full.recovers(9, []string{"--yes", "--endpoints", both}, "the endpoints are of 2 clusters",
+		full.recovers(9, []string{"--yes", "--endpoints", both}, "the endpoints belong to 2 clusters",
 			"--endpoints "+strings.TrimPrefix(full.url, "http://")+"  # of cluster",
 			"--endpoints "+strings.TrimPrefix(other.url, "http://")+"  # of cluster")
 	}

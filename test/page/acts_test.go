@@ -50,7 +50,7 @@ func TestActs(t *testing.T) {
 		"lease": map[string]any{"id": id, "token": l["token"]}, "owner": "another",
 	})
 	p.click("dialog button", "Revoke")
-	p.shows("Nothing was done: the lease has ended, or has another token")
+	p.shows("Nothing was done: the lease has ended, or its token is not the one shown")
 	p.click("dialog button", "Cancel")
 	p.until("the other owner",
 		"[...document.querySelectorAll('dd')].some((d) => d.textContent === 'another')")

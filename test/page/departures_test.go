@@ -58,7 +58,7 @@ func TestDepartures(t *testing.T) {
 
 	at := m.url + "/ui/#/queues/" + base64.RawURLEncoding.EncodeToString([]byte("locks/a"))
 	p := open(t, at)
-	p.shows("Nobody holds it now, and nobody waits for it.")
+	p.shows("Nobody holds it, and nobody is waiting for it.")
 	p.past(want...)
 	ticket("e", 1000) // never renewed
 	p.past(append([]string{line(1, "e", "its lease expired", "nobody")}, want...)...)
@@ -77,5 +77,5 @@ func TestDepartures(t *testing.T) {
 	}, want...)...)
 	later := open(t, at)
 	later.past(line(1, "f", "it was released", "g"))
-	later.shows(fmt.Sprintf("What was before revision %s is compacted.", head["revision"]))
+	later.shows(fmt.Sprintf("Revisions before %s have been compacted.", head["revision"]))
 }

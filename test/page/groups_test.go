@@ -157,7 +157,7 @@ func TestGroups(t *testing.T) {
 	m.client("queue", "claim", "mail", "--max-tries", "1", "--worker", "worker-2")
 	p.until("that an item is done", `!document.querySelector("main").innerText.includes("second")`)
 	p.click("label", "dead letters")
-	p.shows("There are no dead letters.")
+	p.shows("No dead letters.")
 
 	p.click("th a", "ports")
 	p.row("Lent", "10.0.1.3", "lent", "")

@@ -107,7 +107,7 @@ func TestJeopardy(t *testing.T) {
 	p.fill("select", "")
 	p.counts(1)
 	p.run(chromedp.Evaluate(`location.hash = "#/lease/`+hex(t, id)+`"`, nil))
-	p.shows("There is no such lease")
+	p.shows("Lease not found")
 
 	// A lease that is not on the screen, and was healthy when its state was requested, remains
 	// "alive".

@@ -98,7 +98,7 @@ func TestKilledLeader(t *testing.T) {
 	p.until("how old the answers are", timeOf(t, kept)+`.match(/^\d+ min .*asked .* ago$/)`)
 	p.view("Overview")
 	p.until("that nobody leads", "/^down/.test(document.querySelector('.verdict').innerText)")
-	p.shows("this member knows no leader")
+	p.shows("this member has no leader")
 	p.picture("no-leader")
 	leader.start()
 	p.until("that somebody leads", leads("!== ''"))

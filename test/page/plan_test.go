@@ -34,7 +34,7 @@ func TestPlan(t *testing.T) {
 	p.until("another issuer", asked+".includes('issuer=classic')")
 	p.fill("input[name=renew]", "soon")
 	p.until("why that makes no sense",
-		"document.querySelector('[role=alert]').textContent.includes('give a time such as 10s')")
+		"document.querySelector('[role=alert]').textContent.includes('use a time such as 10s')")
 	p.fill("input[name=renew]", "3s")
 	p.until("sense again", "!document.querySelector('[role=alert]') && "+
 		figure("renewed every, T")+" === '3s'")
@@ -51,7 +51,7 @@ func TestPlan(t *testing.T) {
 	p.picture("plan-length")
 	p.fill("input[name=ttls]", "20")
 	p.until("why that makes no sense",
-		"document.querySelector('[role=alert]').textContent.includes('give times such as 10s,25s')")
+		"document.querySelector('[role=alert]').textContent.includes('use times such as 10s,25s')")
 	p.fill("input[name=ttls]", "")
 	p.row("TTLs, renewed after a third, and the recommended one", "> 4s")
 

@@ -52,7 +52,7 @@ func TestRelay(t *testing.T) {
 	p.until("rates of the relay", `/Rates of this relay[^]*\d \/s/.test(document.body.innerText)`)
 	leads := func(name string) string {
 		return `[...document.querySelectorAll("[aria-label=Members] tbody tr")].find((r) =>
-			r.cells[2].innerText === "leader" && r.cells[3].innerText === "calls go to it").
+			r.cells[2].innerText === "leader" && r.cells[3].innerText === "receives calls").
 			cells[0].innerText ` + name
 	}
 	p.until("the leader", leads("!== ''"))
@@ -65,7 +65,7 @@ func TestRelay(t *testing.T) {
 	p.until("what is left", `/\d min/.test(document.body.innerText)`)
 	for view, text := range map[string]string{
 		"Events": "granted", "Caches": "No program has a cache.",
-		"Access":              "this relay may do everything",
+		"Access":              "this relay has full access",
 		"Locks and elections": "lock", "Members, queues, pools, nodes": "svc",
 	} {
 		p.view(view)
@@ -171,7 +171,7 @@ func TestRelayUsers(t *testing.T) {
 // sites, and offers no actions with --ui=read-only.
 func TestRelayGuards(t *testing.T) {
 	r := relayOf(t, cluster(t, 1), "--ui", "read-only")
-	open(t, named(t, r.url, "rebound.test")+"/ui/").shows("which is not on the list")
+	open(t, named(t, r.url, "rebound.test")+"/ui/").shows("which is not allowed")
 	p := open(t, site(t, ""))
 	var got string
 	p.eval(fmt.Sprintf(`fetch(%s, { method: "POST", mode: "no-cors", body: '{"key":"Zm9ybQ=="}' }).

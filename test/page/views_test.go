@@ -34,7 +34,7 @@ func TestViews(t *testing.T) {
 	p.until("a leader", "document.querySelector('tbody').innerText.includes('leader')")
 	p.shows("this member makes none")
 	p.until("how fast the log is", "/^within [\\d.]+ m?s/.test([...document.querySelectorAll('dt')]."+
-		"find((e) => e.textContent === '99 of 100 syncs of the log').nextSibling.textContent)")
+		"find((e) => e.textContent === 'log sync, p99').nextSibling.textContent)")
 	p.shows("none yet")
 	p.picture("overview")
 
@@ -93,7 +93,7 @@ func TestViews(t *testing.T) {
 	p.shows("Before that, the key did not exist")
 	p.click("summary", "revision 2, version 1, 12 B")
 	p.shows(`{"port": 80}`)
-	p.until("what is other in the newer one", "document.querySelector('[aria-label=Difference]')."+
+	p.until("what changed in the newer one", "document.querySelector('[aria-label=Difference]')."+
 		"textContent === "+quote("- {\n-   \"port\": 80\n- }\n+ newer"))
 	m.put("svc/jobs/nightly", `{"port": 81, "zone": "east"}`, map[string]any{"lease": first})
 	m.put("svc/jobs/nightly", `{"port": 80, "zone": "east"}`, map[string]any{"lease": first})

@@ -38,7 +38,7 @@ func (s *Set) check() error {
 	name := strings.TrimSuffix(s.prefix, "/")
 	for _, kind := range []string{"/up", "/known"} {
 		if other, ok := strings.CutSuffix(name, kind); ok {
-			return fmt.Errorf("%w: the keys of the set of nodes %q would be among those of %q; "+
+			return fmt.Errorf("%w: the keys of node set %q would fall within those of %q; "+
 				"choose another name", client.ErrInvalid, name, other)
 		}
 	}

@@ -36,7 +36,7 @@ func (s *Spec) all() ([]string, error) {
 	if len(s.IDs) == 0 {
 		n := s.Last - s.First + 1
 		if s.Last < s.First || n <= 0 || n > MaxIDs {
-			return nil, fmt.Errorf("%w: %d to %d is not a range of 1 to %d numbers",
+			return nil, fmt.Errorf("%w: the range %d to %d must contain 1 to %d numbers",
 				client.ErrInvalid, s.First, s.Last, MaxIDs)
 		}
 		out := make([]string, n)
@@ -56,8 +56,8 @@ func (s *Spec) all() ([]string, error) {
 			list = []string{text}
 		}
 		for _, id := range list {
-			if id == specID { // the key of its holder would be POOL/held/ids
-				return nil, fmt.Errorf("%w: %q cannot be an ID, because its key may be that of another pool",
+			if id == specID { // POOL/held/ids would be its holder's key
+				return nil, fmt.Errorf("%w: %q cannot be an ID, because its key could belong to another pool",
 					client.ErrInvalid, id)
 			}
 			if !tries.ValidID(id) || !utf8.ValidString(id) || seen[id] {
@@ -91,7 +91,7 @@ func addresses(text string) ([]string, error) {
 			return nil, nil
 		}
 		if first.BitLen() != last.BitLen() || first.Zone() != last.Zone() || last.Less(first) {
-			return nil, fmt.Errorf("%w: %q is not a range from a lower to a higher address of one kind",
+			return nil, fmt.Errorf("%w: %q is not a range from a lower to a higher address of the same family",
 				client.ErrInvalid, text)
 		}
 	}

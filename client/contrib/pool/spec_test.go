@@ -44,7 +44,7 @@ func TestPoolAddresses(t *testing.T) {
 		"10.0.0.2-10.0.0.1", "255.255.255.255-0.0.0.0", "10.0.0.1-::1", "fe80::1%a-fe80::2%b",
 	} {
 		_, err := (&Spec{IDs: []string{text}}).all()
-		if !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), "one kind") {
+		if !errors.Is(err, client.ErrInvalid) || !strings.Contains(err.Error(), "same family") {
 			t.Errorf("%s: %v", text, err)
 		}
 	}

@@ -115,9 +115,9 @@ export class Client implements AsyncDisposable {
   constructor(o: ClientOptions) {
     const list = typeof o.endpoints === "string" ? o.endpoints.split(",") : o.endpoints;
     const ways = [o.user, o.token, o.tokenFile].filter(Boolean);
-    if (list.length === 0) throw new LeaseholdError("INVALID", "there are no endpoints");
+    if (list.length === 0) throw new LeaseholdError("INVALID", "no endpoints specified");
     if (ways.length > 1) {
-      throw new LeaseholdError("INVALID", "set one of user, token and tokenFile");
+      throw new LeaseholdError("INVALID", "set only one of user, token and tokenFile");
     }
     this.target = {
       endpoints: list.map((e) => parseEndpoint(e, o.tls !== undefined)),
@@ -174,7 +174,7 @@ export class Client implements AsyncDisposable {
   ): Promise<{ value: Answer<C>; sent: Moment }> {
     const { response, sent } = await this.call(body, kind, o);
     if (response.body.case !== (body as Body).case) {
-      throw new LeaseholdError("UNKNOWN_OUTCOME", "the answer is of another kind");
+      throw new LeaseholdError("UNKNOWN_OUTCOME", "unexpected response type");
     }
     return { value: response.body.value as Answer<C>, sent };
   }
@@ -260,7 +260,7 @@ export class Client implements AsyncDisposable {
     const value = grantMessage(g);
     value.requestId = requestId;
     const r = await this.ask({ case: "grant", value }, "numbered", o);
-    if (!r.value.lease) throw new LeaseholdError("UNKNOWN_OUTCOME", "the answer has no lease");
+    if (!r.value.lease) throw new LeaseholdError("UNKNOWN_OUTCOME", "the response has no lease");
     return { lease: r.value.lease, sent: r.sent };
   }
 
@@ -290,7 +290,7 @@ export class Client implements AsyncDisposable {
   ): Promise<Lease> {
     const value = create(DescribeRequestSchema, { ...lease, keys: o.keys ?? false });
     const r = await this.ask({ case: "describe", value }, "read", o);
-    if (!r.value.lease) throw new LeaseholdError("LEASE_NOT_FOUND", "there is no such lease");
+    if (!r.value.lease) throw new LeaseholdError("LEASE_NOT_FOUND", "lease not found");
     return leaseOf(r.value.lease);
   }
 

@@ -128,7 +128,7 @@ export class Connector {
         ) {
           resolve(""); // the cluster has no users
         } else if (e.code === grpc.status.INVALID_ARGUMENT) {
-          const why = `the login of user ${t.user} is refused: ${e.details}`;
+          const why = `login of user ${t.user} refused: ${e.details}`;
           reject(new LeaseholdError("NOT_LOGGED_IN", why));
         } else {
           reject(e);
@@ -161,11 +161,11 @@ export class Connector {
     if (code === grpc.status.UNAUTHENTICATED) {
       this.loggedIn = "";
       if (this.earlier) {
-        return new LeaseholdError("UNAVAILABLE", `an earlier login has ended: ${details ?? ""}`);
+        return new LeaseholdError("UNAVAILABLE", `the login has expired: ${details ?? ""}`);
       }
     }
     if (code === grpc.status.UNAUTHENTICATED || code === grpc.status.PERMISSION_DENIED) {
-      const why = `the cluster does not accept the login: ${details ?? ""}`;
+      const why = `the cluster rejected the login: ${details ?? ""}`;
       return new LeaseholdError("NOT_LOGGED_IN", why);
     }
     if (code === grpc.status.UNIMPLEMENTED) {

@@ -85,7 +85,7 @@ export class Link implements Sender {
     this.watchdog = setInterval(() => {
       const oldest = Math.min(...this.unanswered.values());
       if (performance.now() - Math.max(oldest, this.heard) > memberTimeout) {
-        this.end(`the member has not answered for ${memberTimeout} ms`);
+        this.end(`the member has not responded for ${memberTimeout} ms`);
       }
     }, memberTimeout / 4);
     this.watchdog.unref();
@@ -217,7 +217,7 @@ export class Mux {
     let stopped = (): void => {};
     try {
       const late = new Promise<never>((_, reject) => {
-        const e = new LeaseholdError("UNAVAILABLE", `no answer within ${dialTimeout} ms`);
+        const e = new LeaseholdError("UNAVAILABLE", `no response within ${dialTimeout} ms`);
         timer = setTimeout(() => reject(e), dialTimeout);
       });
       const opened = (stream = await Promise.race([this.connector.open(client), late]));
@@ -316,7 +316,8 @@ export class Mux {
     } catch (e) {
       if (!over.signal.aborted || (e instanceof LeaseholdError && e.code !== "UNAVAILABLE")) throw e;
       const last = attempt.last ?? this.error;
-      const cause = limit.signal?.aborted ? "the call was aborted" : `no answer in ${limit.timeout} ms`;
+      const silent = `no response within ${limit.timeout} ms`;
+      const cause = limit.signal?.aborted ? "the call was aborted" : silent;
       const code = attempt.unsure ? "UNKNOWN_OUTCOME" : "UNAVAILABLE";
       throw new LeaseholdError(code, cause + (last ? `: ${last.message}` : ""));
     } finally {

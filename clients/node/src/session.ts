@@ -80,7 +80,7 @@ export abstract class Hold implements AsyncDisposable {
 }
 
 const released = (): LeaseholdError =>
-  new LeaseholdError("RELEASED", "the program has released it");
+  new LeaseholdError("RELEASED", "it was released");
 
 /** A lease that is kept alive. Once it has ended, it never becomes valid again. */
 export class Session extends Hold {
@@ -302,7 +302,7 @@ class Ticket implements Follower {
 
   private locked(first: KeyValue): LeaseholdError {
     const by = `lease ${hex(first.lease)} is first in the queue`;
-    return new LeaseholdError("LOCKED", `${this.name} is locked by another: ${by}`);
+    return new LeaseholdError("LOCKED", `${this.name} is already locked: ${by}`);
   }
 
   private waits() {
@@ -500,7 +500,7 @@ export class Lead extends Held {
     const { client, id } = this.session;
     const then = [op.put(this.key, value, { lease: id })];
     const r = await client.txn({ if: [this.condition()], then });
-    if (!r.succeeded) throw new LeaseholdError("LOST", `the lead of ${this.name} is lost`);
+    if (!r.succeeded) throw new LeaseholdError("LOST", `leadership of ${this.name} was lost`);
   }
 }
 
@@ -572,7 +572,7 @@ export class Membership extends Part {
     this.check();
     const then = [op.put(this.key, metadata, { lease: this.session.id })];
     const r = await this.session.client.txn({ if: this.ours(), then });
-    if (!r.succeeded) throw new LeaseholdError("LOST", `${this.key} is not registered any more`);
+    if (!r.succeeded) throw new LeaseholdError("LOST", `${this.key} is no longer registered`);
   }
 
   /** Leaves the group. */

@@ -39,7 +39,7 @@ export interface KeyRange {
 
 export function endOf(k: KeyRange): Uint8Array {
   if (!k.prefix) return k.end === undefined ? new Uint8Array() : raw(k.end);
-  if (k.end !== undefined) throw new LeaseholdError("INVALID", "set one of end and prefix");
+  if (k.end !== undefined) throw new LeaseholdError("INVALID", "set only one of end and prefix");
   const stem = Buffer.from(raw(k.key));
   for (let n = stem.length; n > 0; n--) {
     const last = stem[n - 1] ?? 0;
@@ -120,7 +120,7 @@ const causes: Partial<Record<Event_Cause, Event["cause"]>> = {
 };
 
 export function eventOf(m: pb.Event): Event {
-  if (!m.kv) throw new LeaseholdError("INVALID", "an event has no key");
+  if (!m.kv) throw new LeaseholdError("INVALID", "the event contains no key");
   return {
     kind: m.kind === Event_Kind.DELETE ? "delete" : "put",
     kv: kvOf(m.kv),
@@ -312,7 +312,7 @@ function opResult({ response: r }: pb.OpResponse, revision: bigint): OpResult {
     case "txn":
       return txnResult(r.value, revision);
     case "grant":
-      if (!r.value.lease) throw new LeaseholdError("INVALID", "a grant has no lease");
+      if (!r.value.lease) throw new LeaseholdError("INVALID", "the grant result contains no lease");
       return leaseOf(r.value.lease);
     case "renew":
       return leaseOf(r.value);

@@ -156,5 +156,5 @@ export class Validity {
 }
 
 const expired =
-  "the lease was not renewed in time, by this machine's clock: " +
-  "the cluster has not said what became of it";
+  "the lease was not renewed in time, by this machine's clock; " +
+  "whether it still exists is unknown";

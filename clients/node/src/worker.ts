@@ -170,7 +170,7 @@ export class Keeper {
 
 function lostText(r: RenewResult): string {
   if (r.cause === LeaseEvent_Kind.UNSPECIFIED) {
-    return "the lease is gone: the cluster does not say how it ended";
+    return "the lease is gone: how it ended is unknown";
   }
   const how = LeaseEvent_Kind[r.cause].toLowerCase().replaceAll("_", " ");
   return `the lease is gone: ${how}` + (r.by ? ` by ${r.by}` : "");

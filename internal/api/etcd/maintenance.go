@@ -34,7 +34,7 @@ type maintenanceService struct {
 const maxSnapshots = 4
 
 var errSnapshots = status.Errorf(codes.ResourceExhausted, "leasehold: this member is already "+
-	"sending %d snapshots; wait for one of them, or ask another member", maxSnapshots)
+	"sending %d snapshots; wait for one to finish or use another member", maxSnapshots)
 
 // Alarm implements pb.MaintenanceServer.
 func (s *maintenanceService) Alarm(

@@ -33,14 +33,14 @@ func (s *leases) checkTTL(ms int64) error {
 
 func checkText(what, text string) error {
 	if len(text) > maxText {
-		return invalid("%s has %d bytes, the limit is %d", what, len(text), maxText)
+		return invalid("%s has %d bytes; the limit is %d", what, len(text), maxText)
 	}
 	return nil
 }
 
 func checkLabels(labels map[string]string) error {
 	if len(labels) > maxLabels {
-		return invalid("%d labels, the limit is %d", len(labels), maxLabels)
+		return invalid("%d labels; the limit is %d", len(labels), maxLabels)
 	}
 	size := 0
 	for k, v := range labels {
@@ -50,7 +50,7 @@ func checkLabels(labels map[string]string) error {
 		size += len(k) + len(v)
 	}
 	if size > maxLabelBytes {
-		return invalid("the labels have %d bytes, the limit is %d", size, maxLabelBytes)
+		return invalid("the labels have %d bytes; the limit is %d", size, maxLabelBytes)
 	}
 	return nil
 }
@@ -58,7 +58,7 @@ func checkLabels(labels map[string]string) error {
 // checkSomeKeys is checkKeys for a call that requires at least one key.
 func checkSomeKeys(keys [][]byte) error {
 	if len(keys) == 0 {
-		return invalid("no keys are given")
+		return invalid("no keys specified")
 	}
 	return checkKeys(keys)
 }
@@ -66,7 +66,7 @@ func checkSomeKeys(keys [][]byte) error {
 // checkKeys returns an error if there are too many keys, or if any key is empty or repeated.
 func checkKeys(keys [][]byte) error {
 	if len(keys) > maxCallKeys {
-		return invalid("%d keys, the limit is %d", len(keys), maxCallKeys)
+		return invalid("%d keys; the limit is %d", len(keys), maxCallKeys)
 	}
 	if len(keys) == 0 {
 		return nil // the usual case
@@ -118,7 +118,7 @@ func checkRenewRef(r *pb.LeaseRef) error {
 
 func checkRefs(list []*pb.LeaseRef, check func(*pb.LeaseRef) error) error {
 	if len(list) > maxBatch {
-		return invalid("%d leases, the limit is %d", len(list), maxBatch)
+		return invalid("%d leases; the limit is %d", len(list), maxBatch)
 	}
 	for i, r := range list {
 		if err := check(r); err != nil {
@@ -132,20 +132,20 @@ func checkRefs(list []*pb.LeaseRef, check func(*pb.LeaseRef) error) error {
 func checkRenew(r *pb.RenewRequest) error {
 	switch n := len(r.Ids); {
 	case n > 0 && len(r.Leases) > 0:
-		return invalid("leases and ids are both given")
+		return invalid("leases and ids must not both be set")
 	case n > maxBatch:
-		return invalid("%d ids, the limit is %d", n, maxBatch)
+		return invalid("%d ids; the limit is %d", n, maxBatch)
 	case len(r.Tokens) != 0 && len(r.Tokens) != n:
 		return invalid("%d tokens for %d ids", len(r.Tokens), n)
 	case n+len(r.Leases) > 0 && len(r.Groups)+len(r.Leave) > 0:
-		return invalid("leases and groups are both given")
+		return invalid("leases and groups must not both be set")
 	case len(r.Groups)+len(r.Leave) > maxBatch:
-		return invalid("%d groups and leases that leave, the limit is %d",
+		return invalid("%d groups and leaving leases; the limit is %d",
 			len(r.Groups)+len(r.Leave), maxBatch)
 	}
 	for i, id := range r.Ids {
 		if id <= 0 {
-			return invalid("ids[%d]: the lease's id must be above zero, not %d", i, id)
+			return invalid("ids[%d]: the lease's id must be positive, not %d", i, id)
 		}
 	}
 	return checkRefs(r.Leases, checkRenewRef)

@@ -52,9 +52,9 @@ func checkRange(r *pb.RangeRequest) error {
 	case len(r.GetKey()) == 0:
 		return invalid(emptyKey)
 	case r.Limit < 0:
-		return invalid("limit must not be negative, but is %d", r.Limit)
+		return invalid("limit must not be negative: %d", r.Limit)
 	case r.Revision < 0:
-		return invalid("revision must not be negative, but is %d", r.Revision)
+		return invalid("revision must not be negative: %d", r.Revision)
 	case r.Cache != nil:
 		return invalid("a cache can only be filled by a separate read on a stream")
 	}
@@ -147,7 +147,7 @@ func (s *store) checkOp(op *pb.Op, most int) error {
 	case *pb.Op_DrawToken:
 		return nil
 	default:
-		return invalid("the operation has no body that this member knows")
+		return invalid("the operation has an unsupported body")
 	}
 }
 
@@ -156,7 +156,7 @@ func (s *store) checkOp(op *pb.Op, most int) error {
 func (s *store) checkInner(r *pb.GrantRequest) error {
 	switch {
 	case r.GetId() == 0:
-		return invalid("a grant in a transaction needs an id")
+		return invalid("a grant in a transaction requires an id")
 	case len(r.Keys) > 0:
 		return invalid("a grant in a transaction cannot have keys: put them in other operations")
 	}

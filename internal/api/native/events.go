@@ -57,7 +57,7 @@ func (s *leases) events(
 
 func checkEvents(r *pb.EventsRequest) error {
 	if r.ExpiringWithinMs < 0 {
-		return invalid("expiring_within_ms must not be below 0, but is %d", r.ExpiringWithinMs)
+		return invalid("expiring_within_ms must not be negative: %d", r.ExpiringWithinMs)
 	}
 	if err := checkText("name_prefix", r.NamePrefix); err != nil {
 		return err

@@ -221,7 +221,7 @@ func TestInvalidRequests(t *testing.T) {
 		"the lease's name has 1025 bytes": func(ctx context.Context) (any, error) {
 			return c.Attach(ctx, &pb.AttachRequest{Lease: &pb.LeaseRef{Name: long}, Keys: key("a")})
 		},
-		"leases and ids are both given": func(ctx context.Context) (any, error) {
+		"leases and ids must not both be set": func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{good}, Ids: []int64{1}})
 		},
 		"2 tokens for 1 ids": func(ctx context.Context) (any, error) {
@@ -230,10 +230,10 @@ func TestInvalidRequests(t *testing.T) {
 		"1 tokens for 0 ids": func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Tokens: []uint64{1}})
 		},
-		"ids[1]: the lease's id must be above zero, not -5": func(ctx context.Context) (any, error) {
+		"ids[1]: the lease's id must be positive, not -5": func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Ids: []int64{1, -5}})
 		},
-		"10001 ids, the limit is 10000": func(ctx context.Context) (any, error) {
+		"10001 ids; the limit is 10000": func(ctx context.Context) (any, error) {
 			return c.Renew(ctx, &pb.RenewRequest{Ids: make([]int64, 10_001)})
 		},
 		"10001 leases": func(ctx context.Context) (any, error) {
@@ -257,7 +257,7 @@ func TestInvalidRequests(t *testing.T) {
 		"id must be positive, not -1": func(ctx context.Context) (any, error) {
 			return c.CheckToken(ctx, &pb.CheckTokenRequest{Id: -1, Token: 1})
 		},
-		"the token to check": func(ctx context.Context) (any, error) {
+		"token is required": func(ctx context.Context) (any, error) {
 			return c.CheckToken(ctx, &pb.CheckTokenRequest{Id: 1})
 		},
 		"no keys": func(ctx context.Context) (any, error) {

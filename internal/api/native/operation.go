@@ -99,7 +99,7 @@ func (s *store) jobOf(ctx context.Context, r proto.Message, n number) (job, erro
 	case *pb.DetachRequest:
 		return writing(s.detach, r, n), nil
 	default:
-		return job{}, invalid("the request has no body that this member knows")
+		return job{}, invalid("the request has an unsupported body")
 	}
 }
 

@@ -121,7 +121,7 @@ func (s *leases) checkToken(
 		return nil, err
 	}
 	if r.Token == 0 {
-		return nil, invalid("the token to check must be given")
+		return nil, invalid("token is required")
 	}
 	var info lease.Info
 	var seen api.Held

@@ -215,7 +215,7 @@ func (t *stream) entrust(q *request, r *pb.Request) error {
 		}
 		return f.caches.begin(q.id, x.Cache)
 	default:
-		return invalid("request %d has no body that this member knows", q.id)
+		return invalid("request %d has an unsupported body", q.id)
 	}
 }
 

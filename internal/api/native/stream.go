@@ -318,8 +318,8 @@ func (t *stream) makeRoom(renewing int) error {
 }
 
 // errFull ends a stream that has had too many open requests for too long.
-var errFull = status.Errorf(codes.ResourceExhausted, "leasehold: the stream has %d requests "+
-	"without an answer, and none was answered in %v; use more streams, or end watches and waits",
+var errFull = status.Errorf(codes.ResourceExhausted, "leasehold: the stream has %d unanswered "+
+	"requests, and none was answered within %v; use more streams, or end watches and waits",
 	maxOpen, roomPatience)
 
 // room reports whether another request, renewing the given number of leases, may be open. It also
@@ -381,7 +381,7 @@ func (t *stream) enter(q *request, r *pb.Request, now time.Time) error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if q.id > math.MaxInt64 {
-		return invalid("request %d: an id must be below 1<<63", q.id)
+		return invalid("request %d: an id must be less than 1<<63", q.id)
 	}
 	if q.id <= t.last && !(t.relay != nil && renews && t.open[q.id] == nil) {
 		return invalid("request %d comes after request %d: the IDs must increase", q.id, t.last)

@@ -258,13 +258,13 @@ func askOf(a *pb.Wait) (*waitqueue.Ask, error) {
 	}
 	switch {
 	case !ticket.IsPrefix(ask.Prefix):
-		return nil, invalid("wait: the prefix %q does not end like the prefix of a queue, for "+
-			"example in a slash", ask.Prefix)
+		return nil, invalid("wait: the prefix %q must end like the prefix of a queue, for "+
+			"example with a slash", ask.Prefix)
 	case !ticket.Is(ask.Prefix, ask.Key, 1):
-		return nil, invalid("wait: the key %q is not the prefix %q and the ID of a lease",
+		return nil, invalid("wait: the key %q is not the prefix %q followed by a lease ID",
 			ask.Key, ask.Prefix)
 	case a.Permits < 0:
-		return nil, invalid("wait: permits must not be below 0, but is %d", a.Permits)
+		return nil, invalid("wait: permits must not be negative: %d", a.Permits)
 	}
 	return ask, nil
 }

@@ -76,8 +76,8 @@ func (c *client) Close() error {
 	c.retireLocked()
 	c.relay.mu.Unlock()
 	for _, call := range list {
-		call.End(&pb.RelayEnd{Code: int32(codes.Unavailable), Message: "leasehold: too many " +
-			"answers are waiting for this client to read them"})
+		call.End(&pb.RelayEnd{Code: int32(codes.Unavailable), Message: "leasehold: the " +
+			"client has too many unread responses"})
 	}
 	return nil
 }

@@ -250,7 +250,7 @@ func clientContext(ctx context.Context, call *pb.RelayCall) (context.Context, er
 		c, err := x509.ParseCertificate(call.Certificate)
 		if err != nil {
 			return nil, status.Error(codes.InvalidArgument,
-				fmt.Sprintf("leasehold: the certificate that a relay passes on cannot be read: %v", err))
+				fmt.Sprintf("leasehold: cannot parse the certificate forwarded by the relay: %v", err))
 		}
 		chain := []*x509.Certificate{c}
 		p.AuthInfo = credentials.TLSInfo{

@@ -100,7 +100,7 @@ func (s *stream) RecvMsg(m any) error {
 		return s.failed(err)
 	}
 	if err := s.codec.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, m); err != nil {
-		return status.Errorf(codes.Internal, "leasehold: a message cannot be read: %v", err)
+		return status.Errorf(codes.Internal, "leasehold: cannot decode a message: %v", err)
 	}
 	return nil
 }

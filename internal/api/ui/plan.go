@@ -54,7 +54,7 @@ type input struct {
 func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 	question := plan.Questions[name]
 	if question == nil {
-		http.Error(w, "There is no such question.", http.StatusNotFound)
+		http.Error(w, "Unknown question.", http.StatusNotFound)
 		return
 	}
 	select {
@@ -104,11 +104,11 @@ func wrong(field, advice, problem string, args ...any) error {
 func take(fs *pflag.FlagSet, query string) error {
 	values, err := url.ParseQuery(query)
 	if err != nil {
-		return wrong("query", "use name=value pairs separated by &", "cannot be read: %v", err)
+		return wrong("query", "use name=value pairs separated by &", "cannot be parsed: %v", err)
 	}
 	for name := range values {
 		if fs.Lookup(name) == nil {
-			return wrong("question", "leave it out", "has an unknown input %q", name)
+			return wrong("question", "remove it", "has an unknown input %q", name)
 		}
 	}
 	fs.VisitAll(func(f *pflag.Flag) {

@@ -47,7 +47,7 @@ func (o Options) guard(next http.Handler) http.Handler {
 			// must work there.
 			writeJSON(w, http.StatusUnsupportedMediaType, failure{
 				Code:    int(codes.InvalidArgument),
-				Message: "a request under /v1/ needs the header Content-Type: application/json",
+				Message: "a request under /v1/ requires the header Content-Type: application/json",
 			})
 			return
 		}
@@ -67,8 +67,8 @@ func isJSON(r *http.Request) bool {
 func (o Options) hosts(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if host := hostName(r.Host); r.TLS == nil && !o.isHost(host, r) {
-			o.Logger.Warn("refused a request for a host that is not on the list", "host", host)
-			http.Error(w, fmt.Sprintf("The Host header names %q, which is not on the list. "+
+			o.Logger.Warn("refused a request for a host that is not allowed", "host", host)
+			http.Error(w, fmt.Sprintf("The Host header names %q, which is not allowed. "+
 				"Use https, or start the server with --host-whitelist %q.", host, host),
 				http.StatusMisdirectedRequest)
 			return

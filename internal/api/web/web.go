@@ -261,7 +261,7 @@ func notFound(w http.ResponseWriter, _ *http.Request) {
 func writeJSON(w http.ResponseWriter, status int, v any) {
 	data, err := json.Marshal(v)
 	if err != nil { // impossible for structs of strings and numbers
-		panic(errors.Join(errors.New("web: cannot marshal an answer"), err))
+		panic(errors.Join(errors.New("web: cannot marshal a response"), err))
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)

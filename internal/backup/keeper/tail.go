@@ -54,7 +54,7 @@ func (t *tail) open(ctx context.Context) bool {
 	}
 	t.stale = c.Superseded()
 	if len(c.Fulls) == 0 {
-		t.log.Info("there is no full backup yet: making one",
+		t.log.Info("no full backup yet: making one",
 			"target", t.cfg.Target.String())
 		t.restart()
 		return true

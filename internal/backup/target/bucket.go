@@ -52,7 +52,7 @@ func newBucket(u *url.URL, credentialsFile string) (*bucket, error) {
 	}
 	q, err := url.ParseQuery(u.RawQuery)
 	if err != nil {
-		return bad("its parameters cannot be read")
+		return bad("cannot parse its parameters")
 	}
 	for name := range q {
 		if name != "endpoint" && name != "region" {
@@ -128,8 +128,8 @@ func (f credentialsFile) RetrieveWithCredContext(
 ) (credentials.Value, error) {
 	v, err := f.FileAWSCredentials.RetrieveWithCredContext(c)
 	if err == nil && (v.AccessKeyID == "" || v.SecretAccessKey == "") {
-		err = errors.New("there is no aws_access_key_id and aws_secret_access_key in its section " +
-			"[default]")
+		err = errors.New("its [default] section contains no aws_access_key_id and " +
+			"aws_secret_access_key")
 	}
 	if err != nil {
 		return v, fmt.Errorf("credentials file %s: %w", f.Filename, err)
@@ -142,7 +142,7 @@ type role struct{ *credentials.IAM }
 func (r role) RetrieveWithCredContext(c *credentials.CredContext) (credentials.Value, error) {
 	v, err := r.IAM.RetrieveWithCredContext(c)
 	if err != nil {
-		return v, fmt.Errorf("there are no credentials; set AWS_ACCESS_KEY_ID and "+
+		return v, fmt.Errorf("no credentials found; set AWS_ACCESS_KEY_ID and "+
 			"AWS_SECRET_ACCESS_KEY, or set --backup-credentials-file (this machine has "+
 			"no role either: %w)", withoutURL(err))
 	}
@@ -167,7 +167,7 @@ func (b *bucket) explain(err error) error {
 	case !errors.As(err, &e):
 		return fmt.Errorf("%s: %w", b, withoutURL(err))
 	case e.Code == minio.NoSuchBucket:
-		return fmt.Errorf("%s: there is no such bucket; create it first", b)
+		return fmt.Errorf("%s: the bucket does not exist; create it first", b)
 	case e.StatusCode == http.StatusNotFound:
 		return fmt.Errorf("%s: %w", b, ErrNotFound)
 	case e.StatusCode == http.StatusForbidden || e.StatusCode == http.StatusUnauthorized:

@@ -33,7 +33,7 @@ func (d *directory) exists() error {
 	info, err := os.Stat(d.root)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		return fmt.Errorf("there is no directory %s; create it, or mount its file system", d.root)
+		return fmt.Errorf("directory %s does not exist; create it or mount its file system", d.root)
 	case err != nil:
 		return err
 	case !info.IsDir():

@@ -20,7 +20,7 @@ import (
 // The errors from all targets wrap these errors.
 var (
 	// ErrNotFound means that a target has no object with the given name.
-	ErrNotFound = errors.New("target: there is no such object")
+	ErrNotFound = errors.New("target: object not found")
 	// errExists means that a target already has an object that was required to be new.
 	errExists = errors.New("target: the object already exists")
 	// ErrDamaged means that the data read back differs from the data written.
@@ -70,7 +70,7 @@ func Bytes(name string, b []byte) Content {
 func Open(name, credentialsFile string) (Target, error) {
 	if !strings.Contains(name, "://") {
 		if name == "" {
-			return nil, fmt.Errorf("%w: it is empty; give a directory, or s3://BUCKET/PREFIX", errURL)
+			return nil, fmt.Errorf("%w: it is empty; specify a directory, or s3://BUCKET/PREFIX", errURL)
 		}
 		return detach(newDirectory(name)), nil
 	}
@@ -98,7 +98,7 @@ func withoutSecrets(err error, name string) string {
 		err = e.Err
 	}
 	scheme, _, _ := strings.Cut(name, "://")
-	return fmt.Sprintf("the URL %s://... cannot be read: %v", scheme, err)
+	return fmt.Sprintf("cannot parse the URL %s://...: %v", scheme, err)
 }
 
 // Store writes an object, reads it back, and compares the contents. If they differ, Store tries to
@@ -189,7 +189,7 @@ func Claim(ctx context.Context, t Target, h backup.History) error {
 		return err
 	}
 	if owner != h {
-		return fmt.Errorf("%w: %s is of %v, and this one is %v; use another directory or prefix",
+		return fmt.Errorf("%w: %s belongs to %v, and this is %v; use another directory or prefix",
 			backup.ErrOtherCluster, t, owner, h)
 	}
 	return nil

@@ -353,10 +353,10 @@ func TestRefusals(t *testing.T) {
 		{open("s3://backups"+at, file), `section "default" does not exist`},
 		{open("s3://backups"+at, incomplete), "must both be set"},
 		{open("s3://backups"+at, file+"x"), "no such file"},
-		{open("s3://missing"+at, good), "no such bucket"},
+		{open("s3://missing"+at, good), "the bucket does not exist"},
 		{open("s3://backups?endpoint="+nobody, good), "connection refused"},
 		{open(file, ""), "not a directory"},
-		{open(file+"x", ""), "there is no directory"},
+		{open(file+"x", ""), "does not exist"},
 	} {
 		ctx := t.Context()
 		_, listed := x(c.target.List(ctx))
@@ -410,7 +410,7 @@ func TestCredentialsWithoutFile(t *testing.T) {
 	for _, c := range []struct{ id, secret, role, want string }{
 		{id: testID, secret: testSecret},
 		{id: testID, secret: "wrong", want: "credentials were rejected"},
-		{id: testID, want: "there are no credentials; set AWS_ACCESS_KEY_ID"},
+		{id: testID, want: "no credentials found; set AWS_ACCESS_KEY_ID"},
 		{role: fmt.Sprintf(`{"AccessKeyId": %q, "SecretAccessKey": %q, "Expiration": %q}`,
 			testID, testSecret, time.Now().Add(time.Hour).Format(time.RFC3339))},
 	} {
@@ -495,7 +495,7 @@ func TestOpenRefuses(t *testing.T) {
 		"s3://bbb?endpoint=host:9000":    "not http://HOST:PORT",
 		"s3://bbb?endpoint=http://a:s@h": "not http://HOST:PORT",
 		"s3://bbb?endpoint=http://h/sub": "not http://HOST:PORT",
-		"s3://id:secret%zz@bucket":       "cannot be read",
+		"s3://id:secret%zz@bucket":       "cannot parse the URL",
 		"gs://id:secret@bucket":          "s3://BUCKET",
 	} {
 		_, err := Open(name, "")

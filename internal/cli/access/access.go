@@ -295,7 +295,7 @@ func (f *permFlags) keys(args []string) (key, end string, err error) {
 	case key == "":
 		return "\x00", "", nil
 	case len(args) > 1 && (f.prefix || f.fromKey):
-		return "", "", app.BadArgs("--prefix and --from-key take no end of a range")
+		return "", "", app.BadArgs("an end key cannot be used with --prefix or --from-key")
 	case len(args) > 1:
 		return key, args[1], nil
 	case f.prefix:

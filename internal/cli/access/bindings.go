@@ -27,9 +27,9 @@ type boundAt struct {
 func (a commands) authBindings() app.Command {
 	var cluster bool
 	return app.Command{
-		Use: "bindings", Short: "List the bindings of outside identities to users and roles",
-		Long: `List the issuers and bindings of --auth-config in force at each endpoint and, if the
-current file was refused, the reason. Each member reads its own file; equal digests mean equal
+		Use: "bindings", Short: "List the bindings of external identities to users and roles",
+		Long: `List the issuers and bindings of --auth-config in effect at each endpoint and, if the
+current file was rejected, the reason. Each member reads its own file; equal digests mean equal
 files.`,
 		Example: "auth bindings --cluster --user root",
 		Flags:   func(fs *pflag.FlagSet) { app.ClusterFlag(fs, &cluster) },

@@ -33,10 +33,10 @@ func (a commands) initAccessCommand() *cobra.Command {
 	return a.Make(app.Command{
 		Use:   "init-access",
 		Short: "Create root, an operator and an application, and enable access control",
-		Long: `Create the users root and --operator, which may do everything, and a user and a role
---app, which may read and write keys that begin with --prefix and hold leases of such names. Then
-enable access control, and print the passwords, which are stored nowhere else: run it on the machine
-of a member, or over TLS. It fails if there are any users or roles. If it fails, it removes what it
+		Long: `Create the users root and --operator, which have full access, and a user and a role
+--app, which may read and write keys that begin with --prefix and hold leases with such names. Then
+enable access control, and print the passwords, which are stored nowhere else: run it on the host
+of a member, or over TLS. It fails if any users or roles exist. If it fails, it removes what it
 created.`,
 		Example: "init-access --app shop --prefix shop/",
 		Flags: func(fs *pflag.FlagSet) {
@@ -63,7 +63,8 @@ func (f *firstAccess) complete() error {
 	names := []string{rootRole, f.operator, f.app}
 	for i, name := range names {
 		if name == "" || slices.Contains(names[:i], name) || strings.Contains(name, ":") {
-			return app.BadArgs("--operator and --app need two names without a colon, and neither is root")
+			return app.BadArgs("--operator and --app must be two different names without a colon, and " +
+				"neither may be root")
 		}
 	}
 	if f.prefix == "" {
@@ -83,7 +84,7 @@ func refuseSecond(ctx context.Context, c *clientv3.Client) error {
 		return err
 	}
 	if status.Enabled {
-		return errors.New("access control is enabled already: its root can add users and roles " +
+		return errors.New("access control is already enabled: root can add users and roles " +
 			"(leasehold user add, leasehold role add)")
 	}
 	users, err := c.UserList(ctx)
@@ -95,7 +96,7 @@ func refuseSecond(ctx context.Context, c *clientv3.Client) error {
 		return err
 	}
 	if len(users.Users)+len(roles.Roles) > 0 {
-		return fmt.Errorf("there are users (%s) or roles (%s) already: enable access control with "+
+		return fmt.Errorf("users (%s) or roles (%s) already exist: enable access control with "+
 			"them (leasehold auth enable), or delete them first",
 			strings.Join(users.Users, ", "), strings.Join(roles.Roles, ", "))
 	}
@@ -176,8 +177,8 @@ func (f *firstAccess) answer() app.Answer {
 	return app.Answer{JSON: map[string]any{"users": users}, Simple: func(p *app.Page) {
 		p.Printf("Access control is enabled. The passwords are shown only once.\n\n")
 		for i, what := range []string{
-			"may do everything: keep it safe for a day when no operator can log in",
-			"may do everything: give it to whoever runs the cluster, in place of root",
+			"full access: keep it safe for a day when no operator can log in",
+			"full access: give it to whoever runs the cluster, in place of root",
 			fmt.Sprintf("may read and write keys, and hold leases of names, that begin with %q: "+
 				"give it to the application", f.prefix),
 		} {

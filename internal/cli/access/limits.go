@@ -19,7 +19,7 @@ var limitUsages = map[pb.Limit_Resource]string{
 	pb.Limit_RESOURCE_LEASES:     "number of leases that belong to the principal",
 	pb.Limit_RESOURCE_LEASE_KEYS: "number of keys, attached to leases, that the principal wrote last",
 	pb.Limit_RESOURCE_BYTES:      "bytes of the principal's leases and writes, including history",
-	pb.Limit_RESOURCE_RATE:       "requests a second at each member, except renewals",
+	pb.Limit_RESOURCE_RATE:       "requests per second at each member, except renewals",
 }
 
 // limitName returns the name of a resource and its flag, such as lease-keys for
@@ -49,7 +49,7 @@ func limitsGiven(fs *pflag.FlagSet) (out []*pb.Limit, err error) {
 			l.Max = -1
 		case text == unsetLimit:
 		case err != nil || n < 1:
-			return nil, app.BadArgs("--%s is a number above 0, none, or unset, not %q", name, text)
+			return nil, app.BadArgs("--%s must be a number above 0, none, or unset, not %q", name, text)
 		default:
 			l.Max = n
 		}
@@ -81,8 +81,8 @@ several roles, the largest limit counts. Without flags, list the limits.`,
 func (a commands) authLimits() app.Command {
 	return limitsCommand(app.Command{
 		Use: "limits", Short: "Set or list limits for all principals",
-		Long: `With flags, set the default limits, which apply to principals that have no limits by
-name or by role. Without flags, list all limits and the usage of each principal.`,
+		Long: `With flags, set the default limits, which apply to principals that have no limits of their
+own or of a role. Without flags, list all limits and the usage of each principal.`,
 		Example: "auth limits --leases 1000 --rate 500\nauth limits",
 	}, func(*pb.Limits, string) {})
 }

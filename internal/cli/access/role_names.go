@@ -23,7 +23,7 @@ func roleGrantNames() app.Command {
 	return app.Command{
 		Use:   "grant-names <role name> <see|hold|manage> <name>",
 		Short: "Grant a role a permission on names of leases",
-		Long: `Grant a role a permission on leases with a name: see who holds them, hold them, or
+		Long: `Grant a role a permission on named leases: see who holds them, hold them, or
 manage those of others. Each includes the ones before it. The permission replaces the one that the
 role has on the same name. With --prefix it applies to all names with this prefix; an empty prefix
 means all names.`,
@@ -32,7 +32,7 @@ means all names.`,
 		Flags: func(fs *pflag.FlagSet) { fs.BoolVar(&prefix, "prefix", false, allNames) },
 		Check: func(args []string) error {
 			if !slices.Contains(nameKinds, args[1]) {
-				return app.BadArgs("a permission on names is one of %s, not %q",
+				return app.BadArgs("a permission on names must be one of %s, not %q",
 					strings.Join(nameKinds, ", "), args[1])
 			}
 			return nil

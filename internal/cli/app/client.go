@@ -242,7 +242,7 @@ func (a *App) Ask(limit func() (context.Context, context.CancelFunc), do call) e
 
 // ClusterFlag adds the flag --cluster. See EveryEndpoint.
 func ClusterFlag(fs *pflag.FlagSet, cluster *bool) {
-	fs.BoolVar(cluster, "cluster", false, "ask all members in the member list")
+	fs.BoolVar(cluster, "cluster", false, "query all members in the member list")
 }
 
 // EveryEndpoint returns the endpoints to query one by one. With --cluster, they are the endpoints
@@ -287,7 +287,7 @@ func (a *App) Answers(c *clientv3.Client, endpoint string) error {
 	ctx, cancel := a.CommandContext()
 	defer cancel()
 	if _, err := c.Status(ctx, endpoint); err != nil {
-		return WithCode(ExitConnection, fmt.Errorf("no answer from %s: %w", endpoint, err))
+		return WithCode(ExitConnection, fmt.Errorf("no response from %s: %w", endpoint, err))
 	}
 	return nil
 }

@@ -62,14 +62,14 @@ func (g *globalFlags) Register(root *cobra.Command) {
 	fs.DurationVar(&g.keepAliveTime, "keepalive-time", 2*time.Second,
 		"time after which a silent connection is pinged")
 	fs.DurationVar(&g.keepAliveTimeout, "keepalive-timeout", 6*time.Second,
-		"time after which a connection without an answer to a ping is closed")
+		"time after which a connection without a response to a ping is closed")
 	fs.IntVar(&g.maxSend, "max-request-bytes", 0,
 		"largest request in bytes (0: 2 MiB)")
 	fs.IntVar(&g.maxRecv, "max-recv-bytes", 0,
 		"largest response in bytes (0: no limit)")
 	fs.StringVarP(&g.Format, "write-out", "w", "simple",
 		"output format ("+strings.Join(formats, ", ")+")")
-	fs.VarP(writeOut{fs}, "output", "o", "the same as --write-out")
+	fs.VarP(writeOut{fs}, "output", "o", "same as --write-out")
 	fs.BoolVar(&g.hex, "hex", false, "print keys, values and IDs in hexadecimal")
 	fs.BoolVar(&g.debug, "debug", false, "log what the client does")
 	g.registerSecurity(fs)
@@ -91,7 +91,7 @@ func (w writeOut) Set(format string) error { return w.set.Set("write-out", forma
 
 func (g *globalFlags) registerSecurity(fs *pflag.FlagSet) {
 	fs.BoolVar(&g.tls.insecure, "insecure-transport", true,
-		"do not use TLS unless an endpoint or a certificate asks for it")
+		"do not use TLS unless an endpoint or a certificate requires it")
 	fs.BoolVar(&g.tls.skipVerify, "insecure-skip-tls-verify", false,
 		"do not verify certificates of servers (for tests only)")
 	fs.StringVar(&g.tls.cert, "cert", "", "file with the TLS certificate of the client")

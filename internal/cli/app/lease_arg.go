@@ -44,7 +44,7 @@ func ParseLeaseArg(s string) (*pb.LeaseRef, error) { return ParseLease(s, "bad l
 func ParseTTL(s string) (int64, error) {
 	if seconds, err := strconv.ParseInt(s, 10, 64); err == nil {
 		if seconds > MaxTTLSeconds {
-			return 0, BadArgs("bad TTL %q, at most %d seconds", s, int64(MaxTTLSeconds))
+			return 0, BadArgs("bad TTL %q, must be at most %d seconds", s, int64(MaxTTLSeconds))
 		}
 		return seconds * 1000, nil
 	}

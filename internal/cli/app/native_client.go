@@ -94,7 +94,7 @@ func (a *App) reportOutages(c *client.Client, patience time.Duration) {
 			return // the command reports why it ended
 		}
 		if err != nil {
-			a.Complain("No member answers, retrying: %s\n", fault.Reason(err))
+			a.Complain("No member responds, retrying: %s\n", fault.Reason(err))
 			if now, err = c.Connection(a.Background()); err == nil {
 				a.Complain("Connected to %s\n", now.Endpoint)
 			}
@@ -132,13 +132,13 @@ func (a *App) reportSilence(c *client.Client, changed <-chan struct{}, patience 
 		switch {
 		case errors.Is(err, client.ErrClosed):
 		case err == nil && silent:
-			a.Complain("The cluster answers again\n")
+			a.Complain("The cluster is responding again\n")
 		case err != nil && !silent:
 			why, found := DialErrorIn(err.Error())
 			if !found {
 				why = err.Error()
 			}
-			a.Complain("The cluster does not answer, retrying: %s\n", why)
+			a.Complain("The cluster is not responding, retrying: %s\n", why)
 		}
 		silent = err != nil
 	}
@@ -155,7 +155,7 @@ func (a *App) ReportLost(c *clientv3.Client) {
 			if why != "" {
 				why = ": " + why
 			}
-			a.Complain("No member answers, retrying%s\n", why)
+			a.Complain("No member responds, retrying%s\n", why)
 			if isReady(ctx, conn) {
 				a.Complain("Connected again\n")
 			}
@@ -261,7 +261,7 @@ func NativeError(err error) error {
 	s := grpcstatus.Convert(err)
 	text := s.Message()
 	if why, found := DialErrorIn(text); found {
-		text = "no member answers: " + why
+		text = "no member responds: " + why
 	}
 	if s.Code() == codes.Unimplemented {
 		text = fmt.Sprintf("%v (%s)", client.ErrNotLeasehold, text)

@@ -183,7 +183,7 @@ func (t *turn) Text(ctx context.Context) string {
 	}
 	before := slices.IndexFunc(all, func(p place) bool { return p.lease == t.own }) - 1
 	if before > 0 {
-		text += fmt.Sprintf("; %d wait before this one", before)
+		text += fmt.Sprintf("; %d waiting ahead of this one", before)
 	}
 	return text
 }

@@ -90,7 +90,7 @@ func (b *bundle) gather(s *State) {
 	var wg sync.WaitGroup
 	for _, x := range s.Members {
 		if x.Error != "" {
-			b.add(dirOf(x), nil, fmt.Errorf("no answer: %s", x.Error))
+			b.add(dirOf(x), nil, fmt.Errorf("no response: %s", x.Error))
 			continue
 		}
 		wg.Go(func() { b.member(x) })
@@ -106,7 +106,7 @@ const whereLogsAre = `The logs of the members are not in this archive. Get them 
   docker logs CONTAINER                      in Docker
   the files of --log-outputs                 if that names any
 
-run.json in the data directory says why a member ended last.
+run.json in the data directory says why a member last exited.
 `
 
 // dirOf returns the directory for a member in the archive. It replaces characters that a file name

@@ -181,7 +181,7 @@ func (a commands) endpointStatus(cluster *bool) app.Command {
 		Use: "status", Short: "Print the status of the endpoints in --endpoints", Max: -1,
 		Long: `Print the status of the endpoints in --endpoints.
 
-With --write-out simple the items of a line are ` + strings.Join(statusHead, ", ") + ".",
+With --write-out simple, the fields of a line are ` + strings.Join(statusHead, ", ") + ".",
 		Example: "endpoint status --cluster -w table",
 		Run: func(*cobra.Command, []string, []string) error {
 			var list []status

@@ -62,7 +62,7 @@ func (l *Lookout) client(endpoint string) (*asker, error) {
 }
 
 // saysNothing describes a process that accepts connections but does not respond to calls.
-const saysNothing = "it accepts connections, but answers no calls"
+const saysNothing = "it accepts connections, but does not respond to calls"
 
 // failed records why a member that accepts connections did not respond. The error from a call that
 // timed out does not include the reason.

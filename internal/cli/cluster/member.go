@@ -134,7 +134,7 @@ func memberList() app.Command {
 		Use: "list", Short: "List the members of the cluster",
 		Long: `List the members of the cluster.
 
-With --write-out simple the items of a line are ` + strings.Join(memberHead, ", ") + ".",
+With --write-out simple, the fields of a line are ` + strings.Join(memberHead, ", ") + ".",
 		Example: "member list -w table",
 		Flags: func(fs *pflag.FlagSet) {
 			fs.StringVar(&consistency, "consistency", "l", "l for linearizable, s for serializable")
@@ -337,7 +337,7 @@ func (a commands) findLeader(
 		case err != nil && len(spec.Endpoints) == 1:
 			return nil, 0, err
 		case err != nil && silent == nil:
-			silent = fmt.Errorf("no leader endpoint given at %v: no answer from %s: %w",
+			silent = fmt.Errorf("no leader endpoint given at %v: no response from %s: %w",
 				spec.Endpoints, ep, err)
 		}
 	}

@@ -35,9 +35,9 @@ const (
 func (a commands) statusCommand() *cobra.Command {
 	return a.Make(app.Command{
 		Use: "status", Short: "Summarize the health of the cluster in one word",
-		Long: `Ask every member and print "healthy", "degraded", "down" or "unknown", with the
-reasons: members that do not answer, lag, have no leader or a full disk, alarms, a quota that fills
-up, failing backups, two or an even number of voters, mixed releases, and endpoints of a different
+		Long: `Query every member and print "healthy", "degraded", "down" or "unknown", with the reasons:
+members that do not respond, lag, have no leader or have a full disk, alarms, a quota that is nearly
+used up, failing backups, an even number of voters, mixed releases, and endpoints of a different
 cluster.
 
 Exit codes: 0 healthy; 7 degraded: the cluster serves but needs attention;
@@ -267,7 +267,7 @@ func (s *State) ask(a *app.App, c *clientv3.Client) []*pb.Member {
 			return nil
 		})
 		if err != nil {
-			s.alarms = append(s.alarms, "the alarms cannot be listed: "+app.Readable(err.Error()))
+			s.alarms = append(s.alarms, "cannot list alarms: "+app.Readable(err.Error()))
 		}
 	}
 	wg.Wait()
@@ -381,7 +381,7 @@ func (s *State) Judge() {
 	case NeedsLogin(s.Failure):
 		wrong("log in, for example with --user: %s", app.Readable(s.Failure.Error()))
 	case s.Failure != nil:
-		wrong("it does not serve: %s", app.Readable(s.Failure.Error()))
+		wrong("it is not serving: %s", app.Readable(s.Failure.Error()))
 	}
 	newest := uint64(0)
 	releases := make(map[string]bool)
@@ -398,12 +398,12 @@ func (s *State) Judge() {
 		case x.Error != "":
 			x.Behind = 0
 			if x.Cause != cause.LoginRequired {
-				wrong("%s does not answer: %s", x.Name, x.Error)
+				wrong("%s does not respond: %s", x.Name, x.Error)
 			}
 		case fmt.Sprintf("%x", x.Cluster) != s.Cluster:
 			wrong("%s belongs to another cluster, %x", x.Name, x.Cluster)
 		case x.Leader == 0:
-			wrong("%s knows no leader", x.Name)
+			wrong("%s has no leader", x.Name)
 		case len(x.Reports) > 0:
 			wrong("%s: %s", x.Name, app.Readable(texts(x.Reports)))
 		case x.Behind > lagEntries:
@@ -478,12 +478,12 @@ func (s *State) judgeOthers(wrong func(format string, args ...any)) {
 func showClusterState(s *State) app.Answer {
 	rows := func() (rows [][]string) {
 		for _, x := range s.Members {
-			row := []string{x.Name, x.ID, x.Endpoint, x.Role, "does not answer", "", "", ""}
+			row := []string{x.Name, x.ID, x.Endpoint, x.Role, "does not respond", "", "", ""}
 			switch {
 			case x.Cause == cause.LoginRequired:
 				row[4] = "needs a login"
 			case x.Error == "":
-				row[4], row[5] = "answers in "+x.Took.String(), fmt.Sprint(x.Behind)
+				row[4], row[5] = "responds in "+x.Took.String(), fmt.Sprint(x.Behind)
 				row[6] = cmp.Or(x.Release, "etcd "+x.Version)
 				row[7] = humanize.Bytes(uint64(x.State)) + " of " + humanize.Bytes(uint64(x.Quota))
 			}

@@ -37,11 +37,11 @@ func TestJudge(t *testing.T) {
 		"no answer": {
 			func(s *State) { *s.Members[1] = Member{Name: "m2", Error: "refused"} },
 			"degraded",
-			[]string{"m2 does not answer: refused"},
+			[]string{"m2 does not respond: refused"},
 		},
 		"no leader": {
 			func(s *State) { s.Members[0].Leader = 0 }, "degraded",
-			[]string{"m1 knows no leader"},
+			[]string{"m1 has no leader"},
 		},
 		"full disk": {
 			func(s *State) { s.Members[1].Reports = []SelfReport{{"", "the disk is full"}} },
@@ -123,7 +123,7 @@ func TestJudge(t *testing.T) {
 			func(s *State) {
 				s.Failure = errors.New("no leader")
 				s.Members[0].Leader = 0
-			}, "down", []string{"it does not serve: no leader", "m1 knows no leader"},
+			}, "down", []string{"it is not serving: no leader", "m1 has no leader"},
 		},
 	} {
 		s := &State{listed: true}

@@ -26,8 +26,8 @@ type electFlags struct {
 func (f *electFlags) register(fs *pflag.FlagSet) {
 	f.set = fs
 	fs.BoolVarP(&f.listen, "listen", "l", false, "observe the election")
-	fs.StringVar(&f.prefer, "prefer", "", "have this candidate lead next, whatever the priorities")
-	fs.StringVar(&f.handOver, "hand-over", "", "hand the lead over to this candidate now")
+	fs.StringVar(&f.prefer, "prefer", "", "have this candidate lead next, regardless of priorities")
+	fs.StringVar(&f.handOver, "hand-over", "", "hand leadership over to this candidate now")
 }
 
 // candidateFlags adds the flags that describe a candidate.
@@ -45,11 +45,11 @@ func (f *electFlags) check(args []string) error {
 	case prefer && handOver:
 		return app.BadArgs("elect takes either --prefer or --hand-over, not both")
 	case (prefer || handOver) && (stands || f.listen || len(args) == 2):
-		return app.BadArgs("--prefer and --hand-over take the name of the election alone")
+		return app.BadArgs("--prefer and --hand-over take only the name of the election")
 	case handOver && f.handOver == "":
 		return app.BadArgs("--hand-over needs the ID of a candidate")
 	case stands && f.listen:
-		return app.BadArgs("--id and --priority are for candidates, not for --listen")
+		return app.BadArgs("--id and --priority cannot be used with --listen")
 	case f.listen && len(args) == 2:
 		return app.BadArgs("--listen takes no proposal")
 	case !f.listen && !prefer && !handOver && len(args) == 1:
@@ -70,11 +70,11 @@ The preferred candidate leads first, then candidates with higher priorities, the
 leasehold get --prefix <election-name>~candidates/ lists them. Candidates that use etcd's library
 have no priority: they and the first of Leasehold's candidates lead in order of arrival.
 
---prefer makes a candidate lead next, whatever the priorities; an empty ID cancels that. It does not
-depose the leader. --hand-over does the same, waits until the candidate is next, and deposes the
-leader: a command of leasehold run is killed at once, but a program finds out only after the next
-leader has started, and only their fencing tokens tell the two apart. If you can stop the leader,
-use --prefer and stop it instead.`,
+--prefer makes a candidate lead next, regardless of priorities; an empty ID cancels that. It does
+not depose the leader. --hand-over does the same, waits until the candidate is next, and deposes the
+leader: a command of leasehold run is killed immediately, but a program finds out only after the
+next leader has started, and only their fencing tokens tell the two apart. If you can stop the
+leader, use --prefer and stop it instead.`,
 		Example: "elect scheduler host-a:8080 --id a --priority 2\nelect scheduler --prefer b\n" +
 			"elect scheduler --hand-over b",
 		Min: 1, Max: 2, Check: f.check,

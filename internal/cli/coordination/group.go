@@ -236,10 +236,10 @@ func (a commands) watchNodes(ctx context.Context, s *nodes.Set) error {
 func (a commands) groupSwitch() app.Command {
 	var w waitFlags
 	return app.Command{
-		Use: "switch <group> <id>", Short: "Make a node the primary, and wait until it is",
-		Long: `Make a node the primary, and wait until it is. The present primary gives up its role
-when it sees the order; if it is dead or does not react, the role is free once its lease has ended.
-No other node can take the role in between.
+		Use: "switch <group> <id>", Short: "Make a node the primary, and wait for the switch",
+		Long: `Make a node the primary, and wait for the switch to complete. The current primary gives up
+its role when it sees the order; if it is dead or does not react, the role is free once its lease
+has ended. No other node can take the role in between.
 
 The order remains in force after --wait has elapsed. It is cancelled when the node goes down.`,
 		Example: "group switch db host-2 --wait 1m", Min: 2, Max: 2,
@@ -262,7 +262,7 @@ func (a commands) switchTo(name, id string, w waitFlags) error {
 	ctx, cancel := a.waitContext(w)
 	defer cancel()
 	stopWaiting := a.ShowWaiting(func(context.Context) string {
-		return fmt.Sprintf("Waiting until %q is the primary of %q", id, name)
+		return fmt.Sprintf("Waiting for %q to become the primary of %q", id, name)
 	})
 	err = nodes.New(c, name).Switch(ctx, id)
 	stopWaiting()

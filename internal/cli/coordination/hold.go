@@ -54,7 +54,7 @@ type holding struct {
 }
 
 // errCommandEnded means that the program was stopped because its tenure had ended.
-var errCommandEnded = errors.New("the command was ended")
+var errCommandEnded = errors.New("the command was stopped")
 
 // holdFor runs the program and stops it before the tenure ends. Without a program, it waits for a
 // signal or the end of the tenure.

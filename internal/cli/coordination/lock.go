@@ -139,7 +139,7 @@ func (a commands) lockCommand() *cobra.Command {
 
 The command has ETCD_LOCK_KEY and ETCD_LOCK_REV in its environment, and the variables of leasehold
 run. The first SIGINT or SIGTERM is passed on to it, and the second kills it. If the lease cannot be
-renewed, the command is ended before the lock can go to another holder. Exit codes are those of
+renewed, the command is stopped before the lock can go to another holder. Exit codes are those of
 leasehold run, which has more flags.`,
 		Example: "lock backup\nlock backup ./backup.sh",
 		Min:     1, Max: -1,

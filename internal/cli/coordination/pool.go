@@ -42,7 +42,7 @@ prefix. A pool has at most 65,536 IDs.`,
 		Check: func(args []string) error {
 			first, last := set.Changed("first"), set.Changed("last")
 			if first != last || first != (len(args) == 1) {
-				return app.BadArgs("pool create takes a pool, and IDs or both --first and --last")
+				return app.BadArgs("pool create needs a pool, and IDs or both --first and --last")
 			}
 			if s.Quarantine < 0 {
 				return app.BadArgs("--quarantine must be at least 0, not %v", s.Quarantine)
@@ -74,7 +74,7 @@ func (a commands) poolAcquire() app.Command {
 		Long: `Hold an ID until interrupted, or while a command runs: the owner's previous
 ID if it is free, otherwise the one that has been free longest.
 
-The command has in its environment:
+The command's environment contains:
   LEASEHOLD_POOL_ID  the ID
   LEASEHOLD_TOKEN    the fencing token, a number: earlier holders of the ID had smaller ones
   LEASEHOLD_LEASE    the ID of the lease, in hexadecimal
@@ -86,7 +86,7 @@ free in time.`,
 		Flags: func(fs *pflag.FlagSet) {
 			host, _ := os.Hostname() // any other owner will do
 			fs.StringVar(&r.Owner, "owner", host, "owner, which gets its previous ID if that is free")
-			fs.StringVar(&r.Want, "want", "", "acquire this ID and no other")
+			fs.StringVar(&r.Want, "want", "", "acquire only this ID")
 			fs.DurationVar(&r.TTL, "ttl", 10*time.Second,
 				"how long the ID remains held after this process dies")
 			w.register(fs, "an ID")
@@ -116,7 +116,7 @@ func (a commands) holdID(name string, r pool.Request, w waitFlags, program []str
 		return acquireError(ctx, err)
 	}
 	stopWaiting := a.ShowWaiting(func(context.Context) string {
-		return fmt.Sprintf("Waiting for an ID of %q: all of them are held", name)
+		return fmt.Sprintf("Waiting for an ID from %q: all of them are held", name)
 	})
 	l, err := ids.Acquire(ctx, r)
 	stopWaiting()

@@ -76,9 +76,10 @@ func (f *workFlags) register(fs *pflag.FlagSet) {
 	fs.DurationVar(&f.cfg.TTL, "ttl", 10*time.Second,
 		"time until the item is requeued if this process dies")
 	fs.Int64Var(&f.cfg.MaxTries, "max-tries", 0,
-		"number of claims after which an item becomes a dead letter (default: as other workers, or 20)")
+		"number of claims after which an item becomes a dead letter (default: same as other workers, "+
+			"or 20)")
 	fs.DurationVar(&f.cfg.MaxTime, "max-time", 0,
-		"how long a command may take before it is ended, and its item requeued (default: forever)")
+		"how long a command may take before it is stopped and its item requeued (default: forever)")
 	fs.StringVar(&f.cfg.Worker, "worker", host, "name of the worker in lists")
 	fs.DurationVar(&f.delay, "retry-delay", time.Second,
 		"how long a failed item stays unavailable; doubles with each try, up to 100 times this "+
@@ -99,13 +100,13 @@ func (f *workFlags) check(args []string) error {
 }
 
 const workEnvironment = `
-The command has the payload on its standard input, and in its environment:
+The command receives the payload on standard input, and its environment contains:
   LEASEHOLD_ITEM   the ID of the item
-  LEASEHOLD_TRIES  how many times the item was claimed, including this one
+  LEASEHOLD_TRIES  how many times the item has been claimed, including this one
   LEASEHOLD_TOKEN  the fencing token, a number: earlier claims of the item had smaller ones
   LEASEHOLD_LEASE  the ID of the claim's lease, in hexadecimal
 If the lease cannot be renewed, the command is asked to stop (SIGTERM) and killed (SIGKILL) before
-another worker can claim the item. An item may be worked on more than once.`
+another worker can claim the item. An item may be processed more than once.`
 
 func (a commands) queueClaim() app.Command {
 	var f workFlags
@@ -133,15 +134,15 @@ func (a commands) queueWork() app.Command {
 	var f workFlags
 	return app.Command{
 		Use: "work <queue> -- <command> [arg ...]", Short: "Run a command for each item of a queue",
-		Long: `Run a command for each item, one after the other, until interrupted. An item is
-acknowledged if the command exits with 0, and requeued otherwise; one that was claimed too often
-becomes a dead letter.
+		Long: `Run a command for each item, one at a time, until interrupted. An item is acknowledged if the
+command exits with 0, and requeued otherwise; one that has been claimed too many times becomes a
+dead letter.
 ` + workEnvironment,
 		Example: `queue work thumbnails -- sh -c 'make-thumbnail "$(cat)"'`,
 		Min:     1, Max: 1, Program: app.MustRun, Check: f.check,
 		Flags: func(fs *pflag.FlagSet) {
 			f.register(fs)
-			fs.BoolVar(&f.idle, "idle-exit", false, "exit when there is no item to claim")
+			fs.BoolVar(&f.idle, "idle-exit", false, "exit when no item is available to claim")
 		},
 		Run: func(_ *cobra.Command, args, program []string) error {
 			return a.work(args[0], &f, program)
@@ -160,7 +161,7 @@ func (a commands) runItem(i *queue.Item, command []string) error {
 	var e *app.ExitError
 	if errors.Is(err, client.ErrClosed) {
 		return app.WithCode(app.ExitLost,
-			errors.New("the command was ended: it took longer than --max-time"))
+			errors.New("the command was stopped: it took longer than --max-time"))
 	}
 	if errors.As(err, &e) && e.Err == nil {
 		return app.WithCode(e.Code, fmt.Errorf("exit status %d", e.Code))
@@ -262,7 +263,7 @@ func (a commands) claim(
 		ctx = short
 	}
 	stopWaiting := a.ShowWaiting(func(context.Context) string {
-		return fmt.Sprintf("Waiting for an item of %q", name)
+		return fmt.Sprintf("Waiting for an item from %q", name)
 	})
 	i, err := claim(ctx)
 	stopWaiting()
@@ -270,7 +271,7 @@ func (a commands) claim(
 	case err != nil:
 		return nil, acquireError(ctx, err)
 	case i == nil:
-		return nil, app.WithCode(app.ExitTaken, errors.New("there is no item"))
+		return nil, app.WithCode(app.ExitTaken, errors.New("no item is available"))
 	}
 	return i, nil
 }
@@ -314,7 +315,8 @@ func queueList() app.Command {
 func queueDead() app.Command {
 	var f pageFlags
 	return app.Command{
-		Use: "dead <queue>", Short: "List the dead letters of a queue: items that were claimed too often",
+		Use:     "dead <queue>",
+		Short:   "List the dead letters of a queue: items that were claimed too many times",
 		Example: "queue dead mail", Min: 1, Max: 1, Flags: f.register, Check: f.check,
 		Native: func(ctx context.Context, c *client.Client, args []string) (app.Answer, error) {
 			list, err := queue.New(c, args[0], queue.Config{}).Dead(ctx, f.after, f.limit)
@@ -335,7 +337,7 @@ func deadCommand(name, short, done string, take takeDead) app.Command {
 		Flags: func(fs *pflag.FlagSet) { fs.BoolVar(&all, "all", false, "all dead letters") },
 		Check: func(args []string) error {
 			if all != (len(args) == 1) {
-				return app.BadArgs("queue %s takes a queue, and IDs or --all", name)
+				return app.BadArgs("queue %s needs a queue, and IDs or --all", name)
 			}
 			return requireName("queue", args[0])
 		},

@@ -32,27 +32,27 @@ is released when the command ends.
 
 The lock is valid only while its lease is renewed. If that fails, the command is asked to stop
 (SIGTERM) in time, and killed (SIGKILL) before the lock can go to another holder. If the lease is
-revoked, the command is killed at once. Signals that this process receives are passed on to the
-command. On Linux and macOS the command has its own process group, and the whole group is ended. On
-Linux the command is killed if this process is killed; and if this process is stopped, the command
-is still killed in time.
+revoked, the command is killed immediately. Signals that this process receives are passed on to the
+command. On Linux and macOS the command has its own process group, and the whole group is stopped.
+On Linux the command is killed if this process is killed; and if this process is stopped, the
+command is still killed in time.
 
-The command has in its environment:
+The command's environment contains:
   LEASEHOLD_TOKEN     the fencing token, a number: earlier holders had smaller ones
   LEASEHOLD_LEASE     the ID of the lease, in hexadecimal
   LEASEHOLD_LOCK_KEY  the key that exists while the lock is held
 A process can be paused at any moment, and continue when a different process holds the lock. So the
-resources that the command writes to should refuse tokens smaller than the highest they have seen.
+resources that the command writes to should reject tokens smaller than the highest they have seen.
 
 Exit codes: those of the command from 0 to 121, and
   122  the lock could not be acquired in time (--wait, --try)
   123  the cluster could not be reached, or refused the request
-  124  the command was ended because the lock was, or would soon have been, lost
+  124  the command was stopped because the lock was, or would soon have been, lost
   125  the command itself exited with 122, 123, 124 or 128
   126  the command cannot be run
   127  the command was not found
-  128  wrong arguments; and 128 and the number of the signal that ended the command, or
-       that came before it was started`,
+  128  invalid arguments; or 128 plus the number of the signal that ended the command, or
+       that arrived before it was started`,
 		Example: "run --lock nightly-backup --try --min-hold 10m -- backup.sh\n" +
 			"run --elect scheduler --ttl 5s -- scheduler --port 8080",
 		Max: -1, Flags: f.register, Check: f.check,
@@ -64,7 +64,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.lock, "lock", "", "lock to hold")
 	fs.StringVar(&f.elect, "elect", "", "election to win, instead of a lock")
 	fs.StringVar(&f.value, "value", "",
-		"value that observers of the election see (default: the host's name)")
+		"value that observers of the election see (default: the host name)")
 	candidateFlags(fs, &f.candidate)
 	fs.DurationVar(&f.ttl, "ttl", 10*time.Second,
 		"how long the lock remains held after this process dies")
@@ -87,7 +87,7 @@ func (f *runFlags) check(program []string) error {
 	case f.lock != "" && f.elect != "":
 		return app.BadArgs("run takes either --lock or --elect, not both")
 	case f.lock == "" && f.elect == "":
-		return app.BadArgs("run needs either --lock or --elect, with a name that is not empty")
+		return app.BadArgs("run needs either --lock or --elect, with a non-empty name")
 	case len(program) == 0:
 		return app.BadArgs("run needs a command to run, after --")
 	case f.minHold < 0 || f.minHold > longestTTL:
@@ -97,9 +97,9 @@ func (f *runFlags) check(program []string) error {
 	case n.Kill < 0:
 		return app.BadArgs("--kill-before must be at least 0, not %v", n.Kill)
 	case f.elect == "" && (who.ID != "" || f.value != "" || who.Priority != 0):
-		return app.BadArgs("--id, --value and --priority are for --elect")
+		return app.BadArgs("--id, --value and --priority require --elect")
 	case f.elect != "" && f.wait.try:
-		return app.BadArgs("--try is for --lock: with --elect use --wait")
+		return app.BadArgs("--try requires --lock: with --elect, use --wait")
 	}
 	if n.Term == 0 {
 		n.Term = f.ttl / 4
@@ -108,8 +108,8 @@ func (f *runFlags) check(program []string) error {
 		n.Kill = min(f.ttl/40, n.Term)
 	}
 	if n.Kill > n.Term || n.Term > f.ttl/2 {
-		return app.BadArgs("--kill-before (%v) must not be longer than --term-before (%v), and that not "+
-			"longer than half of --ttl (%v)", n.Kill, n.Term, f.ttl)
+		return app.BadArgs("--kill-before (%v) must not be longer than --term-before (%v), which must not "+
+			"be longer than half of --ttl (%v)", n.Kill, n.Term, f.ttl)
 	}
 	if f.elect != "" && f.value == "" {
 		f.value, _ = os.Hostname() // empty if the host has no name
@@ -129,7 +129,7 @@ func (a commands) runUnder(f *runFlags, program []string) error {
 		if cannotRun(err) || left <= 0 {
 			revoke(l)
 		} else if err := keepFor(l, left); err != nil {
-			a.Complain("The lock is not kept for --min-hold: %v\n", err)
+			a.Complain("Could not keep the lock for --min-hold: %v\n", err)
 		}
 	})
 }

@@ -95,7 +95,7 @@ func (f *putFlags) ttlRequest(op clientv3.Op, ttl time.Duration) (*pb.PutRequest
 	case ttl < time.Millisecond:
 		return nil, app.BadArgs("bad --ttl %v, expecting 1ms or more", ttl)
 	case f.lease != "0" || f.ignoreLease:
-		return nil, app.BadArgs("--ttl cannot be given together with --lease or --ignore-lease")
+		return nil, app.BadArgs("--ttl cannot be used with --lease or --ignore-lease")
 	}
 	r := f.request(op)
 	r.TtlMs = ttl.Milliseconds()

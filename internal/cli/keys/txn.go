@@ -16,7 +16,7 @@ func (a commands) txnCommand() *cobra.Command {
 		Use: "txn", Short: "Process all requests in one transaction",
 		Long: `Read a transaction from standard input, and apply it as one atomic step.
 
-It has three parts, each ended by an empty line: conditions, requests to apply
+It has three parts, each terminated by an empty line: conditions, requests to apply
 if all of them hold, and requests to apply otherwise. For example
 
     mod("key1") > "0"
@@ -26,7 +26,7 @@ if all of them hold, and requests to apply otherwise. For example
     put key1 "created-key1"
     put key2 "some extra key"
 
-A condition compares one of ver, create, mod, val or lease of a key, by =, !=, <
+A condition compares one of ver, create, mod, val or lease of a key, using =, !=, <
 or >, with a quoted value. A request is get, put or del with the flags of that
 command.`,
 		Example: "txn < moves.txt\ntxn -i",

@@ -29,13 +29,13 @@ LEASEHOLD_WATCH_RANGE_END (or ETCDCTL_...). A command after '--' runs once for
 each event, with ETCD_WATCH_REVISION, ETCD_WATCH_EVENT_TYPE, ETCD_WATCH_KEY and
 ETCD_WATCH_VALUE in its environment.
 
-With -i each line of standard input starts a watch ("watch [options] key ...")
-or asks for the revision that the watches have reached ("progress").
+With -i, each line of standard input starts a watch ("watch [options] key ...")
+or requests the revision that the watches have reached ("progress").
 
-With --why the line DELETE has the reason after it: deleted, expired or revoked, and the lease that
-deleted the key with it. The command has them in LEASEHOLD_WATCH_WHY and LEASEHOLD_WATCH_LEASE; JSON
-is that of leasehold.v1. leasehold lease watch prints who revoked a lease, and to whom it was handed
-over.`,
+With --why, the line DELETE is followed by the reason: deleted, expired or revoked, and the lease
+that deleted the key with it. The command gets them in LEASEHOLD_WATCH_WHY and
+LEASEHOLD_WATCH_LEASE; JSON output is that of leasehold.v1. leasehold lease watch prints who revoked
+a lease, and to whom it was handed over.`,
 		Example: "watch config/ --prefix --why\nwatch config/a --rev 1200\n" +
 			"watch config/ --prefix -- ./reload.sh",
 		Max: -1, Words: []app.WordList{app.KeyWords, app.KeyWords, app.NoWords},

@@ -30,7 +30,7 @@ func (a commands) leaseCommand() *cobra.Command {
 		leaseDetach(), a.leaseWatch())
 	cmd.Long = `Grant, inspect, renew and revoke leases.
 
-A lease is named by its ID, in hexadecimal digits, or by the name that it was granted with. A name
+Refer to a lease by its ID, in hexadecimal digits, or by the name that it was granted with. A name
 that could be an ID, such as "cafe", needs "name:" before it.`
 	return cmd
 }
@@ -158,7 +158,7 @@ func (f *grantFlags) native() bool {
 func (f *grantFlags) request(ttl int64) (*pb.GrantRequest, error) {
 	labels, err := parseLabels(f.labels)
 	if err == nil && f.lockDelay < 0 {
-		err = app.BadArgs("--lock-delay must not be below 0")
+		err = app.BadArgs("--lock-delay must not be negative")
 	}
 	r := &pb.GrantRequest{
 		TtlMs: ttl, Name: f.name, Owner: f.owner, Labels: labels, Resumable: f.resumable,

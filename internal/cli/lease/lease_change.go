@@ -63,7 +63,7 @@ func leaseTTL() app.Command {
 		Use: "ttl <leaseID|name> <ttl>", Short: "Change the TTL of a lease and renew it",
 		Long: `Change the TTL of a lease and renew it: the TTL is in seconds, or a duration such as
 500ms. While the same member leads, the lease ends no earlier than it would have without the change;
-a later leader knows only the new TTL. So inform the holder before you shorten the TTL, because it
+a later leader uses only the new TTL. So inform the holder before you shorten the TTL, because it
 relies on the old one.`,
 		Example: "lease ttl worker-7 2m", Min: 2, Max: 2,
 		Words: []app.WordList{app.LeaseWords, app.NoWords},

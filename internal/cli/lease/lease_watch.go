@@ -50,12 +50,11 @@ func (a commands) leaseWatch() app.Command {
 	var f eventFlags
 	return app.Command{
 		Use: "watch", Short: "Watch the events of leases",
-		Long: `Print the events of leases: granted, expired, revoked, handed over, resumed, a change
-of the TTL, the end of a lock delay. Each event has a number, after which a later watch can resume
-(--after); the members keep the last 16384. Events without a number report when writes begin to wait
-for the cache of a lease, and when they stop waiting; the first such events list the caches that are
-slow at the start. The watch ends when it is interrupted, or when the members no longer have the
-next event.`,
+		Long: `Print the events of leases: granted, expired, revoked, handed over, resumed, TTL changed,
+lock delay ended. Each event has a number, after which a later watch can resume (--after); the
+members keep the last 16384. Events without a number report when writes begin to wait for the cache
+of a lease, and when they stop waiting; the first such events list the caches that are slow at the
+start. The watch ends when it is interrupted, or when the members no longer have the next event.`,
 		Example: "lease watch --prefix worker- --expiring-within 3s", Flags: f.register,
 		Run: func(*cobra.Command, []string, []string) error {
 			o, err := f.options()

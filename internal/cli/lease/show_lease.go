@@ -117,7 +117,7 @@ func showChecked(request *pb.CheckTokenRequest, r *pb.CheckTokenResponse) app.An
 		case r.Current != 0:
 			p.Printf("token %d is old: the lease has token %d\n", request.Token, r.Current)
 		default:
-			p.Printf("token %d is not valid: there is no such lease\n", request.Token)
+			p.Printf("token %d is not valid: lease not found\n", request.Token)
 		}
 	})
 	if !r.Valid {

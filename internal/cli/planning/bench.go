@@ -146,7 +146,7 @@ func (a commands) runBench(s *reportFlags, r *load.Remote, conns int) error {
 	}
 	left := "its keys and leases were removed"
 	if rep.Left > 0 {
-		left = fmt.Sprintf("%d of its leases are left, and end within ten minutes", rep.Left)
+		left = fmt.Sprintf("%d of its leases remain, and will end within ten minutes", rep.Left)
 	}
 	return app.WithCode(app.ExitInterrupted, errors.New("interrupted; "+left))
 }

@@ -19,11 +19,11 @@ import (
 // planCommand returns the command that computes the consequences of lease settings.
 func (a commands) planCommand() *cobra.Command {
 	s := &reportFlags{}
-	cmd := a.Family("plan", "Compute what follows from the length of a lease",
+	cmd := a.Family("plan", "Compute the effects of lease length",
 		a.planOutage(s), a.planLevels(s), a.planLength(s), a.planCaches(s), a.planCapacity(s))
-	cmd.Long = `Compute what follows from the length of a lease: outages, levels, the risk of losing
+	cmd.Long = `Compute the effects of lease length: outages, levels, the risk of losing
 leases, caches, capacity. Only "plan length --measure" needs a server. docs/planning.md explains the
-terms and has the equations.`
+terms and lists the equations.`
 	s.register(cmd)
 	for _, c := range cmd.Commands() {
 		if c.Name() == "outage" {
@@ -101,7 +101,7 @@ func (a commands) planCaches(s *reportFlags) app.Command {
 		Long: `Compute how much work leases on cached data save a server, from rates of reads and
 writes and the number of caches that share the data, using the model of Gray and Cheriton ("Leases:
 An Efficient Fault-Tolerant Mechanism for Distributed File Cache Consistency", SOSP 1989). The
-default rates and times are those that the paper gives for the V system. The servers limit the term:
+default rates and times are those of the V system in the paper. The servers limit the term:
 see --longest-wait.`,
 		Example: `plan caches --reads 0.864 --writes 0.04 --caches 10 --longest-wait 1m
 plan caches --reads 20 --writes 0.1 --caches 50 --term 5s`,

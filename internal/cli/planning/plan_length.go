@@ -35,7 +35,7 @@ that is lost rarely enough and outlives a failure of the issuer.
 Distributions are files of lines "upper_ms,count": the number of samples that took at most this
 long, but longer than the previous line. --measure measures round trips, losses and pauses of this
 process with the server at --endpoints, by renewing its own lease up to 200 times a second. The
-output lists what was assumed because it was not given.`,
+output lists the assumptions for inputs that were not specified.`,
 		Example: `plan length --measure 30s --endpoints 10.0.0.1:2379 --save rtt.csv
 plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0.01`,
 		Flags: func(fs *pflag.FlagSet) {

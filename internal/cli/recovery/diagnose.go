@@ -157,7 +157,7 @@ func (r *recovery) seeReports() {
 		r.see("over quota", evidence{Text: strings.Join(raised, ", ")})
 	}
 	if full := r.reporting(cause.DiskFull); len(full) > 0 {
-		others := "no other member answers"
+		others := "no other member responds"
 		if votesOf(r.cluster).Here > len(full) {
 			others = "the others have space, and accept writes"
 		} else if len(r.cluster.Members) > 1 {
@@ -326,7 +326,7 @@ func (r *recovery) memberOf() (*cluster.Member, error) {
 	case len(silent) == 0 || r.is(rewind.Running):
 		return nil, nil
 	case len(silent) > 1:
-		return nil, app.BadArgs("several members do not answer, and %s does not say which one it "+
+		return nil, app.BadArgs("several members do not respond, and %s does not show which one it "+
 			"belongs to: name it with --member", r.dir.Path)
 	}
 	return silent[0], nil
@@ -410,7 +410,7 @@ func (r *recovery) survey() *survivors {
 		s.Others = append(s.Others, x)
 		wg.Go(func() {
 			if r.answers(append(slices.Clone(m.PeerURLs), m.ClientURLs...)) == "" {
-				x.Error = "it answers at none of its addresses"
+				x.Error = "it does not respond at any of its addresses"
 			}
 		})
 	}
@@ -430,7 +430,7 @@ func (r *recovery) refuseLost() error {
 	for _, name := range r.lost {
 		i := slices.IndexFunc(s.Others, func(x *cluster.Member) bool { return x.Is(name) })
 		if i < 0 {
-			return app.BadArgs("--lost %s: there is no other member of this name or ID", name)
+			return app.BadArgs("--lost %s: no other member has this name or ID", name)
 		}
 		if s.Others[i].Role == "voter" {
 			given++
@@ -438,7 +438,7 @@ func (r *recovery) refuseLost() error {
 	}
 	for _, x := range s.Others {
 		if x.Error == "" {
-			return app.BadArgs("%s answers at %s: it is not lost. Bring the others back; or stop it, too, "+
+			return app.BadArgs("%s responds at %s: it is not lost. Bring the others back; or stop it, too, "+
 				"and start from the more recent data", x.Name, r.answers(x.URLs()))
 		}
 	}

@@ -40,7 +40,7 @@ var disasters = map[string]kind{
 		{{range .Expired}}
 		- {{.Text}}
 		{{end}}
-		? the clock of this machine, which says {{now}}
+		? the clock of this machine, which shows {{now}}
 		{{if authority}}
 		> every host :: a certificate authority has expired: create a new one, and add its certificate
 			to each --trusted-ca-file, --peer-trusted-ca-file and --cacert, after the old one
@@ -58,7 +58,7 @@ var disasters = map[string]kind{
 		> here :: leasehold recover, once more, when the members can reach each other again`,
 	},
 	"several clusters": {
-		code: cause.TwoClusters, what: "the endpoints are of {{len .Clusters}} clusters",
+		code: cause.TwoClusters, what: "the endpoints belong to {{len .Clusters}} clusters",
 		says: `
 		{{range .Clusters}}
 		- cluster {{.ID}}: {{.Names}}
@@ -72,7 +72,7 @@ var disasters = map[string]kind{
 		> the host of a member that belongs in another cluster :: if it was started on an empty
 			directory without --join, it has founded a cluster of its own: stop it, move its data
 			directory away, and keep it; then start it with --join ADDRESS --replace, where ADDRESS
-			is of the right cluster`,
+			is that of a member of the right cluster`,
 	},
 
 	// Disasters detected in the data directory on this host.
@@ -81,7 +81,7 @@ var disasters = map[string]kind{
 		what: "{{if running}}the data directory is in use by a member of another cluster" +
 			"{{else}}the data is from another cluster{{end}}",
 		says: `
-		- {{dir}} belongs to cluster {{hex .Dir.Cluster}}, but cluster {{.Cluster}} answers: nothing is
+		- {{dir}} belongs to cluster {{hex .Dir.Cluster}}, but cluster {{.Cluster}} responds: nothing is
 			done to either
 		{{if running}}
 		- {{user}}
@@ -96,13 +96,13 @@ var disasters = map[string]kind{
 		> here :: stop it, and run recover again`,
 	},
 	"too new": {
-		code: cause.TooOld, what: "this release does not run on the data directory",
+		code: cause.TooOld, what: "this release cannot use the data directory",
 		says: `
 		- {{dir}}: {{.Dir.Why}}
 		> here :: start the member with the release that wrote the data, or a later one`,
 	},
 	"foreign": {
-		code: cause.ForeignData, what: "this release does not run on the data directory",
+		code: cause.ForeignData, what: "this release cannot use the data directory",
 		says: `
 		- {{dir}}: {{.Dir.Why}}
 		> here :: correct --data-dir`,
@@ -123,7 +123,7 @@ var disasters = map[string]kind{
 		act: (*recovery).replace, says: `
 		- {{dir}} belongs to member {{hex .Dir.Member}} ({{.Dir.Name}}), which was removed from the
 			cluster: its data is of no further use` + moveAway + `
-		> here :: to rejoin: leasehold serve --join {{endpoints}}, with its previous other flags`,
+		> here :: to rejoin: leasehold serve --join {{endpoints}}, with its other flags as before`,
 	},
 	"differs here": {
 		code: cause.StatesDiffer, what: "the member's data is damaged",
@@ -133,7 +133,7 @@ var disasters = map[string]kind{
 	"runs elsewhere": {
 		code: cause.CopiedData, what: "another process runs as this member",
 		says: `
-		- {{name .X}} answers, but no process has {{dir}} open: one of two data directories is a copy
+		- {{name .X}} responds, but no process has {{dir}} open: one of two data directories is a copy
 		? which process that is, and which directory it uses: never start a second one`,
 	},
 	"not running": {
@@ -146,7 +146,7 @@ var disasters = map[string]kind{
 		{{else if eq .Code "LOST_DATA"}}
 		? whether its previous data is in another directory: if so, start it with that
 		> here, if the data is gone :: move {{path}} away, and keep it; then {{rejoin .X}}  # with its
-			previous other flags
+			other flags as before
 		{{else if eq .Code "COPIED_DATA"}}
 		? which other process has its identity, and which of the two directories is the copy: never
 			start both
@@ -160,14 +160,14 @@ var disasters = map[string]kind{
 	"disk lost": {
 		code: cause.DiskLost, what: "the disk of the member is lost",
 		act: (*recovery).replace, says: `
-		- {{dir}} has no data, and {{name .X}} does not answer` + replaceHere,
+		- {{dir}} has no data, and {{name .X}} does not respond` + replaceHere,
 	},
 	"no state": {
 		code: cause.NoState, what: "the member has no state",
 		act: (*recovery).replace, says: `
 		- {{.Dir.Why}}
 		{{if .X}}
-		> here :: start it as usual: it continues to join
+		> here :: start it as usual: it will continue joining
 		{{else}}` + replaceHere + `{{end}}`,
 	},
 	"damaged": {
@@ -215,7 +215,7 @@ var disasters = map[string]kind{
 		{{if .Given}}` + moveAway + `
 		! make {{dir}} a cluster of {{.Left.Self.Name}} alone, with all its keys and leases: later tokens
 			and revisions are larger than any that were issued, and the other members are removed
-		> here, then :: {{serve .Left.Self path}}  # with its previous other flags
+		> here, then :: {{serve .Left.Self path}}  # with its other flags as before
 		{{range .Left.Others}}
 		> the host of {{name .}} :: move the data directory away, and keep it; then {{serve . "DIR"}}
 			--join {{client $.Left.Self}}
@@ -226,7 +226,7 @@ var disasters = map[string]kind{
 		{{end}}`,
 	},
 	"no data": {
-		code: cause.NoData, what: "there is no data here, and no majority answers",
+		code: cause.NoData, what: "there is no data here, and no majority responds",
 		says: `
 		- {{dir}}{{if .Dir.Why}}: {{.Dir.Why}}{{else}} has no data{{end}}
 		- {{.Failure}}
@@ -247,23 +247,23 @@ var disasters = map[string]kind{
 	// Disasters of a cluster that is not serving.
 	"silence": {
 		code: cause.NoAnswer,
-		what: `{{if eq .Code "NO_MAJORITY"}}the majority does not answer{{else}}no member answers{{end}}`,
+		what: `{{if eq .Code "NO_MAJORITY"}}the majority does not respond{{else}}no member responds{{end}}`,
 		says: runningHere + `
 		- at the endpoints: {{.Failure}}
 		{{range .All}}{{hint .}}{{end}}
 		? whether these are the right endpoints (--endpoints)`,
 	},
 	"no leader": {
-		code: cause.NotServing, what: "the cluster is not serving, though a majority answers",
+		code: cause.NotServing, what: "the cluster is not serving, though a majority responds",
 		says: runningHere + `
 		- {{.Failure}}
 		? whether the members reach each other at their peer URLs (leasehold member list), and what
 			their logs say`,
 	},
 	"minority": {
-		code: cause.NoMajority, what: "the majority does not answer",
+		code: cause.NoMajority, what: "the majority does not respond",
 		says: runningHere + `
-		- {{.Votes.Here}} of {{.Votes.Voters}} voters answer, and {{.Votes.Need}} are needed: nothing is
+		- {{.Votes.Here}} of {{.Votes.Voters}} voters respond, and {{.Votes.Need}} are needed: nothing is
 			granted, renewed or expired, and holders stop by their own clocks
 		{{range .All}}{{hint .}}{{end}}
 		> the host of each :: bring them back: with {{.Votes.Missing}} more the cluster resumes, and
@@ -293,7 +293,7 @@ var disasters = map[string]kind{
 		- nothing is lost: reads, renewals, expiry, deletes, revokes and compaction continue in the
 			space that a member reserves for them
 		- this is not the quota, which limits the state in memory: raising it frees no disk space
-		- writes resume by themselves when there is space again, without a restart
+		- writes resume automatically when there is space again, without a restart
 		{{range .All}}
 		> the host of {{name .}} :: ` + makeRoomOnDisk + `
 		{{end}}`,
@@ -319,7 +319,7 @@ var disasters = map[string]kind{
 		- alarm CORRUPT: the state of {{name .X}} differs from that of the majority, so it has stopped
 			(exit code 8); the cluster serves without it
 		> the host of {{name .X}} :: move the data directory away, and keep it
-		> the host of {{name .X}} :: {{rejoin .X}}  # with its previous other flags`,
+		> the host of {{name .X}} :: {{rejoin .X}}  # with its other flags as before`,
 	},
 	"split": {
 		code: cause.Split, what: "the states of members differ",
@@ -336,18 +336,18 @@ var disasters = map[string]kind{
 	"cut off": {
 		code: cause.NoLeader, what: "a member is cut off from the others",
 		says: `
-		- {{name .X}} answers, but has no leader, while the others are serving
+		- {{name .X}} responds, but has no leader, while the others are serving
 		? the peer URLs of the others (leasehold member list) from the host of {{name .X}}, and its own
 			from theirs: network, firewall, certificates; its log says what fails`,
 	},
 	"silent": {
-		code: cause.NoAnswer, what: "a member does not answer",
+		code: cause.NoAnswer, what: "a member does not respond",
 		says: `
-		- {{name .X}} does not answer: {{.X.Error}}; the cluster serves without it
+		- {{name .X}} does not respond: {{.X.Error}}; the cluster serves without it
 		{{hint .X}}
 		> the host of {{name .X}} :: if its data is intact: start it as usual, and nothing is lost
-		> the host of {{name .X}} :: if its disk is lost: {{rejoin .X}}  # with its previous other
-			flags`,
+		> the host of {{name .X}} :: if its disk is lost: {{rejoin .X}}  # with its other flags as
+			before`,
 	},
 }
 
@@ -375,7 +375,7 @@ const (
 		{{end}}
 		{{if not empty}}` + moveAway + `
 		{{end}}
-		> here, then :: {{serve self path}} --join {{endpoints}}  # with its previous other flags, but
+		> here, then :: {{serve self path}} --join {{endpoints}}  # with its other flags as before, but
 			not --initial-cluster
 		{{end}}`
 	doubts = `
@@ -396,18 +396,18 @@ const (
 // hints are things to check if a member does not respond.
 var hints = map[cause.Code]string{
 	cause.Refused: `
-		? {{name .}}: its host answers, but no process does: see what the member logged last, and start
+		? {{name .}}: its host responds, but no process does: see what the member logged last, and start
 			it; its data is probably intact`,
 	cause.Hangs: `
-		? {{name .}}: a process accepts connections, but answers no calls: check whether it is stopped
-			or hangs (its disk, its memory), and what it logged last; it has lost nothing
+		? {{name .}}: a process accepts connections, but does not respond to calls: check whether it is
+			stopped or hangs (its disk, its memory), and what it logged last; it has lost nothing
 		> the host of {{name .}} :: stop the process first, with kill -9 if it does not exit: what it
 			has acknowledged is on its disk, and a second process could not open its data`,
 	cause.NoLeader: `
 		? {{name .}}: it runs, and has lost nothing: logins need a majority, so it reports nothing else;
 			bring the others back`,
 	cause.CallFailed: `
-		? {{name .}}: its host answers, but the call fails: {{.Error}}`,
+		? {{name .}}: its host responds, but the call fails: {{.Error}}`,
 	cause.NotAMember: `
 		? {{name .}}: this is not a client port of a member, but perhaps its peer port: pass a client URL
 			with --endpoints`,

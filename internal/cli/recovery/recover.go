@@ -152,13 +152,13 @@ func (r *recovery) notes() (out []string) {
 	case r.is(rewind.Running) && !r.ofAnother() && (r.own != nil || r.dir.Member == 0):
 		out = append(out, r.user())
 	case r.is(rewind.Empty) && r.own == nil:
-		out = append(out, r.dir.Path+" has no data, and all members answer: it is for a new "+
+		out = append(out, r.dir.Path+" has no data, and all members respond: it is for a new "+
 			"member, or --data-dir is wrong")
 	}
 	for _, x := range r.cluster.Others {
 		if x.Error != "" {
 			out = append(out, "no member of the cluster has the address "+nameOf(x)+", and nothing "+
-				"answers there: "+x.Error)
+				"responds there: "+x.Error)
 		}
 	}
 	return out

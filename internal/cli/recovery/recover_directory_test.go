@@ -81,7 +81,7 @@ func TestDiagnoseDirectory(t *testing.T) {
 		}, nil, false, `no member "m9"`},
 		"a copy": {func(*recovery) {}, []string{"another process runs as this member"}, false, ""},
 		"another cluster": {func(r *recovery) { r.dir.Cluster = 0xd }, []string{
-			"OTHER_CLUSTER", "the data is from another cluster", "cluster d, but cluster c answers",
+			"OTHER_CLUSTER", "the data is from another cluster", "cluster d, but cluster c responds",
 		}, false, ""},
 		"another cluster, with more that is wrong": {func(r *recovery) {
 			r.dir.Cluster = 0xd
@@ -133,7 +133,7 @@ func TestDiagnoseDirectory(t *testing.T) {
 		"rolled back, of another cluster": {func(r *recovery) {
 			r.dir.Cluster = 0xd
 			silent(rewind.RolledBack)(r)
-		}, []string{"the data is from another cluster", "cluster d, but cluster c answers"}, false, ""},
+		}, []string{"the data is from another cluster", "cluster d, but cluster c responds"}, false, ""},
 		"damaged, of nobody knows whom": {func(r *recovery) {
 			silent(rewind.Damaged)(r)
 			r.dir.Cluster, r.dir.Member, r.dir.Members = 0, 0, nil
@@ -166,7 +166,7 @@ func TestDiagnoseDirectory(t *testing.T) {
 		"stateless":   {silent(rewind.Stateless), []string{"start it as usual"}, false, ""},
 		"running":     {func(r *recovery) { r.dir.Condition = rewind.Running }, nil, false, ""},
 		"newer": {silent(rewind.Newer), []string{
-			"does not run on", "release that wrote",
+			"cannot use the data", "release that wrote",
 		}, false, ""},
 		"lost disk": {func(r *recovery) {
 			r.dir = &rewind.Directory{Path: "/d"}
@@ -217,12 +217,12 @@ func TestDiagnoseDirectory(t *testing.T) {
 		"a stranger given up": {func(r *recovery) {
 			down(r)
 			r.lost = []string{"m2", "m9"}
-		}, nil, false, "no other member of this name"},
+		}, nil, false, "no other member has this name"},
 		"one that answers given up": {func(r *recovery) {
 			down(r)
 			r.lost = []string{"m2", "m3"}
 			r.dir.Members[2].PeerURLs = []string{"http://" + l.Addr().String()}
-		}, nil, false, "m3 answers at"},
+		}, nil, false, "m3 responds at"},
 		"given up while it serves": {
 			func(r *recovery) { r.lost = []string{"m2"} }, nil, false, "its majority is not lost",
 		},

@@ -54,7 +54,7 @@ func TestDiagnose(t *testing.T) {
 			"(--yes does it): leasehold compaction", "--quota-backend-bytes=1800",
 		}},
 		"one silent": {func(r *recovery) { fails(r.cluster.Members[2], cause.Refused) }, []string{
-			"REFUSED", "a member does not answer", "check first: m3 (m3:2379): its host answers",
+			"REFUSED", "a member does not respond", "check first: m3 (m3:2379): its host responds",
 			"start it as usual", "if its disk is lost: leasehold serve --name m3",
 			"--listen-peer-urls http://m3:2380", "--join http://m1:2379,http://m2:2379 --replace",
 		}},
@@ -82,13 +82,13 @@ func TestDiagnose(t *testing.T) {
 			r.cluster.Members[1].Reports = []cluster.SelfReport{{Text: "it smokes"}}
 		}, []string{"REPORTED", "a member reports something", "m2 (m2:2379): it smokes"}},
 		"cut off": {func(r *recovery) { r.cluster.Members[1].Leader = 0 }, []string{
-			"NO_LEADER", "a member is cut off", "m2 (m2:2379) answers, but has no leader", "peer URLs",
+			"NO_LEADER", "a member is cut off", "m2 (m2:2379) responds, but has no leader", "peer URLs",
 		}},
 		"a member of two clusters": {func(r *recovery) {
 			r.cluster.Members[1].Cluster = 0xd
 			r.cluster.Alarmed["NOSPACE"] = []uint64{1}
 		}, []string{
-			"TWO_CLUSTERS", "the endpoints are of 2 clusters", "cluster c: m1 (m1:2379), m3 (m3:2379)",
+			"TWO_CLUSTERS", "the endpoints belong to 2 clusters", "cluster c: m1 (m1:2379), m3 (m3:2379)",
 			"cluster d: m2 (m2:2379)", "nothing is done",
 			"recover --endpoints m1:2379,m3:2379  # of cluster c", "--endpoints m2:2379  # of cluster d",
 			"it has founded a cluster of its own",
@@ -96,9 +96,9 @@ func TestDiagnose(t *testing.T) {
 		"an endpoint of two clusters": {func(r *recovery) {
 			r.cluster.Failure = errors.New("no leader")
 			r.cluster.Others = []*cluster.Member{{Name: "x:1", Endpoint: "x:1", Cluster: 0xd}}
-		}, []string{"the endpoints are of 2 clusters", "cluster d: x:1", "--endpoints x:1  #"}},
+		}, []string{"the endpoints belong to 2 clusters", "cluster d: x:1", "--endpoints x:1  #"}},
 		"hangs": {func(r *recovery) { fails(r.cluster.Members[2], cause.Hangs) }, []string{
-			"HANGS", "a member does not answer", "m3 (m3:2379): a process accepts connections", "hangs",
+			"HANGS", "a member does not respond", "m3 (m3:2379): a process accepts connections", "hangs",
 			"to do on the host of m3 (m3:2379): stop the process first",
 		}},
 		"damaged": {func(r *recovery) {
@@ -117,25 +117,25 @@ func TestDiagnose(t *testing.T) {
 			fails(r.cluster.Members[1], cause.Refused)
 			fails(r.cluster.Members[2], cause.Unreachable)
 		}, []string{
-			"NO_MAJORITY", "the majority does not answer", "1 of 3 voters answer, and 2 are needed",
-			"m2 (m2:2379): its host answers", "m3 (m3:2379): it is so; check whether its host is up",
+			"NO_MAJORITY", "the majority does not respond", "1 of 3 voters respond, and 2 are needed",
+			"m2 (m2:2379): its host responds", "m3 (m3:2379): it is so; check whether its host is up",
 			"bring them back: with 1 more",
 		}},
 		"no leader": {func(r *recovery) {
 			r.cluster.Failure = errors.New("no leader")
 			fails(r.cluster.Members[1], cause.Refused)
-		}, []string{"NOT_SERVING", "the cluster is not serving, though a majority answers", "peer URLs"}},
+		}, []string{"NOT_SERVING", "the cluster is not serving, though a majority responds", "peer URLs"}},
 		"no answer": {func(r *recovery) {
 			r.cluster = &cluster.State{Failure: errors.New("deadline"), Members: []*cluster.Member{
 				{Name: "m1:2379", Endpoint: "m1:2379", Role: "voter", Error: "it is so", Cause: cause.Refused},
 			}}
 		}, []string{
-			"NO_ANSWER", "no member answers", "check first: m1:2379: its host answers", "--endpoints",
+			"NO_ANSWER", "no member responds", "check first: m1:2379: its host responds", "--endpoints",
 		}},
 		"nobody can log in at one that is cut off": {func(r *recovery) {
 			fails(r.cluster.Members[2], cause.NoLeader)
 		}, []string{
-			"NO_LEADER", "a member is cut off from the others", "m3 (m3:2379) answers, but has no leader",
+			"NO_LEADER", "a member is cut off from the others", "m3 (m3:2379) responds, but has no leader",
 		}},
 		"nobody can log in": {func(r *recovery) {
 			r.cluster = &cluster.State{Failure: errors.New("member 1 knows of none"), Members: []*cluster.Member{
@@ -143,9 +143,9 @@ func TestDiagnose(t *testing.T) {
 				{Name: "m2:2379", Endpoint: "m2:2379", Role: "voter", Error: "it is so", Cause: cause.Refused},
 			}}
 		}, []string{
-			"NO_MAJORITY", "the majority does not answer", "knows of none",
+			"NO_MAJORITY", "the majority does not respond", "knows of none",
 			"m1:2379: it runs, and has lost nothing: logins need a majority",
-			"m2:2379: its host answers", "--endpoints",
+			"m2:2379: its host responds", "--endpoints",
 		}},
 		"certificates": {func(r *recovery) {
 			r.cluster.Failure = errors.New("deadline")
@@ -201,8 +201,8 @@ func TestRecoverNotes(t *testing.T) {
 	p := &app.Page{}
 	showRecovery(recoverNothing, r.found, r.notes()).Simple(p)
 	for _, want := range []string{
-		"/d has no data, and all members answer", "m2 is 20000 entries behind",
-		"no member of the cluster has the address http://x:1, and nothing answers there: refused",
+		"/d has no data, and all members respond", "m2 is 20000 entries behind",
+		"no member of the cluster has the address http://x:1, and nothing responds there: refused",
 	} {
 		if !strings.Contains(p.String(), "note: "+want) {
 			t.Errorf("%q is missing:\n%s", want, p)

@@ -84,7 +84,7 @@ func disarm(ctx context.Context, c *clientv3.Client) error {
 func (r *recovery) replace(d *disaster) error {
 	if x := r.own; x != nil {
 		if at := r.answers(x.URLs()); at != "" {
-			return fmt.Errorf("a process answers at %s, where %s should not run: stop it first", at,
+			return fmt.Errorf("a process responds at %s, where %s should not be running: stop it first", at,
 				nameOf(x))
 		}
 	}
@@ -111,7 +111,7 @@ func (r *recovery) leave(d *disaster) error {
 			return fmt.Errorf("list the members: %w", err)
 		}
 		if got := fmt.Sprintf("%x", list.Header.GetClusterId()); got != r.cluster.Cluster {
-			return fmt.Errorf("cluster %s answers instead of cluster %s: check whether all "+
+			return fmt.Errorf("cluster %s responds instead of cluster %s: check whether all "+
 				"--endpoints belong to one cluster", got, r.cluster.Cluster)
 		}
 		has := slices.ContainsFunc(list.Members, func(m *etcdserverpb.Member) bool { return m.ID == id })

@@ -48,10 +48,10 @@ func Command(a *app.App) *cobra.Command {
 	cmd := a.Make(app.Command{
 		Use: "top", Short: "Show leases, lease events, rates and members live",
 		Long: `Show leases ordered by the time they have left, events of leases, and members with
-their lag and log sync p99, live on a terminal. Press ? for the keys.
+their lag and log sync p99, live on a terminal. Press ? for help.
 
-The time left is counted down from the cluster's last report. While the cluster does not answer, the
-countdown stops, and the screen shows how long there has been no answer.
+The time left is counted down from the cluster's last report. While the cluster does not respond,
+the countdown stops, and the screen shows how long there has been no response.
 
 With --once, or if standard output is not a terminal, print one page and exit. NO_COLOR turns colors
 off.`,
@@ -133,7 +133,7 @@ func (t *topRun) page(ctx context.Context, m *Model) error {
 			return s.Err
 		case Snapshot:
 			if s.Err != "" {
-				return app.WithCode(app.ExitConnection, fmt.Errorf("the cluster does not answer: %s", s.Err))
+				return app.WithCode(app.ExitConnection, fmt.Errorf("the cluster does not respond: %s", s.Err))
 			}
 			m.Take(s)
 		}

@@ -265,7 +265,7 @@ func (m *Model) head() []string {
 	}
 	switch {
 	case !m.outage.IsZero():
-		lines = append(lines, fmt.Sprintf("no answer for %s: %s",
+		lines = append(lines, fmt.Sprintf("no response for %s: %s",
 			short(m.now.Sub(m.outage).Truncate(time.Second)), readable.Readable(now.Err)))
 	case len(now.Reasons) > 0:
 		lines = append(lines, readable.Readable(strings.Join(now.Reasons, "; ")))

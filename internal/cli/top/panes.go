@@ -28,7 +28,7 @@ var columns = [][]column{
 	membersPane: {
 		{"name", 0},
 		{"role", 7},
-		{"answers", 9},
+		{"response", 9},
 		{"lag", 7},
 		{"sync p99", 9},
 		{"renewals", 9},
@@ -161,7 +161,7 @@ func (m *Model) memberRows() (rows [][]string) {
 			humanize.Bytes(uint64(x.State)), table.Readable(x.Release),
 		}
 		if x.Error != "" {
-			cells = []string{cells[0], cells[1], "no answer", "", "", "", "", ""}
+			cells = []string{cells[0], cells[1], "no response", "", "", "", "", ""}
 		}
 		rows = append(rows, cells)
 	}

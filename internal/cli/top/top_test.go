@@ -80,7 +80,7 @@ func TestScreen(t *testing.T) {
 		m.Update(lost)
 		time.Sleep(4 * time.Second)
 		m.Update(second{})
-		shows(t, m, "no answer for 4s: connection refused", "was 12s", "was 50s")
+		shows(t, m, "no response for 4s: connection refused", "was 12s", "was 50s")
 		m.Update(at(3))
 		shows(t, m, "jobs/a", "expiring", "12s")
 	})

@@ -87,8 +87,8 @@ func New(c Config, member Member, changes *Changes) (*Logins, error) {
 		Log: c.Logger, Changed: changes.Announce, Dial: c.Dial,
 	})
 	if err == nil && l.bindings.OfCertificates() && !c.Certificates {
-		c.Logger.Warn("there are bindings for certificates, but clients are not asked for one; "+
-			"set --trusted-ca-file", "file", c.BindingsFile)
+		c.Logger.Warn("bindings for certificates are configured, but clients are not asked "+
+			"for certificates; set --trusted-ca-file", "file", c.BindingsFile)
 	}
 	return l, err
 }

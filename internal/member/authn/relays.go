@@ -20,7 +20,7 @@ func (l *Logins) CheckRelay(ctx context.Context) error {
 // errNotForRoot rejects the certificate of a principal that has the role root, if the certificate
 // comes through a relay.
 var errNotForRoot = status.Error(codes.PermissionDenied, "leasehold: a relay does not vouch for "+
-	"certificates of principals that have the role root; ask a member, or log in")
+	"certificates of principals that have the role root; connect to a member, or log in")
 
 // SpeakFor implements relayed.Options.Speak.
 func (l *Logins) SpeakFor(relay, call context.Context) (context.Context, error) {

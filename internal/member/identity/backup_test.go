@@ -260,7 +260,7 @@ func TestNoBackup(t *testing.T) {
 		{"nothing", nil, "does not begin with"},
 		{"text", []byte("hello"), "does not begin with"},
 		{"another version", []byte("leasehold backup 2\n\x00\x00\x00\x00"), "a newer release"},
-		{"a huge chunk", huge, "a chunk of 2147483648 bytes at byte 19"},
+		{"a huge chunk", huge, "invalid chunk of 2147483648 bytes at byte 19"},
 		{"a chunk that is not there", cut, "ends early, after 28 bytes"},
 		{"more after the end", append(slices.Clip(good), 0), "more bytes follow"},
 		{"no SHA-256", good[:len(good)-sha256.Size], "SHA-256 at its end is missing"},

@@ -59,7 +59,7 @@ func thisRelease() string {
 
 // ErrLost is wrapped by the error that a member returns when it stops because the cluster has
 // recorded it with different data.
-var ErrLost = errors.New("server: the cluster knows this member with different data")
+var ErrLost = errors.New("server: the cluster expects this member to have different data")
 
 // ErrContradicted is wrapped by the error that a member returns when it stops because another
 // member contradicts its log.

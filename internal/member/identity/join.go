@@ -40,7 +40,7 @@ func (b *Booted) join(c Config, way transport.Way, id storage.Identity) error {
 	switch {
 	case id.Member == 0 && self.Incarnation != 0,
 		id.Member == self.ID && self.Incarnation != 0 && self.Incarnation != id.Incarnation:
-		return fmt.Errorf("join a cluster: cluster %x knows member %x with different data: %w",
+		return fmt.Errorf("join a cluster: cluster %x expects member %x to have different data: %w",
 			d.Cluster, self.ID, LostData(c.DataDir))
 	case id.Member == 0:
 		err := b.Disk.Bootstrap(storage.Identity{
@@ -51,9 +51,9 @@ func (b *Booted) join(c Config, way transport.Way, id storage.Identity) error {
 			return err
 		}
 	case id.Member != self.ID || id.Cluster != d.Cluster:
-		return fmt.Errorf("%w: the data directory belongs to member %x of cluster %x, but the "+
-			"cluster knows these peer URLs as member %x of cluster %x; remove the data directory "+
-			"to join as that one", ErrConfig, id.Member, id.Cluster, self.ID, d.Cluster)
+		return fmt.Errorf("%w: the data directory belongs to member %x of cluster %x, but these "+
+			"peer URLs belong to member %x of cluster %x; remove the data directory "+
+			"to join as that member", ErrConfig, id.Member, id.Cluster, self.ID, d.Cluster)
 	}
 	known := b.Disk.Peers()
 	known.Assembled = true // this member founds nothing, so it does not have to wait for others
@@ -92,10 +92,10 @@ func describe(c Config, way transport.Way, id storage.Identity) (description, er
 		return *without, nil
 	}
 	if len(failures) == 0 {
-		return description{}, fmt.Errorf("%w: --initial-cluster lists no other member to ask; "+
-			"add those of the cluster", ErrConfig)
+		return description{}, fmt.Errorf("%w: --initial-cluster lists no other member to contact; add "+
+			"the members of the cluster", ErrConfig)
 	}
-	return description{}, fmt.Errorf("no other member answered at its peer URL: %w",
+	return description{}, fmt.Errorf("no other member responded at its peer URL: %w",
 		errors.Join(failures...))
 }
 
@@ -107,7 +107,7 @@ func Reach(
 ) error {
 	fits := func(d description) error {
 		if d.Cluster != cluster {
-			return fmt.Errorf("a member of cluster %x answers there, not of cluster %x",
+			return fmt.Errorf("the member there belongs to cluster %x, not cluster %x",
 				d.Cluster, cluster)
 		}
 		return d.joinable(c)
@@ -170,7 +170,7 @@ func describeOne(u url.URL, way transport.Way) (description, error) {
 	}
 	var d description
 	if err := json.Unmarshal(text, &d); err != nil || d.Cluster == 0 || len(d.Members) == 0 {
-		return description{}, fmt.Errorf("its answer %q contains no cluster ID", text)
+		return description{}, fmt.Errorf("its response %q contains no cluster ID", text)
 	}
 	return d, nil
 }

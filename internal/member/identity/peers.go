@@ -376,7 +376,7 @@ func (p *Peers) agree(v transport.Visitor) error {
 		if p.c.Versions.Has(v.Version) {
 			return nil
 		}
-		err := fmt.Errorf("member %x says that the cluster version is %s", v.Member,
+		err := fmt.Errorf("member %x reports that the cluster version is %s", v.Member,
 			version.Name(v.Version))
 		p.c.Stop(Foreign(err, p.c.Dir))
 		return err

@@ -13,13 +13,13 @@ type backups struct{ keeper *keeper.Keeper }
 
 var (
 	backupLast = prometheus.NewDesc("leasehold_backup_last_full_timestamp_seconds",
-		"Unix time of the newest verified full backup; 0 if this member knows of none, because "+
+		"Unix time of the newest verified full backup; 0 if unknown to this member, because "+
 			"only the leader checks. Use the maximum over all members.", nil, nil)
 	backupDue = prometheus.NewDesc("leasehold_backup_due_timestamp_seconds",
 		"Unix time at which the next full backup is due, as far as this member knows. Use the "+
 			"maximum over all members, and alert if it is long past.", nil, nil)
 	backupLag = prometheus.NewDesc("leasehold_backup_log_lag_seconds",
-		"Time since the oldest entry that the log backup lacks was committed; 0 except "+
+		"Age of the oldest committed entry that is missing from the log backup; 0 except "+
 			"on the leader.", nil, nil)
 	backupFulls = prometheus.NewDesc("leasehold_backup_fulls_total",
 		"Full backups that this member wrote and verified.", nil, nil)

@@ -116,8 +116,8 @@ func (m *Metrics) counters(of *Member) []scraped {
 		own("caches_outlived_total", "Caches that writes waited for until their leases ended, "+
 			"since this member became the leader.",
 			func() float64 { return float64(of.State().Caches.Outlived) }),
-		own("copied_members_total", "Times that a second process with a member's identity was refused, "+
-			"as seen by this member. The log names both processes.",
+		own("copied_members_total", "Number of times that a second process with a member's identity was "+
+			"refused, as seen by this member. The log names both processes.",
 			func() float64 { return float64(of.Copied()) }),
 		own("panics_total", "Calls that panicked and were aborted. The log has the stack traces.",
 			func() float64 { return float64(of.Panics()) }),
@@ -141,7 +141,7 @@ func stateGauges(of *Member) []scraped {
 			func() float64 { return float64(of.View().Bytes.Keys) }),
 		own("lease_bytes", "Size of leases and of the ranges that they hold.",
 			func() float64 { return float64(of.View().Bytes.Leases) }),
-		own("session_bytes", "Size of sessions and of the answers kept for them.",
+		own("session_bytes", "Size of sessions and of the responses kept for them.",
 			func() float64 { return float64(of.View().Bytes.Sessions) }),
 		own("disk_bytes", "Size of the data directory.",
 			func() float64 { return float64(of.Disk.Usage().DiskBytes) }),
@@ -199,7 +199,7 @@ func cacheGauges(of *Member) []scraped {
 func etcdGauges(of *Member) []scraped {
 	fact := func(name, label, value string) scraped {
 		return scraped{
-			"etcd", name, fmt.Sprintf("Always 1. The label has the %s.", label),
+			"etcd", name, fmt.Sprintf("Always 1. The label contains the %s.", label),
 			func() float64 { return 1 },
 			prometheus.Labels{label: value},
 		}
@@ -209,7 +209,7 @@ func etcdGauges(of *Member) []scraped {
 		fact("server_version", "server_version", version.EtcdVersion),
 		fact("cluster_version", "cluster_version", version.EtcdAPIVersion),
 		fact("server_id", "server_id", memberLabel(of.ID)),
-		etcds("server_has_leader", "1 if the member knows a leader, else 0.",
+		etcds("server_has_leader", "1 if the member has a leader, else 0.",
 			func() float64 { return oneIf(of.Status().Leader != 0) }),
 		etcds("server_is_leader", "1 on the leader, else 0.",
 			func() float64 { return oneIf(of.Status().Primary) }),

@@ -74,14 +74,14 @@ func New(log *slog.Logger, more ...prometheus.Collector) *Metrics {
 	m.caches.wait = m.histogram("cache_wait_seconds",
 		"Time that writes waited for caches to acknowledge invalidations.", 0.0005, 16)
 
-	m.promotions = m.counter("promotions_total", "Times that this member was promoted and began to "+
-		"time leases.")
+	m.promotions = m.counter("promotions_total", "Number of times that this member was promoted and "+
+		"began to time leases.")
 	m.installed = m.counter("snapshots_installed_total", "Snapshots received from other members.")
 	m.Jumps = m.counter("clock_jumps_total", "Clock jumps and pauses of this process. If it led, "+
 		"every lease got its full TTL again.")
 	m.elections = m.counter("elections_total", "Elections started by this member.")
-	m.silences = m.counter("member_silences_total", "Times that this member considered another one "+
-		"unresponsive, because it neither sent nor answered within its limit.")
+	m.silences = m.counter("member_silences_total", "Number of times that this member considered "+
+		"another one unresponsive, because it neither sent nor responded within its limit.")
 
 	renewals := prometheus.NewCounterVec(prometheus.CounterOpts{
 		Namespace: "leasehold", Name: "lease_renewals_total",
@@ -98,9 +98,9 @@ func New(log *slog.Logger, more ...prometheus.Collector) *Metrics {
 	}, []string{"owner"})
 	m.roundTrip = prometheus.NewHistogramVec(prometheus.HistogramOpts{
 		Namespace: "etcd", Name: "network_peer_round_trip_time_seconds",
-		Help: "Time that the other member takes to answer a ping. It is pinged once a second, and " +
-			"more often when it does not answer.",
-		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16), // same buckets as in etcd
+		Help: "Time that the other member takes to respond to a ping. It is pinged once a second, and " +
+			"more often when it does not respond.",
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16), // etcd's
 	}, []string{"To"})
 	m.Registry.MustRegister(renewals, m.caches.slow, m.roundTrip)
 	return m
@@ -208,7 +208,7 @@ func (c *caches) step(out *replica.Output, log *slog.Logger) {
 			"waited-ms", int64(s.Waited))
 	}
 	if more := len(out.WereSlow) - maxNamed; more > 0 {
-		log.Warn("more caches were slow than are logged", "more", more)
+		log.Warn("some slow caches were not logged", "more", more)
 	}
 }
 

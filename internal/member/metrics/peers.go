@@ -30,7 +30,7 @@ var (
 			"--election-timeout or --heartbeat-interval is set.",
 		[]string{"member"}, nil)
 	peerSlowest = prometheus.NewDesc("leasehold_member_round_trip_max_seconds",
-		"Longest time that the other member took to answer in the last five to ten minutes.",
+		"Longest time that the other member took to respond in the last five to ten minutes.",
 		[]string{"member"}, nil)
 )
 

@@ -116,7 +116,7 @@ func (s *slowLog) endWindow() {
 		s.timer.Stop()
 	}
 	if s.left > 0 {
-		s.log.Warn("more calls were slow than are logged", "left-out", s.left)
+		s.log.Warn("some slow calls were not logged", "left-out", s.left)
 	}
 	s.logged, s.left, s.timer = 0, 0, nil
 }

@@ -69,7 +69,7 @@ class Config:
     def parse(endpoints: list[str], tls: TLS | None) -> list[Endpoint]:
         parsed = [_endpoint(e.strip(), tls) for e in endpoints if e.strip()]
         if not parsed:
-            raise InvalidError("there are no endpoints")
+            raise InvalidError("no endpoints specified")
         return parsed
 
     def channel_options(self) -> list[tuple[str, str | int]]:
@@ -92,9 +92,9 @@ class Login:
 
     def __init__(self, user: str, password: str, token: str, token_file: str | Path | None) -> None:
         if sum(map(bool, (user, token, token_file))) > 1:
-            raise InvalidError("set one of user, token and token_file")
+            raise InvalidError("set only one of user, token and token_file")
         if password and not user:
-            raise InvalidError("there is a password without a user")
+            raise InvalidError("password set without a user")
         self.user, self._password = user, password
         self._fixed, self._file = token, token_file
         self._lock = threading.Lock()
@@ -105,7 +105,7 @@ class Login:
         if self._file:
             token = Path(self._file).read_text().strip()
             if not token:
-                raise NotLoggedInError(f"{self._file} has no token")
+                raise NotLoggedInError(f"{self._file} contains no token")
             return token
         if not self.user:
             return self._fixed
@@ -133,7 +133,7 @@ class Login:
     def accept(self, answer: bytes) -> str:
         token = _text(answer, 2)
         if not token:
-            raise NotLoggedInError("the answer to the login has no token")
+            raise NotLoggedInError("the login response contains no token")
         with self._lock:
             self._token = token
         return token
@@ -145,7 +145,7 @@ class Login:
         if code == grpc.StatusCode.FAILED_PRECONDITION and "not enabled" in details:
             return None
         if code in (grpc.StatusCode.INVALID_ARGUMENT, grpc.StatusCode.UNAUTHENTICATED):
-            return NotLoggedInError(f"the login of user {self.user!r} is refused: {details}")
+            return NotLoggedInError(f"login of user {self.user!r} refused: {details}")
         raise e
 
 

@@ -45,8 +45,8 @@ class Hold:
         with self._lock:
             if self._error is None and self._keeper.clock.now() >= self._until:
                 self._error = ExpiredError(
-                    "the lease was not renewed in time, by this machine's clock: "
-                    "the cluster has not said what became of it"
+                    "the lease was not renewed in time, by this machine's clock; "
+                    "whether it still exists is unknown"
                 )
             return self._error
 
@@ -284,6 +284,6 @@ class Keeper:
 
 def _lost(result: leases_pb2.RenewResult) -> LostError:
     if not result.cause:
-        return LostError("the lease is gone: the cluster does not say how it ended")
+        return LostError("the lease is gone: how it ended is unknown")
     how = _KINDS.Name(result.cause).removeprefix("KIND_").lower().replace("_", " ")
     return LostError(f"the lease is gone: {how}" + (f" by {result.by!r}" if result.by else ""))

@@ -130,7 +130,7 @@ class Link:
             if e.code() == grpc.StatusCode.UNAUTHENTICATED:
                 c.login.refused(token)
                 if earlier:  # a new login may succeed
-                    raise UnavailableError(f"an earlier login has ended: {self._cause}") from None
+                    raise UnavailableError(f"the login has expired: {self._cause}") from None
             raise _rpc_error(e) from None
         finally:
             self._fail()
@@ -200,7 +200,7 @@ class Link:
             await asyncio.sleep(limit / 4)
             waits = [c.since for c in self._open.values() if c.since is not None]
             if waits and loop.time() - max(min(waits), self._heard) > limit:
-                self._cause = f"{self.endpoint.target} has not answered for {limit} s"
+                self._cause = f"{self.endpoint.target} has not responded for {limit} s"
                 return
 
     def send(self, call: _Call) -> None:
@@ -243,7 +243,7 @@ async def _log_in(channel: grpc.aio.Channel, c: Config) -> str:
 
 def _rpc_error(e: grpc.aio.AioRpcError) -> LeaseholdError:
     if e.code() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.PERMISSION_DENIED):
-        return NotLoggedInError(f"the cluster does not accept the login: {e.details()}")
+        return NotLoggedInError(f"the cluster rejected the login: {e.details()}")
     if e.code() == grpc.StatusCode.UNIMPLEMENTED:
         return UnavailableError("the server does not serve leasehold.v1")
     return UnavailableError(e.details() or str(e.code()))
@@ -299,7 +299,7 @@ class Mux:
                 await link.run(up)
             except TimeoutError:
                 self._error = UnavailableError(
-                    f"{link.endpoint.target} does not answer within {self._config.dial_timeout} s"
+                    f"{link.endpoint.target} did not respond within {self._config.dial_timeout} s"
                 )
             except LeaseholdError as e:
                 self._error = e
@@ -345,7 +345,7 @@ class Mux:
                 return await attempt.run()
         except TimeoutError:
             last = attempt.last or self._error
-            why = f"no answer in {timeout} s" + (f": {last}" if last else "")
+            why = f"no response within {timeout} s" + (f": {last}" if last else "")
             raise (UnknownOutcomeError if attempt.unsure else UnavailableError)(why) from None
         finally:
             attempt.settle()

@@ -342,7 +342,7 @@ class _Ticket:
 
     def _locked(self, first: KeyValue) -> LockedError:
         return LockedError(
-            f"{self.name!r} is locked by another: lease {first.lease:016x} is first in the queue"
+            f"{self.name!r} is already locked: lease {first.lease:016x} is first in the queue"
         )
 
     def _wait(self) -> store_pb2.Wait:
@@ -518,7 +518,7 @@ class AsyncLead(AsyncHeld):
             [self.condition()], [Put(self.key, value, self._session.id)]
         )
         if not r.succeeded:
-            raise LostError(f"the lead of {self.name!r} is lost")
+            raise LostError(f"leadership of {self.name!r} was lost")
 
 
 class AsyncMutex:
@@ -582,7 +582,7 @@ class AsyncMembership(_Part):
         put = Put(self.key, metadata, self._session.id)
         r = await self._session.client.txn(self._ours(), [put])
         if not r.succeeded:
-            raise LostError(f"{self.key!r} is not registered any more")
+            raise LostError(f"{self.key!r} is no longer registered")
 
     async def release(self) -> None:
         """Leaves the group."""

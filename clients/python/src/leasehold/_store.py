@@ -36,7 +36,7 @@ def end_of(key: Bytes, end: Bytes | None, prefix: bool) -> bytes:
     if not prefix:
         return raw(end) if end is not None else b""
     if end is not None:
-        raise InvalidError("set one of end and prefix")
+        raise InvalidError("set only one of end and prefix")
     stem = raw(key).rstrip(b"\xff")
     return stem[:-1] + bytes([stem[-1] + 1]) if stem else b"\0"
 

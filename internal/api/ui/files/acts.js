@@ -39,9 +39,9 @@ export const grant = () => ask({
     "unless another program renews it by its ID and token.",
   fields: [
     { name: "ttl", label: "TTL", value: "60s", hint: ttlHint },
-    { name: "name", label: "Name", hint: "may be empty; one live lease at a time has it" },
+    { name: "name", label: "Name", hint: "may be empty; unique among live leases" },
     { name: "owner", label: "Owner", hint: "may be empty" },
-    { name: "labels", label: "Labels", kind: "lines", hint: "name=value, one a line" },
+    { name: "labels", label: "Labels", kind: "lines", hint: "name=value, one per line" },
   ],
   verb: "Grant",
   act: async (f) => {
@@ -55,7 +55,7 @@ export const grant = () => ask({
 // going describes which keys are deleted with a lease, for a confirmation.
 const going = (l) => {
   const n = Number(l.key_count || 0);
-  if (n === 0) return html`<p>No keys are on it.</p>`;
+  if (n === 0) return html`<p>It has no keys.</p>`;
   const list = (l.keys || []).slice(0, some);
   return html`<p>${n === 1 ? "1 key goes" : n + " keys go"} with it:</p>
     <ul>${list.map((k) => html`<li>${named(shown64(k))}</li>`)}
@@ -83,7 +83,7 @@ function Waiters({ lease }) {
 }
 
 const refusals = {
-  REASON_LEASE_NOT_FOUND: "Nothing was done: the lease has ended, or has another token than was shown.",
+  REASON_LEASE_NOT_FOUND: "Nothing was done: the lease has ended, or its token is not the one shown.",
   REASON_PERMISSION_DENIED: "You are not permitted to do this. Nothing was done.",
   REASON_UNKNOWN_OUTCOME: "It is unknown whether this was done. Check before you repeat it.",
 };
@@ -98,9 +98,9 @@ function told(reason = "REASON_UNSPECIFIED") {
 export const revoke = (l) => ask({
   title: "Revoke lease " + hexID(l.id),
   text: html`<p>The lease ends now, regardless of its remaining time. Its holder
-    ${" "}${named(l.owner || "(it names no owner)")} learns this at its next renewal, and
+    ${" "}${named(l.owner || "(no owner)")} finds out at its next renewal, and
     may continue until then.</p>
-    ${l.name && html`<p>Its name is free at once: ${named(l.name)}</p>`}
+    ${l.name && html`<p>Its name is free immediately: ${named(l.name)}</p>`}
     ${going(l)}<${Waiters} lease=${l} />`,
   verb: "Revoke",
   act: async () => {
@@ -125,7 +125,7 @@ export const renew = (l) => ask({
 export const changeTTL = (l) => ask({
   title: "Change the TTL of lease " + hexID(l.id),
   text: html`<p>Changes the TTL, and restarts it now. Its holder counts by the old
-    one until it learns of the change: a shorter TTL may end the lease while the holder still relies on
+    one until it finds out about the change: a shorter TTL may end the lease while the holder still relies on
     it. Do this only if the holder expects it.</p>`,
   fields: [{
     name: "ttl", label: "TTL", value: Number(l.ttl_ms || 0) / 1000 + "s", hint: ttlHint,
@@ -153,7 +153,7 @@ export const deleteKey = (kv) => ask({
   text: html`<p>Deletes the key, unless it has changed since it was shown:</p>
     <p>${named(shown64(kv.key))}</p>
     ${onLease(kv) && html`<p>It is on lease ${hexID(kv.lease)}. If it is a ticket
-      of a lock or an election, its holder loses that at once.</p>`}`,
+      of a lock or an election, its holder loses it immediately.</p>`}`,
   verb: "Delete",
   act: () => txn(kv.key, kv.mod_revision, { delete_range: { key: kv.key } }),
 });

@@ -31,7 +31,7 @@ function keep(l) {
 // Failure is an error response, or a missing response.
 class Failure extends Error {
   constructor(status, body) {
-    super(body?.message || `the ${server} answered with status ${status}`);
+    super(body?.message || `the ${server} responded with status ${status}`);
     const detail = body?.details?.find((d) => d["@type"]?.endsWith("leasehold.v1.Error"));
     this.reason = detail?.reason || "";
     // etcd's API answers 400 to a call without a login.
@@ -54,7 +54,7 @@ async function ask(path, options) {
     });
   } catch (err) {
     if (options.signal?.aborted && err.name === "AbortError") throw err;
-    throw new Failure(0, { message: `the ${server} does not answer` });
+    throw new Failure(0, { message: `the ${server} does not respond` });
   }
 }
 
@@ -88,7 +88,7 @@ export async function call(path, body = {}, signal, made = login) {
   try {
     return await answer.json();
   } catch {
-    throw new Failure(0, { message: "the answer was cut short" });
+    throw new Failure(0, { message: "the response was cut short" });
   }
 }
 

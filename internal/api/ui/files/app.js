@@ -61,11 +61,11 @@ function Confirmed({ known }) {
   const text = {
     live: html`Connected to ${here}.`,
     leaderless: html`<strong>Connected to ${here}${relay ? ". The member behind it" : ", which"}
-      ${" "}knows no leader.</strong>
+      ${" "}has no leader.</strong>
       ${" "}Until a member leads, nothing changes, and what is shown gets older.`,
     lost: html`<strong>This ${relay ? "relay, or the member behind it," : "member"} has been lost for
-      ${" "}${span(now() - live.since)}. The page tries again.</strong>
-      ${" "}What is shown is what it said last. ${failure && failure.message + ". "}<${Elsewhere} known=${known} />`,
+      ${" "}${span(now() - live.since)}. The page is retrying.</strong>
+      ${" "}What is shown is its last report. ${failure && failure.message + ". "}<${Elsewhere} known=${known} />`,
     denied: html`${failure?.anonymous ? "Log in" : failure?.message}: <a href="#/access">who am I?</a>`,
   }[state] || "Reading the leases, " + live.listed + " so far.";
   const warn = ["leaderless", "lost", "denied"].includes(state);
@@ -95,7 +95,7 @@ function App() {
     <a class="skip" href="#main" onClick=${(e) => {
       e.preventDefault();
       document.getElementById("main").focus();
-    }}>To the content</a>
+    }}>Skip to content</a>
     <header>
       <span class="brand">Leasehold</span>
       <nav aria-label="Views">

@@ -45,11 +45,11 @@ export function judge({ health, status, metrics, members }) {
   let down = false;
   if (health.health !== "true" && !/^ALARM/.test(health.reason || "")) {
     down = true;
-    reasons.push("it does not serve: " + (health.reason || `the ${server} does not say why`));
+    reasons.push("it is not serving: " + (health.reason || `the ${server} gives no reason`));
   }
   if (relay ? status && Number(status.leader || 0) === 0 : sum(metrics, "etcd_server_has_leader") === 0) {
     down = true;
-    reasons.push(asked + " knows no leader");
+    reasons.push(asked + " has no leader");
   }
   for (const { labels, value } of metrics("etcd_network_active_peers")) {
     if (value === 0) reasons.push(name(labels.Remote) + " is not connected to this member");
@@ -71,6 +71,6 @@ export function judge({ health, status, metrics, members }) {
   if (sum(metrics, "leasehold_disk_full") > 0) reasons.push("this member's disk is full");
   if (relay) for (const [, alarm] of String(status?.errors).matchAll(/alarm:(\w+)/g)) reasons.push("alarm: " + alarm);
   const word = down ? "down" : reasons.length > 0 ? "degraded" : relay && !status ? "unknown" : "healthy";
-  if (word === "unknown") reasons.push(`calls come through; ${asked} tells how it is to those who are logged in`);
+  if (word === "unknown") reasons.push(`calls succeed; ${asked} reports its health only to users who are logged in`);
   return { word, reasons };
 }

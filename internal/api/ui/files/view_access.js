@@ -80,9 +80,9 @@ function Bindings({
     <${Table} title="Issuers" head=${["issuer", "URL", "for", "name claim"]} rows=${issuers.map((i) => [
       named(i.name), named(i.url), named((i.audiences || []).join(", ")), named(i.name_claim)])} />
     ${refused && html`<p class="line warn" role="alert">The current file is invalid: ${named(refused)}</p>`}
-    <p class="faint">Of ${named(file)}, as read on ${date(Number(at))}; its SHA-256
-      begins with ${sha256.slice(0, 12)}. Where no binding fits, the common name of a certificate is
-      ${names ? " a" : " no"} user. Each member has a file of its own: leasehold auth bindings --cluster
+    <p class="faint">From ${named(file)}, as read on ${date(Number(at))}; its SHA-256
+      begins with ${sha256.slice(0, 12)}. If no binding matches, the common name of a certificate is
+      ${names ? " a" : " no"} user. Each member has its own file: leasehold auth bindings --cluster
       compares them.</p>`;
 }
 
@@ -116,14 +116,14 @@ const known = ({ evidence = "", bound, is_user: user }) => evidences[evidence.sl
 export function AccessView() {
   const login = who();
   const [found, err] = usePolling(rights, 30_000);
-  const open = found && !found.enabled && html`<p>Access control is not enabled: everybody that reaches this
-    ${" "}${server} may do everything.</p>`;
+  const open = found && !found.enabled && html`<p>Access control is not enabled: anyone who can reach this
+    ${" "}${server} has full access.</p>`;
   if (!login) return html`${open}<${Login} />${found && html`<${All} found=${found} />`}`;
   return html`${open}
     ${found?.principal && html`<${Facts} list=${[["you are", named(found.principal)], ["known by", known(found)]]} />`}
     <p>The login is kept in this tab, and ends with it.</p>
     <button onClick=${logOut}>Log out</button>
     ${trouble(err)}
-    ${found?.enabled && found.roles.length === 0 && html`<p>It has no role, and no permissions on keys.</p>`}
+    ${found?.enabled && found.roles.length === 0 && html`<p>It has no roles and no permissions on keys.</p>`}
     ${found && html`<${All} found=${found} />`}`;
 }

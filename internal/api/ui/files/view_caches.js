@@ -65,7 +65,7 @@ export function CachesView() {
         ${" "}${list.length === 1 ? "lease holds" : "leases hold"} ranges for a
         cache${list.length > most ? ", the first " + most + " are shown" : ""}. A write to a key in a
         range waits until the cache has dropped it, or its lease has ended.
-        ${unknown.length > 0 && html` Of ${number(unknown.length)} leases it is not known yet.`}</p>
+        ${unknown.length > 0 && html` Of ${number(unknown.length)} leases, this is not yet known.`}</p>
       ${list.length === 0 ? html`<p>No program has a cache.</p>` : html`<${Table} title="Caches"
         head=${["lease and owner", "slow", "time left, at least", "TTL", "ranges it may cache"]}
         rows=${list.slice(0, most).map(row)} />`}

@@ -21,7 +21,7 @@ function why(e) {
       return Number(e.lease?.lock_delay_ms || 0) > 0
         ? "not renewed; its lock delay runs" : "not renewed";
     case "KIND_REVOKED":
-      return by === "key" ? "the key that it was bound to has gone" : by ? "by " + by : "";
+      return by === "key" ? "the key that it was bound to is gone" : by ? "by " + by : "";
     case "KIND_HANDED_OVER":
       return by ? "its owner was " + by : "it had no owner";
     case "KIND_RELEASED":
@@ -43,7 +43,7 @@ const head = ["told at", "number", "what", "lease", "name", "owner", "why", "rev
 // EventList shows events, the newest first. Events have no time of day, so it shows when the page
 // received them.
 export function EventList({ list, label }) {
-  if (list.length === 0) return html`<p class="faint">none known to this page</p>`;
+  if (list.length === 0) return html`<p class="faint">none seen by this page</p>`;
   const row = (i) => {
     const e = list[list.length - 1 - i];
     const l = e.lease || {};
@@ -86,6 +86,6 @@ export function EventsView() {
     </div>
     <p class="faint" data-count=${list.length}>${number(list.length)} of
       ${" "}${number(live.log.length)} events, the newest first.
-      ${live.missed ? " Some were forgotten by the member before the page could read them." : ""}</p>
+      ${live.missed ? " The member discarded some before the page could read them." : ""}</p>
     <${EventList} list=${list} label="Events" />`;
 }

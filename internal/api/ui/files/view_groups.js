@@ -52,7 +52,7 @@ export function GroupsView({ rest }) {
       list=${["", ...Object.keys(details)].map((k) => [k, k || "all"])} /></div>
     ${!list ? asking(err) : html`${trouble(err)}
       <p class="faint" data-count=${list.length}>${number(list.length)} found among the keys, ${age}
-        ${" "}A key on a lease is a member of the group that its name begins with, whatever program
+        ${" "}A key on a lease is a member of the group that its name begins with, regardless of which program
         put it.</p>
       <${Table} title="Members, queues, pools and nodes" head=${["name", "kind", "content"]}
         rows=${list.slice(0, 1000).map((g) => [
@@ -120,7 +120,7 @@ function Items({ base, dead, since }) {
   });
   if (!page) return turn;
   if (page.list.length === 0 && !page.next) {
-    return html`<p>${dead ? "There are no dead letters." : "No items are waiting or claimed."}</p>${turn}`;
+    return html`<p>${dead ? "No dead letters." : "No items are waiting or claimed."}</p>${turn}`;
   }
   const id = (x) => html`<span class="id">${x.id}</span>`;
   if (dead) {
@@ -165,7 +165,7 @@ function Pool({ group }) {
       ["free", free >= 0 ? number(free) : "not known"],
       page.pool.quarantine > 0 && ["kept back after a holder's death", span(page.pool.quarantine)],
     ]} />
-    ${page.list.length === 0 ? html`<p>None is lent.</p>` : html`<${Table} title="Lent"
+    ${page.list.length === 0 ? html`<p>None are lent.</p>` : html`<${Table} title="Lent"
       head=${["value", "state", "to", "token", "time left, at least"]}
       rows=${page.list.map((l) => [named(l.name.slice(base.length + 5)),
         l.delayed ? "kept back: its holder died" : "lent", holder(l.id), l.token, left(l.id)])} />`}`}${turn}

@@ -91,7 +91,7 @@ function Level({ prefix }) {
       }}>Put a new key</button>`}
       <button type="button" onClick=${() => load(prefix, [])}>Look again</button></form>
     ${!list ? asking(err) : trouble(err)}
-    ${list?.length === 0 ? html`<p>There are no keys here.</p>`
+    ${list?.length === 0 ? html`<p>No keys here.</p>`
       : list && html`<ul class="keys" data-count=${list.length}>${list.map((e) => html`<li key=${link(e.key)}>
         <a href=${link(e.key, e.kv ? "/key" : "")}>
           ${named(shown(e.key.slice(prefix.length)) || "(the prefix itself)")}</a>
@@ -141,7 +141,7 @@ function Old({ v, newer }) {
   return html`<details onToggle=${(e) => set(e.target.open)}>
     <summary>revision ${v.mod_revision}, version ${v.version}, ${size(fromBase64(v.value).length)}</summary>
     <pre tabindex="0" aria-label="Old value" class="value">${lines(fromBase64(v.value)).slice(0, 100_000)}</pre>
-    What is other in revision ${newer.mod_revision}:
+    Changes in revision ${newer.mod_revision}:
     <pre tabindex="0" aria-label="Difference" class="value">${other}</pre></details>`;
 }
 
@@ -169,7 +169,7 @@ function Key({ bytes }) {
   };
   const up = bytes.slice(0, bytes.lastIndexOf(slash, bytes.length - 2) + 1);
   if (!kv) {
-    return html`<${Path} prefix=${up} />${gone ? html`<p>There is no such key.</p>` : asking(err)}`;
+    return html`<${Path} prefix=${up} />${gone ? html`<p>Key not found.</p>` : asking(err)}`;
   }
   const value = fromBase64(kv.value);
   const text = decoded(value);

@@ -21,7 +21,7 @@ function Past({ lease, events }) {
   const ends = lease.asked + Number(lease.remaining_ms || 0);
   return html`<div class="strip" role="img" aria-label="Renewals and events">${marks(seen, "")}${marks(told, "told")}
       ${ends > at && html`<i class="left" style=${{ left: "80%", width: (20 * (ends - at)) / ttl + "%" }}></i>`}</div>
-    <p class="faint" data-renewals=${seen.length}>${seen.length} renewals were seen while this page asked
+    <p class="faint" data-renewals=${seen.length}>${seen.length} renewals were seen while this page was open
       (blue)${seen.length > 0 && html`, the last ${span(at - seen.at(-1))} ago`}; events are red, the time left
       is green. The strip begins four TTLs ago.</p>`;
 }
@@ -45,7 +45,7 @@ export function LeaseView({ rest }) {
   }, 1000, [id]);
 
   const back = html`<p><a href="#/leases">All leases</a></p>`;
-  if (!id) return html`${back}<p>The address does not name a lease.</p>`;
+  if (!id) return html`${back}<p>The address does not contain a lease ID.</p>`;
   const events = live.log.filter((e) => e.lease?.id === id);
   const known = live.leases.get(id);
   const past = html`<h2>History</h2>
@@ -53,15 +53,15 @@ export function LeaseView({ rest }) {
     <${EventList} list=${events} label="Events of this lease" />`;
   if (!lease) {
     return html`${back}
-      ${ended ? html`<p>There is no such lease: it has ended, or never existed.</p>` : asking(err)}${past}`;
+      ${ended ? html`<p>Lease not found: it has ended or never existed.</p>` : asking(err)}${past}`;
   }
   const keys = lease.keys || [];
   const after = (act) => async () => {
     if (await act(lease)) await look();
   };
   return html`${back}${trouble(err)}
-    ${ended && html`<p class="line warn" role="alert">The lease has ended. This is what was last
-      known of it.</p>`}
+    ${ended && html`<p class="line warn" role="alert">The lease has ended. This is its last
+      known state.</p>`}
     <${Facts} list=${[
       ["ID", html`<span class="id">${hexID(lease.id)}</span>`],
       ["name", named(lease.name)],

@@ -134,9 +134,9 @@ export function LeasesView() {
     </div>
     <p class="faint" data-count=${list.length}>${number(list.length)} of
       ${" "}${number(live.leases.size)} leases. Silent: less than half of the TTL is left.
-      Expiring: less than a quarter, or nobody renews it in its last seconds. In jeopardy: all that was
-      certain has passed, and nobody said that it ended. The state of rows
-      that are not seen is that of when they were.</p>
+      Expiring: less than a quarter, or it was not renewed in its last seconds. In jeopardy:
+      it may have ended, but this is not confirmed. Rows out
+      of view keep the state that they last showed.</p>
     <${Rows} label="Leases" head=${shown.map(([title]) => title)} count=${list.length} row=${row}
       widths=${shown.map(([, width]) => width).join(" ")}
       seen=${(from, to) => {

@@ -25,7 +25,7 @@ async function look() {
   ]);
   const found = {
     at: now(), metrics, status, version: object(version?.text) || {},
-    health: object(health.text) || { health: "false", reason: "/health answers with status " + health.status },
+    health: object(health.text) || { health: "false", reason: "/health returned status " + health.status },
     members: list || [],
   };
   return { ...found, ...judge(found) };
@@ -39,9 +39,9 @@ function Members({ found }) {
   const lags = by("member", "leasehold_member_lag_entries");
   const role = (m) => (m.learner ? "learner" : m.id === leader ? "leader" : "voter");
   const state = (m) => {
-    if (relay) return m.id === own ? "calls go to it" : "";
+    if (relay) return m.id === own ? "receives calls" : "";
     if (m.id === own) return "this one";
-    if (!peers.has(m.id)) return "not known";
+    if (!peers.has(m.id)) return "unknown";
     return peers.get(m.id) ? "connected" : "not connected";
   };
   return html`<${Table} title="Members"
@@ -58,7 +58,7 @@ function Rates({ found, before }) {
     if (!before) return "asking";
     const n = sum(found.metrics, name) - sum(before.metrics, name);
     // If a counter falls, the process has restarted.
-    return n < 0 ? "not known" : (n / seconds).toFixed(1) + " /s";
+    return n < 0 ? "unknown" : (n / seconds).toFixed(1) + " /s";
   };
   return html`<h2>Rates of this ${server}</h2>
     <${Facts} list=${counters.map(([word, name]) => [word, rate(name)])} />`;
@@ -91,8 +91,8 @@ function figures({ metrics }) {
     ["state", size(of("leasehold_state_bytes")) + " of " + size(of("etcd_server_quota_backend_bytes"))],
     ["on disk", size(of("leasehold_disk_bytes"))],
     ["newest backup", backup(metrics)],
-    ["99 of 100 syncs of the log", mostly(metrics, "leasehold_log_sync_duration_seconds")],
-    ["99 of 100 expiries, late", mostly(metrics, "leasehold_lease_expiry_lateness_seconds")],
+    ["log sync, p99", mostly(metrics, "leasehold_log_sync_duration_seconds")],
+    ["expiry lateness, p99", mostly(metrics, "leasehold_lease_expiry_lateness_seconds")],
     ["longest overdue lease", overdue > 0 ? span(overdue * 1000) : "none"],
   ];
 }
@@ -100,7 +100,7 @@ function figures({ metrics }) {
 // relayed are the figures of a relay: those of the member behind it that a user may see, and its
 // own.
 const relayed = ({ metrics, status }) => [
-  ["live leases that you may see", live.state === "live" ? number(live.leases.size) : "not known"],
+  ["live leases that you may see", live.state === "live" ? number(live.leases.size) : "unknown"],
   ...(status ? [
     ["revision", number(status.header.revision)],
     ["term", number(status.raftTerm)],
@@ -123,12 +123,13 @@ export function Overview() {
       <small>as of ${span(now() - found.at)} ago, as ${asked} sees it</small></p>
     ${found.reasons.length > 0 && html`<ul>
       ${found.reasons.map((r) => html`<li key=${r}>${escaped(r)}</li>`)}</ul>`}
-    ${relay && html`<p>This is a relay. It passes on what a member says, and keeps nothing. Members count more than it
-      knows, such as how long syncs take, how late expiries are and how old the newest backup is: see their pages.</p>`}
+    ${relay && html`<p>This is a relay. It forwards what a member reports, and keeps nothing. Members have more
+      figures, such as how long syncs take, how late expiries are and how old the newest backup is: see their
+      pages.</p>`}
     <${Facts} list=${[
       ...(relay ? relayed(found) : figures(found)),
       ["release", v.release ? v.release + (relay ? ", of this relay" : ", cluster version " + v.cluster)
-        : "not known"],
+        : "unknown"],
     ]} />
     <${Members} found=${found} />
     <${Rates} found=${found} before=${before} />`;

@@ -25,7 +25,7 @@ export function QueuesView({ rest }) {
     <div class="tools" role="search">${search}</div>
     ${!list ? asking(err) : html`${trouble(err)}
       <p class="faint" data-count=${list.length}>${number(list.length)} wait queues, ${age}
-        ${" "}The fencing token of a lock is told to its holder only; tokens rise with the revision
+        ${" "}The fencing token of a lock is returned only to its holder; tokens rise with the revision
         at which the holder took its place.</p>
       <${Table} title="Wait queues" head=${["name", "kind", "holder", "since", "waiting"]}
         rows=${list.slice(0, 1000).map((q) => [html`<a href=${"#/queues/" + inAddress(base64(q.name))}
@@ -52,7 +52,7 @@ function Queue({ name, prefix }) {
   const { queue, values, ended, past } = found;
   return html`<h2>In the queue of ${named(name)}</h2>
     ${trouble(err)}
-    ${!queue ? html`<p>Nobody holds it now, and nobody waits for it.</p>`
+    ${!queue ? html`<p>Nobody holds it, and nobody is waiting for it.</p>`
       : html`<${Table} title="In order of arrival"
       head=${["place", "what", "lease", "its token", "time left, at least", "since revision", "value"]}
       rows=${parts(queue, values).slice(0, 1000).map((t, i) => [
@@ -63,5 +63,5 @@ function Queue({ name, prefix }) {
       head=${["at", "place", "lease", "since revision", "why", "then held by", "value"]}
       rows=${past.map((t) => [when(t.end, t.at), t.place, holder(t.lease), t.kv.create_revision,
         words[t.cause], t.place > 1 ? "" : t.next ? holder(t.next.lease) : "nobody", value(t.kv)])} />`}
-    ${ended.from > 1 && html`<p class="faint">What was before revision ${ended.from} is compacted.</p>`}`;
+    ${ended.from > 1 && html`<p class="faint">Revisions before ${ended.from} have been compacted.</p>`}`;
 }
