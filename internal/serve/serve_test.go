@@ -241,8 +241,8 @@ func TestMistakes(t *testing.T) {
 		"--join a:1 --initial-cluster default=http://localhost:2380": "omit --initial-cluster",
 		"--max-learners=-1":         "--max-learners must not be negative",
 		"--peer-client-cert-file=a": "client key file",
-		"--join-user a":             "go with --join only",
-		"--join a:1 --join-user a":  "--join-user and --join-password-file go together",
+		"--join-user a":             "require --join",
+		"--join a:1 --join-user a":  "--join-user and --join-password-file must be set together",
 		"--join a:1 --join-user a --join-password-file b --join-token-file c": "are mutually exclusive",
 	} {
 		o := try(t, nil, strings.Fields(line)...)
