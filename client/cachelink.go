@@ -243,7 +243,7 @@ func (k *cacheLink) lostLocked() {
 // refusedLocked handles a call that was ended by the member.
 func (k *cacheLink) refusedLocked(err error) {
 	k.to.Refused(err)
-	if !passes(err) {
+	if !isTemporary(err) {
 		return
 	}
 	k.tries++

@@ -148,7 +148,7 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 		log = slog.Default()
 	}
 	c.defaults()
-	all := settings{c, &shared{who: logins{
+	all := settings{c, &shared{logins: logins{
 		user: c.User, password: c.Password, fixed: c.Token, file: c.TokenFile,
 	}}}
 	all.shared.pin.id.Store(c.ClusterID)

@@ -173,9 +173,9 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// TestWayIsForgotten checks that after an hour the client again probes the protocol of an endpoint
-// that needed gRPC.
-func TestWayIsForgotten(t *testing.T) {
+// TestEndpointProbedAgain checks that after an hour the client again probes the protocol of an
+// endpoint that needed gRPC.
+func TestEndpointProbedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w ways
 		e := &endpoint{text: "there"}

@@ -97,13 +97,13 @@ func (w *LeaseWatcher) Seq() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if len(w.queue) > 0 {
-		return before(&w.queue[0])
+		return precedingSeq(&w.queue[0])
 	}
 	return w.after
 }
 
-// before returns the number of the last event that precedes the update.
-func before(u *leases.Update) uint64 {
+// precedingSeq returns the number of the last event that precedes the update.
+func precedingSeq(u *leases.Update) uint64 {
 	for i := range u.Events {
 		if seq := u.Events[i].Seq; seq > 0 {
 			return seq - 1

@@ -142,7 +142,7 @@ func (k *keeper) send(l *link, b holder.Batch) {
 		kind:    renewal,
 		request: &pb.Request{Body: &pb.Request_Renew{Renew: columns(&b)}},
 		done: func(r *pb.Response, _ error) {
-			k.judge(l, k.answered(b, r))
+			k.checkMember(l, k.answered(b, r))
 			notify(k.wake)
 		},
 	})
@@ -169,8 +169,9 @@ func columns(b *holder.Batch) *pb.RenewRequest {
 	return r
 }
 
-// judge makes the client leave a member that is not renewing leases with the given TTL in time.
-func (k *keeper) judge(l *link, ttl time.Duration) {
+// checkMember makes the client leave a member that is not renewing leases with the given TTL in
+// time.
+func (k *keeper) checkMember(l *link, ttl time.Duration) {
 	if ttl > 0 && l.refusal() >= min(refusals, ttl/8) {
 		notify(l.bad)
 	}

@@ -49,14 +49,14 @@ func (l leadership) elsewhere() bool { return l.leader != 0 && l.leader != l.mem
 
 const (
 	// When a member reports that another member leads, its clients look for the leader within
-	// firstLook. The delay is random because all of them receive the report at the same time. It
-	// doubles with each move, up to lastLook, because following a leader that keeps changing is not
-	// worthwhile. It is reset once the client has stayed with a member for calm.
-	firstLook = 20 * time.Millisecond
-	lastLook  = 30 * time.Second
-	calm      = time.Minute
-	// lookAgain is the first delay before the client retries an unreachable leader.
-	lookAgain = 200 * time.Millisecond
+	// minSearchDelay. The delay is random because all of them receive the report at the same time.
+	// It doubles with each move, up to maxSearchDelay, because following a leader that keeps
+	// changing is not worthwhile. It is reset once the client has stayed with a member for calm.
+	minSearchDelay = 20 * time.Millisecond
+	maxSearchDelay = 30 * time.Second
+	calm           = time.Minute
+	// minRetryDelay is the first delay before the client retries an unreachable leader.
+	minRetryDelay = 200 * time.Millisecond
 )
 
 // seeker finds the leader while the client is connected to another member. It belongs to the mux's
@@ -69,17 +69,17 @@ type seeker struct {
 	// search, or nil if it found no member. Both are nil while no search is running.
 	searching context.CancelFunc
 	found     chan *link
-	suspects  bool // the search was started by suspect
+	suspected bool // the search was started by suspect
 
-	lead  leadership // the leader to find
-	vain  int        // consecutive failed searches for that leader
-	moves int        // moves in quick succession
-	moved time.Time  // time of the last move
+	lead     leadership // the leader to find
+	failures int        // consecutive failed searches for that leader
+	moves    int        // moves in quick succession
+	moved    time.Time  // time of the last move
 }
 
 func newSeeker(m *mux) *seeker {
-	s := &seeker{mux: m, due: time.NewTimer(lastLook)}
-	s.rest()
+	s := &seeker{mux: m, due: time.NewTimer(maxSearchDelay)}
+	s.stop()
 	return s
 }
 
@@ -91,11 +91,11 @@ func (s *seeker) follow(l *link) {
 	}
 	s.mux.identify(l.place, lead.member)
 	if s.mux.cfg.AnyMember || !lead.elsewhere() {
-		s.rest()
+		s.stop()
 		return
 	}
 	if lead.leader != s.lead.leader {
-		s.vain = 0
+		s.failures = 0
 	}
 	s.lead = lead
 	if s.armed || s.searching != nil {
@@ -104,7 +104,7 @@ func (s *seeker) follow(l *link) {
 	if time.Since(s.moved) >= calm {
 		s.moves = 0
 	}
-	s.arm(backoff.Delay(s.moves, firstLook, lastLook))
+	s.arm(backoff.Delay(s.moves, minSearchDelay, maxSearchDelay))
 }
 
 func (s *seeker) arm(d time.Duration) {
@@ -112,8 +112,8 @@ func (s *seeker) arm(d time.Duration) {
 	s.armed = true
 }
 
-// rest stops looking until the next report.
-func (s *seeker) rest() {
+// stop stops looking until the next report.
+func (s *seeker) stop() {
 	s.due.Stop()
 	s.armed = false
 }
@@ -121,7 +121,7 @@ func (s *seeker) rest() {
 // look starts a search.
 func (s *seeker) look(not int) {
 	s.armed = false
-	places := s.mux.candidates(s.lead, not, s.vain == 0)
+	places := s.mux.candidates(s.lead, not, s.failures == 0)
 	if len(places) == 0 {
 		return // none of the endpoints belongs to the leader
 	}
@@ -144,7 +144,7 @@ func (s *seeker) suspect(l *link) {
 	if len(places) > 0 {
 		silent := l.leadership().member
 		s.search(places, func(l leadership) bool { return l.leader != 0 && l.leader != silent })
-		s.suspects = true
+		s.suspected = true
 	}
 }
 
@@ -152,7 +152,7 @@ func (s *seeker) suspect(l *link) {
 func (s *seeker) search(places []int, ok func(leadership) bool) {
 	ctx, cancel := context.WithCancel(s.mux.ctx)
 	found := make(chan *link, 1)
-	s.searching, s.found, s.suspects = cancel, found, false
+	s.searching, s.found, s.suspected = cancel, found, false
 	s.mux.all.Go(func() {
 		l, _, _ := s.mux.race(ctx, places, func(ctx context.Context, place int) (*link, error) {
 			return s.mux.connectIf(ctx, place, ok)
@@ -166,11 +166,11 @@ func (s *seeker) search(places []int, ok func(leadership) bool) {
 func (s *seeker) take(next, now *link) *link {
 	s.searching()
 	s.searching, s.found = nil, nil
-	if s.suspects && next != nil && now.silence() > 0 {
+	if s.suspected && next != nil && now.silence() > 0 {
 		return next // next's member knows the leader
 	}
-	if next == nil && !s.suspects {
-		s.vain++
+	if next == nil && !s.suspected {
+		s.failures++
 	}
 	if !now.leadership().elsewhere() {
 		if next != nil {
@@ -179,17 +179,17 @@ func (s *seeker) take(next, now *link) *link {
 		return nil
 	}
 	if next == nil {
-		s.arm(backoff.Delay(s.vain, lookAgain, lastLook))
+		s.arm(backoff.Delay(s.failures, minRetryDelay, maxSearchDelay))
 		return nil
 	}
-	s.rest()
-	s.moves, s.moved, s.vain = s.moves+1, time.Now(), 0
+	s.stop()
+	s.moves, s.moved, s.failures = s.moves+1, time.Now(), 0
 	return next
 }
 
-// halt cancels the search in progress, if any.
-func (s *seeker) halt() {
-	s.rest()
+// cancelSearch cancels the search in progress, if any.
+func (s *seeker) cancelSearch() {
+	s.stop()
 	if s.searching == nil {
 		return
 	}

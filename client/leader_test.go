@@ -56,7 +56,7 @@ func TestFollowsLeader(t *testing.T) {
 			asked := f.requests()
 			f.set(func() { f.answer = f.obey })
 			f.lead(leads)
-			pass(firstLook<<3 + 1) // less than the time that a move takes
+			pass(minSearchDelay<<3 + 1) // less than the time that a move takes
 			if at := f.openedAt(); !strings.Contains(at, leads) || len(at) != 2 {
 				t.Fatalf("it is with %q", at)
 			}
@@ -285,7 +285,7 @@ func TestLeaderOutOfReach(t *testing.T) {
 					t.Errorf("%d tries in ten minutes", f.refused)
 				}
 				f.set(func() { delete(fault(f), "c") })
-				pass(2 * lastLook)
+				pass(2 * maxSearchDelay)
 				if at := f.openedAt(); at != "c" {
 					t.Errorf("it is with %q", at)
 				}
@@ -307,7 +307,7 @@ func TestLeaderUnknown(t *testing.T) {
 			t.Errorf("with %q, %d streams, then %d", at, begun, f.streams())
 		}
 		f.set(func() { f.down["a"] = false })
-		pass(2 * lastLook) // the client tries the endpoint that was down once more
+		pass(2 * maxSearchDelay) // the client tries the endpoint that was down once more
 		if at := f.openedAt(); at != "b" || f.streams() != begun+1 {
 			t.Errorf("with %q, %d streams, then %d", at, begun, f.streams())
 		}
@@ -350,7 +350,7 @@ func TestLeaderFlaps(t *testing.T) {
 		}
 		is(t, l, nil)
 		f.lead("b")
-		pass(2 * lastLook)
+		pass(2 * maxSearchDelay)
 		if at := f.openedAt(); at != "b" {
 			t.Errorf("it is with %q", at)
 		}

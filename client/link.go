@@ -319,7 +319,7 @@ func (l *link) deliver(list []*pb.Response) {
 			c.kind = watching
 			l.count(c, 1)
 		}
-		l.judge(refusalOf(r))
+		l.recordRefusal(refusalOf(r))
 		if c.gone {
 			continue
 		}
@@ -362,8 +362,8 @@ func refusalOf(r *pb.Response) bool {
 	return len(results) > 0 || r.GetError().GetReason() == pb.Reason_REASON_UNAVAILABLE
 }
 
-// judge records whether the member is rejecting all requests.
-func (l *link) judge(refuses bool) {
+// recordRefusal records whether the member is rejecting all requests.
+func (l *link) recordRefusal(refuses bool) {
 	switch {
 	case !refuses:
 		l.refusing, l.useful = time.Time{}, true

@@ -303,7 +303,7 @@ func (m *mux) unusable() (changed <-chan struct{}, why error) {
 // stay uses a link until it ends or must be left. It moves to the leader as soon as the leader can
 // be reached. It returns the last link it used, and the reason for leaving it.
 func (m *mux) stay(l *link, s *seeker) (*link, error) {
-	defer s.halt()
+	defer s.cancelSearch()
 	m.set(l)
 	for {
 		next, err := m.watch(l, s)

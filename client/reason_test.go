@@ -8,9 +8,9 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// TestReasonOfEarlierTry checks that a call whose context ends during an unanswered attempt returns
-// the error of the previous attempt.
-func TestReasonOfEarlierTry(t *testing.T) {
+// TestPreviousAttemptError checks that a call whose context ends during an unanswered attempt
+// returns the error of the previous attempt.
+func TestPreviousAttemptError(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		tries := 0
 		f.set(func() {

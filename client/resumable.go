@@ -180,8 +180,8 @@ func refusedAs(r *pb.Response) *pb.Error {
 	return r.GetError()
 }
 
-// passes reports whether a rejection is temporary. See spec.retryable.
-func passes(err error) bool {
+// isTemporary reports whether a rejection is temporary. See spec.retryable.
+func isTemporary(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknownOutcome) ||
 		errors.Is(err, ErrNotLoggedIn)
 }
@@ -189,7 +189,7 @@ func passes(err error) bool {
 // refusedLocked handles a call that was ended by the member.
 func (w *resumable) refusedLocked(err error) {
 	w.leftLocked()
-	if !passes(err) {
+	if !isTemporary(err) {
 		w.overLocked(err)
 		return
 	}

@@ -13,9 +13,9 @@ import (
 // shared is the state that a client's connections have in common: its login, its cluster, and the
 // protocol of each endpoint.
 type shared struct {
-	pin  pin
-	who  logins
-	ways ways
+	pin    pin
+	logins logins
+	ways   ways
 }
 
 // openStream opens the stream of leasehold.v1 by calling begin.
@@ -36,7 +36,7 @@ func (s *shared) open(
 	ctx context.Context, conn grpc.ClientConnInterface,
 	begin func(context.Context) (grpc.ClientStream, error),
 ) (grpc.ClientStream, error) {
-	ctx, token, err := s.who.context(ctx, conn)
+	ctx, token, err := s.logins.context(ctx, conn)
 	if err != nil {
 		return nil, err
 	}
@@ -44,12 +44,12 @@ func (s *shared) open(
 	if err != nil {
 		return nil, err
 	}
-	return &judged{ClientStream: stream, shared: s, token: token}, nil
+	return &checkedStream{ClientStream: stream, shared: s, token: token}, nil
 }
 
-// judged is a stream that checks the cluster ID before it returns the first message. The error at
-// its end shows whether the credential was accepted.
-type judged struct {
+// checkedStream is a stream that checks the cluster ID before it returns the first message. The
+// error at its end shows whether the credential was accepted.
+type checkedStream struct {
 	grpc.ClientStream
 	shared  *shared
 	token   string
@@ -57,7 +57,7 @@ type judged struct {
 }
 
 // RecvMsg implements grpc.ClientStream.
-func (j *judged) RecvMsg(m any) error {
+func (j *checkedStream) RecvMsg(m any) error {
 	err := j.ClientStream.RecvMsg(m)
 	if !j.checked {
 		j.checked = true
@@ -67,7 +67,7 @@ func (j *judged) RecvMsg(m any) error {
 			return other
 		}
 	}
-	return j.shared.who.judge(j.token, err)
+	return j.shared.logins.checkError(j.token, err)
 }
 
 // stream returns an interceptor that applies open to streams of any service.
@@ -91,16 +91,16 @@ func (s *shared) call() grpc.UnaryClientInterceptor {
 		if method == methodLogin {
 			return next(ctx, method, req, reply, conn, options...)
 		}
-		ctx, token, err := s.who.context(ctx, conn)
+		ctx, token, err := s.logins.context(ctx, conn)
 		if err != nil {
 			return err
 		}
-		return s.who.judge(token, next(s.pin.context(ctx), method, req, reply, conn, options...))
+		return s.logins.checkError(token, next(s.pin.context(ctx), method, req, reply, conn, options...))
 	}
 }
 
-// judge handles an error that rejects the credential. It returns other errors unchanged.
-func (l *logins) judge(token string, err error) error {
+// checkError handles an error that rejects the credential. It returns other errors unchanged.
+func (l *logins) checkError(token string, err error) error {
 	if status.Code(err) == codes.Unauthenticated {
 		return l.refused(token, err)
 	}

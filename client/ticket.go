@@ -52,8 +52,8 @@ type Ticket struct {
 	cancel   context.CancelCauseFunc // like ctx, nil until used
 }
 
-// lookEvery is the interval for polling a ticket.
-const lookEvery = time.Second
+// pollInterval is the interval for polling a ticket.
+const pollInterval = time.Second
 
 // Enter applies a transaction. If the transaction's conditions hold, Enter starts waiting until a
 // key is ready (see [store.Wait]). The key must exist after the transaction; the transaction can
@@ -305,7 +305,7 @@ func (w *Ticket) handleLocked(r *pb.Response, _ bool) bool {
 // lostLocked is called when the ticket's call has ended.
 func (w *Ticket) lostLocked() {
 	if w.polls && w.err == nil {
-		w.timer = time.AfterFunc(lookEvery, w.poll)
+		w.timer = time.AfterFunc(pollInterval, w.poll)
 	}
 }
 

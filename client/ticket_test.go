@@ -261,9 +261,9 @@ func TestTicketUnanswered(t *testing.T) {
 	})
 }
 
-// TestTicketsWithoutRoom checks that a client polls if it already follows the maximum number of
+// TestTicketLimit checks that a client polls if it already follows the maximum number of
 // keys.
-func TestTicketsWithoutRoom(t *testing.T) {
+func TestTicketLimit(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
 		var list []*Watcher
@@ -468,9 +468,9 @@ func TestEnterAndClose(t *testing.T) {
 	}
 }
 
-// TestGoneUnseen checks that the deletion of a key is not attributed to a cause if the key
+// TestUnseenDeletion checks that the deletion of a key is not attributed to a cause if the key
 // disappeared while it was not followed and the member does not know the cause either.
-func TestGoneUnseen(t *testing.T) {
+func TestUnseenDeletion(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		state := pb.Ticket_STATE_WAITING
 		f.queueOf(&state)

@@ -21,10 +21,10 @@ const maxEvents = 32 << 10
 // maxEventBytes bounds the total size of the keys and values of buffered events.
 const maxEventBytes = 32 << 20
 
-// quiet is the interval of progress notifications for a watch that does not request them. With
-// them, the watch can resume from a recent revision when it moves to another member. The revision
-// at which it began may have been compacted by that time.
-const quiet = 10 * time.Second
+// progressInterval is the interval of progress notifications for a watch that does not request
+// them. With them, the watch can resume from a recent revision when it moves to another member. The
+// revision at which it began may have been compacted by that time.
+const progressInterval = 10 * time.Second
 
 // errTooManyWatches is returned immediately, because the stream has no room for another watch.
 var errTooManyWatches = fmt.Errorf("%w: more than %d watches", ErrInvalid, maxWatches)
@@ -127,7 +127,7 @@ func (w *Watcher) Close() { w.close() }
 func (w *Watcher) requestLocked() *pb.Request {
 	progress := w.ask.Progress
 	if progress == 0 {
-		progress = quiet
+		progress = progressInterval
 	}
 	key, end := message.Span(w.ask.Key, w.ask.End)
 	return &pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{

@@ -91,9 +91,9 @@ func TestT14(t *testing.T) {
 	})
 }
 
-// TestWatchFromThePast checks that the store's revision at the start of a watch does not move the
+// TestWatchPastRevision checks that the store's revision at the start of a watch does not move the
 // watch past the requested revision.
-func TestWatchFromThePast(t *testing.T) {
+func TestWatchPastRevision(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
 			f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
@@ -280,7 +280,7 @@ func TestQuietWatch(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		w := watch(t, c, 0)
 		list := f.requests()
-		if ms := list[len(list)-1].GetWatch().ProgressMs; ms != quiet.Milliseconds() {
+		if ms := list[len(list)-1].GetWatch().ProgressMs; ms != progressInterval.Milliseconds() {
 			t.Errorf("got progress every %d ms", ms)
 		}
 		id, _ := f.watchID()

@@ -132,7 +132,7 @@ func (m *mixed) play(seed uint64) {
 			all.Go(w.work)
 		}
 	}
-	all.Go(func() { m.injure(rand.New(rand.NewPCG(seed, 1))) })
+	all.Go(func() { m.injectFaults(rand.New(rand.NewPCG(seed, 1))) })
 	all.Wait()
 	m.waiting.Wait()
 }
@@ -280,8 +280,8 @@ func (m *mixed) write(h *hold) {
 	m.writes++
 }
 
-// injure injects a series of faults and ends each before the next.
-func (m *mixed) injure(random *rand.Rand) {
+// injectFaults injects a series of faults and ends each before the next.
+func (m *mixed) injectFaults(random *rand.Rand) {
 	names := slices.Sorted(maps.Keys(m.clients))
 	for !m.over() {
 		time.Sleep(time.Duration(1000+random.IntN(4000)) * time.Millisecond)

@@ -16,7 +16,7 @@ type proxy struct {
 	mu    sync.Mutex // guards the following fields
 	conns map[net.Conn]bool
 	cut   bool
-	ways  [2]way
+	ways  [2]direction
 	heal  chan struct{} // closed when a hold ends
 }
 
@@ -26,8 +26,8 @@ const (
 	down        // to the client
 )
 
-// way holds the state of one direction.
-type way struct {
+// direction holds the state of one direction.
+type direction struct {
 	delay time.Duration
 	hold  bool // nothing arrives until the fault ends
 }

@@ -245,7 +245,7 @@ func (r *run) fault(s args) error {
 	if kind == "heal" {
 		for _, c := range r.clients {
 			for _, p := range c.proxies {
-				p.set(func() { p.cut, p.ways = false, [2]way{} })
+				p.set(func() { p.cut, p.ways = false, [2]direction{} })
 			}
 		}
 		return nil
@@ -310,7 +310,7 @@ func (r *run) clientFault(ctx context.Context, kind string, s args) error {
 		case "hold", "delay":
 			p.set(func() {
 				for _, d := range directions {
-					p.ways[d] = way{delay: s.ms("ms", 0), hold: kind == "hold"}
+					p.ways[d] = direction{delay: s.ms("ms", 0), hold: kind == "hold"}
 				}
 			})
 		default:

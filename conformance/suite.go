@@ -90,7 +90,7 @@ func (u *suite) cleanUp(r *run, cl *cluster) {
 			_ = c.signal(syscall.SIGCONT)
 		}
 		for _, p := range c.proxies {
-			p.set(func() { p.cut, p.ways = false, [2]way{} })
+			p.set(func() { p.cut, p.ways = false, [2]direction{} })
 		}
 		if !c.reset() {
 			c.kill()

@@ -72,7 +72,7 @@ func (l *Lessor) CheckpointAll() {
 	}
 	for slot := range l.table.top {
 		if l.table.record(slot).remaining != 0 {
-			l.tracker.hasten(slot)
+			l.tracker.silenceNow(slot)
 		}
 	}
 }
@@ -92,7 +92,7 @@ func (t *tracker) checkpointed(slot uint32) {
 	if r.remaining != 0 {
 		t.part(slot, true)
 		t.unset(slot, isPending|isHeld|isSilent)
-		k.quiet = t.now.after(t.again(r.ttl))
+		k.quiet = t.now.after(t.recheckpointInterval(r.ttl))
 	} else {
 		// The checkpoint was cleared. Another checkpoint may still be in flight. It will be applied
 		// later, so it remains pending.
@@ -133,10 +133,10 @@ func (c *Config) silence(ttl TTL) TTL {
 	return min(max(ttl/5*2, 1), c.CheckpointInterval)
 }
 
-// again returns the time between two checkpoints of a lease that remains silent. Restarting all
-// members extends the lease by at most that time.
-func (c *Config) again(ttl TTL) TTL {
-	return min(max(ttl/5*2, minAgain), c.CheckpointInterval)
+// recheckpointInterval returns the time between two checkpoints of a lease that remains silent.
+// Restarting all members extends the lease by at most that time.
+func (c *Config) recheckpointInterval(ttl TTL) TTL {
+	return min(max(ttl/5*2, minRecheckpoint), c.CheckpointInterval)
 }
 
 // untended is like silence, but for an untended lease.

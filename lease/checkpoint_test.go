@@ -47,8 +47,8 @@ func TestCheckpointOfAnotherIncarnation(t *testing.T) {
 	}
 }
 
-// TestClearWhateverTheStamp checks that clearing a checkpoint ignores the stamp.
-func TestClearWhateverTheStamp(t *testing.T) {
+// TestClearIgnoresStamp checks that clearing a checkpoint ignores the stamp.
+func TestClearIgnoresStamp(t *testing.T) {
 	l, info := silenced(t)
 	l.Checkpoint([]Checkpoint{{ID: 1, Token: info.Token, Stamp: info.Stamp + 5}})
 	if after, _ := l.Lookup(1); after.Remaining != 0 {

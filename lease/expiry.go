@@ -78,7 +78,7 @@ func (t *tracker) advance(now Instant) {
 	t.now = now
 	t.wheel.Advance(int64(now), t.cfg.AtOnce, t.place)
 	t.advanceGroups()
-	t.meetMore()
+	t.startTimingMore()
 }
 
 // start starts timing a new lease.
@@ -248,17 +248,17 @@ func (t *tracker) reinstate(slot uint32, f flags) {
 	t.place(slot)
 }
 
-// again returns the time between two checkpoints of a silent lease. After a promotion, this
-// interval grows with the age of the tracker. Otherwise members that restart every few seconds
-// could restart the same countdown indefinitely.
-func (t *tracker) again(ttl TTL) TTL {
+// recheckpointInterval returns the time between two checkpoints of a silent lease. After a
+// promotion, this interval grows with the age of the tracker. Otherwise members that restart every
+// few seconds could restart the same countdown indefinitely.
+func (t *tracker) recheckpointInterval(ttl TTL) TTL {
 	age := TTL(t.now - t.began)
-	return min(t.cfg.again(ttl), max(t.cfg.untended(ttl), age))
+	return min(t.cfg.recheckpointInterval(ttl), max(t.cfg.untended(ttl), age))
 }
 
-// hasten makes a lease silent immediately, unless a proposal about it is in flight.
-func (t *tracker) hasten(slot uint32) {
-	t.meet(slot)
+// silenceNow makes a lease silent immediately, unless a proposal about it is in flight.
+func (t *tracker) silenceNow(slot uint32) {
+	t.startTiming(slot)
 	k := t.timings.at(slot)
 	k.quiet = min(k.quiet, t.now)
 	t.place(slot)

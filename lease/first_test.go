@@ -44,8 +44,8 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// TestFirstAsksFew checks that the filter is not called for a lease that cannot be on the page.
-func TestFirstAsksFew(t *testing.T) {
+// TestFirstFilterCalls checks that the filter is not called for a lease that cannot be on the page.
+func TestFirstFilterCalls(t *testing.T) {
 	l := New(Config{})
 	for id := range ID(100) {
 		mustGrant(t, l, Terms{ID: id + 1, TTL: 1000})

@@ -14,8 +14,8 @@ const (
 	bucketFull = bucketSize / 8 * 7
 	// bucketUsual is the average number of leases in a bucket.
 	bucketUsual = bucketSize / 5 * 3
-	// together is how many tags are compared at a time.
-	together = 8
+	// tagsPerWord is how many tags are compared at a time.
+	tagsPerWord = 8
 )
 
 // index finds the slot of a lease by its ID. It does not store the ID, which is in the record, so a
@@ -44,7 +44,7 @@ type index struct {
 // tag is 0 where there is no slot; the last tags repeat the tags of the first slots.
 type bucket struct {
 	slots [bucketSize]uint32
-	tags  [bucketSize + together]uint8
+	tags  [bucketSize + tagsPerWord]uint8
 	used  uint16
 	depth uint8
 }
@@ -88,7 +88,7 @@ func place(at, found uint64) uint64 {
 // set fills or empties a position.
 func (b *bucket) set(at uint64, entry uint32, tag uint8) {
 	b.slots[at], b.tags[at] = entry, tag
-	if at < together {
+	if at < tagsPerWord {
 		b.tags[bucketSize+at] = tag
 	}
 }
@@ -112,7 +112,7 @@ func (t *table) find(id ID) (slot uint32, ok bool) {
 func (t *table) seek(id ID) (b *bucket, at uint64, ok bool) {
 	hash := t.index.hash(id)
 	b = t.index.bucket(hash)
-	for at = hash % bucketSize; ; at = (at + together) % bucketSize {
+	for at = hash % bucketSize; ; at = (at + tagsPerWord) % bucketSize {
 		tags := b.eight(at)
 		for found := matches(tags, tag(hash)); found != 0; found &= found - 1 {
 			if i := place(at, found); t.record(b.slots[i]-1).id == id {
@@ -212,7 +212,7 @@ func (b *bucket) add(hash uint64, entry uint32) {
 	at := hash % bucketSize
 	empty := zeros(b.eight(at))
 	for ; empty == 0; empty = zeros(b.eight(at)) {
-		at = (at + together) % bucketSize
+		at = (at + tagsPerWord) % bucketSize
 	}
 	b.set(place(at, empty), entry, tag(hash))
 	b.used++

@@ -60,8 +60,8 @@ func (t *table) checkInvariants() error {
 			}
 			continue
 		}
-		if y := x.orEmpty(); y.outlived < 0 || y.lockDelay < 0 ||
-			y.outlived > 0 && (y.lockDelay == 0 || r.ttl != y.lockDelay) {
+		if y := x.orEmpty(); y.originalTTL < 0 || y.lockDelay < 0 ||
+			y.originalTTL > 0 && (y.lockDelay == 0 || r.ttl != y.lockDelay) {
 			return fmt.Errorf("lease %d of ttl %d has %+v", r.id, r.ttl, y)
 		}
 		live++
@@ -135,7 +135,7 @@ func (x *index) checkInvariants() error {
 		if used != int(b.used) || used > bucketFull {
 			return fmt.Errorf("a bucket has %d entries, but the count is %d", used, b.used)
 		}
-		if [together]uint8(b.tags[:]) != [together]uint8(b.tags[bucketSize:]) {
+		if [tagsPerWord]uint8(b.tags[:]) != [tagsPerWord]uint8(b.tags[bucketSize:]) {
 			return fmt.Errorf("the last tags are not those of the first slots: %v", b.tags)
 		}
 		entries += used

@@ -11,9 +11,9 @@ import (
 	"testing"
 )
 
-// TestKeysComeAndGo checks that the memory for keys depends on how many are attached at one time,
+// TestKeyMemoryReused checks that the memory for keys depends on how many are attached at one time,
 // not on how many are ever attached.
-func TestKeysComeAndGo(t *testing.T) {
+func TestKeyMemoryReused(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
 	const many = 3 * pageSize
@@ -35,8 +35,8 @@ func TestKeysComeAndGo(t *testing.T) {
 	}
 }
 
-// TestKeysOfNoLease checks that a missing lease has no keys and accepts none.
-func TestKeysOfNoLease(t *testing.T) {
+// TestKeysOfMissingLease checks that a missing lease has no keys and accepts none.
+func TestKeysOfMissingLease(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000, Bound: true})
 	if !l.Loose(1) || l.Loose(2) {

@@ -66,7 +66,7 @@ func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 		return Ended{}, false
 	}
 	x := l.table.extra(slot).orEmpty()
-	if x.lockDelay > 0 && x.outlived == 0 {
+	if x.lockDelay > 0 && x.originalTTL == 0 {
 		return l.delay(slot), true
 	}
 	e := l.end(slot)
@@ -79,7 +79,7 @@ func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 func (l *Lessor) delay(slot uint32) Ended {
 	x, r := l.table.amend(slot), l.table.change(slot)
 	y := x.orEmpty()
-	y.outlived, r.ttl = r.ttl, y.lockDelay
+	y.originalTTL, r.ttl = r.ttl, y.lockDelay
 	x.setRare(y)
 	l.restartTime(slot)
 	if l.tracker != nil {
@@ -118,16 +118,16 @@ func (l *Lessor) end(slot uint32) Ended {
 // primary, it makes sure that the lease is timed.
 func (l *Lessor) find(id ID) (slot uint32, ok bool) {
 	if slot, ok = l.table.find(id); ok {
-		l.meet(slot)
+		l.startTiming(slot)
 	}
 	return slot, ok
 }
 
-// meet starts timing the lease in a slot, if this member is primary and has not timed it yet. It
-// also removes the lease from its group if the group has ended.
-func (l *Lessor) meet(slot uint32) {
+// startTiming starts timing the lease in a slot, if this member is primary and has not timed it
+// yet. It also removes the lease from its group if the group has ended.
+func (l *Lessor) startTiming(slot uint32) {
 	if l.tracker != nil {
-		l.tracker.meet(slot)
+		l.tracker.startTiming(slot)
 		l.tracker.settle(slot)
 	}
 }

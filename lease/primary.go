@@ -50,7 +50,7 @@ func (l *Lessor) Demote() { l.tracker = nil }
 func (l *Lessor) Recount() {
 	for slot := range l.table.top {
 		if r := l.table.record(slot); r.remaining != 0 {
-			l.meet(slot)
+			l.startTiming(slot)
 			*l.countdown.grow(slot) = l.now.after(r.remaining)
 		}
 	}

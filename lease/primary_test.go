@@ -2,9 +2,9 @@ package lease
 
 import "testing"
 
-// TestManyAreUntended checks that after a promotion, leases that are not renewed are soon reported
+// TestManyUntended checks that after a promotion, leases that are not renewed are soon reported
 // as silent, unless there are too many for the log.
-func TestManyAreUntended(t *testing.T) {
+func TestManyUntended(t *testing.T) {
 	l := New(Config{Untended: 250})
 	for id := range ID(maxUntended) {
 		mustGrant(t, l, Terms{ID: id + 1, TTL: 10_000})

@@ -22,18 +22,18 @@ func (t *tracker) promote() {
 		p.silence = t.cfg.silence
 	}
 	t.promotion = p
-	t.meetMore()
+	t.startTimingMore()
 }
 
-// meetMore starts timing as many leases as one step allows.
-func (t *tracker) meetMore() {
+// startTimingMore starts timing as many leases as one step allows.
+func (t *tracker) startTimingMore() {
 	p := t.promotion
 	if p == nil {
 		return
 	}
 	for to := min(p.end, p.reached+uint32(t.cfg.AtOnce)); p.reached < to; p.reached++ {
 		if t.table.record(p.reached).id != 0 {
-			t.meet(p.reached)
+			t.startTiming(p.reached)
 		}
 	}
 	if p.reached == p.end {
@@ -41,8 +41,9 @@ func (t *tracker) meetMore() {
 	}
 }
 
-// meet starts timing the lease in a slot, if it existed before the promotion and is not timed yet.
-func (t *tracker) meet(slot uint32) {
+// startTiming starts timing the lease in a slot, if it existed before the promotion and is not
+// timed yet.
+func (t *tracker) startTiming(slot uint32) {
 	p := t.promotion
 	if p == nil || slot < p.reached || slot >= p.end || t.timings.get(slot).expiry != 0 {
 		return

@@ -56,9 +56,9 @@ func TestPromotionInParts(t *testing.T) {
 	}
 }
 
-// TestNotMetYet checks that operations have the same effect on a lease whether or not a new primary
-// has visited it yet.
-func TestNotMetYet(t *testing.T) {
+// TestNotVisitedYet checks that operations have the same effect on a lease whether or not a new
+// primary has visited it yet.
+func TestNotVisitedYet(t *testing.T) {
 	for _, c := range []struct {
 		what string
 		do   func(l *Lessor)
@@ -180,10 +180,10 @@ func TestDueAmongStale(t *testing.T) {
 	}
 }
 
-// TestCountsFromTheFirstPromotion checks that the remaining time of a recovered silent lease counts
+// TestRemainingFromFirstPromotion checks that the remaining time of a recovered silent lease counts
 // from the first promotion after the recovery, even if the member was demoted before it visited the
 // lease (L7).
-func TestCountsFromTheFirstPromotion(t *testing.T) {
+func TestRemainingFromFirstPromotion(t *testing.T) {
 	l := New(Config{AtOnce: 1})
 	var s State
 	for id := range ID(3) {

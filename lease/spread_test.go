@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestSpreadOfPast checks that leases that would have ended before the promotion are spread over
-// the seconds after it.
-func TestSpreadOfPast(t *testing.T) {
+// TestOverdueLeasesSpread checks that leases that would have ended before the promotion are spread
+// over the seconds after it.
+func TestOverdueLeasesSpread(t *testing.T) {
 	s := newSpreader(2, 100_000)
 	var got []Instant
 	for _, expiry := range []Instant{99_000, 90_000, 10, 100_000, 98_000} {

@@ -28,12 +28,12 @@ type extra struct {
 // rare holds the fields of an extra that few leases have. It is immutable as well.
 type rare struct {
 	lockDelay TTL
-	// outlived is the original TTL of a delayed lease, whose record has the lock delay as its TTL.
-	// 0 means that the lease is not delayed.
-	outlived TTL
-	secret   Secret
-	keepKeys bool
-	bound    bool
+	// originalTTL is the original TTL of a delayed lease, whose record has the lock delay as its
+	// TTL. 0 means that the lease is not delayed.
+	originalTTL TTL
+	secret      Secret
+	keepKeys    bool
+	bound       bool
 }
 
 // orEmpty returns the rare part of a lease, or an empty one.
@@ -171,7 +171,7 @@ func (t *table) amend(slot uint32) *extra {
 // delayed reports whether the lease in a slot is in its lock delay.
 func (t *table) delayed(slot uint32) bool {
 	x := t.extra(slot)
-	return x != nil && x.rare != nil && x.rare.outlived != 0
+	return x != nil && x.rare != nil && x.rare.originalTTL != 0
 }
 
 // bound reports whether the lease in a slot is bound to its key.
@@ -235,8 +235,8 @@ func (p *page) info(slot uint32) Info {
 		if y := x.rare; y != nil {
 			i.LockDelay, i.KeepKeys, i.Secret = y.lockDelay, y.keepKeys, y.secret
 			i.Bound = y.bound
-			if i.Delayed = y.outlived != 0; i.Delayed {
-				i.TTL = y.outlived
+			if i.Delayed = y.originalTTL != 0; i.Delayed {
+				i.TTL = y.originalTTL
 			}
 		}
 	}
@@ -273,7 +273,7 @@ func (t *table) store(i Info) uint32 {
 		lockDelay: i.LockDelay, secret: i.Secret, keepKeys: i.KeepKeys, bound: i.Bound,
 	}
 	if i.Delayed {
-		r.ttl, y.outlived = i.LockDelay, i.TTL
+		r.ttl, y.originalTTL = i.LockDelay, i.TTL
 	}
 	if y != (rare{}) || i.Name != "" || i.Owner != "" || i.RequestID != "" || i.Principal != "" ||
 		len(i.Labels) > 0 {

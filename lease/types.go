@@ -150,9 +150,9 @@ const (
 	defaultAtOnce                 = 32_768
 )
 
-// minAgain is the minimum time between two checkpoints of a lease with a short TTL. Restarting all
-// members takes about as long anyway, and no promise depends on this value.
-const minAgain TTL = 1000
+// minRecheckpoint is the minimum time between two checkpoints of a lease with a short TTL.
+// Restarting all members takes about as long anyway, and no promise depends on this value.
+const minRecheckpoint TTL = 1000
 
 func (c Config) withDefaults() Config {
 	if c.MinTTL <= 0 {

@@ -49,8 +49,8 @@ func TestLicences(t *testing.T) {
 	}
 }
 
-// TestAllHaveLicences checks that each target's binary comes with a license for everything in it.
-func TestAllHaveLicences(t *testing.T) {
+// TestBinaryLicenses checks that each target's binary comes with a license for everything in it.
+func TestBinaryLicenses(t *testing.T) {
 	for _, target := range all {
 		b := &build{root: ".."}
 		list, err := b.linked(target)

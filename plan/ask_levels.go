@@ -42,7 +42,7 @@ func (q *levelsQuestion) Flags(fs *pflag.FlagSet) {
 // thumb.
 func (q *levelsQuestion) holders() ([]Holder, error) {
 	if q.part <= 0 || q.part >= 1 {
-		return nil, wrong("share of the lease after which it is renewed",
+		return nil, inputErrorf("share of the lease after which it is renewed",
 			"use more than 0 and less than 1, such as 0.5", "is %v", q.part)
 	}
 	renewed := func(h Holder) Holder {

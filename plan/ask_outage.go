@@ -61,7 +61,7 @@ func (q *OutageQuestion) issuer() (Issuer, error) {
 	case "classic":
 		return ClassicIssuer(q.Recovery), nil
 	}
-	return Issuer{}, wrong("issuer", "choose leasehold, refreshing or classic",
+	return Issuer{}, inputErrorf("issuer", "choose leasehold, refreshing or classic",
 		"is %q", q.Kind)
 }
 

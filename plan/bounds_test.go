@@ -82,10 +82,10 @@ func real10() Holder {
 	}
 }
 
-// TestNoted checks that holders renewing at half their TTL are checkpointed between renewals even
-// if they are healthy. A long failure of the issuer therefore ends their leases instead of
-// refreshing them.
-func TestNoted(t *testing.T) {
+// TestHealthyHoldersCheckpointed checks that holders renewing at half their TTL are checkpointed
+// between renewals even if they are healthy. A long failure of the issuer therefore ends their
+// leases instead of refreshing them.
+func TestHealthyHoldersCheckpointed(t *testing.T) {
 	for _, c := range []struct {
 		renew time.Duration
 		noted bool

@@ -48,12 +48,12 @@ func (s Sharing) check() error {
 	}
 	switch {
 	case s.Caches < 1:
-		return wrong("number of caches", "use at least 1", "is %v", s.Caches)
+		return inputErrorf("number of caches", "use at least 1", "is %v", s.Caches)
 	case s.Reads == 0:
-		return wrong("rate of reads", "pass the reads per second of one cache, such as 0.9",
+		return inputErrorf("rate of reads", "pass the reads per second of one cache, such as 0.9",
 			"is 0, so there is nothing to cache")
 	case s.Term > 0 && s.Effective(s.Term) == 0:
-		return wrong("term", fmt.Sprintf("take more than %v", s.lost()),
+		return inputErrorf("term", fmt.Sprintf("take more than %v", s.lost()),
 			"is %v, which is over before the client has it", s.Term)
 	}
 	return nil

@@ -98,17 +98,17 @@ func (s Site) check() error {
 	}
 	switch {
 	case s.Leases < 1:
-		return wrong("number of leases", "use 1 or more", "is %v", s.Leases)
+		return inputErrorf("number of leases", "use 1 or more", "is %v", s.Leases)
 	case s.Cores == 0:
-		return wrong("cores", "pass the cores of one member", "is 0")
+		return inputErrorf("cores", "pass the cores of one member", "is 0")
 	case s.Memory == 0:
-		return wrong("memory", "pass the memory of one member", "is 0")
+		return inputErrorf("memory", "pass the memory of one member", "is 0")
 	case s.Network == 0:
-		return wrong("network", "pass the bandwidth of one member", "is 0")
+		return inputErrorf("network", "pass the bandwidth of one member", "is 0")
 	case s.Members < 1 || s.Members > 7:
-		return wrong("number of members", "use 1, or 3 to 7", "is %d", s.Members)
+		return inputErrorf("number of members", "use 1, or 3 to 7", "is %d", s.Members)
 	case s.Busy <= 0 || s.Busy > 1:
-		return wrong("share in use", "use more than 0 and at most 1, such as 0.5",
+		return inputErrorf("share in use", "use more than 0 and at most 1, such as 0.5",
 			"is %v", s.Busy)
 	}
 	return nil
@@ -217,7 +217,7 @@ func Size(s Site, c Costs) (Capacity, error) {
 		}
 	}
 	if len(out.Limits) == 0 {
-		return Capacity{}, wrong("costs", "measure with leasehold bench -o json", "are all 0")
+		return Capacity{}, inputErrorf("costs", "measure with leasehold bench -o json", "are all 0")
 	}
 	slices.SortStableFunc(out.Limits, func(a, b Limit) int {
 		return cmp.Compare(a.Leases,

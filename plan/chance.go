@@ -75,7 +75,7 @@ func (w Weather) check() error {
 		return err
 	}
 	if w.Pauses.Count() > 0 && w.PausesSeen == 0 {
-		return wrong("time that pauses were counted",
+		return inputErrorf("time that pauses were counted",
 			"pass the time that was observed, such as 720h", "is 0")
 	}
 	return nil
@@ -113,7 +113,7 @@ func Chance(h Holder, w Weather) (Luck, error) {
 	}
 	h.Renew = h.Interval()
 	cycles := float64(Year) / float64(h.Renew)
-	a := attemptsOf{h, w, w.missed()}
+	a := attempts{h, w, w.missed()}
 	l := Luck{
 		Holder: h, Notice: h.TTL, NoticeMean: h.TTL - h.Renew/2, Attempts: h.Attempts(),
 		RenewalsASecond: float64(time.Second) / float64(h.Renew),
@@ -134,9 +134,9 @@ func (w Weather) missed() float64 {
 	return w.Loss + (1-w.Loss)*w.RoundTrip.Unseen()
 }
 
-// attemptsOf holds the renewals of one cycle. They are sent at T, T + retry, ... after the last
+// attempts holds the renewals of one cycle. They are sent at T, T + retry, ... after the last
 // acknowledged renewal. An answer must arrive before the holder's validity ends.
-type attemptsOf struct {
+type attempts struct {
 	h      Holder
 	w      Weather
 	missed float64
@@ -145,7 +145,7 @@ type attemptsOf struct {
 // allFail returns the probability that none of the attempts, starting at the instant first, is
 // answered in time (N3). Attempts for which the same bins are too slow have the same probability.
 // These are combined, so that the computing time does not depend on the number of attempts.
-func (a attemptsOf) allFail(first time.Duration) float64 {
+func (a attempts) allFail(first time.Duration) float64 {
 	left, retry := a.h.Valid()-first, a.h.Retry
 	if left <= 0 {
 		return 1
@@ -171,7 +171,7 @@ func (a attemptsOf) allFail(first time.Duration) float64 {
 // fails returns the probability that a failure of the issuer ends the validity (N5). The failure
 // can begin at any time in a cycle. Attempts before the issuer has recovered are lost, and the
 // first attempt after that is sent up to one retry interval later.
-func (a attemptsOf) fails(recovery time.Duration) float64 {
+func (a attempts) fails(recovery time.Duration) float64 {
 	const steps = 200
 	sum := 0.0
 	for i := range steps {
@@ -192,7 +192,7 @@ func (a attemptsOf) fails(recovery time.Duration) float64 {
 // pauses returns how many times per year a pause ends the validity (N4). A pause can begin at any
 // time in a cycle, and a renewal that became due during the pause is sent after it. Losses that
 // would have happened without the pause are not counted again.
-func (a attemptsOf) pauses() float64 {
+func (a attempts) pauses() float64 {
 	if a.w.Pauses.Count() == 0 {
 		return 0
 	}
@@ -207,7 +207,7 @@ func (a attemptsOf) pauses() float64 {
 	return sum
 }
 
-func (a attemptsOf) paused(d time.Duration) float64 {
+func (a attempts) paused(d time.Duration) float64 {
 	const steps = 200
 	sum := 0.0
 	for i := range steps {
@@ -217,8 +217,8 @@ func (a attemptsOf) paused(d time.Duration) float64 {
 	return sum / steps
 }
 
-// often describes a rate per year in words.
-func often(aYear float64) string {
+// rateText describes a rate per year in words.
+func rateText(aYear float64) string {
 	switch {
 	case aYear >= 365*24:
 		return decimal(aYear/365/24) + " times an hour"

@@ -10,11 +10,11 @@ import (
 	"time"
 )
 
-// TestLuckByHand checks the losses caused by issuer failures and by pauses, exactly to the last
+// TestExactLosses checks the losses caused by issuer failures and by pauses, exactly to the last
 // attempt. Renewals are due after 1 s, and failures start at 200 moments: 2.5 ms, 7.5 ms, and so on
 // after the last renewal. With a lease of 3 s, an attempt every 500 ms and half of the requests
 // lost, 4 attempts all fail once in 16 times, and 3 attempts once in 8.
-func TestLuckByHand(t *testing.T) {
+func TestExactLosses(t *testing.T) {
 	const ms = time.Millisecond
 	lossy := Holder{TTL: 3 * s, Renew: s, Retry: 500 * ms}
 	for _, x := range []struct {
@@ -97,17 +97,17 @@ func TestOften(t *testing.T) {
 		0.4: "once in 2.5 years", 1e-6: "once in 1000000 years",
 		0.9e-6: "less than once in a million years",
 	} {
-		if got := often(aYear); got != want {
+		if got := rateText(aYear); got != want {
 			t.Errorf("%v a year: %s, want %s", aYear, got, want)
 		}
 	}
 }
 
-// TestAsOftenAsAllowed checks that a lease is accepted if it is lost exactly as often as allowed.
-func TestAsOftenAsAllowed(t *testing.T) {
+// TestLossesAtLimit checks that a lease is accepted if it is lost exactly as often as allowed.
+func TestLossesAtLimit(t *testing.T) {
 	w := Wish{LossesAYear: 1, Weather: Weather{Recovery: 2 * s}}
 	l := Luck{Holder: Holder{TTL: 10 * s, Renew: 3 * s}, LossesAYear: 1}
-	if !w.good(l) {
+	if !w.isMet(l) {
 		t.Error("good = false, want true")
 	}
 	l.Holder = Holder{TTL: 3 * s, Renew: s}

@@ -13,7 +13,7 @@ func (o Outage) Explain() []string {
 	}
 	if i.Recovery > 0 {
 		out = append(out, fmt.Sprintf("If the issuer also fails at the worst moment, for %v, "+
-			"that takes up to %v.", i.Recovery, rounded(o.Worst)), o.forgets())
+			"that takes up to %v.", i.Recovery, rounded(o.Worst)), o.issuerFailureText())
 	}
 	out = append(out, fmt.Sprintf("The holder itself stops %v after sending its last acknowledged "+
 		"renewal, before anyone else can hold the lease.", rounded(o.Valid)))
@@ -53,8 +53,8 @@ func (o Outage) Explain() []string {
 	return append(out, text)
 }
 
-// forgets describes how a failure of the issuer affects the lease of a dead holder.
-func (o Outage) forgets() string {
+// issuerFailureText describes how a failure of the issuer affects the lease of a dead holder.
+func (o Outage) issuerFailureText() string {
 	i := o.Issuer
 	switch {
 	case !i.Refreshes:

@@ -63,7 +63,7 @@ func ReadHistogram(r io.Reader) (Histogram, error) {
 		upper, err := strconv.ParseFloat(strings.TrimSpace(left), 64)
 		count, err2 := strconv.ParseFloat(strings.TrimSpace(right), 64)
 		if !ok || err != nil || err2 != nil || math.IsNaN(upper) || upper >= math.MaxInt64/1e6 {
-			return Histogram{}, wrong("histogram",
+			return Histogram{}, inputErrorf("histogram",
 				`write lines "upper_ms,count", such as "2.5,1800"`,
 				"has %q in line %d", line, n)
 		}
@@ -74,7 +74,7 @@ func ReadHistogram(r io.Reader) (Histogram, error) {
 	}
 	h, err := NewHistogram(bins)
 	if err == nil && h.Count() == 0 {
-		err = wrong("histogram", `write lines "upper_ms,count", such as "2.5,1800"`,
+		err = inputErrorf("histogram", `write lines "upper_ms,count", such as "2.5,1800"`,
 			"counts nothing")
 	}
 	return h, err

@@ -195,9 +195,9 @@ func TestCachesByTheModel(t *testing.T) {
 	}
 }
 
-// TestCellsCarry checks that the recommended number of cells can carry the leases and one fewer
+// TestCellCapacity checks that the recommended number of cells can carry the leases and one fewer
 // cannot, and that a cell with twice the resources carries twice as many leases.
-func TestCellsCarry(t *testing.T) {
+func TestCellCapacity(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 13))
 	costs := DocumentedCosts(3)
 	for range 1000 {
@@ -221,9 +221,9 @@ func TestCellsCarry(t *testing.T) {
 	}
 }
 
-// TestHistogramIsTheList checks that a histogram gives the same answers as a list of all counted
+// TestHistogramMatchesList checks that a histogram gives the same answers as a list of all counted
 // values.
-func TestHistogramIsTheList(t *testing.T) {
+func TestHistogramMatchesList(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 14))
 	for range 500 {
 		var bins []Bin

@@ -60,7 +60,7 @@ func ChooseLength(w Wish) (LengthChoice, error) {
 		return LengthChoice{}, err
 	}
 	if w.LossesAYear == 0 {
-		return LengthChoice{}, wrong("losses a year",
+		return LengthChoice{}, inputErrorf("losses a year",
 			"use more than 0, such as 0.01: every lease is lost some day",
 			"is 0")
 	}
@@ -84,13 +84,13 @@ func ChooseLength(w Wish) (LengthChoice, error) {
 				return LengthChoice{}, err
 			}
 			c.All = append(c.All, l)
-			if !c.OK && w.good(l) {
+			if !c.OK && w.isMet(l) {
 				c.Best, c.OK = l, true
 			}
 		}
 	}
 	if len(c.All) == 0 {
-		return LengthChoice{}, wrong("lease length", "allow longer leases",
+		return LengthChoice{}, inputErrorf("lease length", "allow longer leases",
 			"is at most %v, and a round trip takes %v", w.TTLs[len(w.TTLs)-1], w.Holder.RoundTrip)
 	}
 	h := w.Holder
@@ -101,9 +101,9 @@ func ChooseLength(w Wish) (LengthChoice, error) {
 	return c, err
 }
 
-// good reports whether a pair meets the requirements. The lease must also be renewed before it is
+// isMet reports whether a pair meets the requirements. The lease must also be renewed before it is
 // checkpointed, which this service does after two fifths of the TTL.
-func (w Wish) good(l Luck) bool {
+func (w Wish) isMet(l Luck) bool {
 	o, err := Bounds(l.Holder, Leasehold(l.Holder.TTL, w.Weather.Recovery).Silent())
 	return err == nil && l.LossesAYear <= w.LossesAYear && !o.HealthyLose() && !o.Noted()
 }
@@ -116,15 +116,15 @@ func (c LengthChoice) Explain() []string {
 		last := c.All[len(c.All)-1]
 		return []string{fmt.Sprintf("NONE of these leases will do: a healthy holder may lose it %s, "+
 			"and must survive an issuer that is down for %v. Even %v is lost %s: %s. Fix that first; "+
-			"a longer lease only hides it.", often(w.LossesAYear), w.Weather.Recovery, last.Holder.TTL,
-			often(last.LossesAYear), last.blame())}
+			"a longer lease only hides it.", rateText(w.LossesAYear), w.Weather.Recovery, last.Holder.TTL,
+			rateText(last.LossesAYear), last.mainCause())}
 	}
 	b := c.Best
 	out := []string{fmt.Sprintf("TAKE a lease of %v, renewed every %v: a healthy holder loses it %s "+
 		"(you allow %s), and a dead one is noticed after %v on average. It is the shortest that "+
 		"meets this and survives an issuer that is down for %v%s.", b.Holder.TTL, rounded(b.Holder.Renew),
-		often(b.LossesAYear), often(w.LossesAYear), rounded(b.NoticeMean),
-		w.Weather.Recovery, c.spare())}
+		rateText(b.LossesAYear), rateText(w.LossesAYear), rounded(b.NoticeMean),
+		w.Weather.Recovery, c.slackText())}
 	if s, ok := c.shorter(); ok {
 		out = append(out, c.tooShort(s))
 	}
@@ -134,18 +134,18 @@ func (c LengthChoice) Explain() []string {
 				"A healthy one would lose it %s instead of %s, and %s leases would save "+
 				"%s renewals per second.", l.Holder.TTL, rounded(l.NoticeMean),
 				rounded(b.NoticeMean),
-				often(l.LossesAYear), often(b.LossesAYear), counted(w.Leases),
+				rateText(l.LossesAYear), rateText(b.LossesAYear), counted(w.Leases),
 				counted((b.RenewalsASecond-l.RenewalsASecond)*w.Leases)))
 	}
 	if c.Default.Holder.TTL > 0 {
 		out = append(out, fmt.Sprintf("The default, %v renewed every third of it, is lost %s.",
-			DefaultTTL, often(c.Default.LossesAYear)))
+			DefaultTTL, rateText(c.Default.LossesAYear)))
 	}
 	return out
 }
 
-// spare describes how much of the best lease's validity remains when the issuer fails.
-func (c LengthChoice) spare() string {
+// slackText describes how much of the best lease's validity remains when the issuer fails.
+func (c LengthChoice) slackText() string {
 	o, err := Bounds(c.Best.Holder, Leasehold(c.Best.Holder.TTL,
 		c.Wish.Weather.Recovery).Silent())
 	if err != nil {
@@ -156,9 +156,9 @@ func (c LengthChoice) spare() string {
 
 func (c LengthChoice) tooShort(s Luck) string {
 	text := fmt.Sprintf("TOO SHORT: with %v, renewed every %v, a healthy holder loses it %s",
-		s.Holder.TTL, rounded(s.Holder.Renew), often(s.LossesAYear))
+		s.Holder.TTL, rounded(s.Holder.Renew), rateText(s.LossesAYear))
 	if s.LossesAYear > c.Wish.LossesAYear {
-		return text + ": " + s.blame() + "."
+		return text + ": " + s.mainCause() + "."
 	}
 	o, err := Bounds(s.Holder, Leasehold(s.Holder.TTL, c.Wish.Weather.Recovery).Silent())
 	if err == nil && o.HealthyLose() {
@@ -170,21 +170,21 @@ func (c LengthChoice) tooShort(s Luck) string {
 		"entry.", rounded(o.Issuer.Checkpoint))
 }
 
-// blame names the most frequent cause of losses and includes the figures.
-func (l Luck) blame() string {
+// mainCause names the most frequent cause of losses and includes the figures.
+func (l Luck) mainCause() string {
 	h := l.Holder
 	spare := h.Valid() - h.Renew
 	switch max(l.ByRequests, l.ByPauses, l.ByIssuer) {
 	case l.ByPauses:
 		return fmt.Sprintf("a pause of more than %v when a renewal is due ends it (%s)",
-			rounded(spare), often(l.ByPauses))
+			rounded(spare), rateText(l.ByPauses))
 	case l.ByIssuer:
 		return fmt.Sprintf("the issuer is down longer than the %v left when a renewal is "+
 			"due (%s)",
-			rounded(spare), often(l.ByIssuer))
+			rounded(spare), rateText(l.ByIssuer))
 	}
 	return fmt.Sprintf("only %s fit, and all fail %s", attemptsText(l.Attempts),
-		often(l.ByRequests))
+		rateText(l.ByRequests))
 }
 
 // shorter returns the longest lease that is shorter than the best one and is renewed at the same

@@ -111,7 +111,7 @@ func TestChoose(t *testing.T) {
 		t.Errorf("best: %+v", c.Best)
 	}
 	for _, l := range c.All {
-		if l.Holder.TTL < c.Best.Holder.TTL && w.good(l) {
+		if l.Holder.TTL < c.Best.Holder.TTL && w.isMet(l) {
 			t.Errorf("%+v is shorter and good", l)
 		}
 	}
@@ -185,7 +185,7 @@ func TestAttemptsTogether(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := attemptsOf{
+		a := attempts{
 			Holder{TTL: ms(2000), Retry: ms(50)}, Weather{RoundTrip: rtt}, rng.Float64(),
 		}
 		first := ms(1000)

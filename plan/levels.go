@@ -32,7 +32,7 @@ type Level struct {
 // recovers within base after a failure. Each level acts as a textbook issuer for the next one.
 func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error) {
 	if len(names) != len(holders) || len(holders) == 0 {
-		return nil, wrong("chain", "pass one lease for each level, and at least one",
+		return nil, inputErrorf("chain", "pass one lease for each level, and at least one",
 			"has %d names for %d leases", len(names), len(holders))
 	}
 	var out []Level
@@ -40,7 +40,7 @@ func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error
 	for i, h := range holders {
 		o, err := Bounds(h, ClassicIssuer(above))
 		if err != nil {
-			return nil, about(err, names[i])
+			return nil, withName(err, names[i])
 		}
 		l := Level{
 			Name: names[i], Holder: o.Holder, Recovery: above,
@@ -64,9 +64,9 @@ func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
 	}
 	switch {
 	case n < 1 || n > 10:
-		return nil, wrong("number of levels", "use 1 to 10", "is %d", n)
+		return nil, inputErrorf("number of levels", "use 1 to 10", "is %d", n)
 	case factor <= 1:
-		return nil, wrong("factor between levels", "use more than 1, such as 2.5",
+		return nil, inputErrorf("factor between levels", "use more than 1, such as 2.5",
 			"is %v", factor)
 	}
 	out := []Holder{of}

@@ -20,14 +20,14 @@ func (e *InputError) Error() string {
 	return fmt.Sprintf("plan: the %s %s: %s", e.Field, e.Problem, e.Advice)
 }
 
-// wrong returns an InputError.
-func wrong(field, advice, problem string, args ...any) error {
+// inputErrorf returns an InputError.
+func inputErrorf(field, advice, problem string, args ...any) error {
 	return &InputError{field, fmt.Sprintf(problem, args...), advice}
 }
 
-// about adds the name of something, such as a level, to an InputError. It returns other errors
+// withName adds the name of something, such as a level, to an InputError. It returns other errors
 // unchanged.
-func about(err error, name string) error {
+func withName(err error, name string) error {
 	var in *InputError
 	if !errors.As(err, &in) {
 		return err
@@ -53,9 +53,9 @@ func bounded(list ...quantity) error {
 	for _, q := range list {
 		switch {
 		case q.value < 0:
-			return wrong(q.field, "use 0 or more", "is negative (%v)", q.value)
+			return inputErrorf(q.field, "use 0 or more", "is negative (%v)", q.value)
 		case q.value > decade:
-			return wrong(q.field, "use at most ten years", "is %v", q.value)
+			return inputErrorf(q.field, "use at most ten years", "is %v", q.value)
 		}
 	}
 	return nil
@@ -74,7 +74,7 @@ func number(field string, value float64) figure { return figure{field, value} }
 func finite(list ...figure) error {
 	for _, f := range list {
 		if f.value < 0 || math.IsNaN(f.value) || math.IsInf(f.value, 0) {
-			return wrong(f.field, "use 0 or more", "is %v", f.value)
+			return inputErrorf(f.field, "use 0 or more", "is %v", f.value)
 		}
 	}
 	return nil
@@ -86,7 +86,7 @@ func shareBelow(f figure, below float64) error {
 		return err
 	}
 	if f.value >= below {
-		return wrong(f.field, fmt.Sprintf("use a share from 0 to less than %v, such as 0.001", below),
+		return inputErrorf(f.field, fmt.Sprintf("use a share from 0 to less than %v, such as 0.001", below),
 			"is %v", f.value)
 	}
 	return nil

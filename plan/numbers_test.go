@@ -64,8 +64,8 @@ func TestPrinted(t *testing.T) {
 	}
 }
 
-// TestUp checks that a recommended setting is a round number and never below what is needed.
-func TestUp(t *testing.T) {
+// TestRoundedUp checks that a recommended setting is a round number and never below what is needed.
+func TestRoundedUp(t *testing.T) {
 	for d, want := range map[time.Duration]time.Duration{
 		0: 0, 1: 100 * ms, 100 * ms: 100 * ms, 101 * ms: 200 * ms, 9950 * ms: 10 * s, 10 * s: 10 * s,
 		10*s + 1: 11 * s, 11 * s: 11 * s,
@@ -145,12 +145,12 @@ func TestRefused(t *testing.T) {
 		{bounded(length(s), length(-s)), "plan: the length is negative (-1s): use 0 or more"},
 		{bounded(length(10*year + 1)), "plan: the length is 87600h0m0.000000001s: use at most " +
 			"ten years"},
-		{about(nil, "x"), ""},
+		{withName(nil, "x"), ""},
 		{
-			about(wrong("length", "take more", "is %d", 3), "the core"),
+			withName(inputErrorf("length", "take more", "is %d", 3), "the core"),
 			"plan: the length of the core is 3: take more",
 		},
-		{about(errors.New("a file is not there"), "x"), "a file is not there"},
+		{withName(errors.New("a file is not there"), "x"), "a file is not there"},
 	} {
 		got := ""
 		if x.err != nil {
@@ -162,9 +162,9 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// TestDigitsMeanTheNumber checks that printed digits are within 0.5% of the number and have no
+// TestPrintedPrecision checks that printed digits are within 0.5% of the number and have no
 // exponent.
-func TestDigitsMeanTheNumber(t *testing.T) {
+func TestPrintedPrecision(t *testing.T) {
 	times := map[string]float64{"million": 1e6, "billion": 1e9}
 	rng := rand.New(rand.NewPCG(1, 7))
 	for range 5000 {

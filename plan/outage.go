@@ -86,22 +86,22 @@ func (h Holder) Check() error {
 	t := h.Interval()
 	switch {
 	case h.TTL == 0:
-		return wrong("lease length", "pass a length such as 10s", "is 0")
+		return inputErrorf("lease length", "pass a length such as 10s", "is 0")
 	case h.TTL <= h.RoundTrip:
-		return wrong("lease length", fmt.Sprintf("take at least %v, three round trips",
+		return inputErrorf("lease length", fmt.Sprintf("take at least %v, three round trips",
 			3*h.RoundTrip), "is %v, and one round trip is %v", h.TTL, h.RoundTrip)
 	case t >= h.TTL:
-		return wrong("renewal interval",
+		return inputErrorf("renewal interval",
 			fmt.Sprintf("renew at a third, every %v, or take a longer lease",
 				rounded(h.TTL/3)),
 			"(%v) is not below the lease length (%v), so every lease ends", t, h.TTL)
 	case t == 0:
-		return wrong("renewal interval", "take a longer lease", "rounds to nothing")
+		return inputErrorf("renewal interval", "take a longer lease", "rounds to nothing")
 	case h.Valid() <= 0:
-		return wrong("margin", "take a smaller margin or a longer lease",
+		return inputErrorf("margin", "take a smaller margin or a longer lease",
 			"(%v) leaves nothing of a lease of %v", h.Margin, h.TTL)
 	case t+h.RoundTrip > h.Valid():
-		return wrong("renewal interval",
+		return inputErrorf("renewal interval",
 			fmt.Sprintf("renew at a third, every %v, or take a longer lease",
 				rounded(h.TTL/3)),
 			"is %v and a round trip %v, but the holder stops %v after it sent the "+

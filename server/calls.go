@@ -47,7 +47,7 @@ func (c *calls) unary(
 func (c *calls) enter(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
-	if err := c.node.refuseOthers(ctx); err != nil {
+	if err := c.node.checkCluster(ctx); err != nil {
 		return nil, err
 	}
 	if err := c.entrance.pass(ctx); err != nil {

@@ -20,8 +20,8 @@ type clock struct {
 	start atomic.Int64         // boot time of instant 0, as set by the shell
 }
 
-// together is the maximum time between two readings that are compared with each other.
-const together lease.Instant = 10
+// maxReadingSkew is the maximum time between two readings that are compared with each other.
+const maxReadingSkew lease.Instant = 10
 
 func newClock(on *host.Host) (*clock, error) {
 	boot, err := on.Clock()
@@ -42,7 +42,7 @@ func (c *clock) read() (r shell.Reading) {
 	for range 10 {
 		before := c.mono()
 		r = shell.Reading{Boot: c.boot(), Mono: c.mono()}
-		if r.Mono-before < together {
+		if r.Mono-before < maxReadingSkew {
 			break
 		}
 	}

@@ -47,8 +47,8 @@ func testClocksAreReadTogether(t *testing.T) {
 		{1, 300, 2, 0},
 		{9, 300, 10, 0},
 		{1000, 300, 10, 300},
-		{1, together, 2, 0},
-		{1, together - 1, 1, together - 1},
+		{1, maxReadingSkew, 2, 0},
+		{1, maxReadingSkew - 1, 1, maxReadingSkew - 1},
 	} {
 		var now lease.Instant
 		tries := 0

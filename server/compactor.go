@@ -79,7 +79,7 @@ func (a *compactor) run(ctx context.Context) {
 				a.relieve(ctx, now)
 			}
 			a.lift(ctx, now)
-			a.nameAway(now)
+			a.warnAbsent(now)
 		}
 	}
 }
@@ -93,14 +93,14 @@ func (c *Compaction) every() time.Duration {
 	case c.Mode == "revision" && c.Revisions > 0:
 		return revisionCompactionEvery
 	case c.Mode == "periodic" && c.Period > 0:
-		return lookEvery(c.Period)
+		return sampleInterval(c.Period)
 	default:
 		return 0
 	}
 }
 
-// lookEvery returns how often to record the revision for the given period.
-func lookEvery(period time.Duration) time.Duration {
+// sampleInterval returns how often to record the revision for the given period.
+func sampleInterval(period time.Duration) time.Duration {
 	return max(min(period, time.Hour)/periodsPerPeriod, time.Millisecond)
 }
 
@@ -153,7 +153,7 @@ func (a *compactor) relieve(ctx context.Context, now time.Time) {
 		return
 	}
 	used := size
-	full := view.Full() && !a.node.roomy()
+	full := view.Full() && !a.node.canClearAlarm()
 	if full {
 		used = quota // otherwise reliefRevisions could keep the alarm raised
 	}
@@ -194,8 +194,8 @@ func relief(size, quota, revision, compacted int64) int64 {
 	return max(revision-keep, 0)
 }
 
-// roomy reports whether the state is far enough below the quota to clear an alarm.
-func (n *node) roomy() bool {
+// canClearAlarm reports whether the state is far enough below the quota to clear an alarm.
+func (n *node) canClearAlarm() bool {
 	v := n.View()
 	return v.Quota <= 0 || v.Bytes.Sum() <= v.Quota-v.Quota/8
 }
@@ -218,7 +218,7 @@ func (n *node) full() bool {
 // while. It does not clear an alarm raised by a client.
 func (a *compactor) lift(ctx context.Context, now time.Time) {
 	n := a.node
-	if !a.needless(n.alarmed.Load() && n.full() && n.roomy(), now) {
+	if !a.needless(n.alarmed.Load() && n.full() && n.canClearAlarm(), now) {
 		return
 	}
 	off := &fsm.SetAlarm{Alarm: fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}, Off: true}
@@ -231,12 +231,12 @@ func (a *compactor) lift(ctx context.Context, now time.Time) {
 	}
 }
 
-// awayAfter is how long a member with a raised alarm must be away before a warning is logged.
-const awayAfter = time.Minute
+// absentAfter is how long a member with a raised alarm must be away before a warning is logged.
+const absentAfter = time.Minute
 
-// nameAway logs a warning at the leader for each NOSPACE alarm that remains raised because the
+// warnAbsent logs a warning at the leader for each NOSPACE alarm that remains raised because the
 // member that raised it is away. Only that member knows when to clear the alarm.
-func (a *compactor) nameAway(now time.Time) {
+func (a *compactor) warnAbsent(now time.Time) {
 	alarms := a.node.View().Alarms
 	if len(alarms) == 0 || !a.node.status.Load().Leading {
 		a.away = nil
@@ -253,7 +253,7 @@ func (a *compactor) nameAway(now time.Time) {
 		switch {
 		case !known:
 			since = now
-		case !since.IsZero() && now.Sub(since) >= awayAfter:
+		case !since.IsZero() && now.Sub(since) >= absentAfter:
 			since = time.Time{} // already logged
 			a.log.Warn("writes are refused because of an alarm that only an absent member "+
 				"can clear; if that member is gone for good, remove it or disarm the alarm",

@@ -13,9 +13,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestHistoryMakesRoom checks that overwriting a key does not exhaust the quota. By default,
+// TestCompactionFreesQuota checks that overwriting a key does not exhaust the quota. By default,
 // history is compacted early, and an alarm raised in the meantime is cleared without an operator.
-func TestHistoryMakesRoom(t *testing.T) { virtual.Test(t, testHistoryMakesRoom) }
+func TestCompactionFreesQuota(t *testing.T) { virtual.Test(t, testHistoryMakesRoom) }
 
 func testHistoryMakesRoom(t *testing.T) {
 	c := testConfig(t.TempDir())
@@ -123,9 +123,9 @@ func TestLiftAfterRoom(t *testing.T) {
 	}
 }
 
-// TestNameAway checks that an unresponsive member that keeps the alarm raised is logged once, after
-// a delay.
-func TestNameAway(t *testing.T) { virtual.Test(t, testNameAway) }
+// TestAbsentMemberLogged checks that an unresponsive member that keeps the alarm raised is logged
+// once, after a delay.
+func TestAbsentMemberLogged(t *testing.T) { virtual.Test(t, testNameAway) }
 
 func testNameAway(t *testing.T) {
 	r := run(t, testConfig(t.TempDir()))
@@ -136,13 +136,13 @@ func testNameAway(t *testing.T) {
 	var log harness.Log
 	a := &compactor{node: r.node, log: slog.New(slog.NewTextHandler(&log, nil))}
 	now := time.Now()
-	a.nameAway(now)
-	a.nameAway(now.Add(awayAfter - 1))
+	a.warnAbsent(now)
+	a.warnAbsent(now.Add(absentAfter - 1))
 	if log.Contains("4d") {
 		t.Error("it is named at once")
 	}
-	a.nameAway(now.Add(awayAfter))
-	a.nameAway(now.Add(2 * awayAfter))
+	a.warnAbsent(now.Add(absentAfter))
+	a.warnAbsent(now.Add(2 * absentAfter))
 	if log.Count("member=4d") != 1 {
 		t.Errorf("it is named %d times", log.Count("member=4d"))
 	}
@@ -150,7 +150,7 @@ func testNameAway(t *testing.T) {
 	if _, err := r.node.ProposeOwn(t.Context(), alarm); err != nil {
 		t.Fatal(err)
 	}
-	if a.nameAway(now); len(a.away) > 0 {
+	if a.warnAbsent(now); len(a.away) > 0 {
 		t.Error("it is remembered")
 	}
 }

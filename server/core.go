@@ -46,7 +46,7 @@ type core struct {
 	commitDelay *commitDelay
 	election    time.Duration
 	next        next
-	began       beginning
+	began       startup
 
 	view    atomic.Pointer[fsm.View]
 	status  statusBoard
@@ -54,8 +54,8 @@ type core struct {
 	stats   atomic.Pointer[metrics.State]
 }
 
-// beginning describes a member's state when it started, and whether the member has caught up since.
-type beginning struct {
+// startup describes a member's state when it started, and whether the member has caught up since.
+type startup struct {
 	voters []uint64 // voters in the snapshot that it started from
 	logged uint64   // last index in the log at the start
 	// whether the state has caught up with the cluster, so that any further changes are new
@@ -167,8 +167,8 @@ func (c *core) do(do shell.Do) {
 		c.metrics.Jumps.Inc()
 		c.log.Warn("the clock jumped or this process was paused: every lease that it leads gets "+
 			"its full TTL again", "clock-jumped", s.Jumped, "stalled", s.Stalled)
-	case shell.LookAround:
-		c.lookAround()
+	case shell.HeartbeatDue:
+		c.checkPeriodically()
 	case shell.Feed:
 		c.refuse()
 	case shell.Work:
@@ -231,11 +231,11 @@ func (c *core) end() error {
 	return identity.RolledBack(c.shell.Err, c.dir)
 }
 
-// lookAround performs periodic checks, once per heartbeat.
-func (c *core) lookAround() {
+// checkPeriodically performs periodic checks, once per heartbeat.
+func (c *core) checkPeriodically() {
 	now := c.shell.Now
 	stuck, full := c.writer.stuck(c.election), c.writer.full.Load()
-	if c.shell.Beat(shell.Around{
+	if c.shell.Beat(shell.Environment{
 		Assembled: c.peers.Assembled(), DiskStuck: stuck || full,
 	}) {
 		c.log.Warn("cannot write log entries to the disk: handing over the leadership",

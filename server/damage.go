@@ -15,10 +15,10 @@ import (
 	"leasehold.dev/internal/member/identity"
 )
 
-// unwaited is the owner of a command whose result is not awaited.
-type unwaited struct{}
+// ignoredResult is the owner of a command whose result is not awaited.
+type ignoredResult struct{}
 
-func (unwaited) answered(int64) {}
+func (ignoredResult) answered(int64) {}
 
 // hash computes the hash of a state in its own goroutine, and proposes it. It does nothing if an
 // earlier computation is still running.
@@ -33,7 +33,7 @@ func (c *core) hash(image *fsm.Image) {
 		took := time.Since(begin)
 		c.inbox.task(func() {
 			if c.snap.hashing = false; err == nil {
-				c.replica.ReportHash(image, sum, unwaited{})
+				c.replica.ReportHash(image, sum, ignoredResult{})
 			}
 		})
 		c.log.Debug("computed the hash of the state", "index", image.View.Index,

@@ -149,7 +149,7 @@ func (c Config) identity() identity.Config {
 // machineConfig omits the minimum TTL and the maximum number of keys. Members can have different
 // limits, and the result of applying an entry must not depend on them. The API checks them instead.
 func machineConfig(c Config) fsm.Config {
-	return fsm.Config{Versions: version.Spoken, Beside: identity.Beside, Lease: lease.Config{
+	return fsm.Config{Versions: version.Spoken, Async: identity.Async, Lease: lease.Config{
 		CheckpointInterval: lease.TTL(c.Lease.CheckpointInterval.Milliseconds()),
 		Untended:           lease.TTL(c.Lease.Untended.Milliseconds()),
 		SpreadRate:         c.Lease.SpreadRate,

@@ -61,7 +61,7 @@ func grows(cmd fsm.Command) bool {
 // quota for a while.
 func (n *node) raiseNoSpace(ctx context.Context) {
 	v := n.View()
-	if v.Full() || n.roomy() { // in the second case, the request itself is too large
+	if v.Full() || n.canClearAlarm() { // in the second case, the request itself is too large
 		return
 	}
 	n.log.Warn("the state has reached its quota: raising the NOSPACE alarm until there is room; "+

@@ -151,9 +151,9 @@ func testFirstFoundsTwice(t *testing.T) {
 	}
 }
 
-// TestJoinedWaitsForNobody checks that a member that joined an existing cluster does not wait for
+// TestJoinedDoesNotWait checks that a member that joined an existing cluster does not wait for
 // others when it restarts, however long founders are configured to wait.
-func TestJoinedWaitsForNobody(t *testing.T) { virtual.Test(t, testJoinedWaitsForNobody) }
+func TestJoinedDoesNotWait(t *testing.T) { virtual.Test(t, testJoinedWaitsForNobody) }
 
 func testJoinedWaitsForNobody(t *testing.T) {
 	first := run(t, clusterConfigs(t, 1)[0])
@@ -173,9 +173,9 @@ func testJoinedWaitsForNobody(t *testing.T) {
 	}
 }
 
-// TestStrangerExpelsNobody checks that a member from before a restore, which remembers this
+// TestUnrelatedMemberCannotExpel checks that a member from before a restore, which remembers this
 // member's former incarnation, cannot stop it.
-func TestStrangerExpelsNobody(t *testing.T) { virtual.Test(t, testStrangerExpelsNobody) }
+func TestUnrelatedMemberCannotExpel(t *testing.T) { virtual.Test(t, testStrangerExpelsNobody) }
 
 func testStrangerExpelsNobody(t *testing.T) {
 	m := run(t, clusterConfigs(t, 1)[0])

@@ -325,10 +325,10 @@ func testTokenCounts(t *testing.T) {
 	counts(members[2], root, rpctypes.ErrInvalidAuthToken)
 }
 
-// TestMembersOwnWork checks that commands that members issue themselves, such as compaction and
-// raising or clearing their own alarm, need no permission. Clients need permission for these
-// commands, as they do for membership changes.
-func TestMembersOwnWork(t *testing.T) { virtual.Test(t, testMembersOwnWork) }
+// TestInternalCommandsNeedNoPermission checks that commands that members issue themselves, such as
+// compaction and raising or clearing their own alarm, need no permission. Clients need permission
+// for these commands, as they do for membership changes.
+func TestInternalCommandsNeedNoPermission(t *testing.T) { virtual.Test(t, testMembersOwnWork) }
 
 func testMembersOwnWork(t *testing.T) {
 	r := run(t, cheapConfig(shortDir(t)))

@@ -74,9 +74,9 @@ func (n *node) patience() (all time.Duration, caches lease.TTL) {
 	return requestTimeout + time.Duration(caches)*time.Millisecond, caches
 }
 
-// maxHaste limits how long before its deadline a call is answered, so that the response arrives in
+// maxMargin limits how long before its deadline a call is answered, so that the response arrives in
 // time. That margin is also at most a tenth of the remaining time.
-const maxHaste = 250 * time.Millisecond
+const maxMargin = 250 * time.Millisecond
 
 // wait returns when the core has answered, the context has ended, the request has timed out, or the
 // member has stopped. The call can be reused only in the first case. If there is no leader, wait
@@ -93,7 +93,7 @@ func (n *node) wait(ctx context.Context, c *call) (err error) {
 	rest := time.Duration(0) // remaining part of the limit after the first wait
 	if at, ok := ctx.Deadline(); ok {
 		left := time.Until(at)
-		if soon := left - min(left/10, maxHaste); soon < limit {
+		if soon := left - min(left/10, maxMargin); soon < limit {
 			limit, rest = soon, limit-soon
 		}
 	}

@@ -30,9 +30,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// others contains the settings for reaching the other members. If the state does not contain the
-// members yet, it also contains the members themselves.
-type others struct {
+// peerSettings contains the settings for reaching the other members. If the state does not contain
+// the members yet, it also contains the members themselves.
+type peerSettings struct {
 	way    transport.Way
 	known  []fsm.Member
 	panics *listen.Panics
@@ -77,7 +77,7 @@ type coreParts struct {
 // newPeers returns the connections of a member, none of which is open yet. The function stop stops
 // the member permanently.
 func newPeers(
-	cfg Config, id storage.Identity, o others, c coreParts, stop func(error),
+	cfg Config, id storage.Identity, o peerSettings, c coreParts, stop func(error),
 ) *peers {
 	p := &peers{
 		coreParts: c, machineConfig: machineConfig(cfg), member: id.Member, log: cfg.Logger,
@@ -98,10 +98,10 @@ func newPeers(
 	return p
 }
 
-// farewell is how long connections to a removed member are kept open. The last message tells the
-// member that its removal has been committed. A client that requested the removal through that
+// removalLinger is how long connections to a removed member are kept open. The last message tells
+// the member that its removal has been committed. A client that requested the removal through that
 // member is waiting for the response.
-const farewell = time.Second
+const removalLinger = time.Second
 
 // update passes the members to the transport. It keeps removed members for a while.
 func (p *peers) update(members []fsm.Member) {
@@ -114,7 +114,7 @@ func (p *peers) update(members []fsm.Member) {
 	p.last = slices.Clone(members)
 	if len(leaving) > 0 {
 		members = slices.Concat(members, leaving)
-		time.AfterFunc(farewell, func() {
+		time.AfterFunc(removalLinger, func() {
 			p.inbox.task(func() {
 				p.update(p.view().Members)
 				p.metrics.Forget(leaving)
@@ -257,11 +257,11 @@ func (s *Server) listenPeers(
 		return fmt.Errorf("listen for other members: %w", err)
 	}
 	pages := &http.Server{Handler: wrongPort, ReadHeaderTimeout: handshakeTimeout}
-	g.start(fail, func() error { return closedIsFine(s.peers.Serve(mux.GRPC())) })
-	g.start(fail, func() error { return closedIsFine(pages.Serve(mux.HTTP())) })
+	g.start(fail, func() error { return ignoreClosed(s.peers.Serve(mux.GRPC())) })
+	g.start(fail, func() error { return ignoreClosed(pages.Serve(mux.HTTP())) })
 	for _, o := range ports {
 		l := s.limits.peers.Listener(o.Listener)
-		g.start(fail, func() error { return closedIsFine(mux.Serve(l, o.tls)) })
+		g.start(fail, func() error { return ignoreClosed(mux.Serve(l, o.tls)) })
 	}
 	return nil
 }

@@ -17,19 +17,19 @@ import (
 // hexadecimal digits. The member sends the ID of its cluster in the same header of each stream.
 const keyCluster = "leasehold-cluster"
 
-// ours is an intercept.Stream that rejects streams for another cluster.
-func (n *node) ours(
+// checkStreamCluster is an intercept.Stream that rejects streams for another cluster.
+func (n *node) checkStreamCluster(
 	stream grpc.ServerStream, _ *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {
 	cluster := metadata.Pairs(keyCluster, strconv.FormatUint(n.cluster, 16))
 	if err := stream.SetHeader(cluster); err != nil {
 		return nil, nil, err
 	}
-	return stream, nil, n.refuseOthers(stream.Context())
+	return stream, nil, n.checkCluster(stream.Context())
 }
 
-// refuseOthers returns an error if a call names another cluster.
-func (n *node) refuseOthers(ctx context.Context) error {
+// checkCluster returns an error if a call names another cluster.
+func (n *node) checkCluster(ctx context.Context) error {
 	texts := metadata.ValueFromIncomingContext(ctx, keyCluster)
 	if len(texts) == 0 {
 		return nil

@@ -43,9 +43,9 @@ const (
 	minClientFiles = 50
 )
 
-// helloPatience is how long a connection to the peer port can be open before another member must
+// helloTimeout is how long a connection to the peer port can be open before another member must
 // have identified itself.
-const helloPatience = 5 * time.Second
+const helloTimeout = 5 * time.Second
 
 // limits contains the limits on a member's connections and on the memory of its streams.
 type limits struct {
@@ -68,7 +68,7 @@ func newLimits(members int, log *slog.Logger) (limits, error) {
 	advice := fmt.Sprintf("this member's share of the process's files (ulimit -n) is %d, and it "+
 		"needs some itself", share)
 	peers := listen.NewLimit(peerFiles, advice, log)
-	peers.CloseStrangers(helloPatience)
+	peers.CloseStrangers(helloTimeout)
 	out := limits{
 		clients: listen.NewLimit(clients, advice, log), peers: peers, memory: host.Memory() / parts,
 	}

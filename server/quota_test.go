@@ -107,10 +107,10 @@ func fillers(s fsm.Session) map[string]func(i int) fsm.Command {
 	}
 }
 
-// TestQuotaInEveryWay checks that the state stays within the quota however a client fills it,
+// TestQuotaNeverExceeded checks that the state stays within the quota however a client fills it,
 // except for the last tombstones and recorded responses. Growth is then rejected, but renewals and
 // commands that free space still work. Once there is space, all commands work again.
-func TestQuotaInEveryWay(t *testing.T) {
+func TestQuotaNeverExceeded(t *testing.T) {
 	for name := range fillers(fsm.Session{}) {
 		t.Run(name, func(t *testing.T) {
 			virtual.Test(t, func(t *testing.T) { testQuotaInAWay(t, name) })

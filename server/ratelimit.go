@@ -19,9 +19,9 @@ import (
 // are read.
 type rateLimit struct{ *api.RateLimiter }
 
-// uncounted contains the calls that do not count toward the limit. A client must never lose a lease
-// because of the limit, and it must be able to log in to renew.
-var uncounted = map[string]bool{
+// rateExempt contains the calls that do not count toward the limit. A client must never lose a
+// lease because of the limit, and it must be able to log in to renew.
+var rateExempt = map[string]bool{
 	native.LeaseService_Renew_FullMethodName: true,
 	pb.Auth_Authenticate_FullMethodName:      true,
 	pb.Lease_LeaseKeepAlive_FullMethodName:   true,
@@ -33,7 +33,7 @@ var uncounted = map[string]bool{
 
 // admit returns an error in the form used by the call's API if the call exceeds the limit.
 func (l rateLimit) admit(ctx context.Context, method string) error {
-	if uncounted[method] {
+	if rateExempt[method] {
 		return nil
 	}
 	err := l.Admit(ctx)

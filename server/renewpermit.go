@@ -24,7 +24,7 @@ func (c *core) permit(m *shell.Mail) {
 		if who == nil {
 			return false
 		}
-		decided, err := fsm.Asker{By: by, Who: *who}.MayRenew(l, n.ID)
+		decided, err := fsm.Authorizer{State: by, Caller: *who}.MayRenew(l, n.ID)
 		if !decided {
 			err = api.ErrUndecided
 		}

@@ -142,15 +142,15 @@ func (s *Server) listen(
 	f.group.start(fail, func() error { return f.grpc.Serve(listen.Inside(loop)) })
 	f.group.start(fail, func() error {
 		s.entrance.wait()
-		return closedIsFine(f.grpc.Serve(f.mux.GRPC()))
+		return ignoreClosed(f.grpc.Serve(f.mux.GRPC()))
 	})
 	f.group.start(fail, func() error {
 		s.entrance.wait()
-		return closedIsFine(f.direct.Serve(f.mux.Direct()))
+		return ignoreClosed(f.direct.Serve(f.mux.Direct()))
 	})
-	f.group.start(fail, func() error { return closedIsFine(f.http.Serve(f.mux.HTTP())) })
+	f.group.start(fail, func() error { return ignoreClosed(f.http.Serve(f.mux.HTTP())) })
 	for _, p := range ports {
-		f.group.start(fail, func() error { return closedIsFine(f.accept(p)) })
+		f.group.start(fail, func() error { return ignoreClosed(f.accept(p)) })
 	}
 	return f, nil
 }
@@ -158,7 +158,7 @@ func (s *Server) listen(
 // relayedOptions returns the options for calls that come through relays.
 func (s *Server) relayedOptions(o etcd.Options) relayed.Options {
 	out := etcd.Relayed(o)
-	out.May, out.Speak = s.logins.CheckRelay, s.logins.SpeakFor
+	out.MayRelay, out.Impersonate = s.logins.CheckRelay, s.logins.Impersonate
 	out.AccessChanged = s.node.AccessChanged
 	if t := s.core.tracer; t.Traces() {
 		out.Unary = append([]grpc.UnaryServerInterceptor{t.Relayed}, out.Unary...)
@@ -252,7 +252,7 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 		Panics:               s.panics,
 		Answers:              listen.NewAnswers(s.cfg.Logger).BoundOpen(s.limits.memory),
 		Requests: listen.NewRequests(int(s.cfg.Limits.MaxRequestBytes), s.cfg.Logger).
-			BoundStrangers(strangerCalls, s.logins.Knows),
+			BoundStrangers(strangerCalls, s.logins.IsLoggedIn),
 		Stop: stop,
 	}
 	return out
@@ -266,7 +266,7 @@ func (s *Server) interceptors() (
 		tracer: s.core.tracer, rpcs: s.core.metrics.Calls, node: s.node, entrance: s.entrance,
 		logins: s.logins, audit: s.audit, limits: rateLimit{s.node.limits},
 	}
-	streams = []intercept.Stream{c.rpcs.Stream, c.node.ours, c.entrance.stream, c.known}
+	streams = []intercept.Stream{c.rpcs.Stream, c.node.checkStreamCluster, c.entrance.stream, c.known}
 	if s.audit != nil {
 		streams = append(streams, s.audit.Stream)
 	}
@@ -379,7 +379,7 @@ func (f *frontend) shutdown() {
 	f.group.wg.Wait()
 }
 
-func closedIsFine(err error) error {
+func ignoreClosed(err error) error {
 	if errors.Is(err, net.ErrClosed) || errors.Is(err, http.ErrServerClosed) ||
 		errors.Is(err, grpc.ErrServerStopped) {
 		return nil

@@ -95,7 +95,7 @@ func newServer(cfg Config) (*Server, error) {
 	}
 	panics := listen.NewPanics(cfg.Logger)
 	expelled, expel := context.WithCancelCause(context.Background())
-	c, err := newCore(cfg, b, others{way, b.Known, panics}, limits.memory, expel)
+	c, err := newCore(cfg, b, peerSettings{way, b.Known, panics}, limits.memory, expel)
 	if err != nil {
 		return nil, errors.Join(err, b.Disk.Close())
 	}
@@ -166,7 +166,7 @@ func newAudit(cfg Config, n *node) (*audit.Recorder, error) {
 // newCore returns the core of a member with all its parts. The argument memory is the member's
 // share of the machine's memory. The function expel stops the member permanently.
 func newCore(
-	cfg Config, b identity.Booted, o others, memory uint64, expel func(error),
+	cfg Config, b identity.Booted, o peerSettings, memory uint64, expel func(error),
 ) (*core, error) {
 	disk, machine := b.Disk, b.Machine
 	clock, err := newClock(cfg.host)
@@ -215,7 +215,7 @@ func newCore(
 		}),
 		inbox: box, clock: clock, log: cfg.Logger, snap: snap, commitDelay: commitDelay,
 		metrics: measured, tracer: tracer, writer: w,
-		began:    beginning{voters: r.ConfState().GetVoters(), logged: logged},
+		began:    startup{voters: r.ConfState().GetVoters(), logged: logged},
 		election: cfg.Raft.ElectionTimeout, stopped: make(chan struct{}),
 	}
 	c.clock.start.Store(int64(c.shell.Epoch()))
@@ -366,20 +366,20 @@ func (s *Server) handOver(ctx context.Context) {
 	if errors.Is(context.Cause(ctx), context.Canceled) { // otherwise, the log might have failed
 		s.checkpointAll(context.WithoutCancel(ctx))
 	}
-	limit := offers * s.cfg.Raft.ElectionTimeout
+	limit := maxOffers * s.cfg.Raft.ElectionTimeout
 	wait, cancel := context.WithTimeout(context.WithoutCancel(ctx), limit)
 	defer cancel()
-	for s.yields(wait) && backoff.Sleep(wait, time.Millisecond) {
+	for s.offerLeadership(wait) && backoff.Sleep(wait, time.Millisecond) {
 	}
 }
 
-// offers is how many members a stopping leader offers its leadership to in turn. A member with a
+// maxOffers is how many members a stopping leader offers its leadership to in turn. A member with a
 // full disk does not accept it. Raft drops an offer after an election timeout.
-const offers = 3
+const maxOffers = 3
 
-// yields offers leadership to another member. It reports whether this member was still the leader
-// and made the offer.
-func (s *Server) yields(ctx context.Context) bool {
+// offerLeadership offers leadership to another member. It reports whether this member was still the
+// leader and made the offer.
+func (s *Server) offerLeadership(ctx context.Context) bool {
 	yields := make(chan bool, 1)
 	if !s.core.inbox.task(func() { yields <- s.core.replica.Yield() }) {
 		return false

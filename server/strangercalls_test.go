@@ -64,9 +64,9 @@ func testStrangersHaveFewCalls(t *testing.T) {
 	s.end()
 }
 
-// TestIssuersCallersAreNoStrangers checks that once the issuer's keys are known, a caller with a
+// TestTokenCallersNotLimited checks that once the issuer's keys are known, a caller with a
 // token from that issuer is exempt from the limits for anonymous connections.
-func TestIssuersCallersAreNoStrangers(t *testing.T) {
+func TestTokenCallersNotLimited(t *testing.T) {
 	virtual.Test(t, testIssuersCallersAreNoStrangers)
 }
 

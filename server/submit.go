@@ -50,7 +50,7 @@ func (s *submitted) answered(now int64) {
 		s.among.node.runsShort()
 	}
 	s.to, s.stages = nil, timing.Stages{}
-	s.among.letGo()
+	s.among.release()
 	to.Answered(res, err)
 }
 
@@ -98,8 +98,8 @@ func (b *submission) add(s native.Submission, refusal error) {
 	w.read.Fill, w.read.Owner = s.Fill, w
 }
 
-// letGo records that another request has been answered.
-func (b *submission) letGo() {
+// release records that another request has been answered.
+func (b *submission) release() {
 	if b.left--; b.left > 0 || cap(b.all) > maxPooled {
 		return
 	}

@@ -85,7 +85,7 @@ func TestSubmissionsLeaveNothing(t *testing.T) {
 	}
 }
 
-// holdCore blocks the core until letGo is called. The core then takes everything that has arrived
+// holdCore blocks the core until release is called. The core then takes everything that has arrived
 // in the meantime in one step.
 func holdCore(r *running) (letGo func()) {
 	held, hold := make(chan struct{}), make(chan struct{})

@@ -15,9 +15,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestUrgentOnesPass checks that a renewal or an invalidation overtakes a large response on the
-// same stream if that response is blocked by flow control.
-func TestUrgentOnesPass(t *testing.T) { virtual.Test(t, testUrgentOnesPass) }
+// TestUrgentOvertakesLarge checks that a renewal or an invalidation overtakes a large response on
+// the same stream if that response is blocked by flow control.
+func TestUrgentOvertakesLarge(t *testing.T) { virtual.Test(t, testUrgentOnesPass) }
 
 func testUrgentOnesPass(t *testing.T) {
 	cfg := testConfig(shortDir(t))

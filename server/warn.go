@@ -54,13 +54,13 @@ func (s *Server) warnOfMembersOnce(ctx context.Context) {
 	}
 	s.core.inbox.task(func() {
 		s.core.began.current = true
-		s.warnOfStrangers()
+		s.warnOpenURLs()
 		s.warnOfMembers()
 	})
 }
 
-// warnOfStrangers logs one warning if there are client URLs that anyone can use.
-func (s *Server) warnOfStrangers() {
+// warnOpenURLs logs one warning if there are client URLs that anyone can use.
+func (s *Server) warnOpenURLs() {
 	if s.cfg.Access.Insecure {
 		return
 	}

@@ -43,9 +43,9 @@ func testWarnOfAddresses(t *testing.T) {
 	}
 }
 
-// TestWarnOfStrangers checks that a member reachable from other machines logs a single line about
+// TestWarnOpenURLs checks that a member reachable from other machines logs a single line about
 // missing protection, unless --insecure is set.
-func TestWarnOfStrangers(t *testing.T) { virtual.Test(t, testWarnOfStrangers) }
+func TestWarnOpenURLs(t *testing.T) { virtual.Test(t, testWarnOfStrangers) }
 
 func testWarnOfStrangers(t *testing.T) {
 	on := access.New(true, 2, nil, nil)
@@ -75,7 +75,7 @@ func testWarnOfStrangers(t *testing.T) {
 		m.cfg.URLs.ListenClientHTTP, m.cfg.ClientTLS = urls, c.tls
 		var log harness.Log
 		m.cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		m.warnOfStrangers()
+		m.warnOpenURLs()
 		if lines := log.Count("\n"); c.lacks == "" && lines != 0 || c.lacks != "" && lines != 1 {
 			t.Errorf("%+v: %d lines: %s", c, lines, log.String())
 		}
@@ -90,7 +90,7 @@ func testWarnOfStrangers(t *testing.T) {
 		var quiet harness.Log
 		m.cfg.Logger = slog.New(slog.NewTextHandler(&quiet, nil))
 		m.cfg.Access.Insecure = true
-		if m.warnOfStrangers(); quiet.String() != "" {
+		if m.warnOpenURLs(); quiet.String() != "" {
 			t.Errorf("%+v: with --insecure: %s", c, quiet.String())
 		}
 	}

@@ -189,7 +189,7 @@ func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 		// reserve is used for entries already in the log, and for entries that the leader must
 		// write in order to keep and expire leases (T32).
 		w.fill(true)
-		err = w.whenThereIsRoom(ctx, func() error {
+		err = w.retryUntilRoom(ctx, func() error {
 			err := w.disk.AppendReserved(x.Entries, x.State)
 			if errors.Is(err, storage.ErrNoSpace) && w.order.Overtaken(x, w.queued()) {
 				return nil
@@ -228,7 +228,7 @@ func (w *writer) install(ctx context.Context, m *raftpb.Message) error {
 		return fmt.Errorf("server: no snapshot at index %d has arrived", index)
 	}
 	defer a.writer.Abort()
-	err := w.whenThereIsRoom(ctx, func() error { return a.writer.Commit(0) })
+	err := w.retryUntilRoom(ctx, func() error { return a.writer.Commit(0) })
 	if err == nil {
 		w.log.Info("installed a snapshot from another member", "index", index)
 	}
@@ -236,9 +236,9 @@ func (w *writer) install(ctx context.Context, m *raftpb.Message) error {
 	return err
 }
 
-// whenThereIsRoom retries a write until the disk has room for it. In the meantime, votes are still
+// retryUntilRoom retries a write until the disk has room for it. In the meantime, votes are still
 // saved.
-func (w *writer) whenThereIsRoom(ctx context.Context, write func() error) error {
+func (w *writer) retryUntilRoom(ctx context.Context, write func() error) error {
 	for {
 		err := write()
 		if !errors.Is(err, storage.ErrNoSpace) {

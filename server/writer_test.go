@@ -111,9 +111,9 @@ func TestWriterSyncs(t *testing.T) {
 	}
 }
 
-// TestWriterLooks checks that the writer detects a full disk before a client's command does, and
-// detects when there is space again.
-func TestWriterLooks(t *testing.T) {
+// TestWriterDetectsFullDisk checks that the writer detects a full disk before a client's command
+// does, and detects when there is space again.
+func TestWriterDetectsFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, files := newWriter(t, new(harness.Log), oneSegment)
 		n := &node{core: &core{writer: w}}

@@ -20,10 +20,11 @@ const silentLeases = 50
 // until they end.
 type silence struct {
 	env *Env
-	// eye is a connection to a member that is not killed. It is used to observe the ends of leases.
-	eye *load.Client
-	// disturb is called after the last renewal of all leases, which was made at began.
-	disturb func(ctx context.Context, began time.Time) error
+	// observer is a connection to a member that is not killed. It is used to observe the ends of
+	// leases.
+	observer *load.Client
+	// fault is called after the last renewal of all leases, which was made at began.
+	fault func(ctx context.Context, began time.Time) error
 
 	ended sample // how long after its last renewal each lease ended
 	left  int    // leases that had not ended when the time limit was reached
@@ -79,8 +80,8 @@ func (e *Env) silentThroughKill(
 		eyes = append(eyes, c)
 	}
 	var took time.Duration
-	s := &silence{env: e, eye: eyes[0]}
-	s.disturb = func(ctx context.Context, began time.Time) error {
+	s := &silence{env: e, observer: eyes[0]}
+	s.fault = func(ctx context.Context, began time.Time) error {
 		if err := sleepUntil(ctx, began.Add(after)); err != nil {
 			return err
 		}
@@ -109,8 +110,8 @@ func (e *Env) silentThroughKill(
 const leaderMoves = 5
 
 func (e *Env) silentThroughMoves(ctx context.Context) (*silence, error) {
-	s := &silence{env: e, eye: e.Client}
-	s.disturb = func(ctx context.Context, began time.Time) error {
+	s := &silence{env: e, observer: e.Client}
+	s.fault = func(ctx context.Context, began time.Time) error {
 		for i := range leaderMoves {
 			at := began.Add(time.Duration(i+1) * shortTTL * time.Second / (leaderMoves + 1))
 			if err := sleepUntil(ctx, at); err != nil {
@@ -131,10 +132,10 @@ func (s *silence) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	// Connections to a member that was killed earlier take a while to recover.
-	if err := poll(ctx, time.Minute, s.env.everywhere); err != nil {
+	if err := poll(ctx, time.Minute, s.env.awaitApplied); err != nil {
 		return err
 	}
-	gone, err := load.WatchDeletions(ctx, s.eye.Watch(0), ending, silentLeases)
+	gone, err := load.WatchDeletions(ctx, s.observer.Watch(0), ending, silentLeases)
 	if err != nil {
 		return err
 	}
@@ -143,7 +144,7 @@ func (s *silence) run(ctx context.Context) error {
 	wg.Go(func() { followed = gone.Follow() })
 	sent, err := s.grant(ctx)
 	if err == nil {
-		err = s.disturb(ctx, sent[len(sent)-1])
+		err = s.fault(ctx, sent[len(sent)-1])
 	}
 	if err == nil {
 		select {

@@ -94,12 +94,12 @@ func (d *draining) run(ctx context.Context, n int) error {
 	case <-ctx.Done():
 		return context.Cause(ctx)
 	}
-	return d.m.during(e.Server, func() error { return d.watchThemGo(ctx) })
+	return d.m.during(e.Server, func() error { return d.awaitExpiry(ctx) })
 }
 
-// watchThemGo waits for the leases to end. Meanwhile it performs 1,000 puts per second, until the
+// awaitExpiry waits for the leases to end. Meanwhile it performs 1,000 puts per second, until the
 // last lease has ended or the time limit is reached.
-func (d *draining) watchThemGo(ctx context.Context) error {
+func (d *draining) awaitExpiry(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.env.DrainCap)
 	defer cancel()
 	go func() {

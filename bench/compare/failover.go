@@ -88,7 +88,7 @@ func runOutages(ctx context.Context, e *Env, o outage) (Result, error) {
 		return Result{}, err
 	}
 	for i := range e.Kills {
-		if err := f.strike(ctx); err != nil {
+		if err := f.runOutage(ctx); err != nil {
 			return Result{}, fmt.Errorf("%s: %d: %w", o.name, i+1, err)
 		}
 	}
@@ -115,8 +115,8 @@ func (s *Server) dialUser() (*clientv3.Client, error) {
 	})
 }
 
-// strike causes one outage of the leader, measures it, and restores the cluster.
-func (f *failover) strike(ctx context.Context) error {
+// runOutage causes one outage of the leader, measures it, and restores the cluster.
+func (f *failover) runOutage(ctx context.Context) error {
 	s := f.env.Server
 	r, err := s.roles(ctx)
 	if err != nil {

@@ -87,11 +87,11 @@ func (m *manySessions) relaysStop(
 	if m.relays, err = m.env.startMemoryRelays(ctx); err != nil {
 		return Result{}, err
 	}
-	return m.comeBack(ctx, away > 0)
+	return m.reconnect(ctx, away > 0)
 }
 
-// comeBack reconnects all sessions. They renew their leases, or request new ones if afresh is set.
-func (m *manySessions) comeBack(ctx context.Context, afresh bool) (Result, error) {
+// reconnect reconnects all sessions. They renew their leases, or request new ones if afresh is set.
+func (m *manySessions) reconnect(ctx context.Context, afresh bool) (Result, error) {
 	direct := &timed{name: "to the member", addr: m.env.Server.members[0].endpoint}
 	if err := direct.open(ctx, m.ttl); err != nil {
 		return Result{}, err

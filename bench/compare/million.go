@@ -49,7 +49,7 @@ func runMillion(keys bool) func(context.Context, *Env) (Result, error) {
 		if err != nil {
 			return Result{}, err
 		}
-		if err := e.stillThere(ctx, keys); err != nil {
+		if err := e.checkRestored(ctx, keys); err != nil {
 			return Result{}, err
 		}
 		r := m.result()
@@ -84,9 +84,9 @@ func (e *Env) fill(ctx context.Context, keys bool, m *measure) error {
 	return err
 }
 
-// stillThere checks that the server still has all data after its restart. A fast restart without
+// checkRestored checks that the server still has all data after its restart. A fast restart without
 // the data would be worthless.
-func (e *Env) stillThere(ctx context.Context, keys bool) error {
+func (e *Env) checkRestored(ctx context.Context, keys bool) error {
 	r, err := e.Client.Lease(0).LeaseLeases(ctx, &pb.LeaseLeasesRequest{},
 		waitForReady)
 	if err != nil {

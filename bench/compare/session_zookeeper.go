@@ -82,13 +82,13 @@ type noLogger struct{}
 // Printf implements zk.Logger.
 func (noLogger) Printf(string, ...any) {}
 
-var anyoneMay = zk.WorldACL(zk.PermAll)
+var worldACL = zk.WorldACL(zk.PermAll)
 
 // Put implements Session. It sets the node's data, and creates the node if it does not exist.
 func (s zooKeeperSession) Put(_ context.Context, key string, value []byte) error {
 	_, err := s.c.Set("/"+filepath.Base(key), value, -1)
 	if err == zk.ErrNoNode {
-		_, err = s.c.Create("/"+filepath.Base(key), value, 0, anyoneMay)
+		_, err = s.c.Create("/"+filepath.Base(key), value, 0, worldACL)
 	}
 	return err
 }
@@ -101,7 +101,7 @@ func (s zooKeeperSession) Get(_ context.Context, key string) error {
 
 // Locker implements Session.
 func (s zooKeeperSession) Locker(_ context.Context, name string) (Locker, error) {
-	return zooKeeperLocker{zk.NewLock(s.c, "/"+filepath.Base(name), anyoneMay)}, nil
+	return zooKeeperLocker{zk.NewLock(s.c, "/"+filepath.Base(name), worldACL)}, nil
 }
 
 // zooKeeperLocker uses the client library's lock recipe.

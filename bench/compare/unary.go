@@ -152,9 +152,9 @@ func runRevoke(ctx context.Context, e *Env) (Result, error) {
 	return m.result(), nil
 }
 
-// everywhere waits until each connected member has applied everything acknowledged before, so that
-// serializable reads return it.
-func (e *Env) everywhere(ctx context.Context) error {
+// awaitApplied waits until each connected member has applied everything acknowledged before, so
+// that serializable reads return it.
+func (e *Env) awaitApplied(ctx context.Context) error {
 	for i := range e.Client.Len() {
 		if _, err := e.Client.KV(i).Range(ctx, rangeRequest([]byte("ready"), false)); err != nil {
 			return err

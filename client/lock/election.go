@@ -204,7 +204,7 @@ func (r *run) win(ctx context.Context) (*ticket, error) {
 		err = r.waitAsFirst(ctx, p)
 		if errors.Is(err, errOutranked) {
 			var left bool
-			if left, err = p.stepBack(ctx); left {
+			if left, err = p.withdraw(ctx); left {
 				continue
 			}
 		}
@@ -230,10 +230,10 @@ func (r *run) waitAsFirst(ctx context.Context, p *ticket) error {
 	})
 }
 
-// stepBack gives up the ticket if there is still another ticket ahead of it. Otherwise it is too
+// withdraw gives up the ticket if there is still another ticket ahead of it. Otherwise it is too
 // late, and the candidate becomes the leader. This ensures that a candidate at the head of the
 // queue always leads.
-func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
+func (p *ticket) withdraw(ctx context.Context) (left bool, err error) {
 	for {
 		before, err := p.ahead(ctx)
 		if err != nil {

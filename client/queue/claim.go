@@ -20,9 +20,9 @@ import (
 // are the first items in the queue.
 const window = 16
 
-// maxCrowd caps Queue.crowd. It therefore also limits how long a worker waits before it tries to
-// claim an item, to 2^maxCrowd ms.
-const maxCrowd = 6
+// maxCompetitors caps Queue.competitors. It therefore also limits how long a worker waits before it
+// tries to claim an item, to 2^maxCompetitors ms.
+const maxCompetitors = 6
 
 // Claim waits for an item and claims it. It normally chooses the first item that is neither claimed
 // nor delayed. A worker that has lost races to other workers tries one of the first 2, 4 or up to
@@ -68,7 +68,7 @@ func (q *Queue) claimOne(ctx context.Context, wait bool) (*Item, error) {
 		if i != nil {
 			return i, nil
 		}
-		if err := tries.Pause(ctx, q.shyness()); err != nil {
+		if err := tries.Pause(ctx, q.claimDelay()); err != nil {
 			return fail(err)
 		}
 	}
@@ -76,14 +76,14 @@ func (q *Queue) claimOne(ctx context.Context, wait bool) (*Item, error) {
 
 // choose selects an item near the head of the queue.
 func (q *Queue) choose(ready []string) string {
-	n := min(len(ready), window, 1<<q.crowd.Load())
+	n := min(len(ready), window, 1<<q.competitors.Load())
 	return ready[rand.IntN(n)]
 }
 
-// shyness returns how long to wait before trying to claim an item, so that a competing worker has
-// time to claim it first. A worker without competitors does not wait.
-func (q *Queue) shyness() time.Duration {
-	c := q.crowd.Load()
+// claimDelay returns how long to wait before trying to claim an item, so that a competing worker
+// has time to claim it first. A worker without competitors does not wait.
+func (q *Queue) claimDelay() time.Duration {
+	c := q.competitors.Load()
 	if c == 0 {
 		return 0
 	}
@@ -177,7 +177,7 @@ func (q *Queue) await(ctx context.Context, w *client.Watcher, free map[string]bo
 				return err
 			}
 		}
-		short, cancel := context.WithTimeoutCause(ctx, q.shyness(), errLook)
+		short, cancel := context.WithTimeoutCause(ctx, q.claimDelay(), errLook)
 		err := error(nil)
 		for err == nil {
 			err = q.listen(short, w, free)
@@ -298,14 +298,14 @@ func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 		case free && changed:
 			return q.tryOnce(ctx, id)
 		}
-		q.lost.Add(1)
-		q.crowd.Store(min(q.crowd.Load()+2, maxCrowd))
+		q.lostRaces.Add(1)
+		q.competitors.Store(min(q.competitors.Load()+2, maxCompetitors))
 		if free {
 			return nil, q.moveToDead(ctx, id, items[0].Value) // the item has used up its tries
 		}
 		return nil, nil
 	}
-	q.crowd.Store(max(q.crowd.Load()-1, 0))
+	q.competitors.Store(max(q.competitors.Load()-1, 0))
 	if len(limit.set) > 0 {
 		q.stored.Store(limit.tries)
 		limit = q.storedLimit(limit.tries)
@@ -359,12 +359,12 @@ func (q *Queue) moveToDead(ctx context.Context, id string, payload []byte) error
 			store.Key(q.try(id)).Version(store.Greater, limit.tries-1),
 			limit.is,
 		},
-		Then: append(q.burial(id, payload), limit.set...),
+		Then: append(q.deadLetterOps(id, payload), limit.set...),
 	})
 	return err
 }
 
-func (q *Queue) burial(id string, payload []byte) []store.Op {
+func (q *Queue) deadLetterOps(id string, payload []byte) []store.Op {
 	return []store.Op{
 		store.Delete{Key: q.item(id)},
 		store.Delete{Key: q.try(id)},

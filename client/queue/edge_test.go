@@ -18,10 +18,10 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestWorkLetsGo checks that an item does not remain claimed for the lifetime of the worker if Work
-// can neither acknowledge nor return it. This happens if its dead letter is too large to send, or
-// if Do panics.
-func TestWorkLetsGo(t *testing.T) {
+// TestWorkReleasesItem checks that an item does not remain claimed for the lifetime of the worker
+// if Work can neither acknowledge nor return it. This happens if its dead letter is too large to
+// send, or if Do panics.
+func TestWorkReleasesItem(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		ctx := rig.Soon(t)

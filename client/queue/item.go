@@ -109,7 +109,7 @@ func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 	switch {
 	case i.tries >= i.limit.tries:
 		then = append(then, store.Txn{
-			If: []store.Compare{i.limit.is}, Then: i.q.burial(i.id, i.payload),
+			If: []store.Compare{i.limit.is}, Then: i.q.deadLetterOps(i.id, i.payload),
 		})
 	case delay > 0:
 		// The claim moves from the worker's lease to a lease that is never renewed.

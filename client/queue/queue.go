@@ -60,11 +60,11 @@ type Queue struct {
 	c      *client.Client
 	prefix string
 	cfg    Config
-	// crowd estimates how many other workers are competing for items, up to maxCrowd. It increases
-	// with each lost race, and decreases more slowly with each race won.
-	crowd atomic.Int32
-	// lost counts lost races.
-	lost atomic.Int64
+	// competitors estimates how many other workers are competing for items, up to maxCompetitors.
+	// It increases with each lost race, and decreases more slowly with each race won.
+	competitors atomic.Int32
+	// lostRaces counts lost races.
+	lostRaces atomic.Int64
 	// stored is the MaxTries stored with the queue, as far as known; 0 if there is none.
 	stored atomic.Int64
 }
@@ -174,11 +174,11 @@ func (q *Queue) readLimit(kvs []store.KV) (changed bool, err error) {
 // largePayload is the size above which an item may come close to the maximum request size.
 const largePayload = 1 << 10
 
-// room returns the key of a condition that always holds. The condition pads push requests, so that
-// they are longer than the requests that return an item or turn it into a dead letter. So every
-// item that can be pushed can also become a dead letter, regardless of the members' limit on
+// fillerKey returns the key of a condition that always holds. The condition pads push requests, so
+// that they are longer than the requests that return an item or turn it into a dead letter. So
+// every item that can be pushed can also become a dead letter, regardless of the members' limit on
 // requests. Otherwise, such an item would block every worker that claims it.
-func (q *Queue) room() string {
+func (q *Queue) fillerKey() string {
 	const keys, rest = 7, 320
 	return strings.Repeat("~", keys*len(q.item(""))+rest)
 }
@@ -222,7 +222,7 @@ func (q *Queue) PushAll(
 		t.Then = append(t.Then, client.Grant{ID: wait, TTL: max(delay, minDelay)})
 	}
 	if slices.ContainsFunc(payloads, func(b []byte) bool { return len(b) >= largePayload }) {
-		t.If = append(t.If, store.Key(q.item(ids[0])+q.room()).Missing())
+		t.If = append(t.If, store.Key(q.item(ids[0])+q.fillerKey()).Missing())
 	}
 	for i, id := range ids {
 		t.If = append(t.If, store.Key(q.item(id)).Missing(), store.Key(q.dead(id)).Missing())

@@ -119,9 +119,9 @@ func TestMaxTime(t *testing.T) {
 	})
 }
 
-// TestWorkTells checks that Work reports every item that was not done, and immediately returns an
-// item if its context has ended.
-func TestWorkTells(t *testing.T) {
+// TestWorkReportsErrors checks that Work reports every item that was not done, and immediately
+// returns an item if its context has ended.
+func TestWorkReportsErrors(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)

@@ -44,7 +44,7 @@ func (s *State) Check(c Caller, what Kind, of keyrange.Range) error {
 	if err != nil {
 		return err
 	}
-	if !s.may(u, what, of) {
+	if !s.permits(u, what, of) {
 		return deny(u, what, of)
 	}
 	return nil
@@ -155,8 +155,8 @@ func (s *State) loggedIn(c Caller) (*User, error) {
 
 func isRoot(u *User) bool { return slices.Contains(u.Roles, Root) }
 
-// may reports whether the user's roles permit an action on all keys or names in a range.
-func (s *State) may(u *User, what Kind, of keyrange.Range) bool {
+// permits reports whether the user's roles permit an action on all keys or names in a range.
+func (s *State) permits(u *User, what Kind, of keyrange.Range) bool {
 	if isRoot(u) {
 		return true
 	}

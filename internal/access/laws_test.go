@@ -56,10 +56,10 @@ func (w world) may(what Kind) bool {
 	return w.root || named && w.has != Read && what <= w.has
 }
 
-// TestLeasesByTheRules checks the documented rules for seeing, holding and granting leases, for
+// TestLeaseRules checks the documented rules for seeing, holding and granting leases, for
 // users and other callers. An error discloses the name of a lease only to a caller that sent the
 // name or may see it.
-func TestLeasesByTheRules(t *testing.T) {
+func TestLeaseRules(t *testing.T) {
 	for _, w := range worlds() {
 		s, me := w.state()
 		name, own := w.lease.Name, w.lease.Principal == "me"

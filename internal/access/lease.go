@@ -47,9 +47,9 @@ func (s *State) checkLease(c Caller, what Kind, of Lease, named bool) error {
 	switch {
 	case own && (what == See || of.Name == ""), isRoot(u):
 		return nil
-	case of.Name != "" && s.may(u, needs, name):
+	case of.Name != "" && s.permits(u, needs, name):
 		return nil
-	case of.Name != "" && (named || own || s.may(u, See, name)):
+	case of.Name != "" && (named || own || s.permits(u, See, name)):
 		return deny(u, needs, name)
 	default:
 		return deny(u, what, keyrange.Range{})
@@ -72,7 +72,7 @@ func (s *State) CheckGrant(c Caller, of Lease) error {
 	switch {
 	case err != nil:
 		return err
-	case isRoot(u), what == Hold && of.Name == "", of.Name != "" && s.may(u, what, name):
+	case isRoot(u), what == Hold && of.Name == "", of.Name != "" && s.permits(u, what, name):
 		return nil
 	}
 	return deny(u, what, name)
@@ -86,5 +86,5 @@ func (s *State) MayHold(user, name string) bool {
 		return true
 	}
 	u, ok := s.users[user]
-	return ok && (name == "" || s.may(u, Hold, keyrange.Range{Key: name}))
+	return ok && (name == "" || s.permits(u, Hold, keyrange.Range{Key: name}))
 }

@@ -253,9 +253,9 @@ func TestDiskHangs(t *testing.T) {
 	}
 }
 
-// TestFlushWhileAWriteRuns checks that Flush waits for a write in progress, but does not hang if no
+// TestFlushDuringWrite checks that Flush waits for a write in progress, but does not hang if no
 // write is running.
-func TestFlushWhileAWriteRuns(t *testing.T) {
+func TestFlushDuringWrite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &disk{room: 1 << 20, hang: make(chan struct{})}
 		l := newLog(t, to, false)
@@ -417,9 +417,9 @@ func wholeLines(t *testing.T, dir string) (lines, files int) {
 	return lines, files
 }
 
-// TestMoreWaitsThanAFileHolds checks that records waiting for a slow disk are not lost if their
+// TestBacklogExceedsFileSize checks that records waiting for a slow disk are not lost if their
 // total exceeds the maximum file size.
-func TestMoreWaitsThanAFileHolds(t *testing.T) {
+func TestBacklogExceedsFileSize(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Open(Options{File: filepath.Join(dir, "audit"), MaxMegabytes: 1})
 	if err != nil {

@@ -228,7 +228,7 @@ func (r *rule) check(issuers map[string]int) error {
 	case r.Issuer == "" && r.Claims != nil:
 		return errors.New("claims require an issuer")
 	case r.Issuer != "" && issuers[r.Issuer] == 0:
-		return fmt.Errorf("issuer %q is not defined%s", r.Issuer, nearIssuer(r.Issuer, issuers))
+		return fmt.Errorf("issuer %q is not defined%s", r.Issuer, nearestIssuer(r.Issuer, issuers))
 	case r.DNS != "" && !validHost(r.DNS):
 		return fmt.Errorf("dns %q is not a host name such as a.example.com or *.example.com",
 			r.DNS)
@@ -238,7 +238,7 @@ func (r *rule) check(issuers map[string]int) error {
 	return nil
 }
 
-func nearIssuer(typed string, issuers map[string]int) string {
+func nearestIssuer(typed string, issuers map[string]int) string {
 	var names []string
 	for name := range issuers {
 		names = append(names, name)

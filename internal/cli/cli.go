@@ -37,10 +37,10 @@ func Main(p app.Process, more ...*cobra.Command) int {
 		return 0
 	}
 	if !isReported(err) {
-		a.Complain("Error: %s\n", app.RPCPrefix.ReplaceAllString(err.Error(), ""))
+		a.Warnf("Error: %s\n", app.RPCPrefix.ReplaceAllString(err.Error(), ""))
 	}
 	if why := a.DialError.String(); why != "" && !strings.Contains(err.Error(), why) {
-		a.Complain("Cause: %s\n", why)
+		a.Warnf("Cause: %s\n", why)
 	}
 	return app.ExitCode(err)
 }

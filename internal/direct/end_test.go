@@ -19,10 +19,10 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestNothingAfterTheEnd checks that once the handler has returned, a goroutine that is still
+// TestReceiveAfterEnd checks that once the handler has returned, a goroutine that is still
 // receiving gets an error and no message. The client can still be sending, because it has not yet
 // received the status.
-func TestNothingAfterTheEnd(t *testing.T) {
+func TestReceiveAfterEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got [][]byte
 		enough, ended := make(chan struct{}), make(chan error, 1)
@@ -204,10 +204,10 @@ func TestHalfClosed(t *testing.T) {
 	s.GracefulStop()
 }
 
-// TestLastWords checks that over TCP too, a client that is still sending receives the status of its
-// stream. An operating system resets a connection closed with unread bytes and discards data in
-// flight.
-func TestLastWords(t *testing.T) {
+// TestStatusWhileSending checks that over TCP too, a client that is still sending receives the
+// status of its stream. An operating system resets a connection closed with unread bytes and
+// discards data in flight.
+func TestStatusWhileSending(t *testing.T) {
 	tier.RealTime(t) // the server waits briefly for the client
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

@@ -179,13 +179,13 @@ func (r *reader) enlarge(b **[]byte, pool *mem.BufferPool, size int) error {
 	copy(*more, **b)
 	(*pool).Put(*b)
 	*b, *pool = more, from
-	r.letGo()
+	r.releaseHeld()
 	r.release = release
 	return nil
 }
 
-// letGo releases the memory that is held, if any.
-func (r *reader) letGo() {
+// releaseHeld releases the memory that is held, if any.
+func (r *reader) releaseHeld() {
 	if r.release != nil {
 		r.release()
 		r.release = nil
@@ -198,7 +198,7 @@ func (r *reader) message(size int, codec encoding.CodecV2, m any) error {
 		return status.Errorf(codes.ResourceExhausted,
 			"leasehold: message too long: %d bytes; the limit is %d", size, r.most)
 	}
-	defer r.letGo()
+	defer r.releaseHeld()
 	b, err := r.body(size)
 	if err != nil {
 		return err

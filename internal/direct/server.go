@@ -234,8 +234,8 @@ func (s *Server) leave(raw net.Conn) {
 	s.wg.Done()
 }
 
-// past is a deadline that unblocks everything waiting for a connection.
-var past = time.Unix(1, 0)
+// expiredDeadline is a deadline that unblocks everything waiting for a connection.
+var expiredDeadline = time.Unix(1, 0)
 
 // serverStream implements grpc.ServerStream. As in gRPC, one goroutine can receive while another
 // sends. Only the sending goroutine may use the header methods.
@@ -322,7 +322,7 @@ func (g *serverStream) silence() {
 		g.account.Close()
 	}
 	g.ending.Lock()
-	_ = g.c.SetReadDeadline(past) // unblocks the receiving goroutine
+	_ = g.c.SetReadDeadline(expiredDeadline) // unblocks the receiving goroutine
 	g.ending.Unlock()
 	g.rest.close()
 	g.receiving.Lock()
@@ -434,7 +434,7 @@ func (g *serverStream) RecvMsg(m any) error {
 		return err
 	}
 	// unblocks a goroutine that is sending to a client that does not read
-	_ = g.c.SetWriteDeadline(past)
+	_ = g.c.SetWriteDeadline(expiredDeadline)
 	return g.lost()
 }
 

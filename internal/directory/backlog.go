@@ -20,7 +20,8 @@ type freed struct {
 	writes []*Write
 }
 
-// free records that the given drops of a cache no longer block writes. workOff releases the writes.
+// free records that the given drops of a cache no longer block writes. processBacklog releases the
+// writes.
 func (d *Directory) free(c *cache, drops []*drop) {
 	for _, x := range drops {
 		if len(x.writes) > 0 {
@@ -51,8 +52,8 @@ func (c *cache) hasAnswered() bool {
 	return len(c.drops) > 0 && c.drops[0].seq != 0 && c.drops[0].seq <= c.answered
 }
 
-// workOff processes the backlog within the limit of a step.
-func (d *Directory) workOff() {
+// processBacklog processes the backlog within the limit of a step.
+func (d *Directory) processBacklog() {
 	for d.done < d.limits.Freed {
 		switch {
 		case len(d.freed) > 0:
@@ -159,8 +160,8 @@ func (d *Directory) urgentRoom() bool {
 	return d.urgent+d.stuck.Len() < d.limits.Ending && d.endingKeys < d.limits.Ending*keysPerUrgent
 }
 
-// thinCrowd lets as many writes leave crowd as there is room for.
-func (d *Directory) thinCrowd() {
+// drainCrowd lets as many writes leave crowd as there is room for.
+func (d *Directory) drainCrowd() {
 	for len(d.crowd) > 0 && d.urgentRoom() {
 		w := d.crowd[0]
 		d.crowd[0] = nil

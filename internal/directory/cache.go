@@ -250,7 +250,7 @@ func (d *Directory) Ack(a Ack) {
 	d.addRoute(c, a.From.Member)
 	if a.Term == d.term {
 		d.acked(c, a.Seq)
-		defer d.workOff()
+		defer d.processBacklog()
 	}
 	if a.Open != d.term {
 		return
@@ -312,7 +312,7 @@ func (d *Directory) send(c *cache) {
 // Invalidations returns the invalidations to send now, ordered by token.
 func (d *Directory) Invalidations() []Invalidation {
 	var out []Invalidation
-	for _, c := range slices.Compact(inOrder(d.dueNow())) {
+	for _, c := range slices.Compact(sortedByID(d.dueNow())) {
 		members := c.routes[:1]
 		if c.pause != 0 && lease.TTL(d.now-c.sent) >= c.pause {
 			members = c.routes // the previous one was not acknowledged

@@ -141,7 +141,7 @@ func (d *Directory) Advance(now lease.Instant) {
 	for _, c := range d.orphans.until(now, d.limits.Expired) {
 		d.stopped(c)
 	}
-	d.workOff()
+	d.processBacklog()
 }
 
 // Next returns an instant before which Advance has nothing to do. Renewals only ever make it later.
@@ -209,7 +209,7 @@ func (d *Directory) Release(token lease.Token) {
 	d.free(c, c.drops)
 	d.expect(c)
 	d.orphans.put(c, &c.overAt, 0)
-	d.workOff()
+	d.processBacklog()
 }
 
 // unblockRenewers releases the commands that renew the lease of a cache.
@@ -242,7 +242,7 @@ func (d *Directory) HasReady() bool { return len(d.ready) > 0 }
 
 // Waiting returns the waiting writes, in order of admission.
 func (d *Directory) Waiting() []*Write {
-	return inNumber(slices.Collect(maps.Keys(d.waiting)))
+	return sortedByNumber(slices.Collect(maps.Keys(d.waiting)))
 }
 
 // acknowledged records that a cache has no more pending invalidations.
@@ -276,12 +276,12 @@ func (d *Directory) Idle() bool {
 	return len(d.holds.caches)+len(d.waiting)+len(d.ready) == 0 && !d.Behind()
 }
 
-func inOrder(list []*cache) []*cache {
+func sortedByID(list []*cache) []*cache {
 	slices.SortFunc(list, func(a, b *cache) int { return cmp.Compare(a.token, b.token) })
 	return list
 }
 
-func inNumber(list []*Write) []*Write {
+func sortedByNumber(list []*Write) []*Write {
 	slices.SortFunc(list, func(a, b *Write) int { return cmp.Compare(a.number, b.number) })
 	return list
 }

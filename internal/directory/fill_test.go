@@ -44,10 +44,10 @@ func touches(keys ...string) *Write {
 	return w
 }
 
-// TestPendingIsNotFilled (C1) checks that a cache cannot fill a range whose invalidation is
+// TestNoFillWhilePending (C1) checks that a cache cannot fill a range whose invalidation is
 // pending, even if the write was abandoned. Otherwise, the old copy's acknowledgment would be taken
 // for an acknowledgment of the new copy.
-func TestPendingIsNotFilled(t *testing.T) {
+func TestNoFillWhilePending(t *testing.T) {
 	d := opened(Limits{})
 	if !mayFill(d, "b") {
 		t.Fatal("nothing may be cached")
@@ -64,10 +64,10 @@ func TestPendingIsNotFilled(t *testing.T) {
 	}
 }
 
-// TestNothingIsFilledBesideAll (C1) checks that a cache that was told to drop all its ranges can
+// TestNoFillWhileDroppingAll (C1) checks that a cache that was told to drop all its ranges can
 // fill nothing until its acknowledgment has been processed completely. All waiting writes are
 // recorded with the drop of the first range, whichever range they touch.
-func TestNothingIsFilledBesideAll(t *testing.T) {
+func TestNoFillWhileDroppingAll(t *testing.T) {
 	d := New(1, until(9_000), Limits{Drops: 1, Freed: 1})
 	d.Advance(100)
 	d.Hold(1, 1, []keyrange.Range{{Key: "a", End: "b"}, {Key: "b", End: "c"}}, false)
@@ -254,10 +254,10 @@ func TestRenewalInTheLog(t *testing.T) {
 	}
 }
 
-// TestLeaseGoesBeforeItsHold (C1) checks the time between the revocation of a lease and the moment
+// TestRevokedBeforeOrphan (C1) checks the time between the revocation of a lease and the moment
 // its hold becomes an orphan, while the cache still has its copies. A new write must wait for the
 // cache, and the cache cannot fill anything more.
-func TestLeaseGoesBeforeItsHold(t *testing.T) {
+func TestRevokedBeforeOrphan(t *testing.T) {
 	state := &lives{at: 9_000}
 	d := New(1, state, Limits{})
 	d.Advance(100)

@@ -87,9 +87,9 @@ func TestManyStuck(t *testing.T) {
 	mustBeSound(d)
 }
 
-// TestStuckStay checks that stuck writes are not checked again until everything they wait for is
-// done. Nothing is recorded for a lease without pending commands.
-func TestStuckStay(t *testing.T) {
+// TestStuckWriteNotRechecked checks that stuck writes are not checked again until everything they
+// wait for is done. Nothing is recorded for a lease without pending commands.
+func TestStuckWriteNotRechecked(t *testing.T) {
 	const n = 300
 	held := []keyrange.Range{{Key: "held"}}
 	for _, attach := range []Write{{AttachesAny: true}, {Attaches: []lease.ID{1}}} {
@@ -273,7 +273,7 @@ func TestManyAreFreed(t *testing.T) {
 	for _, w := range list {
 		d.Finish(w)
 	}
-	if s := d.Stats(); s.Owing != 0 || s.Waiting != 0 {
+	if s := d.Stats(); s.Unacknowledged != 0 || s.Waiting != 0 {
 		t.Errorf("at the end: %+v", s)
 	}
 }
@@ -316,9 +316,9 @@ func TestManyWaitForOne(t *testing.T) {
 	}
 }
 
-// TestUrgentAreFew checks that the number of urgent writes in flight is bounded, whether waiting
+// TestUrgentLimit checks that the number of urgent writes in flight is bounded, whether waiting
 // writes proceed or are abandoned. Other writes are not limited.
-func TestUrgentAreFew(t *testing.T) {
+func TestUrgentLimit(t *testing.T) {
 	const n, most = 40, 7
 	s := &counted{keys: []string{"k"}}
 	d := holding(s, 1, Limits{Ending: most})
@@ -392,7 +392,7 @@ func TestSpent(t *testing.T) {
 	s := &counted{keys: slices.Repeat([]string{"a"}, 5)}
 	d := holding(s, 0, Limits{Work: 10})
 	look := func() { d.holdsKey(1) } // no cache holds the keys, so it visits all of them
-	if got := d.Apart(func() { look(); look() }); got != 10 || d.Spent() {
+	if got := d.Uncharged(func() { look(); look() }); got != 10 || d.Spent() {
 		t.Errorf("apart it has looked at %d, and has enough: %v", got, d.Spent())
 	}
 	if look(); d.Spent() {
@@ -406,7 +406,7 @@ func TestSpent(t *testing.T) {
 	}
 	const caches = 3 // each of them has the key and must drop it
 	d = holding(s, caches, Limits{})
-	if got := d.Apart(func() { admitted(t, d, touches("k"), false) }); got != caches*(1+dropWork) {
+	if got := d.Uncharged(func() { admitted(t, d, touches("k"), false) }); got != caches*(1+dropWork) {
 		t.Errorf("a write has looked at %d", got)
 	}
 }

@@ -43,7 +43,7 @@ func (d *Directory) Orphan(o Orphan, wide bool) {
 		d.send(c)
 	}
 	d.expect(c)
-	d.workOff()
+	d.processBacklog()
 }
 
 // Refresh restarts the full TTL of every orphan. It is called when the clock may not have measured

@@ -52,5 +52,5 @@ func (s schedule) until(now lease.Instant, most int) (list []*cache) {
 		list = append(list, e.c)
 		return true
 	})
-	return inOrder(list)
+	return sortedByID(list)
 }

@@ -11,8 +11,8 @@ type Stats struct {
 	Caches, Wide, Open int
 	// Spans is the number of disjoint ranges that caches may have.
 	Spans int
-	// Owing is the number of caches with unacknowledged invalidations.
-	Owing int
+	// Unacknowledged is the number of caches with unacknowledged invalidations.
+	Unacknowledged int
 	// Waiting is the number of writes that are waiting. Waited is the number of writes that have
 	// waited. Outlived is how often writes had to wait until a cache expired.
 	Waiting          int
@@ -25,7 +25,7 @@ type Stats struct {
 func (d *Directory) Stats() Stats {
 	s := d.stats
 	s.Caches, s.Wide, s.Open, s.Spans = len(d.holds.caches), d.holds.wide, d.holds.open, d.holds.spans
-	s.Owing, s.Waiting = len(d.unacked), len(d.waiting)
+	s.Unacknowledged, s.Waiting = len(d.unacked), len(d.waiting)
 	return s
 }
 

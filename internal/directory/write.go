@@ -163,9 +163,9 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 // admissions must wait for NextStep.
 func (d *Directory) Spent() bool { return d.work >= d.limits.Work }
 
-// Apart calls do and returns the amount of work that do caused. That work does not count toward
+// Uncharged calls do and returns the amount of work that do caused. That work does not count toward
 // Spent.
-func (d *Directory) Apart(do func()) (work int) {
+func (d *Directory) Uncharged(do func()) (work int) {
 	before := d.work
 	do()
 	work, d.work = d.work-before, before
@@ -458,10 +458,10 @@ func (d *Directory) Finish(w *Write) {
 			d.marks.Remove(r)
 		}
 	}
-	for _, n := range slices.Concat(d.follow(w), d.passed(), inNumber(stuck)) {
+	for _, n := range slices.Concat(d.follow(w), d.passed(), sortedByNumber(stuck)) {
 		d.tryLeave(n)
 	}
-	d.thinCrowd()
+	d.drainCrowd()
 }
 
 // settle reverses leave, and returns the writes that are no longer stuck.

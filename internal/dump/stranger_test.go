@@ -469,10 +469,10 @@ func (s *stranger) backup(t *testing.T) (out []map[string]any) {
 	return out
 }
 
-// TestStrangerReadsBackup checks that docs/formats.md and the package comment of fsm are enough to
+// TestIndependentReader checks that docs/formats.md and the package comment of fsm are enough to
 // write a program that reads backups. The stranger reads a backup with every type of record and
 // must get the fields that a dump prints.
-func TestStrangerReadsBackup(t *testing.T) {
+func TestIndependentReader(t *testing.T) {
 	file := corpusBackup(t)
 	want := (&stranger{file, new([]any)}).backup(t)
 	var got []map[string]any

@@ -195,9 +195,9 @@ func TestFieldsCutOff(t *testing.T) {
 	}
 }
 
-// TestViewIsOfTheBytes checks that View returns the input bytes without a copy, and that appending
+// TestViewAliasesInput checks that View returns the input bytes without a copy, and that appending
 // to the result does not overwrite the bytes after it.
-func TestViewIsOfTheBytes(t *testing.T) {
+func TestViewAliasesInput(t *testing.T) {
 	b := []byte{2, 'a', 'b', 7}
 	d := format.Decoder(1, b)
 	v := d.View()

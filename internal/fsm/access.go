@@ -61,9 +61,10 @@ func (*RoleDelete) kind() kind     { return kindRoleDelete }
 func (*RoleGrant) kind() kind      { return kindRoleGrant }
 func (*RoleRevoke) kind() kind     { return kindRoleRevoke }
 
-// TakesRights reports whether a command can take permissions from a user or end its logins. Before
-// such a command is applied, caches must drop everything, just as before a write to all keys.
-func TakesRights(c Command) bool {
+// RevokesPermissions reports whether a command can take permissions from a user or end its logins.
+// Before such a command is applied, caches must drop everything, just as before a write to all
+// keys.
+func RevokesPermissions(c Command) bool {
 	switch Inner(c).(type) {
 	case *AuthEnable, *UserDelete, *UserRevokeRole, *RoleDelete, *RoleGrant, *RoleRevoke,
 		*UserPassword:
@@ -73,8 +74,8 @@ func TakesRights(c Command) bool {
 	}
 }
 
-// aboutAccess reports whether commands of this kind change users, roles or limits.
-func (k kind) aboutAccess() bool {
+// changesAccess reports whether commands of this kind change users, roles or limits.
+func (k kind) changesAccess() bool {
 	return kindAuthEnable <= k && k <= kindRoleRevoke || k == kindSetLimits
 }
 
@@ -84,7 +85,7 @@ func (m *Machine) applyAccess(c Command) error {
 		u, _ := m.meta.access.User(c.Name)
 		growth -= int64(len(u.Hash)) // the new hash replaces it
 	}
-	if err := m.afford(Cost{Bytes: growth}); err != nil {
+	if err := m.checkCost(Cost{Bytes: growth}); err != nil {
 		return err
 	}
 	s, err := changeAccess(m.meta.access, c)

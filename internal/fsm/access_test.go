@@ -25,16 +25,16 @@ func TestAccessGrowth(t *testing.T) {
 	}
 }
 
-// TestTakesRights checks which commands require caches to drop everything before they are applied,
-// with or without a caller.
-func TestTakesRights(t *testing.T) {
+// TestRevokesPermissions checks which commands require caches to drop everything before they are
+// applied, with or without a caller.
+func TestRevokesPermissions(t *testing.T) {
 	takes := []kind{
 		kindAuthEnable, kindUserDelete, kindUserRevokeRole, kindRoleDelete, kindRoleGrant,
 		kindRoleRevoke, kindUserPassword,
 	}
 	for _, c := range bare() {
 		want := slices.Contains(takes, c.kind())
-		if TakesRights(c) != want || TakesRights(&By{Command: c}) != want {
+		if RevokesPermissions(c) != want || RevokesPermissions(&By{Command: c}) != want {
 			t.Errorf("%T takes rights: %v", c, !want)
 		}
 	}

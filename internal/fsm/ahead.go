@@ -87,7 +87,7 @@ func (m *Machine) Midway() bool { return m.ahead != nil }
 // it will perform none.
 func (m *Machine) deletion(c Command) *DeleteRange {
 	d, ok := Inner(c).(*DeleteRange)
-	if !ok || d.End == "" || m.differ() || m.denied(c) != nil {
+	if !ok || d.End == "" || m.membersDiffer() || m.denied(c) != nil {
 		return nil
 	}
 	who, c := unwrap(c)

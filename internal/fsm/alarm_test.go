@@ -4,9 +4,9 @@ import (
 	"testing"
 )
 
-// TestAlarmsOfStrangers checks that the number of alarms for unknown members is bounded. Alarms for
-// existing members are always accepted.
-func TestAlarmsOfStrangers(t *testing.T) {
+// TestAlarmsOfUnknownMembers checks that the number of alarms for unknown members is bounded.
+// Alarms for existing members are always accepted.
+func TestAlarmsOfUnknownMembers(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1, Name: "a"})
 	for i := range uint64(maxUnknownAlarms) {

@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestAnswersTakeTheSameRestored checks that the recorded responses of sessions have the same size
+// TestRestoredAnswerSize checks that the recorded responses of sessions have the same size
 // after a restore (S3). This size determines which sessions are evicted.
-func TestAnswersTakeTheSameRestored(t *testing.T) {
+func TestRestoredAnswerSize(t *testing.T) {
 	m := New(Config{})
 	m.Begin(1, 1)
 	s := m.Apply(&OpenSession{Nonce: 3}).Value.(Session)

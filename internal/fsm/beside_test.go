@@ -11,7 +11,7 @@ import (
 // the results agree.
 func restoreChunks(c Config, chunks ...[]byte) (*Machine, error) {
 	m, err := Restore(c, source(chunks...))
-	c.Beside = func(f func()) func() {
+	c.Async = func(f func()) func() {
 		var wg sync.WaitGroup
 		wg.Go(f)
 		return wg.Wait

@@ -110,9 +110,9 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// TestNoEventsOfWhatNobodySaw checks that a lease that is granted and ended in the same step has no
-// events.
-func TestNoEventsOfWhatNobodySaw(t *testing.T) {
+// TestTransientLeaseHasNoEvents checks that a lease that is granted and ended in the same step has
+// no events.
+func TestTransientLeaseHasNoEvents(t *testing.T) {
 	m := New(Config{})
 	both := func(id lease.ID) []Op {
 		return []Op{{Grant: &Grant{Terms: terms(id, "n")}}, {Revoke: &Revoke{ID: id}}}

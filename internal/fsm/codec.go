@@ -208,7 +208,7 @@ func (d *decoder) command() Command {
 	case kindBy, kindByRoles:
 		return d.by(k)
 	default:
-		if k.aboutAccess() {
+		if k.changesAccess() {
 			return d.accessCommand(k)
 		}
 		return d.internal(k)

@@ -16,7 +16,7 @@ import (
 //
 // Bytes is the maximum growth of the state, which the quota bounds. Uses is the maximum growth of
 // each principal's usage, which the limits bound. It is empty while there are no limits. Space
-// freed by the command is not deducted. [Machine.afford] checks both fields before the command
+// freed by the command is not deducted. [Machine.checkCost] checks both fields before the command
 // changes anything.
 //
 // Commands without Bytes are applied even if the quota is exhausted. They can still make the state
@@ -48,9 +48,9 @@ func (c *Cost) use(u Use) {
 	c.Uses = append(c.Uses, u)
 }
 
-// afford returns ErrNoSpace if the cost would exceed the quota, and an *access.LimitError if it
+// checkCost returns ErrNoSpace if the cost would exceed the quota, and an *access.LimitError if it
 // would exceed a limit of a principal. All members reach the same decision.
-func (m *Machine) afford(c Cost) error {
+func (m *Machine) checkCost(c Cost) error {
 	if c.Bytes > 0 && (m.raised(NoSpace) || m.overQuota(c.Bytes)) {
 		return ErrNoSpace
 	}

@@ -102,8 +102,8 @@ func (s *step) date(revision int64) {
 	}
 }
 
-// happened records an event caused by the command that is being applied.
-func (m *Machine) happened(e LeaseEvent) {
+// recordEvent records an event caused by the command that is being applied.
+func (m *Machine) recordEvent(e LeaseEvent) {
 	s := &m.step
 	if e.Kind == LeaseRevoked && e.Info.Token > s.before {
 		s.events = slices.DeleteFunc(s.events, func(granted LeaseEvent) bool {
@@ -131,7 +131,7 @@ func (m *Machine) endUnbound() {
 	for _, id := range s.unbound {
 		if m.lessor.Loose(id) {
 			ended := m.endEarly(id)
-			m.happened(LeaseEvent{Kind: LeaseRevoked, Info: ended.Info, By: ByKey})
+			m.recordEvent(LeaseEvent{Kind: LeaseRevoked, Info: ended.Info, By: ByKey})
 		}
 	}
 	s.unbound = s.unbound[:0]

@@ -16,9 +16,9 @@ func held(id lease.ID, name string, holds ...keyrange.Range) *Grant {
 	return &Grant{Terms: terms(id, name), Holds: holds}
 }
 
-// TestHoldsGoWithTheLease checks that holds end when the lease ends or gets another holder, whose
+// TestHoldsEndWithLease checks that holds end when the lease ends or gets another holder, whose
 // cache is empty. They do not change otherwise.
-func TestHoldsGoWithTheLease(t *testing.T) {
+func TestHoldsEndWithLease(t *testing.T) {
 	ab := keyrange.Range{Key: "a", End: "b"}
 	for _, c := range []struct {
 		name string
@@ -289,9 +289,9 @@ func TestHoldsOfAnOwnerAreBounded(t *testing.T) {
 	}
 }
 
-// TestPictureOfNoHolds checks that an image taken without holds stays empty. Otherwise, a snapshot
-// could name leases that it does not contain.
-func TestPictureOfNoHolds(t *testing.T) {
+// TestSnapshotWithoutHolds checks that an image taken without holds stays empty. Otherwise, a
+// snapshot could name leases that it does not contain.
+func TestSnapshotWithoutHolds(t *testing.T) {
 	m := New(Config{})
 	mustApply(t, m, held(1, "", keyrange.Range{Key: "a"}))
 	mustApply(t, m, &Revoke{ID: 1})
@@ -302,10 +302,10 @@ func TestPictureOfNoHolds(t *testing.T) {
 	}
 }
 
-// TestSnapshotKeepsWhatRemains checks that a snapshot preserves the remaining time of a lease with
+// TestSnapshotKeepsRemaining checks that a snapshot preserves the remaining time of a lease with
 // holds even if it exceeds the TTL or the maximum TTL. It can, because a new leader staggers
 // expiries.
-func TestSnapshotKeepsWhatRemains(t *testing.T) {
+func TestSnapshotKeepsRemaining(t *testing.T) {
 	m := New(Config{})
 	g := held(1, "", keyrange.Range{Key: "a"})
 	g.Terms.TTL = MaxCacheTTL

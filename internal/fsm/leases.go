@@ -20,7 +20,7 @@ func (m *Machine) applyGrant(c *Grant) Result {
 
 // checkGrant returns an error if the grant would exceed the quota or a limit by creating a lease.
 func (m *Machine) checkGrant(c *Grant) error {
-	if err := m.afford(m.grantCost(c)); err != nil && !m.repeats(&c.Terms) {
+	if err := m.checkCost(m.grantCost(c)); err != nil && !m.repeats(&c.Terms) {
 		return err
 	}
 	return nil
@@ -60,7 +60,7 @@ func (m *Machine) grant(c *Grant) (any, error) {
 	m.stats.Granted++
 	m.meta.accounts.granted(&info)
 	m.holds.set(&info, c.Holds)
-	m.happened(LeaseEvent{Kind: LeaseGranted, Info: info})
+	m.recordEvent(LeaseEvent{Kind: LeaseGranted, Info: info})
 	if c.Terms.Bound {
 		m.step.unbound = append(m.step.unbound, info.ID)
 	}
@@ -93,7 +93,7 @@ func (m *Machine) checkRevoke(id lease.ID, token lease.Token) error {
 func (m *Machine) revoke(t *mvcc.Txn, id lease.ID, by string) *RevokeResult {
 	ended := m.endEarly(id)
 	m.deleteKeys(t, ended.Keys, -int64(id))
-	m.happened(LeaseEvent{Kind: LeaseRevoked, Info: ended.Info, By: by})
+	m.recordEvent(LeaseEvent{Kind: LeaseRevoked, Info: ended.Info, By: by})
 	return &RevokeResult{Deleted: int64(len(ended.Keys))}
 }
 
@@ -121,7 +121,7 @@ func (m *Machine) applyLease(c Command) Result {
 	until, _ := m.lessor.Expiry(id)
 	silent := m.isSilent(id)
 	if c, ok := c.(*HandOver); ok && there && c.Token == before.Token && !before.Delayed {
-		if err := m.afford(m.handOverCost(before, c)); err != nil {
+		if err := m.checkCost(m.handOverCost(before, c)); err != nil {
 			return Result{Err: err}
 		}
 	}
@@ -145,7 +145,7 @@ func (m *Machine) applyLease(c Command) Result {
 		m.meta.accounts.passed(&before, &e.Info)
 		m.holds.orphan(&before, until) // the new process has an empty cache
 	}
-	m.happened(e)
+	m.recordEvent(e)
 	if silent {
 		m.silence(Silence{Info: e.Info})
 	}
@@ -213,13 +213,13 @@ func (m *Machine) expire(ended *lease.Ended) {
 	if len(ended.Keys) > 0 {
 		t := m.store.Begin()
 		if ended.Keep {
-			m.freeKeys(t, ended.Keys)
+			m.detachKeys(t, ended.Keys)
 		} else {
 			m.deleteKeys(t, ended.Keys, int64(ended.ID))
 		}
 		m.end(t)
 	}
-	m.happened(LeaseEvent{Kind: kind, Info: ended.Info})
+	m.recordEvent(LeaseEvent{Kind: kind, Info: ended.Info})
 }
 
 // deleteKeys deletes the keys of a lease that has ended, in a single revision (L6). cause is what
@@ -228,8 +228,8 @@ func (m *Machine) deleteKeys(t *mvcc.Txn, keys []string, cause int64) {
 	t.DeleteFor(keys, cause)
 }
 
-// freeKeys detaches the keys of a lease that has ended, without deleting them.
-func (m *Machine) freeKeys(t *mvcc.Txn, keys []string) {
+// detachKeys detaches the keys of a lease that has ended, without deleting them.
+func (m *Machine) detachKeys(t *mvcc.Txn, keys []string) {
 	for _, k := range keys {
 		t.PutAgain(k, 0)
 	}

@@ -103,9 +103,9 @@ func TestRefreshAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestLimitsToTheByte checks that a command is allowed if it reaches a limit exactly, and rejected
+// TestExactLimits checks that a command is allowed if it reaches a limit exactly, and rejected
 // if the limit is one byte lower. A put is always charged as if its key were new.
-func TestLimitsToTheByte(t *testing.T) {
+func TestExactLimits(t *testing.T) {
 	for name, tt := range map[string]struct {
 		by string // the caller
 		of string // the user with the limit
@@ -178,9 +178,9 @@ func TestLimitsInTransactions(t *testing.T) {
 	mustApply(t, m, as(m, "root", next))
 }
 
-// TestRefusalsForWantOfRoomAreNotKept checks that a numbered command rejected for lack of space, or
+// TestNoSpaceRefusalNotRemembered checks that a numbered command rejected for lack of space, or
 // because of a limit, succeeds when it is retried once there is space.
-func TestRefusalsForWantOfRoomAreNotKept(t *testing.T) {
+func TestNoSpaceRefusalNotRemembered(t *testing.T) {
 	for _, limited := range []bool{true, false} {
 		m := tenants(t)
 		s := mustApply(t, m, as(m, "alice", &OpenSession{Nonce: 5})).(Session)
@@ -209,9 +209,9 @@ func TestRefusalsForWantOfRoomAreNotKept(t *testing.T) {
 	}
 }
 
-// TestMovedKeysKeepTheirValues checks that a key can be attached or detached without space for a
+// TestAttachSharesValue checks that a key can be attached or detached without space for a
 // second copy of its value, if it is certain that the value is stored only once.
-func TestMovedKeysKeepTheirValues(t *testing.T) {
+func TestAttachSharesValue(t *testing.T) {
 	keep := func(id lease.ID) Op { return Op{Put: &Put{Key: "a", IgnoreValue: true, Lease: id}} }
 	sameLease := &Put{Key: "a", IgnoreValue: true, IgnoreLease: true}
 	for name, c := range map[string]struct {

@@ -23,9 +23,9 @@ type Config struct {
 	// Versions are the cluster versions that this member supports. The zero value means the
 	// versions supported by this release.
 	Versions version.Range
-	// Beside, if not nil, runs f concurrently and returns a function that waits for it. This
-	// package starts no goroutines, so without Beside, Restore is sequential.
-	Beside func(f func()) (wait func())
+	// Async, if not nil, runs f concurrently and returns a function that waits for it. This
+	// package starts no goroutines, so without Async, Restore is sequential.
+	Async func(f func()) (wait func())
 }
 
 // Machine is the replicated state. It is not safe for concurrent use.
@@ -245,13 +245,13 @@ func (m *Machine) Apply(c Command) Result {
 // apply applies a command on behalf of a user, or of an anonymous caller if user is "".
 func (m *Machine) apply(user string, c Command) Result {
 	m.step.before = m.lessor.LastToken()
-	r := m.carryOut(user, c)
+	r := m.execute(user, c)
 	m.settle()
 	return r
 }
 
-func (m *Machine) carryOut(user string, c Command) Result {
-	if len(m.alarms) > 0 && fromClient(c) && m.differ() {
+func (m *Machine) execute(user string, c Command) Result {
+	if len(m.alarms) > 0 && fromClient(c) && m.membersDiffer() {
 		return Result{Err: ErrDiverged}
 	}
 	switch c := c.(type) {
@@ -323,9 +323,9 @@ func (m *Machine) raised(k AlarmKind) bool {
 	return false
 }
 
-// differ reports whether a comparison found that members differ, without establishing which of them
-// is correct.
-func (m *Machine) differ() bool { return m.raised(Corrupt) || m.raised(Split) }
+// membersDiffer reports whether a comparison found that members differ, without establishing which
+// of them is correct.
+func (m *Machine) membersDiffer() bool { return m.raised(Corrupt) || m.raised(Split) }
 
 // fromClient reports whether c is a client's change to keys, leases, users or roles.
 func fromClient(c Command) bool {

@@ -230,7 +230,7 @@ func (m *Machine) Time(c Command, unapplied int64) int64 {
 	case *Compact:
 		return compactTime
 	default:
-		if c.kind().aboutAccess() { // each change copies all lists
+		if c.kind().changesAccess() { // each change copies all lists
 			return OpTime * (1 + int64(m.meta.access.Len()) + t.made)
 		}
 		return OpTime

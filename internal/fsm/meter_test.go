@@ -76,9 +76,9 @@ func TestTxnTime(t *testing.T) {
 	}
 }
 
-// TestCostsAllThereIs checks that a transaction can use the whole budget, and is rejected with one
-// more operation.
-func TestCostsAllThereIs(t *testing.T) {
+// TestTxnUsesWholeBudget checks that a transaction can use the whole budget, and is rejected with
+// one more operation.
+func TestTxnUsesWholeBudget(t *testing.T) {
 	const keys = 1000 - OpTime
 	m := New(Config{})
 	m.Begin(1, 1)

@@ -62,9 +62,9 @@ func TestOrphanOutlivesLease(t *testing.T) {
 	}
 }
 
-// TestOrphanKnowsItsEnd checks that on a primary, an orphan ends when its lease would have expired,
+// TestOrphanExpiry checks that on a primary, an orphan ends when its lease would have expired,
 // even after a hand-over.
-func TestOrphanKnowsItsEnd(t *testing.T) {
+func TestOrphanExpiry(t *testing.T) {
 	m := New(Config{})
 	m.lessor.Promote(0)
 	info := mustApply(t, m, held(1, "", keyrange.Range{Key: "a"})).(*lease.Info)

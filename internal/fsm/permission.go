@@ -110,13 +110,13 @@ func (p *permission) put(c *Put) error {
 }
 
 // lease requires Hold, which permits attaching keys to a lease, renewing it and ending it: see
-// Asker.MayTouch.
+// Authorizer.MayTouch.
 func (p *permission) lease(id lease.ID, name string) error {
 	of, _ := p.resolve(id, name)
 	if of != (access.Lease{}) {
 		return p.checkHold(of, name)
 	}
-	return Asker{p.access, p.who}.MayTouch(access.Hold, of, func(access.Kind) error {
+	return Authorizer{p.access, p.who}.MayTouch(access.Hold, of, func(access.Kind) error {
 		return p.keysOf(id)
 	})
 }

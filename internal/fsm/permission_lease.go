@@ -14,10 +14,10 @@ func BelongsTo(i *lease.Info) access.Lease {
 	return access.Lease{Name: i.Name, Principal: i.Principal}
 }
 
-// Asker is a caller, together with the users and roles that determine its permissions.
-type Asker struct {
-	By  *access.State
-	Who access.Caller
+// Authorizer is a caller, together with the users and roles that determine its permissions.
+type Authorizer struct {
+	State  *access.State
+	Caller access.Caller
 }
 
 // MayTouch returns an error if a caller is not permitted to Hold or See a lease. Hold permits
@@ -28,13 +28,13 @@ type Asker struct {
 // rule, any caller with the ID could keep other callers' keys alive, or end them. eachKey is called
 // only for such a lease. It returns an error if the caller lacks the permission for any of the
 // keys.
-func (a Asker) MayTouch(
+func (a Authorizer) MayTouch(
 	what access.Kind, of access.Lease, eachKey func(needs access.Kind) error,
 ) error {
 	if of != (access.Lease{}) {
-		return a.By.CheckLease(a.Who, what, of)
+		return a.State.CheckLease(a.Caller, what, of)
 	}
-	if err := a.By.CheckKnown(a.Who); err != nil || a.By.IsRoot(a.Who) {
+	if err := a.State.CheckKnown(a.Caller); err != nil || a.State.IsRoot(a.Caller) {
 		return err
 	}
 	needs := access.Write
@@ -45,10 +45,10 @@ func (a Asker) MayTouch(
 }
 
 // EachKey returns a function that checks that the caller has a permission for each of the keys.
-func (a Asker) EachKey(keys iter.Seq[string]) func(needs access.Kind) error {
+func (a Authorizer) EachKey(keys iter.Seq[string]) func(needs access.Kind) error {
 	return func(needs access.Kind) error {
 		for k := range keys {
-			if err := a.By.Check(a.Who, needs, keyrange.Range{Key: k}); err != nil {
+			if err := a.State.Check(a.Caller, needs, keyrange.Range{Key: k}); err != nil {
 				return err
 			}
 		}
@@ -59,7 +59,7 @@ func (a Asker) EachKey(keys iter.Seq[string]) func(needs access.Kind) error {
 // MayRenew decides, based on a member's own leases, whether a caller may renew a lease. It is fast,
 // but leaves some cases undecided: a lease that this member does not have, a lease with many keys,
 // and a caller whose users or roles changed after the renewal arrived.
-func (a Asker) MayRenew(l *lease.Lessor, id lease.ID) (decided bool, err error) {
+func (a Authorizer) MayRenew(l *lease.Lessor, id lease.ID) (decided bool, err error) {
 	name, principal, ok := l.Whose(id)
 	of, keys := access.Lease{Name: name, Principal: principal}, 0
 	if of == (access.Lease{}) {

@@ -228,7 +228,7 @@ func TestMayRenew(t *testing.T) {
 		"logged in before a change":      {1, old, false, yes},
 		"not logged in":                  {3, access.Caller{}, true, access.ErrUserEmpty},
 	} {
-		decided, err := Asker{m.meta.access, c.by}.MayRenew(m.lessor, c.id)
+		decided, err := Authorizer{m.meta.access, c.by}.MayRenew(m.lessor, c.id)
 		if decided != c.decided || !errors.Is(err, c.want) || (err == nil) != (c.want == nil) {
 			t.Errorf("%s: decided %v, %v; want %v, %v", name, decided, err, c.decided, c.want)
 		}
@@ -259,12 +259,12 @@ func TestMayTouch(t *testing.T) {
 		"hold as one unknown": {"gone", access.Hold, access.Lease{}, false, 0},
 	} {
 		forClients = 0
-		err := Asker{m.meta.access, as(m, c.user, nil).Caller}.MayTouch(c.what, c.of, no)
+		err := Authorizer{m.meta.access, as(m, c.user, nil).Caller}.MayTouch(c.what, c.of, no)
 		if (err == nil) != c.want || forClients != c.forClients {
 			t.Errorf("%s: %v, asked for %v", name, err, forClients)
 		}
 	}
-	alice := Asker{m.meta.access, as(m, "alice", nil).Caller}
+	alice := Authorizer{m.meta.access, as(m, "alice", nil).Caller}
 	for keys, want := range map[string]bool{"": true, "a b": true, "A b": false, "a A": false} {
 		err := alice.EachKey(slices.Values(strings.Fields(keys)))(access.Write)
 		if (err == nil) != want {

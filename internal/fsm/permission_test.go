@@ -380,9 +380,9 @@ func TestInternalCommandsNotWrapped(t *testing.T) {
 	}
 }
 
-// TestDeniedIsNotDoneAhead checks that a large deletion that will be denied is not started ahead of
-// its entry.
-func TestDeniedIsNotDoneAhead(t *testing.T) {
+// TestDeniedNotStartedAhead checks that a large deletion that will be denied is not started ahead
+// of its entry.
+func TestDeniedNotStartedAhead(t *testing.T) {
 	m := tenants(t)
 	m.cfg.AheadKeys = 2
 	for i := range 9 {

@@ -52,9 +52,9 @@ func limitsOf(user string) *SetLimits {
 	return c
 }
 
-// TestNothingGrows checks that at the quota, or with the alarm raised, exactly those commands are
-// rejected that would grow the state.
-func TestNothingGrows(t *testing.T) {
+// TestGrowthRefusedAtQuota checks that at the quota, or with the alarm raised, exactly those
+// commands are rejected that would grow the state.
+func TestGrowthRefusedAtQuota(t *testing.T) {
 	granted := func(request string, renew bool) *Grant {
 		return &Grant{Renew: renew, Terms: lease.Terms{
 			ID: 1, TTL: 5000, Name: "n1", Owner: "owner", RequestID: request,
@@ -215,8 +215,9 @@ func deletions(m *Machine) (n int64) {
 	return n
 }
 
-// TestKeptKeysTakeNoMore checks that the state does not grow when a lease that keeps its keys ends.
-func TestKeptKeysTakeNoMore(t *testing.T) {
+// TestKeepKeysDoesNotGrowState checks that the state does not grow when a lease that keeps its keys
+// ends.
+func TestKeepKeysDoesNotGrowState(t *testing.T) {
 	for _, size := range []int{0, 1, 24, mvcc.ShortValue, mvcc.ShortValue + 1, 5000} {
 		m := New(Config{})
 		const quota = 200_000
@@ -265,9 +266,9 @@ func TestSessionsLeaveRoom(t *testing.T) {
 	}
 }
 
-// TestRoomToTheByte checks that a command succeeds if it just fits, and is rejected if the quota is
+// TestExactQuota checks that a command succeeds if it just fits, and is rejected if the quota is
 // one byte lower.
-func TestRoomToTheByte(t *testing.T) {
+func TestExactQuota(t *testing.T) {
 	const value = "twelve bytes"
 	on := int64(lease.AttachBytes + lease.KeepBytes)
 	again := mvcc.PutSize("key", nil) + mvcc.KeepSize + int64(len(value))

@@ -104,9 +104,9 @@ func TestMayBeRepeated(t *testing.T) {
 	}
 }
 
-// TestRepeatedOfNoRight checks that a user who has lost permission to issue a command does not
-// receive its recorded response.
-func TestRepeatedOfNoRight(t *testing.T) {
+// TestRepeatedWithoutPermission checks that a user who has lost permission to issue a command does
+// not receive its recorded response.
+func TestRepeatedWithoutPermission(t *testing.T) {
 	m := tenants(t)
 	s := mustApply(t, m, as(m, "alice", &OpenSession{Nonce: 1})).(Session)
 	put := &Once{Session: s, Number: 1, Command: &Put{Key: "a"}}

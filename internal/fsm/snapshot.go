@@ -245,7 +245,7 @@ func rebuild(
 func (r *restorer) tables(state lease.State) error {
 	m := r.m
 	var recovered error
-	wait := m.beside(func() { recovered = m.lessor.Recover(state) })
+	wait := m.async(func() { recovered = m.lessor.Recover(state) })
 	loaded, err := mvcc.Load(r.revision, r.compacted, r.all())
 	wait()
 	if r.err == nil {
@@ -261,16 +261,16 @@ func (r *restorer) tables(state lease.State) error {
 	case recovered != nil:
 		return fmt.Errorf("%w: %w", ErrCorrupt, recovered)
 	}
-	wait = m.beside(func() { m.store = loaded.Sort() })
+	wait = m.async(func() { m.store = loaded.Sort() })
 	err = m.reattach(r.attached, loaded)
 	wait()
 	return err
 }
 
-// beside runs f concurrently if possible, and returns a function that waits for it.
-func (m *Machine) beside(f func()) (wait func()) {
-	if m.cfg.Beside != nil {
-		return m.cfg.Beside(f)
+// async runs f concurrently if possible, and returns a function that waits for it.
+func (m *Machine) async(f func()) (wait func()) {
+	if m.cfg.Async != nil {
+		return m.cfg.Async(f)
 	}
 	f()
 	return func() {}

@@ -45,7 +45,7 @@ func (m *Machine) checkPut(c *Put) (lease.ID, error) {
 	if err != nil {
 		return 0, err
 	}
-	return id, m.afford(m.putCost(c, id, false))
+	return id, m.checkCost(m.putCost(c, id, false))
 }
 
 // attachment is like checkPut, but checks neither the quota nor the limits.

@@ -109,10 +109,10 @@ func TestTxnTooLarge(t *testing.T) {
 	}
 }
 
-// TestLongValuesTakeTime checks that comparing or sorting long values is charged by their length,
+// TestLongValueCost checks that comparing or sorting long values is charged by their length,
 // because all other commands wait. This does not apply to read-only transactions, which do not
 // block other commands.
-func TestLongValuesTakeTime(t *testing.T) {
+func TestLongValueCost(t *testing.T) {
 	const keys, length = 256, 16 * comparedBytes
 	m := New(Config{})
 	for i := range keys {
@@ -242,10 +242,10 @@ func TestTxnAnswerTooLarge(t *testing.T) {
 	}
 }
 
-// TestTxnWorkOfThePast checks that a read at an old revision is charged for all keys that it
+// TestPastRangeCost checks that a read at an old revision is charged for all keys that it
 // visits. Deleted keys are charged equally whether or not a member has scrubbed or restored them.
 // Otherwise, members would diverge (S3).
-func TestTxnWorkOfThePast(t *testing.T) {
+func TestPastRangeCost(t *testing.T) {
 	const kept = 2_000 // a compaction turns as many others into garbage
 	all := func(ranges int, o mvcc.RangeOptions) *Txn {
 		txn := &Txn{Then: []Op{{Put: &Put{Key: "y"}}}}

@@ -13,7 +13,7 @@ func (m *Machine) validate(p *plan) error {
 	if err := v.plan(p); err != nil {
 		return err
 	}
-	return m.afford(v.cost)
+	return m.checkCost(v.cost)
 }
 
 // puts returns the number of puts on leases, and whether any put keeps the value of its key.

@@ -118,8 +118,8 @@ func Has(v byte, c Command) bool {
 	return d.End() == nil
 }
 
-// Takes returns an error if c cannot change the cluster version.
-func (v *View) Takes(c *SetVersion) error {
+// CheckSetVersion returns an error if c cannot change the cluster version.
+func (v *View) CheckSetVersion(c *SetVersion) error {
 	return c.validate(v.Version, slices.Values(v.Members))
 }
 

@@ -75,7 +75,7 @@ func TestSetVersion(t *testing.T) {
 		m := members(c.now, c.members...)
 		m.Begin(7, 1)
 		before := m.View().Version
-		foreseen := m.View().Takes(&c.set)
+		foreseen := m.View().CheckSetVersion(&c.set)
 		err := m.Apply(&c.set).Err
 		want := c.now
 		if c.want == nil {

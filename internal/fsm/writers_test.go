@@ -10,10 +10,10 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestWritersRememberTheTruth checks that caching which callers can write all keys of a lease does
-// not change any decision. Each decision of a random run is compared with a decision made without
-// the cache.
-func TestWritersRememberTheTruth(t *testing.T) {
+// TestWriterCacheChangesNoDecision checks that caching which callers can write all keys of a lease
+// does not change any decision. Each decision of a random run is compared with a decision made
+// without the cache.
+func TestWriterCacheChangesNoDecision(t *testing.T) {
 	m := tenants(t)
 	rng := rand.New(rand.NewPCG(5, 5))
 	// A user name must not be confused with a principal and its roles.

@@ -440,8 +440,8 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestAddInVain checks that adding a lease that has already ended does not replace an existing one.
-func TestAddInVain(t *testing.T) {
+// TestAddEnded checks that adding a lease that has already ended does not replace an existing one.
+func TestAddEnded(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Advance(2 * instant(ttl))
 	s.Add(Held{ID: 1, Token: 7, TTL: ttl, Sent: 2 * instant(ttl)})

@@ -44,7 +44,7 @@ const (
 	// while other connections wait. After patientBeats, its own waiting calls are rejected. Beats
 	// are counted instead of time, so that clients are not blamed for a pause of this process.
 	readPart     = 16
-	beat         = time.Second
+	beatInterval = time.Second
 	stalledBeats = 5
 	patientBeats = 20
 
@@ -56,7 +56,7 @@ const (
 	// that strangers can have.
 	callCost  = 20 << 10
 	openPart  = 8
-	leastOpen = 2 * strangersMost
+	leastOpen = 2 * maxStrangerCalls
 )
 
 var (
@@ -471,7 +471,7 @@ func (all *Answers) beatLocked() {
 		return
 	}
 	all.beating = true
-	time.AfterFunc(beat, func() {
+	time.AfterFunc(beatInterval, func() {
 		all.mu.Lock()
 		defer all.mu.Unlock()
 		for a := range all.accounts {

@@ -258,7 +258,7 @@ func TestUnreadResponses(t *testing.T) {
 				if n := all.bytes(); n < maxUnread-megabyte {
 					t.Errorf("only %d bytes are unread", n)
 				}
-				time.Sleep((patientBeats + 1) * beat)
+				time.Sleep((patientBeats + 1) * beatInterval)
 				synctest.Wait()
 				if n := c.s.codec.encoded.Load(); n > c.bytes {
 					t.Errorf("%d bytes were encoded", n)

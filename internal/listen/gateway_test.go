@@ -125,7 +125,7 @@ func TestGatewayUnread(t *testing.T) {
 		if n := all.bytes(); n < allUnread/8 {
 			t.Errorf("only %d bytes are unread", n)
 		}
-		time.Sleep((stalledBeats + 1) * beat)
+		time.Sleep((stalledBeats + 1) * beatInterval)
 		synctest.Wait()
 		if n := all.bytes(); n > allUnread {
 			t.Errorf("%d bytes are unread when others have made room", n)

@@ -9,9 +9,9 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// TestHandshakesTakeTurns checks that only a limited number of TLS handshakes can run their
+// TestHandshakeConcurrency checks that only a limited number of TLS handshakes can run their
 // CPU-intensive part at a time. A handshake that waits for its client does not hold a slot.
-func TestHandshakesTakeTurns(t *testing.T) {
+func TestHandshakeConcurrency(t *testing.T) {
 	a := certs.New(t)
 	conf, err := serverOf(a).Server()
 	if err != nil {

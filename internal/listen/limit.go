@@ -48,11 +48,12 @@ func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 func (l *Limit) Most() int { return l.most }
 
 // BoundStrangers treats each connection as a stranger until one of its calls is vouched for
-// (Vouch), and allows this many strangers. If there is no room for another connection, an existing
-// one is closed. The first choice is the oldest stranger of the site with the most strangers, and
-// the second is an idle connection. If there is neither, the oldest connection of the largest site
-// is closed, but only if that site has more connections than the site of the new one. So no site
-// can keep out the clients of another site. BoundStrangers must be called before Listener.
+// (MarkLoggedIn), and allows this many strangers. If there is no room for another connection, an
+// existing one is closed. The first choice is the oldest stranger of the site with the most
+// strangers, and the second is an idle connection. If there is neither, the oldest connection of
+// the largest site is closed, but only if that site has more connections than the site of the new
+// one. So no site can keep out the clients of another site. BoundStrangers must be called before
+// Listener.
 func (l *Limit) BoundStrangers(most int) { l.mostStrangers = most }
 
 // CloseStrangers is like BoundStrangers, but it allows as many strangers as connections and closes
@@ -90,7 +91,7 @@ func (l *Limit) admit(c *counted) bool {
 	l.mu.Lock()
 	var leaves *counted
 	if l.held >= l.most || l.mostStrangers > 0 && l.strangers.size >= l.mostStrangers {
-		if leaves = l.leavesLocked(c.site); leaves == nil {
+		if leaves = l.victimLocked(c.site); leaves == nil {
 			l.mu.Unlock()
 			return false
 		}
@@ -101,7 +102,7 @@ func (l *Limit) admit(c *counted) bool {
 		c.entry = l.strangers.add(c.site, c)
 	}
 	if l.patience > 0 {
-		c.late = time.AfterFunc(l.patience, c.tooLate)
+		c.late = time.AfterFunc(l.patience, c.closeStranger)
 	}
 	l.mu.Unlock()
 	if leaves != nil {
@@ -111,8 +112,8 @@ func (l *Limit) admit(c *counted) bool {
 	return true
 }
 
-// leavesLocked returns the connection to close in favor of another one, or nil if there is none.
-func (l *Limit) leavesLocked(comes string) *counted {
+// victimLocked returns the connection to close in favor of another one, or nil if there is none.
+func (l *Limit) victimLocked(comes string) *counted {
 	if e := l.strangers.oldest(comes); e != nil {
 		return e.value.(*counted)
 	}
@@ -167,8 +168,8 @@ func (l *Limit) forgetLocked(c *counted) {
 	}
 }
 
-// vouched records that the connection is not a stranger.
-func (c *counted) vouched() {
+// markKnown records that the connection is not a stranger.
+func (c *counted) markKnown() {
 	if c.isKnown.Load() {
 		return
 	}
@@ -221,8 +222,8 @@ func (c *counted) SyscallConn() (syscall.RawConn, error) {
 	return nil, syscall.ENOTSUP
 }
 
-// tooLate closes the connection if it is still a stranger.
-func (c *counted) tooLate() {
+// closeStranger closes the connection if it is still a stranger.
+func (c *counted) closeStranger() {
 	if !c.isKnown.Load() {
 		_ = c.Close()
 	}

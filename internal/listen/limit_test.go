@@ -56,9 +56,9 @@ func TestLimit(t *testing.T) {
 	<-accepted
 }
 
-// TestStrangersMakeRoom checks that silent connections without a login do not keep others out when
+// TestStrangersEvicted checks that silent connections without a login do not keep others out when
 // the limit is reached.
-func TestStrangersMakeRoom(t *testing.T) {
+func TestStrangersEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const patience = 5 * time.Second
 		limit := NewLimit(2, "", slog.New(slog.DiscardHandler))
@@ -83,7 +83,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 		}
 		first, _ := connect()
 		known, server := connect()
-		Vouch(peer.NewContext(t.Context(), &peer.Peer{Addr: remote{Addr: server.RemoteAddr()}}))
+		MarkLoggedIn(peer.NewContext(t.Context(), &peer.Peer{Addr: remote{Addr: server.RemoteAddr()}}))
 		second, _ := connect()
 		if open(first) || !open(known) || !open(second) {
 			t.Errorf("open: first %v, known %v, second %v", open(first), open(known), open(second))
@@ -94,7 +94,7 @@ func TestStrangersMakeRoom(t *testing.T) {
 			t.Errorf("open: second %v, known %v; held %d", open(second), open(known), limit.held)
 		}
 		other, server := connect()
-		Vouch(peer.NewContext(t.Context(), &peer.Peer{Addr: remote{Addr: server.RemoteAddr()}}))
+		MarkLoggedIn(peer.NewContext(t.Context(), &peer.Peer{Addr: remote{Addr: server.RemoteAddr()}}))
 		refused := make(chan struct{})
 		go func() {
 			// returns only when the test ends, because the third connection is one too many
@@ -129,7 +129,7 @@ func TestStrangersOfOneSiteAreBounded(t *testing.T) {
 		if !IsStranger(ctx) {
 			t.Error("it is no stranger's before the login")
 		}
-		if Vouch(ctx); IsStranger(ctx) {
+		if MarkLoggedIn(ctx); IsStranger(ctx) {
 			t.Error("it is a stranger's after the login")
 		}
 		other := comes("10.0.0.2:1")
@@ -146,10 +146,10 @@ func TestStrangersOfOneSiteAreBounded(t *testing.T) {
 	})
 }
 
-// TestIdleMakeRoom checks which connection makes room when all of them have a login. An idle
+// TestIdleEvicted checks which connection makes room when all of them have a login. An idle
 // connection is closed first, and otherwise a connection of a site that has more connections. A
 // site does not displace another site that has as few connections as itself.
-func TestIdleMakeRoom(t *testing.T) {
+func TestIdleEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := NewLimit(10, "", slog.New(slog.DiscardHandler))
 		limit.BoundStrangers(5)
@@ -162,7 +162,7 @@ func TestIdleMakeRoom(t *testing.T) {
 			t.Cleanup(func() { _, _ = a.Close(), b.Close() })
 			c = client{&counted{Conn: visitor{a, from}, limit: limit, site: Site(from)}, b}
 			if ok = limit.admit(c.counted); ok {
-				c.vouched()
+				c.markKnown()
 			}
 			return c, ok
 		}

@@ -65,7 +65,7 @@ func TestCallsOpenedAtOnce(t *testing.T) {
 		var readers sync.WaitGroup
 		for range conns {
 			from := all.stranger("10.0.0.1:1")
-			from.vouched()
+			from.markKnown()
 			f := &frames{conn: bytesConn{Reader: bytes.NewReader(sent.Bytes())}, sender: from.sender, pace: p}
 			readers.Go(func() {
 				r := http2.NewFramer(nil, f)

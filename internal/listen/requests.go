@@ -79,8 +79,8 @@ func NewRequests(largest int, log *slog.Logger) *Requests {
 
 // BoundStrangers limits what clients can cost before they log in, including the number of calls per
 // connection. The function known reports, without I/O, whether the caller of a new call has logged
-// in. Until it returns true or [Vouch] is called, the connection is a stranger. BoundStrangers
-// returns its receiver.
+// in. Until it returns true or [MarkLoggedIn] is called, the connection is a stranger.
+// BoundStrangers returns its receiver.
 func (all *Requests) BoundStrangers(calls int, known func(context.Context) bool) *Requests {
 	all.strangerCalls, all.known = calls, known
 	return all
@@ -89,7 +89,7 @@ func (all *Requests) BoundStrangers(calls int, known func(context.Context) bool)
 // NewStrangers returns Requests that limit only strangers. Each of them can have this many
 // unfinished bytes. All connections begin as strangers.
 func NewStrangers(most int64, log *slog.Logger) *Requests {
-	return newRequests(0, most, log).BoundStrangers(fewCalls, Nobody)
+	return newRequests(0, most, log).BoundStrangers(fewCalls, NoneKnown)
 }
 
 // Share limits the calls of all strangers together.
@@ -98,15 +98,15 @@ func (all *Requests) Share(calls int) *Requests {
 	return all
 }
 
-// Nobody is an argument for BoundStrangers. It is for servers in which only Vouch identifies
-// clients that have logged in.
-func Nobody(context.Context) bool { return false }
+// NoneKnown is an argument for BoundStrangers. It is for servers in which only MarkLoggedIn
+// identifies clients that have logged in.
+func NoneKnown(context.Context) bool { return false }
 
 func newRequests(most, mostStranger int64, log *slog.Logger) *Requests {
 	// fails only for a size that is not positive
 	sites, _ := simplelru.NewLRU[string, *site](mostSites, nil)
 	return &Requests{
-		log: log, most: most, mostStranger: mostStranger, mostCalls: strangersMost,
+		log: log, most: most, mostStranger: mostStranger, mostCalls: maxStrangerCalls,
 		warnings: rate.Sometimes{Interval: warnPause},
 		senders:  make(map[*sender]struct{}), strangers: newCrowd(), sites: sites,
 		opens: rate.NewLimiter(strangersRate, strangersBurst),

@@ -154,9 +154,9 @@ func TestIdleStreamHasNoTimer(t *testing.T) {
 	})
 }
 
-// TestPartIsLate checks that an incomplete message is late no matter how it is framed: as part of a
-// message, as padding only, or without even the length of the padding.
-func TestPartIsLate(t *testing.T) {
+// TestIncompleteMessageIsLate checks that an incomplete message is late no matter how it is framed:
+// as part of a message, as padding only, or without even the length of the padding.
+func TestIncompleteMessageIsLate(t *testing.T) {
 	head := func(size byte) []byte {
 		return []byte{0, 0, size, byte(http2.FrameData), byte(http2.FlagDataPadded), 0, 0, 0, 1}
 	}
@@ -225,9 +225,9 @@ func TestUnfinishedAccount(t *testing.T) {
 	}
 }
 
-// TestMostForLong checks that if all connections together hold too much, the connection that has
-// held a large amount for the longest time is closed.
-func TestMostForLong(t *testing.T) {
+// TestLongestUnfinishedEnded checks that if all connections together hold too much, the connection
+// that has held a large amount for the longest time is closed.
+func TestLongestUnfinishedEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 1 << 20
 		all := newRequests(most, most, slog.New(slog.DiscardHandler))

@@ -96,16 +96,16 @@ func (r *reader) ask(t *testing.T) time.Duration {
 	return time.Since(began)
 }
 
-// TestStalledDelayNobodyForLong checks that clients that do not read do not delay a client that has
-// read enough before. They delay a new client only until they are detected as stalled.
-func TestStalledDelayNobodyForLong(t *testing.T) {
+// TestStalledReadersDelayIsBounded checks that clients that do not read do not delay a client that
+// has read enough before. They delay a new client only until they are detected as stalled.
+func TestStalledReadersDelayIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
 		stalled, reads := newReader(all, allUnread/2/2), newReader(all, allUnread/2/2).reads(t)
 		for _, who := range []struct {
 			*reader
 			patience time.Duration
-		}{{newReader(all, 0).proven(), 0}, {newReader(all, 0), (stalledBeats + 1) * beat}} {
+		}{{newReader(all, 0).proven(), 0}, {newReader(all, 0), (stalledBeats + 1) * beatInterval}} {
 			began := time.Now()
 			who.ask(t)
 			if err := who.account.send(t, megabyte); err != nil {
@@ -131,11 +131,11 @@ func TestSlowIsClosedWhenOthersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
 		slow := newReader(all, allUnread/2).reads(t) // a megabyte a second
-		time.Sleep(100 * beat)
+		time.Sleep(100 * beatInterval)
 		if closed(slow) > 0 {
 			t.Error("one was closed for nobody")
 		}
-		if took := newReader(all, 0).ask(t); took > (stalledBeats+1)*beat || closed(slow) != 1 {
+		if took := newReader(all, 0).ask(t); took > (stalledBeats+1)*beatInterval || closed(slow) != 1 {
 			t.Errorf("a call waited %v; closed: %d", took, closed(slow))
 		}
 	})
@@ -153,7 +153,7 @@ func TestTooManySmallMessages(t *testing.T) {
 		for i, r := range olds {
 			r.account.reserve(maxUnread - int64(i))
 		}
-		time.Sleep(3 * beat)
+		time.Sleep(3 * beatInterval)
 		young.account.reserve(maxUnread)
 		if n := closed(append(olds, young)...); n != 0 {
 			t.Errorf("%d are closed before there is too much", n)
@@ -170,9 +170,9 @@ func TestTooManySmallMessages(t *testing.T) {
 	})
 }
 
-// TestRoomForOneMore checks that a new connection is granted room, and can have waiting calls, even
-// if a few other connections use everything they are allowed.
-func TestRoomForOneMore(t *testing.T) {
+// TestNewConnectionFits checks that a new connection is granted room, and can have waiting calls,
+// even if a few other connections use everything they are allowed.
+func TestNewConnectionFits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
 		for range 4 {
@@ -215,7 +215,7 @@ func TestManyReaders(t *testing.T) {
 					return
 				}
 				for range 10 {
-					time.Sleep(stalledBeats*beat - 1)
+					time.Sleep(stalledBeats*beatInterval - 1)
 					r.account.written.Add(megabyte / 10)
 				}
 				checkAnswers(t, all)
@@ -232,9 +232,10 @@ func TestManyReaders(t *testing.T) {
 	})
 }
 
-// TestOwnFault checks that a response larger than the total room reaches its client. A response
-// that waits only for its own connection does not cause another connection to be closed.
-func TestOwnFault(t *testing.T) {
+// TestOversizeResponseDelivered checks that a response larger than the total room reaches its
+// client. A response that waits only for its own connection does not cause another connection to be
+// closed.
+func TestOversizeResponseDelivered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
 		slow := newReader(all, maxUnread)
@@ -245,7 +246,7 @@ func TestOwnFault(t *testing.T) {
 		}
 		began := time.Now()
 		err := asks.account.guess(0, true).await(t.Context())
-		if took := time.Since(began); err == nil || took < patientBeats*beat || took > 2*patientBeats*beat {
+		if took := time.Since(began); err == nil || took < patientBeats*beatInterval || took > 2*patientBeats*beatInterval {
 			t.Errorf("%v after %v", err, took)
 		}
 		if closed(slow, asks) > 0 {
@@ -255,9 +256,9 @@ func TestOwnFault(t *testing.T) {
 	})
 }
 
-// TestNothingStaysCounted checks that nothing is left in the counts after many connections
+// TestAccountingReturnsToZero checks that nothing is left in the counts after many connections
 // concurrently reserve, release, wait and close.
-func TestNothingStaysCounted(t *testing.T) {
+func TestAccountingReturnsToZero(t *testing.T) {
 	all := newAnswers()
 	gone, cancel := context.WithCancel(t.Context())
 	cancel() // canceled, so every wait ends immediately
@@ -330,7 +331,7 @@ func TestReaderAmongStrangers(t *testing.T) {
 			}
 		}
 		// The client can be delayed only until it has read enough to be trusted.
-		if took := time.Since(began); took > 2*(unproven/megabyte+1)*stalledBeats*beat {
+		if took := time.Since(began); took > 2*(unproven/megabyte+1)*stalledBeats*beatInterval {
 			t.Errorf("it took %v", took)
 		}
 		_ = conn.Close()

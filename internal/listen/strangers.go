@@ -12,8 +12,8 @@ import (
 
 // Limits on strangers. A stranger is a connection on which no caller has logged in.
 const (
-	fewCalls      = 16   // calls in progress on one connection between members
-	strangersMost = 4096 // calls in progress of all strangers
+	fewCalls         = 16   // calls in progress on one connection between members
+	maxStrangerCalls = 4096 // calls in progress of all strangers
 	// loginTime is the maximum time that verifying a login takes.
 	loginTime = time.Second
 
@@ -91,7 +91,7 @@ func (s *sender) admit(ctx context.Context) error {
 	s.opens++
 	all := s.all
 	if all.known(ctx) {
-		s.vouched()
+		s.markKnown()
 		return nil
 	}
 	all.mu.Lock()
@@ -145,8 +145,8 @@ func (s *sender) leaveAllLocked() {
 	}
 }
 
-// vouched records that the sender is not a stranger.
-func (s *sender) vouched() {
+// markKnown records that the sender is not a stranger.
+func (s *sender) markKnown() {
 	if s.known.Swap(true) {
 		return
 	}
@@ -193,15 +193,15 @@ func IsStranger(ctx context.Context) bool {
 	return c != nil && !c.isKnown.Load()
 }
 
-// Vouch records that a call comes from a client that has logged in. Its connection is then no
-// longer a stranger: it can have as many calls as other connections, and is not closed to make room
-// ([Limit.BoundStrangers]).
-func Vouch(ctx context.Context) {
+// MarkLoggedIn records that a call comes from a client that has logged in. Its connection is then
+// no longer a stranger: it can have as many calls as other connections, and is not closed to make
+// room ([Limit.BoundStrangers]).
+func MarkLoggedIn(ctx context.Context) {
 	if s := senderOf(ctx); s != nil {
-		s.vouched()
+		s.markKnown()
 	}
 	if c := countedOf(ctx); c != nil {
-		c.vouched()
+		c.markKnown()
 	}
 }
 

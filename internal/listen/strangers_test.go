@@ -83,17 +83,17 @@ func TestStrangerCalls(t *testing.T) {
 		if n := s.opens(ctx, 100); n != strangerCalls {
 			t.Errorf("a stranger has %d calls", n)
 		}
-		for port := range 2 * strangersMost / strangerCalls {
+		for port := range 2 * maxStrangerCalls / strangerCalls {
 			all.stranger(fmt.Sprintf("10.0.0.1:%d", port+2)).opens(t.Context(), strangerCalls)
 		}
-		checkStrangers(t, all, strangersMost)
+		checkStrangers(t, all, maxStrangerCalls)
 		cancel()
-		checkStrangers(t, all, strangersMost-strangerCalls)
+		checkStrangers(t, all, maxStrangerCalls-strangerCalls)
 		if n := s.opens(t.Context(), 1); n != 1 {
 			t.Error("a call that has ended still counts")
 		}
-		Vouch(peer.NewContext(t.Context(), &peer.Peer{Addr: remote{sender: s.sender}}))
-		checkStrangers(t, all, strangersMost-strangerCalls)
+		MarkLoggedIn(peer.NewContext(t.Context(), &peer.Peer{Addr: remote{sender: s.sender}}))
+		checkStrangers(t, all, maxStrangerCalls-strangerCalls)
 		known := all.stranger("10.0.0.1:9999")
 		in := context.WithValue(t.Context(), loggedIn{}, true)
 		if n, m := s.opens(t.Context(), 5000), known.opens(in, 5000); n != 5000 || m != 5000 {
@@ -101,7 +101,7 @@ func TestStrangerCalls(t *testing.T) {
 		}
 		s.close()
 		known.close()
-		checkStrangers(t, all, strangersMost-strangerCalls)
+		checkStrangers(t, all, maxStrangerCalls-strangerCalls)
 	})
 }
 
@@ -110,7 +110,7 @@ func TestStrangerCalls(t *testing.T) {
 // not keep them out. Clients beyond the limit get an error that asks them to retry.
 func TestClientsOfOneAddressLogIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		all := NewRequests(1, slog.New(slog.DiscardHandler)).BoundStrangers(strangerCalls, Nobody)
+		all := NewRequests(1, slog.New(slog.DiscardHandler)).BoundStrangers(strangerCalls, NoneKnown)
 		comes := func() *sends { return all.stranger("10.0.0.1:1") }
 		var stay []*sends
 		for range 2000 {
@@ -135,7 +135,7 @@ func TestClientsOfOneAddressLogIn(t *testing.T) {
 				if s.why != nil {
 					t.Fatalf("a client was closed: %v", s.why)
 				}
-				s.vouched()
+				s.markKnown()
 			}
 		}
 		gone := 0
@@ -151,7 +151,7 @@ func TestClientsOfOneAddressLogIn(t *testing.T) {
 			t.Error("no stranger made room")
 		}
 		refused := error(nil)
-		for range 2 * strangersMost {
+		for range 2 * maxStrangerCalls {
 			s := comes()
 			s.begins(1)
 			if in := requestOf(s.open(t.Context())); in.refused != nil {
@@ -164,13 +164,13 @@ func TestClientsOfOneAddressLogIn(t *testing.T) {
 	})
 }
 
-// TestStrangersMakeRoomForOthers checks that strangers from many addresses do not keep out a
+// TestStrangersEvictedPerSite checks that strangers from many addresses do not keep out a
 // stranger from another address. The address with the most calls loses some of them.
-func TestStrangersMakeRoomForOthers(t *testing.T) {
+func TestStrangersEvictedPerSite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := withStrangers()
 		var crowd []*sends
-		for i := range 2 * strangersMost / strangerCalls {
+		for i := range 2 * maxStrangerCalls / strangerCalls {
 			s := all.stranger(fmt.Sprintf("10.0.%d.1:%d", i%8, i))
 			s.opens(t.Context(), strangerCalls)
 			crowd = append(crowd, s)
@@ -191,7 +191,7 @@ func TestStrangersMakeRoomForOthers(t *testing.T) {
 		synctest.Wait()
 		all.mu.Lock()
 		defer all.mu.Unlock()
-		if all.strangers.size > strangersMost {
+		if all.strangers.size > maxStrangerCalls {
 			t.Errorf("strangers have %d calls", all.strangers.size)
 		}
 	})
@@ -340,9 +340,9 @@ func TestSlowedDownConnectionCloses(t *testing.T) {
 	})
 }
 
-// TestFloodDelaysNobodyForLong checks that a flood from one site does not delay strangers from
+// TestFloodDelayIsBounded checks that a flood from one site does not delay strangers from
 // another site. A flood from many sites delays them only until connections are closed.
-func TestFloodDelaysNobodyForLong(t *testing.T) {
+func TestFloodDelayIsBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		sites int
 		most  time.Duration
@@ -506,7 +506,7 @@ func TestStrangersOfTheGateway(t *testing.T) {
 				if !IsStranger(ctx) {
 					t.Error("it is no stranger's before the login")
 				}
-				Vouch(ctx)
+				MarkLoggedIn(ctx)
 			}
 			<-end
 		}))
@@ -697,9 +697,9 @@ func TestRequestsAfterLogin(t *testing.T) {
 		defer far.Close()
 		c := &counted{Conn: visitor{near, "10.0.0.1:1"}, limit: limit, site: "10.0.0.1"}
 		limit.admit(c)
-		all := NewRequests(1, slog.New(slog.DiscardHandler)).BoundStrangers(strangerCalls, Nobody)
+		all := NewRequests(1, slog.New(slog.DiscardHandler)).BoundStrangers(strangerCalls, NoneKnown)
 		ctx := newAnswers().ConnContext(t.Context(), c)
-		c.vouched()
+		c.markKnown()
 		began := time.Now()
 		for range 5 * siteBurst {
 			r := httptest.NewRequest("POST", "/", nil).WithContext(ctx)

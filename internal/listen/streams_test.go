@@ -68,8 +68,9 @@ func TestKeepAlivesDoNotWait(t *testing.T) {
 	})
 }
 
-// TestSmallOnesPass checks that small messages on a stream overtake a large one that is waiting.
-func TestSmallOnesPass(t *testing.T) {
+// TestSmallMessagesPass checks that small messages on a stream overtake a large one that is
+// waiting.
+func TestSmallMessagesPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
 		a := all.others
@@ -158,10 +159,10 @@ func TestSmallMessagesAreCounted(t *testing.T) {
 	})
 }
 
-// TestUnreadAnswersOccupyWhatIsCounted checks that the memory counted for an unread response is
+// TestUnreadAnswerMemory checks that the memory counted for an unread response is
 // close to its actual use, whichever buffer it was encoded into. For some sizes, gRPC's codec uses
 // buffers of 1 MiB.
-func TestUnreadAnswersOccupyWhatIsCounted(t *testing.T) {
+func TestUnreadAnswerMemory(t *testing.T) {
 	all := newAnswers()
 	codec := all.Codec(encoding.GetCodecV2(proto.Name))
 	for _, size := range []int{3 << 10, 20 << 10, 33 << 10, 200 << 10, 700 << 10, 2 << 20} {
@@ -207,9 +208,9 @@ func TestGuessesGrowWithKeys(t *testing.T) {
 	}
 }
 
-// TestLargeMessagesAskBeforeTheyAreMade checks that a message with many keys waits for room before
+// TestLargeMessagesReserveFirst checks that a message with many keys waits for room before
 // it is built. A large message keeps its room until it is written, and a small one gives it back.
-func TestLargeMessagesAskBeforeTheyAreMade(t *testing.T) {
+func TestLargeMessagesReserveFirst(t *testing.T) {
 	for name, size := range map[string]int{"small": 100, "large": 3 * megabyte} {
 		synctest.Test(t, func(t *testing.T) {
 			all := newAnswers()

@@ -10,9 +10,9 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// TestLongMessagesTakeTurns checks that long messages are decoded a few at a time, and that short
+// TestLongMessageConcurrency checks that long messages are decoded a few at a time, and that short
 // ones overtake them.
-func TestLongMessagesTakeTurns(t *testing.T) {
+func TestLongMessageConcurrency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := turns
 		defer func() { turns = before }()

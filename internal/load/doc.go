@@ -3,8 +3,8 @@
 // A Client has a few connections with plain gRPC stubs. It must be cheap, because the load often
 // shares the machine with the server. A Remote measures operations of a running server, limits
 // their time and number, and deletes everything that it wrote. Its errors begin with "bench"
-// because `leasehold bench` runs it. Watchful measures the conditions for a lease holder: round
-// trips, losses and pauses.
+// because `leasehold bench` runs it. MeasureConditions measures the conditions for a lease holder:
+// round trips, losses and pauses.
 //
 // The parts are exported for other measurements: Parallel and Spread run callers, a Histogram
 // counts durations, a Renewer saturates a stream of renewals, Deletions records when keys were

@@ -164,7 +164,7 @@ func (r *Remote) usage(ctx context.Context) (Usage, bool) {
 	return u, err == nil
 }
 
-func (r *Remote) say(what string, done float64) {
+func (r *Remote) report(what string, done float64) {
 	if r.Progress == nil {
 		return
 	}
@@ -256,7 +256,7 @@ func (r *Remote) loop(ctx context.Context, t *tally, f Op) error {
 
 // progress reports which fraction of an operation has been done.
 func (r *Remote) progress(name string, share float64) {
-	r.say(name, (float64(r.step.Load())+min(1, share))/float64(len(Operations)))
+	r.report(name, (float64(r.step.Load())+min(1, share))/float64(len(Operations)))
 }
 
 // sweep revokes all granted leases, which also deletes their keys. It returns the number of leases
@@ -275,7 +275,7 @@ func (r *Remote) sweep(ctx context.Context) (left int) {
 			gone.Add(1)
 		}
 		if caller == 0 {
-			r.say("cleaning up", float64(i)/float64(len(leases)))
+			r.report("cleaning up", float64(i)/float64(len(leases)))
 		}
 		return err
 	})

@@ -18,7 +18,7 @@ func (r *Remote) grant(
 	if ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hopeless)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lossTimeout)
 	defer cancel()
 	g, err := r.Client.Lease(caller).LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: ttl})
 	if err != nil {

@@ -152,7 +152,7 @@ func TestMetricsUsage(t *testing.T) {
 func TestWatchful(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		last := 0.0
-		w, err := Watchful(t.Context(), ceilingClient(t), 300*time.Millisecond, func(done float64) {
+		w, err := MeasureConditions(t.Context(), ceilingClient(t), 300*time.Millisecond, func(done float64) {
 			if done < last {
 				t.Errorf("%v after %v", done, last)
 			}
@@ -179,7 +179,7 @@ func TestWatchful(t *testing.T) {
 
 // TestWatchfulGone meets a server that ends the lease under it.
 func TestWatchfulGone(t *testing.T) {
-	w := &watchful{stream: goneStream{}, sent: make(chan time.Time, 1)}
+	w := &conditionProbe{stream: goneStream{}, sent: make(chan time.Time, 1)}
 	w.sent <- time.Now()
 	close(w.sent)
 	w.receive()

@@ -70,9 +70,9 @@ func TestFailuresOfAnAddress(t *testing.T) {
 	}
 }
 
-// TestRightLoginsAreFree checks that successful logins do not count toward the limit. Many clients
-// can share an address and a user.
-func TestRightLoginsAreFree(t *testing.T) {
+// TestSuccessfulLoginsNotLimited checks that successful logins do not count toward the limit. Many
+// clients can share an address and a user.
+func TestSuccessfulLoginsNotLimited(t *testing.T) {
 	g := newGuarded(t, 1)
 	for i := range 5 {
 		if got := g.logIn(t, "alice", "right", "192.0.2.1"); got != "right" {
@@ -81,9 +81,9 @@ func TestRightLoginsAreFree(t *testing.T) {
 	}
 }
 
-// TestStrangerLocksNobodyOut checks that a stranger at one address cannot lock out a user at
+// TestStrangerCannotLockOutUser checks that a stranger at one address cannot lock out a user at
 // another address, even one that the user has never logged in from.
-func TestStrangerLocksNobodyOut(t *testing.T) {
+func TestStrangerCannotLockOutUser(t *testing.T) {
 	g := newGuarded(t, 4)
 	for range 1003 {
 		g.logIn(t, "alice", "guess", "192.0.2.1")
@@ -195,9 +195,9 @@ func TestFailuresAreForgotten(t *testing.T) {
 	}
 }
 
-// TestLimitedTriesForgetNobody checks that a stranger with no attempts left cannot make the member
+// TestLimitedAttemptsDoNotEvict checks that a stranger with no attempts left cannot make the member
 // forget a user's failed attempts by naming more users than it remembers.
-func TestLimitedTriesForgetNobody(t *testing.T) {
+func TestLimitedAttemptsDoNotEvict(t *testing.T) {
 	g := newGuarded(t, 1)
 	for i := range userFactor {
 		g.logIn(t, "alice", "guess", fmt.Sprintf("192.0.2.%d", i))

@@ -100,9 +100,9 @@ func TestSimpleRenewedByUse(t *testing.T) {
 	want(t, p, token, w, "")
 }
 
-// TestSimpleCountsNoMore removes each of the things that a token's validity depends on, one at a
+// TestSimpleInvalidated removes each of the things that a token's validity depends on, one at a
 // time.
-func TestSimpleCountsNoMore(t *testing.T) {
+func TestSimpleInvalidated(t *testing.T) {
 	for name, spoil := range map[string]func(*testing.T, *world){
 		"password changed": func(_ *testing.T, w *world) { w.hashes["bob"] = []byte("another") },
 		"user deleted":     func(_ *testing.T, w *world) { delete(w.hashes, "bob") },
@@ -393,9 +393,9 @@ func TestJWTSeen(t *testing.T) {
 	}
 }
 
-// TestJWTEndsMeanwhile makes a token expire after its times are checked but before it is
+// TestJWTExpiresDuringCheck makes a token expire after its times are checked but before it is
 // remembered, while no other token is remembered.
-func TestJWTEndsMeanwhile(t *testing.T) {
+func TestJWTExpiresDuringCheck(t *testing.T) {
 	w, key := newWorld(), edKey(t)
 	_, priv := writeKeys(t, key)
 	token := give(t, w.parse(t, "jwt,priv-key="+priv+",sign-method=EdDSA,ttl=10s"), "bob", w)

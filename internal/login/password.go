@@ -47,7 +47,7 @@ type Passwords struct {
 	turns   chan struct{} // one element for each running call
 	waiting chan struct{} // one element for each running or waiting call
 
-	nobody func() []byte // returns the hash used for unknown users
+	dummyHash func() []byte // returns the hash used for unknown users
 }
 
 // PasswordOptions configures [NewPasswords].
@@ -69,7 +69,7 @@ func NewPasswords(o PasswordOptions) *Passwords {
 
 		turns:   make(chan struct{}, max(1, runtime.GOMAXPROCS(0)/2)),
 		waiting: make(chan struct{}, maxWaiting),
-		nobody: sync.OnceValue(func() []byte {
+		dummyHash: sync.OnceValue(func() []byte {
 			hash, err := bcrypt.GenerateFromPassword([]byte("nobody"), o.Cost)
 			if err != nil {
 				panic("login: " + err.Error()) // the caller has not checked the cost
@@ -129,7 +129,7 @@ func (p *Passwords) Check(ctx context.Context, l Login) (bool, error) {
 	}
 	hash := l.Hash
 	if len(hash) == 0 {
-		hash = p.nobody()
+		hash = p.dummyHash()
 	}
 	err := bcrypt.CompareHashAndPassword(hash, []byte(l.Password))
 	right := err == nil && len(l.Hash) > 0

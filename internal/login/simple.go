@@ -126,10 +126,10 @@ func (s *simple) Check(token string, u Users) (Caller, error) {
 	return Caller{User: k.user}, nil
 }
 
-// counts reports whether the user still has the same password as at the login, and whether the
+// isValid reports whether the user still has the same password as at the login, and whether the
 // issuing member still has the same key. A member gets a new key when it restarts, and has none
 // after authentication has been disabled.
-func (k *use) counts(u Users) bool {
+func (k *use) isValid(u Users) bool {
 	hash, ok := u.Hash(k.user)
 	return ok && bytes.Equal(hash, k.hash) && u.Key(k.member) == k.key
 }
@@ -142,7 +142,7 @@ func (s *simple) find(token string, u Users) (user string, ok bool) {
 	defer s.mu.Unlock()
 	k := s.seen.find(token)
 	now := s.now()
-	if k == nil || now.Sub(k.at) >= s.ttl || !k.counts(u) {
+	if k == nil || now.Sub(k.at) >= s.ttl || !k.isValid(u) {
 		return "", false
 	}
 	k.at = now

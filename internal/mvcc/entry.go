@@ -143,7 +143,7 @@ func (e *entry) at(rev int64) *record {
 	if r.ModRevision <= rev {
 		return r
 	}
-	old := e.olds()
+	old := e.olderVersions()
 	i := sort.Search(len(old), func(i int) bool { return old[i].ModRevision > rev })
 	if i == 0 {
 		return nil
@@ -151,8 +151,8 @@ func (e *entry) at(rev int64) *record {
 	return old[i-1]
 }
 
-// olds returns the older versions, oldest first. They may include the newest version.
-func (e *entry) olds() []*record {
+// olderVersions returns the older versions, oldest first. They may include the newest version.
+func (e *entry) olderVersions() []*record {
 	if v := e.older.Load(); v != nil {
 		return v.recs[:v.n.Load()]
 	}
@@ -166,9 +166,9 @@ type chain struct {
 }
 
 func (e *entry) chain() chain {
-	// load newest before olds, so that olds has every version before it
+	// load newest before olderVersions, so that olderVersions has every version before it
 	c := chain{last: e.newest.Load()}
-	c.old = e.olds()
+	c.old = e.olderVersions()
 	if n := len(c.old); n > 0 && !c.old[n-1].rev().less(c.last.rev()) {
 		c.last = nil
 	}

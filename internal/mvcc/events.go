@@ -23,7 +23,7 @@ func (v *View) EventsIn(
 	key, end string, from int64, maxEvents int,
 ) (events []Event, next int64, err error) {
 	if from < v.compacted {
-		return nil, 0, &goneError{from, v.compacted}
+		return nil, 0, &compactedError{from, v.compacted}
 	}
 	if from > v.revision {
 		return nil, from, nil
@@ -170,12 +170,12 @@ func (b *batch) changesOf(e *entry, from int64, changes []change) []change {
 	return changes
 }
 
-// goneError is an ErrCompacted that reports the requested revision.
-type goneError struct{ from, compacted int64 }
+// compactedError is an ErrCompacted that reports the requested revision.
+type compactedError struct{ from, compacted int64 }
 
-func (e *goneError) Error() string {
+func (e *compactedError) Error() string {
 	return fmt.Sprintf("mvcc: events from revision %d were requested, but those before %d were "+
 		"compacted", e.from, e.compacted)
 }
 
-func (e *goneError) Unwrap() error { return ErrCompacted }
+func (e *compactedError) Unwrap() error { return ErrCompacted }

@@ -282,7 +282,7 @@ func TestScrubKeepsUp(t *testing.T) {
 	checkStore(t, s)
 }
 
-func TestScrubLeavesNothing(t *testing.T) {
+func TestScrubDropsAll(t *testing.T) {
 	s := New()
 	for i := range 3000 {
 		key := fmt.Sprint("lock-", i)

@@ -16,9 +16,9 @@ func writersOf(s *Store) map[string]Written {
 	return out
 }
 
-// TestHistoryCountsForItsWriter checks that overwritten versions are charged to their writer until
+// TestHistoryChargedToWriter checks that overwritten versions are charged to their writer until
 // they are compacted, even if another writer overwrites the key.
-func TestHistoryCountsForItsWriter(t *testing.T) {
+func TestHistoryChargedToWriter(t *testing.T) {
 	s := New()
 	put := func(name, key string, n int) {
 		tx := s.Begin()

@@ -32,9 +32,9 @@ import (
 )
 
 const (
-	// throughTime is how long to wait, after the request of a single-request call, for the client
-	// to signal that it has finished sending.
-	throughTime = 100 * time.Millisecond
+	// halfCloseTimeout is how long to wait, after the request of a single-request call, for the
+	// client to signal that it has finished sending.
+	halfCloseTimeout = 100 * time.Millisecond
 
 	// largeMessage is the minimum size of messages that count toward mostLarge.
 	largeMessage = 64 << 10
@@ -49,10 +49,10 @@ const (
 var (
 	errCrowded = status.Error(codes.ResourceExhausted, "leasehold: too many large messages are "+
 		"waiting in the relay; use smaller requests, and read responses as they arrive")
-	errUntaken = status.Error(codes.Unavailable, "leasehold: the member did not accept the request "+
-		"in time")
-	errStopping = status.Error(codes.Unavailable, "leasehold: the relay is stopping; use another one")
-	errGaveUp   = errors.New("the client abandoned the call")
+	errNotAccepted = status.Error(codes.Unavailable, "leasehold: the member did not accept the "+
+		"request in time")
+	errStopping  = status.Error(codes.Unavailable, "leasehold: the relay is stopping; use another one")
+	errAbandoned = errors.New("the client abandoned the call")
 )
 
 // streams returns the description of the stream service. Its streams do not need HTTP/2, and its
@@ -98,7 +98,7 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	c.Count(kept.Add)
 	ctx, cancel := context.WithCancelCause(s.Context())
 	defer cancel(nil)
-	p := &passage{
+	p := &relayedCall{
 		stream: s, channel: c, ctx: ctx, end: cancel, large: r.large, read: make(chan struct{}),
 		renewals: r.count.renewals, kept: kept,
 	}
@@ -109,7 +109,7 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	}
 	if streams || method == pb.StoreService_Watch_FullMethodName {
 		p.watches = &watching{
-			merger: r.merger, way: w, call: call, ctx: ctx, fail: cancel, stream: streams,
+			merger: r.merger, upstream: w, call: call, ctx: ctx, fail: cancel, stream: streams,
 			wake: make(chan struct{}, 1), turns: make(chan struct{}, maxTurns),
 		}
 		defer p.watches.close()
@@ -120,58 +120,58 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	defer context.AfterFunc(r.drained, func() { cancel(errStopping) })()
 	go p.up()
 	err = p.down()
-	if err == nil && r.draining.Err() != nil && !p.isThrough() {
+	if err == nil && r.draining.Err() != nil && !p.isHalfClosed() {
 		return errStopping
 	}
 	return err
 }
 
-// passage is a call in progress.
-type passage struct {
-	stream   grpc.ServerStream
-	channel  *channel.Channel
-	ctx      context.Context
-	end      context.CancelCauseFunc
-	large    *semaphore.Weighted // weighted by bytes
-	sent     atomic.Bool         // the first message has been sent completely
-	stopping atomic.Bool         // the relay is stopping
-	through  atomic.Bool         // the client has finished sending
-	read     chan struct{}       // closed when nothing more will be read from the client
-	keeping  *keeping            // answers renewals; nil if the call cannot contain any
-	renewals prometheus.Counter  // counts the renewals that keeping answers
-	watches  *watching           // nil if the call cannot have watches to merge
-	kept     *listen.Kept
+// relayedCall is a call in progress.
+type relayedCall struct {
+	stream     grpc.ServerStream
+	channel    *channel.Channel
+	ctx        context.Context
+	end        context.CancelCauseFunc
+	large      *semaphore.Weighted // weighted by bytes
+	sent       atomic.Bool         // the first message has been sent completely
+	stopping   atomic.Bool         // the relay is stopping
+	halfClosed atomic.Bool         // the client has finished sending
+	read       chan struct{}       // closed when nothing more will be read from the client
+	keeping    *keeping            // answers renewals; nil if the call cannot contain any
+	renewals   prometheus.Counter  // counts the renewals that keeping answers
+	watches    *watching           // nil if the call cannot have watches to merge
+	kept       *listen.Kept
 }
 
 // stop makes the member end a stream that would not end on its own. The first message is always
 // sent, because it may be the entire call.
-func (p *passage) stop() {
+func (p *relayedCall) stop() {
 	p.stopping.Store(true)
 	if p.sent.Load() {
 		p.closeSend()
 	}
 }
 
-// isThrough reports whether the client has finished sending. A call with a single request signals
-// this together with the request, but the signal may not have been read yet.
-func (p *passage) isThrough() bool {
-	t := time.NewTimer(throughTime)
+// isHalfClosed reports whether the client has finished sending. A call with a single request
+// signals this together with the request, but the signal may not have been read yet.
+func (p *relayedCall) isHalfClosed() bool {
+	t := time.NewTimer(halfCloseTimeout)
 	defer t.Stop()
 	select {
 	case <-p.read:
 	case <-t.C:
 	}
-	return p.through.Load()
+	return p.halfClosed.Load()
 }
 
 // up relays messages from the client until the call ends.
-func (p *passage) up() {
+func (p *relayedCall) up() {
 	defer close(p.read)
 	for {
 		var m message
 		switch err := p.stream.RecvMsg(&m); {
 		case errors.Is(err, io.EOF):
-			p.through.Store(true)
+			p.halfClosed.Store(true)
 			p.closeSend()
 			return
 		case err != nil:
@@ -188,7 +188,7 @@ func (p *passage) up() {
 }
 
 // closeSend signals that the client has finished sending.
-func (p *passage) closeSend() {
+func (p *relayedCall) closeSend() {
 	if p.keeping == nil {
 		p.channel.CloseSend()
 		return
@@ -197,7 +197,7 @@ func (p *passage) closeSend() {
 }
 
 // renew queues a renewal for a round. It returns false if that is not possible.
-func (p *passage) renew(message []byte) bool {
+func (p *relayedCall) renew(message []byte) bool {
 	if p.keeping == nil || !p.keeping.renew(p.channel, message) {
 		return false
 	}
@@ -205,7 +205,7 @@ func (p *passage) renew(message []byte) bool {
 	return true
 }
 
-func (p *passage) sendUp(b []byte) error {
+func (p *relayedCall) sendUp(b []byte) error {
 	queued, sent, err := p.kept.Hold(p.ctx, len(b))
 	if err != nil {
 		p.end(err)
@@ -220,13 +220,13 @@ func (p *passage) sendUp(b []byte) error {
 	defer release()
 	if len(b) > largeMessage {
 		t := time.AfterFunc(patience+time.Duration(len(b)/leastRate)*time.Second,
-			func() { p.end(errUntaken) })
+			func() { p.end(errNotAccepted) })
 		defer t.Stop()
 	}
 	return p.channel.SendPieces(p.ctx, b, queued)
 }
 
-func (p *passage) sendDown(m *message) error {
+func (p *relayedCall) sendDown(m *message) error {
 	release, err := p.hold(m.Size())
 	if err != nil {
 		return err
@@ -236,7 +236,7 @@ func (p *passage) sendDown(m *message) error {
 }
 
 // hold reserves memory for a message that is waiting for the other side. release frees the memory.
-func (p *passage) hold(bytes int) (release func(), err error) {
+func (p *relayedCall) hold(bytes int) (release func(), err error) {
 	if bytes <= largeMessage {
 		return func() {}, nil
 	}
@@ -248,7 +248,7 @@ func (p *passage) hold(bytes int) (release func(), err error) {
 }
 
 // down relays messages from the member until the member ends the call.
-func (p *passage) down() error {
+func (p *relayedCall) down() error {
 	headerSent := false
 	for {
 		b, err := p.channel.RecvOr(p.ctx, p.watches.news())
@@ -256,7 +256,7 @@ func (p *passage) down() error {
 			headerSent = true
 			fields := fieldsOf(h.Headers)
 			if len(fields[relayed.KeyKnown]) > 0 {
-				listen.Vouch(p.stream.Context())
+				listen.MarkLoggedIn(p.stream.Context())
 				delete(fields, relayed.KeyKnown)
 			}
 			if err := p.stream.SetHeader(fields); err != nil {
@@ -292,7 +292,7 @@ func (p *passage) down() error {
 }
 
 // sendWatchMessages sends pending messages of merged watches.
-func (p *passage) sendWatchMessages() error {
+func (p *relayedCall) sendWatchMessages() error {
 	for _, m := range p.watches.take() {
 		if err := p.sendDown(&m); err != nil {
 			return err
@@ -302,8 +302,8 @@ func (p *passage) sendWatchMessages() error {
 }
 
 // giveUp ends a call that the client has abandoned.
-func (p *passage) giveUp(why error) error {
-	p.channel.End(&pb.RelayEnd{Code: int32(codes.Canceled), Message: errGaveUp.Error()})
+func (p *relayedCall) giveUp(why error) error {
+	p.channel.End(&pb.RelayEnd{Code: int32(codes.Canceled), Message: errAbandoned.Error()})
 	if _, ok := status.FromError(why); ok {
 		return why
 	}

@@ -152,7 +152,7 @@ func carriedTo(t *testing.T, accept channel.Accept, f func(*testing.T, *Relay)) 
 		up, down := make(chan []*pb.RelayFrame, 1), make(chan []*pb.RelayFrame, 1)
 		end := make(chan struct{})
 		member := channel.New(pipe{down, up, end}, 1<<20, accept)
-		w := &way{Link: channel.New(pipe{up, down, end}, 1<<20, nil), keeping: newKeeping()}
+		w := &upstream{Link: channel.New(pipe{up, down, end}, 1<<20, nil), keeping: newKeeping()}
 		w.keeping.over(w.Link)
 		for _, l := range []*channel.Link{w.Link, member} {
 			go func() { _ = l.Run(t.Context()) }() // ends with the stream
@@ -261,7 +261,7 @@ func TestLargeRequests(t *testing.T) {
 		if err := <-crowded.over; !errors.Is(err, errCrowded) {
 			t.Errorf("large request over the limit: %v", err)
 		}
-		if err := <-stuck.over; !errors.Is(err, errUntaken) {
+		if err := <-stuck.over; !errors.Is(err, errNotAccepted) {
 			t.Errorf("large request that the member does not read: %v", err)
 		}
 		synctest.Wait()
@@ -351,8 +351,8 @@ func TestWhole(t *testing.T) {
 	})
 }
 
-// TestGivenUp checks that the member is notified immediately when a client cancels a call.
-func TestGivenUp(t *testing.T) {
+// TestClientCancels checks that the member is notified immediately when a client cancels a call.
+func TestClientCancels(t *testing.T) {
 	var given chan struct{}
 	accept := func(*channel.Channel, *pb.RelayCall) func() { return func() { close(given) } }
 	carriedTo(t, accept, func(t *testing.T, r *Relay) {
@@ -382,7 +382,7 @@ func TestFailuresInLog(t *testing.T) {
 		m.failed(t.Context(), "a", why)
 	}
 	m.failed(t.Context(), "b", io.EOF)
-	m.set(&way{})
+	m.set(&upstream{})
 	m.failed(t.Context(), "b", io.EOF)
 	if n := strings.Count(b.String(), "rejects this relay"); n != 5 {
 		t.Errorf("%d lines: %s", n, b.String())

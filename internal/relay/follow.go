@@ -40,8 +40,8 @@ var (
 	errRetired = errors.New("the last calls to a previous member have ended")
 )
 
-// way is the connection to a member and the stream over it.
-type way struct {
+// upstream is the connection to a member and the stream over it.
+type upstream struct {
 	*channel.Link
 	keeping  *keeping
 	endpoint string
@@ -50,7 +50,7 @@ type way struct {
 
 // leave ends the stream and its connection. Ending only the stream could block if the member does
 // not read.
-func (w *way) leave(why error) {
+func (w *upstream) leave(why error) {
 	w.End(why)
 	w.end()
 }
@@ -65,7 +65,7 @@ type members struct {
 	changes func(there bool)
 
 	mu      sync.Mutex // guards the following fields
-	now     *way       // nil if there is none
+	now     *upstream  // nil if there is none
 	changed chan struct{}
 	why     error  // why there is no connection to a member
 	logged  string // the most recently logged failure, because there can be several per second
@@ -80,7 +80,7 @@ func newMembers(c *client.Client, log *slog.Logger, count *metrics) *members {
 }
 
 // get returns the way to a member. If there is none, it waits for a while.
-func (m *members) get(ctx context.Context) (*way, error) {
+func (m *members) get(ctx context.Context) (*upstream, error) {
 	if w, _ := m.known(); w != nil {
 		return w, nil
 	}
@@ -99,7 +99,7 @@ func (m *members) get(ctx context.Context) (*way, error) {
 }
 
 // wait waits for a way to a member.
-func (m *members) wait(ctx context.Context) (*way, error) {
+func (m *members) wait(ctx context.Context) (*upstream, error) {
 	for {
 		w, changed := m.known()
 		if w != nil {
@@ -115,21 +115,21 @@ func (m *members) wait(ctx context.Context) (*way, error) {
 
 // known returns the current way, or nil if there is none. It also returns a channel that is closed
 // when the way changes.
-func (m *members) known() (*way, <-chan struct{}) {
+func (m *members) known() (*upstream, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.now, m.changed
 }
 
 // set sets the current way. Calls on an earlier way stay there.
-func (m *members) set(w *way) {
+func (m *members) set(w *upstream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.setLocked(w)
 }
 
 // lose records that a way has ended.
-func (m *members) lose(w *way, why error) {
+func (m *members) lose(w *upstream, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.now == w {
@@ -138,7 +138,7 @@ func (m *members) lose(w *way, why error) {
 	}
 }
 
-func (m *members) setLocked(w *way) {
+func (m *members) setLocked(w *upstream) {
 	m.now = w
 	if w != nil {
 		m.logged = ""
@@ -152,7 +152,7 @@ func (m *members) setLocked(w *way) {
 func (m *members) run(ctx context.Context) {
 	defer m.all.Wait()
 	m.all.Go(func() { m.probe(ctx) })
-	var w *way
+	var w *upstream
 	for failures := 0; ctx.Err() == nil; {
 		at, err := m.client.Connection(ctx)
 		if err != nil {
@@ -200,7 +200,7 @@ func (m *members) failed(ctx context.Context, endpoint string, err error) {
 }
 
 // connect opens a way to the member that the client is using.
-func (m *members) connect(ctx context.Context) (*way, error) {
+func (m *members) connect(ctx context.Context) (*upstream, error) {
 	conn, at, err := m.client.DialMember(ctx, grpc.WithWriteBufferSize(128<<10),
 		grpc.WithReadBufferSize(128<<10))
 	if err != nil {
@@ -223,7 +223,7 @@ func (m *members) connect(ctx context.Context) (*way, error) {
 		end()
 		return nil, err
 	}
-	w := &way{channel.New(messages{s}, math.MaxInt32, nil), newKeeping(), at.Endpoint, end}
+	w := &upstream{channel.New(messages{s}, math.MaxInt32, nil), newKeeping(), at.Endpoint, end}
 	w.keeping.over(w.Link)
 	m.all.Go(func() {
 		defer end()
@@ -239,7 +239,7 @@ func (m *members) connect(ctx context.Context) (*way, error) {
 
 // watch ends a way if its member does not respond. It also ends a way that the relay has left once
 // there are no more calls on it.
-func (m *members) watch(ctx context.Context, w *way) {
+func (m *members) watch(ctx context.Context, w *upstream) {
 	t := time.NewTicker(beat)
 	defer t.Stop()
 	for {

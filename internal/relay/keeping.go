@@ -45,7 +45,7 @@ type keeping struct {
 
 	mu      sync.Mutex // guards the following fields
 	agent   holder.Agent[*channel.Channel, place]
-	clients map[*channel.Channel]*tended
+	clients map[*channel.Channel]*clientLeases
 	timer   *time.Timer
 	due     time.Time     // when the next round is due; zero if nothing is waiting for one
 	least   time.Duration // shortest TTL of the renewals waiting for the next round; 0 if none
@@ -55,17 +55,17 @@ type keeping struct {
 	closed  bool
 }
 
-// tended contains the leases that are kept alive for one client stream.
-type tended struct {
+// clientLeases contains the leases that are kept alive for one client stream.
+type clientLeases struct {
 	// joined contains the leases to remove from their groups when the stream ends. When it exceeds
 	// room entries, leases that have already left their groups are removed from it.
 	joined map[lease.ID]struct{}
 	room   int
 
-	waiting int  // bytes of renewals that are waiting for a round or to be sent to the member
-	counted int  // the cost of these renewals, as passed to count
-	through bool // the client has finished sending
-	count   func(bytes int)
+	waiting    int  // bytes of renewals that are waiting for a round or to be sent to the member
+	counted    int  // the cost of these renewals, as passed to count
+	halfClosed bool // the client has finished sending
+	count      func(bytes int)
 }
 
 // waiting is a renewal that is waiting for a round.
@@ -85,7 +85,7 @@ type place struct {
 }
 
 func newKeeping() *keeping {
-	k := &keeping{began: time.Now(), clients: make(map[*channel.Channel]*tended)}
+	k := &keeping{began: time.Now(), clients: make(map[*channel.Channel]*clientLeases)}
 	k.timer = time.AfterFunc(time.Hour, k.step)
 	k.timer.Stop()
 	return k
@@ -167,7 +167,7 @@ func (k *keeping) confirmed(within time.Duration) bool {
 func (k *keeping) begin(c *channel.Channel, count func(bytes int)) (end func()) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	its := &tended{joined: make(map[lease.ID]struct{}), count: count}
+	its := &clientLeases{joined: make(map[lease.ID]struct{}), count: count}
 	k.clients[c] = its
 	return func() {
 		k.mu.Lock()
@@ -196,7 +196,7 @@ func (k *keeping) renew(c *channel.Channel, message []byte) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	its := k.clients[c]
-	if k.closed || its == nil || its.through || c.Behind() >= maxAnswers ||
+	if k.closed || its == nil || its.halfClosed || c.Behind() >= maxAnswers ||
 		its.waiting+len(message)+c.Undelivered() > maxWaiting ||
 		k.agent.Waiting()+len(r.ids) > maxRequests {
 		return false
@@ -323,7 +323,7 @@ func (k *keeping) answerLocked(h *pb.Header, list []holder.Answer[place]) {
 
 // passOn sends a renewal to the member like any other message. It waits until the message has been
 // sent.
-func (k *keeping) passOn(its *tended, w *waiting) {
+func (k *keeping) passOn(its *clientLeases, w *waiting) {
 	_ = w.channel.Send(context.Background(), w.message) // an error means that the call has ended
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -331,16 +331,16 @@ func (k *keeping) passOn(its *tended, w *waiting) {
 }
 
 // answeredLocked records that a renewal is no longer waiting.
-func (its *tended) answeredLocked(w *waiting) {
+func (its *clientLeases) answeredLocked(w *waiting) {
 	its.waiting -= len(w.message)
 	its.countWaiting(-w.cost())
-	if its.through && its.waiting == 0 {
+	if its.halfClosed && its.waiting == 0 {
 		w.channel.CloseSend()
 	}
 }
 
 // countWaiting changes the cost of the client's waiting renewals by a number of bytes.
-func (its *tended) countWaiting(bytes int) {
+func (its *clientLeases) countWaiting(bytes int) {
 	its.counted += bytes
 	its.count(bytes)
 }
@@ -356,7 +356,7 @@ func (k *keeping) closeSend(c *channel.Channel) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	if its := k.clients[c]; its != nil && its.waiting > 0 {
-		its.through = true
+		its.halfClosed = true
 		return
 	}
 	c.CloseSend()

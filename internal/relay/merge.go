@@ -42,11 +42,11 @@ const (
 	// catchUpEvery is the interval between progress notifications, in milliseconds, for a watch
 	// that is catching up.
 	catchUpEvery = 100
-	// apartTime is how long a principal's watches are not merged after one of that principal's
+	// unmergedTime is how long a principal's watches are not merged after one of that principal's
 	// limits has rejected another watch.
-	apartTime = time.Minute
-	// againTime is the delay before reopening a shared watch that has ended.
-	againTime = time.Second
+	unmergedTime = time.Minute
+	// reopenDelay is the delay before reopening a shared watch that has ended.
+	reopenDelay = time.Second
 	// refusalTime is how long to wait after a failure for the member to report the reason.
 	refusalTime = time.Second
 	// maxTurns limits how many of a call's watches catch up concurrently. turnTime limits how long
@@ -71,9 +71,9 @@ type principal [sha256.Size]byte
 
 // watchKey identifies a set of equal watches.
 type watchKey struct {
-	way  *way
-	who  principal
-	what string
+	upstream *upstream
+	who      principal
+	what     string
 }
 
 // merger merges the watches of all clients.
@@ -85,14 +85,14 @@ type merger struct {
 	groups map[watchKey]*group
 	// For each principal, the time until which its watches are not merged, and the number of its
 	// watches that are catching up.
-	apart    map[principal]time.Time
+	unmerged map[principal]time.Time
 	catching map[principal]int
 }
 
 func newMerger(count *metrics) *merger {
 	return &merger{
 		count: count, groups: make(map[watchKey]*group),
-		apart:    make(map[principal]time.Time),
+		unmerged: make(map[principal]time.Time),
 		catching: make(map[principal]int),
 	}
 }
@@ -121,14 +121,14 @@ type group struct {
 	ask    *pb.WatchRequest
 	all    int // guarded by the merger's mu
 
-	mu      sync.Mutex // guards the following fields; locked after the merger's mu
-	merged  int        // number of watches that receive no events from the member
-	joined  map[*follower]struct{}
-	channel *channel.Channel // the shared watch; nil if there is none
-	recent  []watchMessage   // its most recent messages; their revisions are above floor
-	bytes   int              // total size of recent
-	floor   int64
-	again   time.Time // when a shared watch may be opened again
+	mu       sync.Mutex // guards the following fields; locked after the merger's mu
+	merged   int        // number of watches that receive no events from the member
+	joined   map[*follower]struct{}
+	channel  *channel.Channel // the shared watch; nil if there is none
+	recent   []watchMessage   // its most recent messages; their revisions are above floor
+	bytes    int              // total size of recent
+	floor    int64
+	reopenAt time.Time // when a shared watch may be opened again
 }
 
 // enter adds a watch to its group and decides whether to merge it.
@@ -142,7 +142,7 @@ func (m *merger) enter(f *follower, key watchKey, ask *pb.WatchRequest) {
 		g.call = f.of.caller.call(f.of.call.Address)
 		m.groups[key] = g
 	}
-	f.group, f.merged = g, g.all > 0 && !m.isApartLocked(key.who)
+	f.group, f.merged = g, g.all > 0 && !m.isUnmergedLocked(key.who)
 	g.all++
 	if f.merged {
 		g.mu.Lock()
@@ -174,24 +174,24 @@ func (m *merger) leave(f *follower) {
 	}
 }
 
-// isApartLocked reports whether a principal's watches must not be merged.
-func (m *merger) isApartLocked(who principal) bool {
+// isUnmergedLocked reports whether a principal's watches must not be merged.
+func (m *merger) isUnmergedLocked(who principal) bool {
 	now := time.Now()
-	for k, until := range m.apart {
+	for k, until := range m.unmerged {
 		if now.After(until) {
-			delete(m.apart, k)
+			delete(m.unmerged, k)
 		}
 	}
-	_, apart := m.apart[who]
+	_, apart := m.unmerged[who]
 	return apart
 }
 
-// setApart records that a limit prevents the relay from opening its own watches for a principal, in
-// addition to the watches of its clients.
-func (m *merger) setApart(who principal) {
+// setUnmerged records that a limit prevents the relay from opening its own watches for a principal,
+// in addition to the watches of its clients.
+func (m *merger) setUnmerged(who principal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.apart[who] = time.Now().Add(apartTime)
+	m.unmerged[who] = time.Now().Add(unmergedTime)
 }
 
 // open opens a watch for the relay itself, starting at the given revision.
@@ -202,7 +202,7 @@ func (g *group) open(from, progress int64) (*channel.Channel, error) {
 	if err != nil {
 		return nil, err
 	}
-	c, err := g.key.way.Open(g.call)
+	c, err := g.key.upstream.Open(g.call)
 	if err != nil {
 		return nil, err
 	}
@@ -212,7 +212,7 @@ func (g *group) open(from, progress int64) (*channel.Channel, error) {
 }
 
 func endOfOwn() *pb.RelayEnd {
-	return &pb.RelayEnd{Code: int32(codes.Canceled), Message: errGaveUp.Error()}
+	return &pb.RelayEnd{Code: int32(codes.Canceled), Message: errAbandoned.Error()}
 }
 
 // join adds a watch to the shared watch. It returns false if the shared watch cannot provide all
@@ -224,7 +224,7 @@ func (g *group) join(f *follower) bool {
 		return true
 	}
 	if g.channel == nil {
-		if time.Now().Before(g.again) {
+		if time.Now().Before(g.reopenAt) {
 			return false
 		}
 		c, err := g.open(f.at+1, g.ask.ProgressMs)
@@ -326,14 +326,14 @@ func (g *group) dismissLocked() {
 
 // lose records that a shared watch has ended.
 func (g *group) lose(c *channel.Channel) {
-	wait := againTime
+	wait := reopenDelay
 	if g.refused(c) {
-		wait = apartTime // the watches that share it would otherwise retry forever
+		wait = unmergedTime // the watches that share it would otherwise retry forever
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if g.channel == c {
-		g.channel, g.again = nil, time.Now().Add(wait)
+		g.channel, g.reopenAt = nil, time.Now().Add(wait)
 		g.forgetLocked(g.floor)
 		g.merger.count.shared.Dec()
 		g.dismissLocked()
@@ -347,7 +347,7 @@ func (g *group) refused(c *channel.Channel) bool {
 	e := c.Ended()
 	full := e != nil && codes.Code(e.Code) == codes.ResourceExhausted
 	if full {
-		g.merger.setApart(g.key.who)
+		g.merger.setUnmerged(g.key.who)
 	}
 	return full
 }

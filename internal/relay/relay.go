@@ -153,7 +153,7 @@ func (r *Relay) listen(ctx context.Context, fail context.CancelCauseFunc) (*fron
 		MaxRequestBytes: r.cfg.MaxRequestBytes, Panics: panics, Codec: codec{wire.Codec()},
 		Answers: r.answers,
 		Requests: listen.NewRequests(max(r.cfg.MaxRequestBytes, 3<<19), r.cfg.Logger).
-			BoundStrangers(strangerCalls, listen.Nobody),
+			BoundStrangers(strangerCalls, listen.NoneKnown),
 	}
 	loop, inside, err := web.Loopback()
 	if err != nil {

@@ -227,9 +227,9 @@ func TestMemberStops(t *testing.T) {
 	})
 }
 
-// TestRelayPromisesNothing checks that a relay makes no promises of its own. If the member becomes
+// TestSilentMember checks that a relay makes no promises of its own. If the member becomes
 // unresponsive, the lease ends no later than without a relay.
-func TestRelayPromisesNothing(t *testing.T) {
+func TestSilentMember(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
 		line := m[0].Line()
@@ -312,9 +312,9 @@ func TestEtcdThroughRelay(t *testing.T) {
 	})
 }
 
-// TestStrangeMethod checks that a call that a relay cannot carry fails without affecting other
+// TestInvalidMethodName checks that a call that a relay cannot carry fails without affecting other
 // clients. Here the method name is not valid UTF-8.
-func TestStrangeMethod(t *testing.T) {
+func TestInvalidMethodName(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
 		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})

@@ -15,11 +15,11 @@ import (
 
 // watching contains the watches of one call and their pending messages from shared watches.
 type watching struct {
-	merger *merger
-	way    *way
-	call   *pb.RelayCall
-	ctx    context.Context // the call's context
-	fail   func(error)     // ends the call
+	merger   *merger
+	upstream *upstream
+	call     *pb.RelayCall
+	ctx      context.Context // the call's context
+	fail     func(error)     // ends the call
 	// a call to StreamService, which can have many watches, identified by their request IDs
 	stream bool
 	wake   chan struct{} // capacity 1: there may be something to send
@@ -101,7 +101,7 @@ func (w *watching) begin(id uint64, r *pb.WatchRequest) (merged bool) {
 		w.caller = callerOf(w.call)
 	}
 	f := &follower{of: w, id: id, from: r.StartRevision}
-	w.merger.enter(f, watchKey{w.way, w.caller.sum, what}, ask)
+	w.merger.enter(f, watchKey{w.upstream, w.caller.sum, what}, ask)
 	if !w.add(f) {
 		w.merger.leave(f)
 		return false

@@ -9,10 +9,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// patienceAsks is how long reads and renewals wait for a leader, in election timeouts. It is
+// askTimeouts is how long reads and renewals wait for a leader, in election timeouts. It is
 // smaller than patience, the limit for commands, so that a holder still has time to try another
 // member.
-const patienceAsks = 3
+const askTimeouts = 3
 
 // asker forwards reads and renewals from this member's clients, and messages from its caches, to
 // the leader. It requests one confirm round at a time. Each round covers everything that arrived
@@ -24,11 +24,11 @@ const patienceAsks = 3
 // when the leader received the renewal, which is after the holder sent it (T2).
 type asker struct {
 	m        *local
-	reads    []*Read   // for the next round
-	renewals []Renewal // for the next round
-	current  *question // sent but not yet confirmed
-	open     []asked   // renewals that were sent, sorted by number; some have been answered
-	over     int       // number of answered entries in open
+	reads    []*Read         // for the next round
+	renewals []Renewal       // for the next round
+	current  *confirmRequest // sent but not yet confirmed
+	open     []asked         // renewals that were sent, sorted by number; some have been answered
+	over     int             // number of answered entries in open
 	// agent keeps the leases of this member's clients alive. round holds the leases that are to
 	// join groups in the round in progress. The round numbers sent to the leader start above
 	// firstRound, which differs in each incarnation of the member.
@@ -49,8 +49,8 @@ type asker struct {
 	idle   int    // ticks since current was sent
 }
 
-// question is a confirm round that was requested from the leader.
-type question struct {
+// confirmRequest is a confirm round that was requested from the leader.
+type confirmRequest struct {
 	id    uint64
 	reads []*Read
 	// queries lists the leases that the reads ask about, grouped by read.
@@ -93,7 +93,7 @@ func (a *asker) fill(m *Forward, now uint64) {
 		return
 	}
 	a.last++
-	q := &question{id: a.last}
+	q := &confirmRequest{id: a.last}
 	n, size := 0, 0
 	for ; n < len(a.reads) && len(q.queries) < maxForwarded && size < maxCacheBytes; n++ {
 		q.queries = append(q.queries, a.reads[n].Leases...)
@@ -143,7 +143,7 @@ func (a *asker) resetGroups() {
 	a.round = nil
 }
 
-func (q *question) fill(m *Forward) {
+func (q *confirmRequest) fill(m *Forward) {
 	m.Round, m.Queries, m.Fills = q.id, q.queries, q.fills
 }
 
@@ -279,7 +279,7 @@ func (a *asker) again(msg *Forward) {
 // be reached, or its committed entries do not arrive.
 func (a *asker) expire() {
 	out := &a.m.out
-	limit := uint64(patienceAsks * a.m.cfg.ElectionTicks)
+	limit := uint64(askTimeouts * a.m.cfg.ElectionTicks)
 	old := func(born uint64) bool { return born+limit <= a.m.ticks }
 	stale := func(q *Read) bool {
 		if !old(q.born) {

@@ -71,9 +71,9 @@ func TestRoundsAreBounded(t *testing.T) {
 	}
 }
 
-// TestAsksAreRefused checks that requests that do not fit are rejected immediately.
+// TestRequestsRefusedWhenFull checks that requests that do not fit are rejected immediately.
 // Acknowledgements and reports of abandoned leases can be dropped.
-func TestAsksAreRefused(t *testing.T) {
+func TestRequestsRefusedWhenFull(t *testing.T) {
 	a := newAsker()
 	a.agent.Joined(0, holder.Join[struct{}]{ID: 1, Group: 1, TTL: 5000})
 	for range maxForwarded / 2 {

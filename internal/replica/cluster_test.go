@@ -166,7 +166,7 @@ func (c *cluster) step(p *peer) (busy bool) {
 		c.deliver(p, m)
 	}
 	out := p.r.Take()
-	if p.r.restless() {
+	if p.r.hasNewWork() {
 		c.t.Errorf("member %d left work for the next step", p.id)
 	}
 	c.carry(p, out)

@@ -50,7 +50,7 @@ func newDriver(m *local) (*driver, error) {
 		ReadOnlyOption:            raft.ReadOnlySafe,
 		DisableProposalForwarding: true,
 		StepDownOnRemoval:         true,
-		Logger:                    discerning{c.Logger},
+		Logger:                    contradictionLogger{c.Logger},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("replica: start raft: %w", err)
@@ -169,7 +169,7 @@ func (d *driver) next() *raftpb.Entry {
 
 // change applies a committed membership change. It returns an error if the change is impossible.
 func (d *driver) change(c *raftpb.ConfChangeV2) error {
-	if err := d.possible(c); err != nil {
+	if err := d.checkChange(c); err != nil {
 		return err
 	}
 	d.conf = d.node.ApplyConfChange(c)

@@ -24,10 +24,10 @@ func (c *cluster) notPrimary() {
 	}
 }
 
-// TestNotYetPrimaryKnowsNoCaches checks that a leader does not track caches before it has applied
+// TestNoCachesBeforePrimary checks that a leader does not track caches before it has applied
 // an entry of its own term (T6). Until then, the leader ignores messages about caches. Commands
 // wait for the next leader and for acknowledgments from the caches.
-func TestNotYetPrimaryKnowsNoCaches(t *testing.T) {
+func TestNoCachesBeforePrimary(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
 	k.mustFill("c1")

@@ -28,7 +28,7 @@ func writeOf(l *lease.Lessor, c fsm.Command) *directory.Write {
 	case *fsm.Expire:
 		e.w.Ends, e.w.Urgent = taking(l, c.Leases), true
 	default:
-		if fsm.TakesRights(c) {
+		if fsm.RevokesPermissions(c) {
 			e.w.Touches = []keyrange.Range{keyrange.All}
 		}
 	}

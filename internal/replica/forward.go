@@ -214,9 +214,9 @@ func (f *forwarder) requeue(term uint64) {
 	}
 }
 
-// swallowed rejects commands sent in term or earlier. Their outcome is unknown, because a snapshot
-// replaced the entries.
-func (f *forwarder) swallowed(term uint64) {
+// rejectReplaced rejects commands sent in term or earlier. Their outcome is unknown, because a
+// snapshot replaced the entries.
+func (f *forwarder) rejectReplaced(term uint64) {
 	f.giveUp(func(s *sent) bool { return s.term <= term })
 }
 

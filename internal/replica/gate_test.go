@@ -240,9 +240,9 @@ func TestLeaderChangeDuringPendingWrite(t *testing.T) {
 	}
 }
 
-// TestNotYetPrimaryHoldsBack checks that no command passes the gate before the leader has applied
+// TestGateClosedBeforePrimary checks that no command passes the gate before the leader has applied
 // an entry of its own term, because until then it might not know all holds (T6).
-func TestNotYetPrimaryHoldsBack(t *testing.T) {
+func TestGateClosedBeforePrimary(t *testing.T) {
 	m := start(t)
 	if err := m.r.Campaign(); err != nil {
 		t.Fatal(err)

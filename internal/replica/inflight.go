@@ -52,8 +52,8 @@ func (f *inflight) take(index, term uint64) (found, lost []*Proposal) {
 	return found, lost
 }
 
-// swallow returns the proposals of the entries up to index, which a snapshot has replaced.
-func (f *inflight) swallow(index uint64) (all []*Proposal) {
+// takeReplaced returns the proposals of the entries up to index, which a snapshot has replaced.
+func (f *inflight) takeReplaced(index uint64) (all []*Proposal) {
 	for len(*f) > 0 && (*f)[0].index <= index {
 		all = append(all, (*f)[0].proposals...)
 		*f = (*f)[1:]

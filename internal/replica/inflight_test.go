@@ -35,7 +35,7 @@ func TestInflight(t *testing.T) {
 		}
 	}
 	f := entries()
-	if all := f.swallow(6); !slices.Equal(all, []*Proposal{a, b}) || len(f) != 1 {
+	if all := f.takeReplaced(6); !slices.Equal(all, []*Proposal{a, b}) || len(f) != 1 {
 		t.Errorf("a snapshot at 6 covers %v, %d left", all, len(f))
 	}
 	if all := f.of(4); !slices.Equal(all, []*Proposal{c}) || len(f.of(2)) != 0 {

@@ -75,8 +75,8 @@ func TestForwardOfAnotherTerm(t *testing.T) {
 	}
 }
 
-// TestReplyOfAnother checks that only the leader of the current term can answer a request.
-func TestReplyOfAnother(t *testing.T) {
+// TestReplyOfNonLeader checks that only the leader of the current term can answer a request.
+func TestReplyOfNonLeader(t *testing.T) {
 	c := caching(t)
 	p := c.members[2]
 	c.propose(p, &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}, "grant")

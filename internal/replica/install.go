@@ -48,10 +48,10 @@ func (r *Replica) install(s *raftpb.Snapshot) {
 	r.raft.conf = s.GetMetadata().GetConfState()
 	r.out.Applied, r.out.Restored = true, true
 	r.stopIfDamaged()
-	for _, p := range own(r.inflight.swallow(m.Index())) {
+	for _, p := range own(r.inflight.takeReplaced(m.Index())) {
 		r.out.refuse(p, ErrLeaderChanged)
 	}
-	r.relay.commands.swallowed(s.GetMetadata().GetTerm())
+	r.relay.commands.rejectReplaced(s.GetMetadata().GetTerm())
 }
 
 // SnapshotSent reports whether streaming a snapshot to a member succeeded. After a failure, Raft

@@ -247,7 +247,7 @@ func (l *leadership) expireSingly(due []lease.Due) (rest []lease.Due) {
 			l.m.lessor.Reinstate(due[i:])
 			break
 		}
-		work += caches.Apart(func() {
+		work += caches.Uncharged(func() {
 			if p := l.gate.single(d); p != nil {
 				l.admit(p)
 			} else {

@@ -170,10 +170,10 @@ func TestAcknowledgementFromNonMember(t *testing.T) {
 	}
 }
 
-// TestRoundStaysWithItsMember checks that an in-flight confirm round stays with this member if a
-// membership change is applied just after Raft has received a message from a new leader. The new
-// leader is not asked for the round.
-func TestRoundStaysWithItsMember(t *testing.T) {
+// TestConfirmRoundAfterLeaderChange checks that an in-flight confirm round stays with this member
+// if a membership change is applied just after Raft has received a message from a new leader. The
+// new leader is not asked for the round.
+func TestConfirmRoundAfterLeaderChange(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
 	c.run()

@@ -20,10 +20,10 @@ func (c *cluster) orphans() (n int) {
 	return n
 }
 
-// TestRevokeWaitsForNobody checks that another client's revocation, a hand-over and a resumption do
+// TestRevokeDoesNotWait checks that another client's revocation, a hand-over and a resumption do
 // not wait for caches. Writes wait until the old holder's cache has dropped everything (C1). After
 // that, the orphan is gone.
-func TestRevokeWaitsForNobody(t *testing.T) {
+func TestRevokeDoesNotWait(t *testing.T) {
 	secret := lease.Secret{1}
 	for name, cmd := range map[string]func(token lease.Token) fsm.Command{
 		"revoke":    func(lease.Token) fsm.Command { return &fsm.Revoke{ID: 1} },

@@ -177,12 +177,12 @@ func TestChangesAreTaken(t *testing.T) {
 // TestOpenCacheWithoutALeader checks that a request to open a cache times out without a leader.
 func TestOpenCacheWithoutALeader(t *testing.T) {
 	m := start(t, 2)
-	for range patienceAsks * 10 {
+	for range askTimeouts * 10 {
 		m.r.Tick()
 	}
 	m.r.OpenCache(OpenCache{ID: 1, Token: 1, Owner: "o"})
 	var opened []OpenCache
-	for range patienceAsks * 10 {
+	for range askTimeouts * 10 {
 		if len(opened) > 0 {
 			t.Fatal("it did not wait for a leader")
 		}

@@ -36,9 +36,9 @@ var refusals = map[string]struct {
 	"ErrBadTransferee":   {stay: "the leader itself hands over"},
 }
 
-// TestRefusalsComeBack checks that every error with which a leader rejects a forwarded command
+// TestForwardedRefusals checks that every error with which a leader rejects a forwarded command
 // reaches the other member unchanged. It finds the errors in the source of this package.
-func TestRefusalsComeBack(t *testing.T) {
+func TestForwardedRefusals(t *testing.T) {
 	for _, name := range namedErrors(t) {
 		r, ok := refusals[name]
 		switch {

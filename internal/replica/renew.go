@@ -56,7 +56,7 @@ func (l *leadership) renew(n Renewal) {
 		// The renewal waits until the lease's cache has acknowledged its pending invalidations or
 		// the lease has ended. Nothing else has to wait.
 		l.gate.parked.add(n)
-		l.remotes.sayWaiting(&n)
+		l.remotes.reportWaiting(&n)
 		return
 	}
 	renewed, err := l.m.lessor.Renew(n.ID, n.Token)
@@ -65,7 +65,7 @@ func (l *leadership) renew(n Renewal) {
 		// The decision to expire the lease is in the log. Only the outcome of that entry shows
 		// whether the lease is gone, so the renewal waits for it (T5).
 		l.parked.add(n)
-		l.remotes.sayWaiting(&n)
+		l.remotes.reportWaiting(&n)
 	case err != nil:
 		// The lease was not found: a primary's lessor returns no other error. Only a member that
 		// certainly leads can give that answer (T7).

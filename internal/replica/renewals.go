@@ -119,7 +119,7 @@ func (l *leadership) settleAll(b *Renewals) {
 	if l.m.lessor.Changes() != b.changes {
 		for i, promised := range b.TTLs {
 			if promised != 0 {
-				l.lookAgain(b, i)
+				l.recheck(b, i)
 			}
 		}
 	}
@@ -142,8 +142,8 @@ func (l *leadership) settleAll(b *Renewals) {
 	}
 }
 
-// lookAgain checks lease i again. If the lease has changed, its renewal is handled separately.
-func (l *leadership) lookAgain(b *Renewals, i int) {
+// recheck checks lease i again. If the lease has changed, its renewal is handled separately.
+func (l *leadership) recheck(b *Renewals, i int) {
 	ttl, token, _ := l.m.lessor.Standing(b.IDs[i])
 	if token == b.tokens[i] {
 		b.TTLs[i] = ttl

@@ -138,9 +138,9 @@ func TestRenewAllMixed(t *testing.T) {
 	m.wantOutcomes(none, gone, gone)
 }
 
-// TestRenewAllLooksAgain checks that each lease is validated again if anything changed since the
+// TestRenewAllRechecks checks that each lease is validated again if anything changed since the
 // promise (T6, L3). A revoked lease is not found, and a new TTL or token takes effect.
-func TestRenewAllLooksAgain(t *testing.T) {
+func TestRenewAllRechecks(t *testing.T) {
 	m := lead(t)
 	for id := range lease.ID(5) {
 		m.grant(id+1, 5000)

@@ -148,7 +148,7 @@ func (r *Replica) Tick() {
 		r.lead.raiseVersion()
 		r.lead.compare()
 	}
-	r.forgetLeft()
+	r.forgetRemoved()
 }
 
 // Step handles a message from another member. After it returns [ErrImpossible], the replica must

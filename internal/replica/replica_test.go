@@ -131,9 +131,9 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// TestExpiryLeavesRoomForOthers checks that many leases ending together expire a few per entry,
+// TestExpiryInterleavesCommands checks that many leases ending together expire a few per entry,
 // with client commands in between (T13).
-func TestExpiryLeavesRoomForOthers(t *testing.T) {
+func TestExpiryInterleavesCommands(t *testing.T) {
 	m := lead(t)
 	for id := lease.ID(1); id <= 100; id++ {
 		m.grant(id, 1000)

@@ -76,10 +76,10 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// TestDamagedMemberTakesNoPart checks that a damaged member, which stops, can be removed if the
-// others respond, even if they have only recently begun to. A damaged member does not count as
-// responsive when another member is removed or added.
-func TestDamagedMemberTakesNoPart(t *testing.T) {
+// TestDamagedMemberStopsAndIsNotCounted checks that a damaged member, which stops, can be removed
+// if the others respond, even if they have only recently begun to. A damaged member does not count
+// as responsive when another member is removed or added.
+func TestDamagedMemberStopsAndIsNotCounted(t *testing.T) {
 	l := &local{machine: fsm.New(fsm.Config{}), cfg: Config{ID: 1, ElectionTicks: 10}}
 	l.cfg.Membership = Membership{Strict: true, Stable: 500}
 	l.machine.Begin(1, 1)

@@ -38,8 +38,8 @@ func (r *Replica) Silences() []silence.State {
 	return r.silence.States(r.now)
 }
 
-// lookForSilent detects unresponsive members and reacts to them.
-func (r *Replica) lookForSilent() {
+// detectUnresponsive detects unresponsive members and reacts to them.
+func (r *Replica) detectUnresponsive() {
 	if r.silence == nil {
 		return
 	}
@@ -53,7 +53,7 @@ func (r *Replica) lookForSilent() {
 		}
 		r.replace(s.Member)
 	}
-	if news.Changed && r.deserted() {
+	if news.Changed && r.lostQuorum() {
 		r.raft.stepDown()
 		r.failover.begin(r.cfg.ID) // the other members may have waited for this leader
 	}
@@ -78,9 +78,9 @@ func (r *Replica) expected() []uint64 {
 	return list
 }
 
-// deserted reports whether this leader has lost so many voters that the remaining ones are not a
+// lostQuorum reports whether this leader has lost so many voters that the remaining ones are not a
 // majority.
-func (r *Replica) deserted() bool {
+func (r *Replica) lostQuorum() bool {
 	if !r.leading {
 		return false
 	}
@@ -97,8 +97,8 @@ func (r *Replica) deserted() bool {
 	return voters-lost < voters/2+1
 }
 
-// forgetLeft drops the measurements of members that have left the cluster.
-func (r *Replica) forgetLeft() {
+// forgetRemoved drops the measurements of members that have left the cluster.
+func (r *Replica) forgetRemoved() {
 	if r.silence == nil {
 		return
 	}

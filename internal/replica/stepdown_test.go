@@ -100,9 +100,9 @@ func TestRemovedMemberIsForgotten(t *testing.T) {
 	}
 }
 
-// TestFollowerIsNotDeserted checks that a follower never counts as deserted, even if it loses its
-// leader.
-func TestFollowerIsNotDeserted(t *testing.T) {
+// TestFollowerNeverLosesQuorum checks that a follower never counts as deserted, even if it loses
+// its leader.
+func TestFollowerNeverLosesQuorum(t *testing.T) {
 	c := newCluster(t, 1, 2)
 	r := c.members[2].r
 	r.silence = silence.New(silence.Config{Heartbeat: 1, Most: 1})
@@ -113,7 +113,7 @@ func TestFollowerIsNotDeserted(t *testing.T) {
 	if !r.silence.Lost(1) {
 		t.Fatal("the leader is not lost")
 	}
-	if r.deserted() {
+	if r.lostQuorum() {
 		t.Error("a follower is deserted")
 	}
 }

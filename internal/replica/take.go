@@ -83,7 +83,7 @@ func (r *Replica) Take() Output {
 	if r.lead != nil {
 		r.lead.expire()
 	}
-	r.lookForSilent()
+	r.detectUnresponsive()
 	r.campaign()
 	for {
 		if l := r.lead; l != nil {
@@ -98,7 +98,7 @@ func (r *Replica) Take() Output {
 			r.lead.release()
 		}
 		r.relay.asks.release()
-		if !r.restless() {
+		if !r.hasNewWork() {
 			break
 		}
 	}
@@ -112,9 +112,9 @@ func (r *Replica) Take() Output {
 	return r.out.take()
 }
 
-// restless reports whether the answers have led to new work that can be done immediately, such as
+// hasNewWork reports whether the answers have led to new work that can be done immediately, such as
 // retrying a renewal.
-func (r *Replica) restless() bool {
+func (r *Replica) hasNewWork() bool {
 	l := r.lead
 	return l != nil && (r.primary && l.rounds.HasNext() || l.gate.hasReady() ||
 		r.raft.appending == 0 && !r.raft.transferring() && l.queue.due(0))

@@ -98,10 +98,10 @@ func (m *member) committed(c fsm.Command) {
 	}
 }
 
-// TestLeftIsOfTheIndex checks that the remaining time of a lease is reported with the index of the
-// state that it came from (T28). Otherwise a caller at another member could mistake an earlier
+// TestRemainingReportsIndex checks that the remaining time of a lease is reported with the index of
+// the state that it came from (T28). Otherwise a caller at another member could mistake an earlier
 // incarnation for the current one.
-func TestLeftIsOfTheIndex(t *testing.T) {
+func TestRemainingReportsIndex(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
 	before := m.m.Index()

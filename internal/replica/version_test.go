@@ -76,10 +76,10 @@ func TestLeaderRaisesVersion(t *testing.T) {
 	}
 }
 
-// TestChangeOfVersionIsAlone checks that no entry in the old version follows a version change in
+// TestVersionChangeIsExclusive checks that no entry in the old version follows a version change in
 // the log. A put waits until the change is applied, whether the change was requested by a client of
 // this member or of another.
-func TestChangeOfVersionIsAlone(t *testing.T) {
+func TestVersionChangeIsExclusive(t *testing.T) {
 	for _, origin := range []fsm.Origin{{}, {Member: 9, Seq: 1}} {
 		changeAlone(t, origin)
 	}

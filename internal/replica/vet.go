@@ -127,8 +127,8 @@ func tracked(conf *raftpb.ConfState) (confchange.Changer, error) {
 	return confchange.Changer{Tracker: t}, err
 }
 
-// possible returns an error if a committed membership change is impossible.
-func (d *driver) possible(c *raftpb.ConfChangeV2) error {
+// checkChange returns an error if a committed membership change is impossible.
+func (d *driver) checkChange(c *raftpb.ConfChangeV2) error {
 	changer, err := tracked(d.conf)
 	if err != nil {
 		return err
@@ -147,11 +147,12 @@ type contradiction string
 // contradictions lists prefixes of the library's format strings for contradictions.
 var contradictions = [...]string{"tocommit(%d) is out of range", "entry %d conflict with committed"}
 
-// discerning is a logger that distinguishes contradictions from the library's other panics.
-type discerning struct{ raft.Logger }
+// contradictionLogger is a logger that distinguishes contradictions from the library's other
+// panics.
+type contradictionLogger struct{ raft.Logger }
 
 // Panicf implements raft.Logger.
-func (d discerning) Panicf(format string, v ...any) {
+func (d contradictionLogger) Panicf(format string, v ...any) {
 	for _, begin := range contradictions {
 		if strings.HasPrefix(format, begin) {
 			panic(contradiction(fmt.Sprintf(format, v...)))

@@ -92,7 +92,7 @@ func TestPossibleChanges(t *testing.T) {
 		"a learner as well": {twice, remove(2), false},
 	} {
 		d := &driver{conf: c.of}
-		if err := d.possible(c.change); (err == nil) != c.can {
+		if err := d.checkChange(c.change); (err == nil) != c.can {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -100,7 +100,7 @@ func TestPossibleChanges(t *testing.T) {
 
 // spoken is a logger that records its panic message.
 type spoken struct {
-	discerning
+	contradictionLogger
 	said string
 }
 
@@ -109,7 +109,7 @@ func (s *spoken) Panicf(format string, v ...any) { s.said = fmt.Sprintf(format, 
 // TestOtherPanics checks that a panic not caused by a message goes through the member's own logger.
 func TestOtherPanics(t *testing.T) {
 	log := &spoken{}
-	discerning{log}.Panicf("index %d", 7)
+	contradictionLogger{log}.Panicf("index %d", 7)
 	if log.said != "index 7" {
 		t.Errorf("panic: %q", log.said)
 	}

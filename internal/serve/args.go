@@ -21,15 +21,15 @@ func Args(argv []string) []string {
 	rest := argv[1:]
 	program := strings.TrimSuffix(filepath.Base(argv[0]), ".exe")
 	asEtcd := program == "etcd" && (len(rest) == 0 || strings.HasPrefix(rest[0], "-"))
-	if asEtcd || (len(rest) > 0 && meansServe(rest)) {
+	if asEtcd || (len(rest) > 0 && isServe(rest)) {
 		return append([]string{"serve"}, rest...)
 	}
 	return rest
 }
 
-// meansServe reports whether args begin with a flag of serve and contain at least one flag that
+// isServe reports whether args begin with a flag of serve and contain at least one flag that
 // client commands do not have.
-func meansServe(args []string) bool {
+func isServe(args []string) bool {
 	known := newFlags().fs
 	isServes := func(arg string) bool {
 		name, ok := flagName(arg)

@@ -158,7 +158,7 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) e
 		r.member.Store(&again)
 	}
 	tuneGC()
-	go giveBack(ctx)
+	go returnMemory(ctx)
 	go notify(ctx, s.Ready(), r)
 	if j != nil {
 		joining := make(chan struct{})
@@ -227,7 +227,7 @@ func untilSignal(ctx context.Context, lg *processLog, reloads bool) (context.Con
 	logger.SurviveBrokenPipe()
 	done := make(chan struct{})
 	go func() {
-		s := impatient(ctx, signals, done, func(s os.Signal) {
+		s := stopOnSignal(ctx, signals, done, func(s os.Signal) {
 			lg.Info("stopping on a signal", "signal", s.String())
 			cancel()
 		})
@@ -244,13 +244,13 @@ func untilSignal(ctx context.Context, lg *processLog, reloads bool) (context.Con
 	})
 }
 
-// sameStop is the time after the first signal during which another signal counts as the same
-// request. timeout(1) and some supervisors signal a process and then its process group.
-const sameStop = 500 * time.Millisecond
+// duplicateSignalTime is the time after the first signal during which another signal counts as the
+// same request. timeout(1) and some supervisors signal a process and then its process group.
+const duplicateSignalTime = 500 * time.Millisecond
 
-// impatient ends the context at the first signal by calling stop. If a later signal demands an
-// immediate exit, impatient returns that signal. It returns nil when done is closed.
-func impatient(
+// stopOnSignal ends the context at the first signal by calling stop. If a later signal demands an
+// immediate exit, stopOnSignal returns that signal. It returns nil when done is closed.
+func stopOnSignal(
 	ctx context.Context, signals <-chan os.Signal, done <-chan struct{}, stop func(os.Signal),
 ) os.Signal {
 	var first time.Time
@@ -262,7 +262,7 @@ func impatient(
 			if ctx.Err() == nil {
 				first = time.Now()
 				stop(s)
-			} else if time.Since(first) > sameStop {
+			} else if time.Since(first) > duplicateSignalTime {
 				return s
 			}
 		}

@@ -31,9 +31,9 @@ type actor struct {
 	life, rest time.Duration
 }
 
-// forever is a command that runs practically forever. It is for programs that hold something as
-// long as they run.
-var forever = []string{"--", "sleep", "3600"}
+// sleepForever is a command that runs practically forever. It is for programs that hold something
+// as long as they run.
+var sleepForever = []string{"--", "sleep", "3600"}
 
 func actors() (all []actor) {
 	add := func(life, rest time.Duration, args ...string) {
@@ -43,14 +43,14 @@ func actors() (all []actor) {
 		n := strconv.Itoa(i + 1)
 		add(40*time.Second, 3*time.Second, append([]string{
 			"run", "--elect", "demo/primary", "--ttl", "5s", "--id", "node-" + n, "--value", "node-" + n,
-		}, forever...)...)
+		}, sleepForever...)...)
 		add(time.Minute, 5*time.Second, append([]string{
 			"group", "register", "demo/workers", "worker-" + n, "--ttl", "5s", "--wait",
 			"--metadata", "10.0.0." + n + ":80",
-		}, forever...)...)
+		}, sleepForever...)...)
 		add(time.Minute, 2*time.Second, append([]string{
 			"pool", "acquire", "demo/ports", "--ttl", "5s", "--owner", "worker-" + n,
-		}, forever...)...)
+		}, sleepForever...)...)
 		add(0, time.Second, "run", "--lock", "demo/report", "--ttl", "5s", "--", "sleep", "2")
 	}
 	for _, name := range []string{"worker-1", "worker-2"} {
@@ -99,7 +99,7 @@ func (d *demo) play(ctx context.Context, a actor) {
 	defer runtime.UnlockOSThread()
 	for {
 		select {
-		case <-time.After(about(a.rest)):
+		case <-time.After(jitter(a.rest)):
 		case <-ctx.Done():
 			return
 		}
@@ -113,7 +113,7 @@ func (d *demo) play(ctx context.Context, a actor) {
 
 // live runs a program for approximately the time in life.
 func (d *demo) live(ctx context.Context, a actor) {
-	life, end := context.WithTimeout(ctx, about(a.life))
+	life, end := context.WithTimeout(ctx, jitter(a.life))
 	defer end()
 	c := d.command(life, a.args)
 	if rand.IntN(3) > 0 {
@@ -127,5 +127,5 @@ func (d *demo) live(ctx context.Context, a actor) {
 	}
 }
 
-// about returns a random time between d/2 and 3d/2.
-func about(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }
+// jitter returns a random time between d/2 and 3d/2.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d+1) }

@@ -285,8 +285,8 @@ func (d *doctor) certificates(what string, t *server.TLS) {
 	}
 }
 
-// soon is the remaining validity at which a certificate should be replaced.
-const soon = 14 * 24 * time.Hour
+// expiryWarning is the remaining validity at which a certificate should be replaced.
+const expiryWarning = 14 * 24 * time.Hour
 
 func (d *doctor) expiry(what, file string, c *x509.Certificate) {
 	at := c.NotAfter.UTC().Format(time.DateOnly)
@@ -296,7 +296,7 @@ func (d *doctor) expiry(what, file string, c *x509.Certificate) {
 	case time.Now().Before(c.NotBefore):
 		d.say(unfit, what, "the certificate in %s is not valid before %s: check the clock", file,
 			c.NotBefore.UTC().Format(time.DateTime))
-	case left < soon:
+	case left < expiryWarning:
 		d.say(advice, what, "the certificate in %s expires on %s", file, at)
 	default:
 		d.say(fine, what, "the certificate in %s is valid until %s", file, at)
@@ -319,7 +319,7 @@ func (d *doctor) joined(at []string, cfg *server.Config, dial func() (cluster, e
 		return
 	}
 	defer c.Close() //nolint:errcheck // nothing is lost
-	ctx, cancel := context.WithTimeout(context.Background(), askFirst)
+	ctx, cancel := context.WithTimeout(context.Background(), initProbeTimeout)
 	defer cancel()
 	list, err := c.MemberList(ctx)
 	if err != nil {

@@ -86,9 +86,9 @@ func TestDoctorCertificates(t *testing.T) {
 	}
 }
 
-// TestDoctorLooksAround checks that the data directory can be missing but must be creatable, and
+// TestDoctorEnvironment checks that the data directory can be missing but must be creatable, and
 // that doctor reports addresses in use and members that answer.
-func TestDoctorLooksAround(t *testing.T) {
+func TestDoctorEnvironment(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

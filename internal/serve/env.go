@@ -11,10 +11,10 @@ import (
 // The prefixes of environment variables that set flags, most important first.
 var envPrefixes = []string{"LEASEHOLD_", "ETCD_"}
 
-// othersWords lists variables that are not for members, without the prefix LEASEHOLD_. Client
+// clientVariables lists variables that are not for members, without the prefix LEASEHOLD_. Client
 // commands read them, or set them for the programs that they run. A member might be started from a
 // shell in which they are set.
-var othersWords = []string{
+var clientVariables = []string{
 	"ENDPOINTS", "WRITE_OUT", "HEX", "DEBUG", "DIAL_TIMEOUT", "COMMAND_TIMEOUT", "KEEPALIVE_TIME",
 	"KEEPALIVE_TIMEOUT", "MAX_RECV_BYTES", "CACERT", "CERT", "KEY", "INSECURE_TRANSPORT",
 	"INSECURE_SKIP_TLS_VERIFY", "USER", "PASSWORD", "AUTH_JWT_TOKEN", "DISCOVERY_SRV",
@@ -45,7 +45,7 @@ func (f *flags) readEnv(env []string) (warnings []string, err error) {
 		}
 	})
 	for name := range values {
-		if _, word, _ := strings.Cut(name, "LEASEHOLD_"); slices.Contains(othersWords, word) {
+		if _, word, _ := strings.Cut(name, "LEASEHOLD_"); slices.Contains(clientVariables, word) {
 			continue
 		}
 		if strings.HasPrefix(name, "ETCD_") || strings.HasPrefix(name, "LEASEHOLD_") {

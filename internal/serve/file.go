@@ -210,7 +210,7 @@ func didYouMean(typed string, names []string) string {
 
 // valueOf converts a value to command-line text if it has the type of x.
 func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
-	n = settings.Meant(n)
+	n = settings.Resolve(n)
 	var kind any = ""
 	if g, ok := x.Value.(flag.Getter); ok {
 		kind = g.Get()
@@ -268,7 +268,7 @@ func takesList(x *flag.Flag) bool {
 func listOf(n *yaml.Node) (string, error) {
 	var words []string
 	for _, c := range n.Content {
-		if c = settings.Meant(c); c.Kind != yaml.ScalarNode {
+		if c = settings.Resolve(c); c.Kind != yaml.ScalarNode {
 			return "", fmt.Errorf("line %d does not begin a single value", c.Line)
 		}
 		words = append(words, c.Value)

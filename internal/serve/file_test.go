@@ -21,9 +21,9 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// TestEtcdsFile checks that etcd's configuration file works without changes. Settings that
+// TestEtcdConfigFile checks that etcd's configuration file works without changes. Settings that
 // Leasehold ignores cause a warning if they differ from etcd's default.
-func TestEtcdsFile(t *testing.T) {
+func TestEtcdConfigFile(t *testing.T) {
 	o := try(t, nil, "--config-file", "testdata/etcd.yaml")
 	if o.err != nil {
 		t.Fatal(o.err)

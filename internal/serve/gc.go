@@ -94,10 +94,10 @@ const (
 	mostAtOnce = 256 << 20
 )
 
-// giveBack returns unused memory to the system while the process is idle, until ctx ends. It does
-// nothing if the user tunes the collector. A collection costs the least while the process is idle.
-// Without one, the process would stay as large as it was under its last load.
-func giveBack(ctx context.Context) {
+// returnMemory returns unused memory to the system while the process is idle, until ctx ends. It
+// does nothing if the user tunes the collector. A collection costs the least while the process is
+// idle. Without one, the process would stay as large as it was under its last load.
+func returnMemory(ctx context.Context) {
 	if userTunes() {
 		return
 	}

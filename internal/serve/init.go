@@ -33,8 +33,9 @@ func InitCommand() *cobra.Command {
 	return c
 }
 
-// askFirst is how long to wait for a response from a cluster at the addresses given by --join.
-const askFirst = 5 * time.Second
+// initProbeTimeout is how long to wait for a response from a cluster at the addresses given by
+// --join.
+const initProbeTimeout = 5 * time.Second
 
 func initCluster(c *cobra.Command, args []string) error {
 	f := newFlags()
@@ -68,40 +69,40 @@ func initCluster(c *cobra.Command, args []string) error {
 // noCluster returns an error if a cluster responds at one of the addresses.
 func noCluster(endpoints []string, cfg server.Config) error {
 	for _, e := range endpoints {
-		if err := nobodyAt(e, cfg); err != nil {
+		if err := checkUnused(e, cfg); err != nil {
 			return fmt.Errorf("--join %s: %w", e, err)
 		}
 	}
 	return nil
 }
 
-func nobodyAt(at string, cfg server.Config) error {
+func checkUnused(at string, cfg server.Config) error {
 	c, err := dialCluster([]string{at}, joinLogin{}, cfg)
 	if err != nil {
 		return err
 	}
 	defer c.Close() //nolint:errcheck // nothing is lost
-	ctx, cancel := context.WithTimeout(context.Background(), askFirst)
+	ctx, cancel := context.WithTimeout(context.Background(), initProbeTimeout)
 	defer cancel()
 	switch err := c.Ours(ctx); {
 	case err == nil:
 		return errors.New("a cluster responds there, so nothing is founded; start this member " +
 			"with leasehold serve --join (and --replace if its disk was lost)")
-	case !passing(err):
+	case !isTemporary(err):
 		return err
-	case listens(at):
+	case isListening(at):
 		return fmt.Errorf("something listens there, so nothing is founded; it may be a member: "+
 			"%w", err)
 	}
 	return nil
 }
 
-// listens reports whether an endpoint accepts connections. If it does, there might be a member that
-// unexpectedly uses TLS, or a member without a quorum.
-func listens(at string) bool {
+// isListening reports whether an endpoint accepts connections. If it does, there might be a member
+// that unexpectedly uses TLS, or a member without a quorum.
+func isListening(at string) bool {
 	e, _ := endpoint.Parse(at) // valid: checked when the flag was set
 	network, address := e.Network()
-	c, err := net.DialTimeout(network, address, askFirst)
+	c, err := net.DialTimeout(network, address, initProbeTimeout)
 	if err != nil {
 		return false
 	}

@@ -14,9 +14,9 @@ import (
 	servers "leasehold.dev/test/process"
 )
 
-// TestInitBesideAStranger checks that no cluster is founded if another process listens on one of
+// TestInitAddressInUse checks that no cluster is founded if another process listens on one of
 // its addresses.
-func TestInitBesideAStranger(t *testing.T) {
+func TestInitAddressInUse(t *testing.T) {
 	t.Parallel()
 	l, err := net.Listen("tcp", servers.MustFreeAddr()) // the address stays reserved after Close
 	if err != nil {

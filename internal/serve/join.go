@@ -107,7 +107,7 @@ func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config,
 	if j.cluster, err = j.dial(j.endpoints, j.login, cfg); err != nil {
 		return cfg, err
 	}
-	if j.member = have.Member; have.stated {
+	if j.member = have.Member; have.hasState {
 		j.log.Info("the data directory already belongs to a cluster; ignoring --join",
 			"data-dir", cfg.DataDir, "cluster", fmt.Sprintf("%x", have.Cluster),
 			"member", fmt.Sprintf("%x", have.Member))
@@ -127,7 +127,7 @@ func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config,
 
 // admit adds this member to the cluster if necessary, and returns all members.
 func (j *joiner) admit(
-	ctx context.Context, cfg server.Config, have possession,
+	ctx context.Context, cfg server.Config, have dirContents,
 ) ([]*etcdserverpb.Member, error) {
 	if err := j.cluster.Ours(ctx); err != nil {
 		return nil, err

@@ -228,9 +228,9 @@ func TestJoinWaits(t *testing.T) {
 	})
 }
 
-// TestJoinOfWhatCannotBeReached checks that a member is not added as a learner while a peer URL is
+// TestJoinUnreachable checks that a member is not added as a learner while a peer URL is
 // unreachable. The member logs the problem and joins once it is corrected.
-func TestJoinOfWhatCannotBeReached(t *testing.T) {
+func TestJoinUnreachable(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		why := errors.New("member 1 at http://127.0.0.1:1: connection refused")
 		c := &fakeCluster{members: []*pb.Member{founder()}, lost: why}
@@ -493,7 +493,7 @@ func TestJoinForeign(t *testing.T) {
 	}
 	defer c.Close()
 	err = c.Ours(t.Context())
-	if err == nil || !passing(err) || !strings.Contains(err.Error(), "connection refused") {
+	if err == nil || !isTemporary(err) || !strings.Contains(err.Error(), "connection refused") {
 		t.Errorf("of no server: %v", err)
 	}
 }

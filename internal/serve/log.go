@@ -83,12 +83,12 @@ func (l logFlags) open(stdout, stderr io.Writer) (*processLog, error) {
 	if err != nil {
 		return nil, fault.Join(err, p.close())
 	}
-	w = &oneAtATime{w: w}
+	w = &serialWriter{w: w}
 	p.limit = logger.NewLimit(logHandler{
 		style:   p.style,
 		console: slog.NewTextHandler(w, &slog.HandlerOptions{Level: &p.style.level}),
 		json: slog.NewJSONHandler(w, &slog.HandlerOptions{
-			Level: &p.style.level, ReplaceAttr: likeEtcd,
+			Level: &p.style.level, ReplaceAttr: etcdAttr,
 		}),
 	}, p.flush)
 	p.Logger = slog.New(p.limit)
@@ -183,14 +183,14 @@ func (h logHandler) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// oneAtATime serializes writes by the two handlers, because each handler has its own lock.
-type oneAtATime struct {
+// serialWriter serializes writes by the two handlers, because each handler has its own lock.
+type serialWriter struct {
 	mu sync.Mutex // guards w
 	w  io.Writer
 }
 
 // Write implements io.Writer.
-func (o *oneAtATime) Write(b []byte) (int, error) {
+func (o *serialWriter) Write(b []byte) (int, error) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.w.Write(b)
@@ -229,9 +229,9 @@ func (l logFlags) writer(p *processLog, stdout, stderr io.Writer) (io.Writer, er
 	return io.MultiWriter(all...), nil
 }
 
-// likeEtcd gives a record's standard fields the same names and format as etcd, so that tools for
+// etcdAttr gives a record's standard fields the same names and format as etcd, so that tools for
 // etcd's log can read ours.
-func likeEtcd(groups []string, a slog.Attr) slog.Attr {
+func etcdAttr(groups []string, a slog.Attr) slog.Attr {
 	if a.Value.Kind() == slog.KindDuration { // slog would write nanoseconds
 		return slog.String(a.Key, a.Value.Duration().String())
 	}

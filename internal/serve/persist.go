@@ -49,7 +49,7 @@ func (j *joiner) persist(
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !passing(err):
+		case !isTemporary(err):
 			return err
 		}
 		if reason := err.Error(); reason != j.reason {
@@ -62,8 +62,8 @@ func (j *joiner) persist(
 	}
 }
 
-// passing reports whether an error might be temporary.
-func passing(err error) bool {
+// isTemporary reports whether an error might be temporary.
+func isTemporary(err error) bool {
 	if errors.Is(err, server.ErrForeign) {
 		return false
 	}
@@ -85,14 +85,14 @@ func passing(err error) bool {
 	}, code)
 }
 
-// possession describes what a data directory contains.
-type possession struct {
+// dirContents describes what a data directory contains.
+type dirContents struct {
 	storage.Identity
-	stated bool // whether there is a state, which means that the member has taken part
+	hasState bool // whether there is a state, which means that the member has taken part
 }
 
 // look examines a data directory, and closes it. The member opens it again later.
-func look(dir string) (p possession, err error) {
+func look(dir string) (p dirContents, err error) {
 	if storage.Unused(dir) { // leave it alone until the cluster has added this member
 		return p, nil
 	}
@@ -102,7 +102,7 @@ func look(dir string) (p possession, err error) {
 	}
 	p.Identity, _ = disk.Identity()
 	snap, err := disk.Snapshot()
-	p.stated = err == nil && !raft.IsEmptySnap(snap)
+	p.hasState = err == nil && !raft.IsEmptySnap(snap)
 	if err == nil {
 		err = identity.HalfFounded(disk)
 	}
@@ -110,7 +110,7 @@ func look(dir string) (p possession, err error) {
 }
 
 // check returns an error if the data belongs to a different cluster or the member was removed.
-func (p possession) check(cfg server.Config, list *clientv3.MemberListResponse) error {
+func (p dirContents) check(cfg server.Config, list *clientv3.MemberListResponse) error {
 	switch c := list.Header.GetClusterId(); {
 	case c != p.Cluster:
 		return fmt.Errorf("the data directory %s belongs to cluster %x, but this is cluster %x; "+

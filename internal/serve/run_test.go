@@ -141,7 +141,7 @@ func TestSecondSignal(t *testing.T) {
 	p.until("hangs")
 	ended := make(chan struct{})
 	go func() {
-		again := time.NewTicker(sameStop / 4)
+		again := time.NewTicker(duplicateSignalTime / 4)
 		defer again.Stop()
 		for {
 			select {
@@ -163,12 +163,12 @@ func TestSecondSignal(t *testing.T) {
 // timeout(1) sends its signal both to the process and to its group.
 func TestSameSignalTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		for _, patience := range []time.Duration{0, sameStop, sameStop + time.Millisecond} {
+		for _, patience := range []time.Duration{0, duplicateSignalTime, duplicateSignalTime + time.Millisecond} {
 			ctx, stop := context.WithCancel(t.Context())
 			signals, done := make(chan os.Signal, 2), make(chan struct{})
 			var by os.Signal
 			var wg sync.WaitGroup
-			wg.Go(func() { by = impatient(ctx, signals, done, func(os.Signal) { stop() }) })
+			wg.Go(func() { by = stopOnSignal(ctx, signals, done, func(os.Signal) { stop() }) })
 			signals <- syscall.SIGTERM
 			synctest.Wait()
 			if ctx.Err() == nil {
@@ -179,7 +179,7 @@ func TestSameSignalTwice(t *testing.T) {
 			synctest.Wait()
 			close(done)
 			wg.Wait()
-			if late := patience > sameStop; late != (by != nil) {
+			if late := patience > duplicateSignalTime; late != (by != nil) {
 				t.Errorf("a second signal after %v: ended by %v", patience, by)
 			}
 		}

@@ -71,9 +71,9 @@ func etcdFlags(t *testing.T) map[string]string {
 	return flags
 }
 
-// TestAcceptsEtcdsFlags checks that every etcd flag is accepted with etcd's default and without a
+// TestAcceptsEtcdFlags checks that every etcd flag is accepted with etcd's default and without a
 // warning. The exception is --cors, whose default in etcd allows every origin.
-func TestAcceptsEtcdsFlags(t *testing.T) {
+func TestAcceptsEtcdFlags(t *testing.T) {
 	known := newFlags()
 	var args []string
 	for name, def := range etcdFlags(t) {

@@ -31,7 +31,7 @@ func decode(n *yaml.Node, v reflect.Value, name string) error {
 		return nil
 	}
 	at := n.Line // line of the alias, not of its target
-	n = Meant(n)
+	n = Resolve(n)
 	switch v.Kind() {
 	case reflect.Pointer:
 		v.Set(reflect.New(v.Type().Elem()))
@@ -95,7 +95,7 @@ func decodeOne(n *yaml.Node, v reflect.Value, name string) error {
 func pairs(n *yaml.Node, of string, do func(name, value *yaml.Node) error) error {
 	lines := make(map[string]int)
 	for i := 0; i < len(n.Content); i += 2 {
-		name := Meant(n.Content[i])
+		name := Resolve(n.Content[i])
 		if name.Kind != yaml.ScalarNode {
 			return fail(name, "this is not a valid setting name of %s", of)
 		}

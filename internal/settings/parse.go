@@ -11,8 +11,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// inYAML matches the line number in an error from the YAML library.
-var inYAML = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
+// yamlPrefix matches the line number in an error from the YAML library.
+var yamlPrefix = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
 // Parse returns the only document in a text, or nil if the text is empty.
 func Parse(text []byte) (*yaml.Node, error) {
@@ -30,7 +30,7 @@ func Parse(text []byte) (*yaml.Node, error) {
 		}
 	}
 	if err != nil {
-		m := inYAML.FindStringSubmatch(err.Error())
+		m := yamlPrefix.FindStringSubmatch(err.Error())
 		if m == nil || m[1] == "" {
 			return nil, fmt.Errorf(": not YAML: %s", strings.TrimPrefix(err.Error(), "yaml: "))
 		}
@@ -45,12 +45,12 @@ func Parse(text []byte) (*yaml.Node, error) {
 // IsNull reports whether a setting has no value, as is the case for many settings in etcd's sample
 // file.
 func IsNull(n *yaml.Node) bool {
-	n = Meant(n)
+	n = Resolve(n)
 	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"
 }
 
-// Meant returns n or, if n is an alias, the node to which it refers.
-func Meant(n *yaml.Node) *yaml.Node {
+// Resolve returns n or, if n is an alias, the node to which it refers.
+func Resolve(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias
 	}

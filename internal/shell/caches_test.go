@@ -67,10 +67,10 @@ func TestOpenCaches(t *testing.T) {
 	}
 }
 
-// TestCacheOfStreamThatWasLeft checks that messages from an earlier owner of a cache are ignored.
+// TestCacheOfAbandonedStream checks that messages from an earlier owner of a cache are ignored.
 // An old acknowledgment must not count, since the cache may have read the keys again, and an old
 // close must not close the cache.
-func TestCacheOfStreamThatWasLeft(t *testing.T) {
+func TestCacheOfAbandonedStream(t *testing.T) {
 	m := lead(t)
 	m.propose(&fsm.Grant{
 		Terms: lease.Terms{ID: 7, TTL: 60_000}, Holds: []keyrange.Range{{Key: "c", End: "d"}},
@@ -122,9 +122,9 @@ func TestCacheOfStreamThatWasLeft(t *testing.T) {
 	}
 }
 
-// TestOpenedByLeaderOfBefore checks that a cache is reopened if its open response and a change of
+// TestOpenedByPreviousLeader checks that a cache is reopened if its open response and a change of
 // leader arrive together. Several caches are reopened in order of their tokens.
-func TestOpenedByLeaderOfBefore(t *testing.T) {
+func TestOpenedByPreviousLeader(t *testing.T) {
 	s := &Shell{caches: make(caches), Status: replica.Status{Term: 4, Leader: 2}}
 	var want, reopened []lease.Token
 	for token := range lease.Token(20) {

@@ -14,7 +14,7 @@ import (
 
 // names lists the actions that a step leaves out when there is no work for them.
 var names = map[Do]string{
-	Advance: "advance", LookAround: "look", Feed: "feed", Send: "send", Save: "save", Show: "show",
+	Advance: "advance", HeartbeatDue: "look", Feed: "feed", Send: "send", Save: "save", Show: "show",
 	Follow: "follow", Publish: "publish", DeliverCaches: "tell", End: "end", Shrink: "shrink",
 }
 
@@ -346,8 +346,8 @@ func leadSoonSilent(t *testing.T) *member {
 	return m
 }
 
-// TestNobodyTends checks that a lease soon becomes silent when its holder's connection is gone.
-func TestNobodyTends(t *testing.T) {
+// TestUntendedLease checks that a lease soon becomes silent when its holder's connection is gone.
+func TestUntendedLease(t *testing.T) {
 	for _, left := range []bool{false, true} {
 		m := leadSoonSilent(t)
 		m.grant(60_000)

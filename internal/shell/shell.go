@@ -23,8 +23,8 @@ const (
 	ReadClock
 	// Advance: log that every lease gets its full time again because of Jumped or Stalled.
 	Advance
-	// LookAround: a heartbeat interval has passed; call Beat.
-	LookAround
+	// HeartbeatDue: a heartbeat interval has passed; call Beat.
+	HeartbeatDue
 	// Feed: report the messages in Refused, and the snapshots in Declined, which are not needed.
 	Feed
 	// Work: call Work, which can take a while. Always.
@@ -62,7 +62,7 @@ const (
 
 // order lists the actions of a step in order.
 var order = [...]Do{
-	TakeMail, ReadClock, Advance, LookAround, Feed, Work, Ask,
+	TakeMail, ReadClock, Advance, HeartbeatDue, Feed, Work, Ask,
 	Send, Save, Show, Follow, Publish, Answer, DeliverCaches,
 	End, Delay, Shrink, Sleep,
 }
@@ -148,7 +148,7 @@ func (s *Shell) begin(do Do) bool {
 	switch do {
 	case Advance:
 		return s.advance()
-	case LookAround:
+	case HeartbeatDue:
 		return s.Now >= s.pace.next
 	case Feed:
 		return s.feed()
@@ -208,8 +208,8 @@ func (s *Shell) advance() bool {
 	return false
 }
 
-// Around is the member's environment, as observed at a heartbeat.
-type Around struct {
+// Environment is the member's environment, as observed at a heartbeat.
+type Environment struct {
 	// Assembled is set if Raft can tick: the member is not waiting for other members to start.
 	Assembled bool
 	// DiskStuck is set if the member's disk does not accept log entries.
@@ -220,7 +220,7 @@ type Around struct {
 // because its disk does not accept log entries. A leader applies an entry only after writing it to
 // its own disk, so all clients would have to wait (T1). If no other member can lead, this member
 // remains the leader.
-func (s *Shell) Beat(a Around) (yields bool) {
+func (s *Shell) Beat(a Environment) (yields bool) {
 	s.pace.next = s.Now + s.pace.heartbeat
 	s.dirty, s.pace.stuck = true, a.DiskStuck
 	if a.Assembled {

@@ -32,7 +32,7 @@ type member struct {
 	sync     bool
 	// before is called before each action.
 	before func(Do)
-	around Around
+	around Environment
 	// others contains all members of the cluster sorted by ID, or is empty for a sole voter.
 	others []*member
 	did    []Do // actions of the last step
@@ -78,7 +78,7 @@ func startOf(t *testing.T, c replica.Config, voters ...uint64) *member {
 	}
 	m := &member{
 		t: t, r: r, log: log, clocks: Reading{Boot: 5000, Mono: 70}, sync: true,
-		before: func(Do) {}, around: Around{Assembled: true}, view: machine.View(),
+		before: func(Do) {}, around: Environment{Assembled: true}, view: machine.View(),
 	}
 	m.s = New(Config{Replica: r, Start: m.clocks, Heartbeat: heartbeat, Election: election})
 	return m
@@ -126,7 +126,7 @@ func (m *member) do(do Do) {
 		s.Mail, m.mail = m.mail, s.Mail.Emptied()
 	case ReadClock:
 		s.Read(m.clocks)
-	case LookAround:
+	case HeartbeatDue:
 		m.yields = s.Beat(m.around)
 	case Work:
 		s.Work()
@@ -295,9 +295,9 @@ func TestAnswerDurable(t *testing.T) {
 	}
 }
 
-// TestStoodStill checks that after a member was suspended, or stalled for longer than an election
+// TestLongStall checks that after a member was suspended, or stalled for longer than an election
 // timeout, it restarts every lease with its full TTL before it ends any.
-func TestStoodStill(t *testing.T) {
+func TestLongStall(t *testing.T) {
 	for _, c := range []struct {
 		name          string
 		awake, asleep lease.Instant
@@ -395,9 +395,9 @@ func TestImpossible(t *testing.T) {
 	}
 }
 
-// TestMailAgain checks that the memory of processed mail is reused and keeps no objects alive. Each
+// TestMailReuse checks that the memory of processed mail is reused and keeps no objects alive. Each
 // list contains one item whose pointers are set.
-func TestMailAgain(t *testing.T) {
+func TestMailReuse(t *testing.T) {
 	m := Mail{
 		Messages: []*replica.Message{{}}, Proposals: []*replica.Proposal{{}}, Reads: []*replica.Read{{}},
 		Renewals: []replica.Renewal{{Owner: t}}, Together: []*replica.Renewals{{}},

@@ -168,21 +168,22 @@ func (d *Disk) load() error {
 	}
 	f, err := d.loadAll(inv.segments)
 	if err == nil {
-		if err = d.mend(f); err != nil {
+		if err = d.repair(f); err != nil {
 			f.close()
 		}
 	}
 	if err != nil {
 		return err
 	}
-	d.tidy(&inv, f.spares)
+	d.removeUnused(&inv, f.spares)
 	return d.addEmpty()
 }
 
-// mend makes the loaded data durable: the last commit, followed by zeros where an unfinished write
-// may have left sectors. It writes both even though exactly these contents have been read. After a
-// failed sync, the kernel considers its bytes written, but the disk may have different ones.
-func (d *Disk) mend(f *found) error {
+// repair makes the loaded data durable: the last commit, followed by zeros where an unfinished
+// write may have left sectors. It writes both even though exactly these contents have been read.
+// After a failed sync, the kernel considers its bytes written, but the disk may have different
+// ones.
+func (d *Disk) repair(f *found) error {
 	current := f.current
 	d.seg, d.cursor = current.segment, current.end
 	d.left = d.room()
@@ -209,8 +210,9 @@ func (d *Disk) mend(f *found) error {
 	return nil
 }
 
-// tidy removes files that no record names, and makes the segments after the current one spares.
-func (d *Disk) tidy(inv *inventory, spares []*scanned) {
+// removeUnused removes files that no record names, and makes the segments after the current one
+// spares.
+func (d *Disk) removeUnused(inv *inventory, spares []*scanned) {
 	remove := inv.temporary
 	for _, name := range inv.snapshots {
 		if d.snap.index == 0 || name != d.snap.name() {

@@ -168,8 +168,9 @@ var clientNeeds = []string{
 	"golang.org/x/net", "golang.org/x/sys", "golang.org/x/text",
 }
 
-// TestClientIsLight reports any other modules, and any server packages, that the client imports.
-func TestClientIsLight(t *testing.T) {
+// TestClientDependencies reports any other modules, and any server packages, that the client
+// imports.
+func TestClientDependencies(t *testing.T) {
 	const format = "{{.ImportPath}} {{with .Module}}{{.Path}}{{end}}"
 	cmd := exec.Command("go", "list", "-deps", "-f", format, "./client/...")
 	cmd.Dir = root(t)

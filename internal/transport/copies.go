@@ -47,12 +47,12 @@ func (l *link) noteMark(err error) {
 	}
 }
 
-// saw records which process of the member answered or connected. If it is a new process, saw
-// reports that the previous one is gone. A mark that matches the link's proves that the process was
-// alive after that mark was made. saw returns an error if the process is not admitted: either it is
-// known to have ended, so its delayed messages must be ignored, or the previous process is still
-// alive.
-func (l *link) saw(process, mark uint64) error {
+// observe records which process of the member answered or connected. If it is a new process,
+// observe reports that the previous one is gone. A mark that matches the link's proves that the
+// process was alive after that mark was made. observe returns an error if the process is not
+// admitted: either it is known to have ended, so its delayed messages must be ignored, or the
+// previous process is still alive.
+func (l *link) observe(process, mark uint64) error {
 	l.mu.Lock()
 	current, out := l.process, l.out
 	if process == current {
@@ -95,7 +95,7 @@ func (l *link) replace(current, process uint64) error {
 	if out != nil {
 		out.cancel(errSilent)
 	}
-	l.t.endOther(l.id, process)
+	l.t.endReplaced(l.id, process)
 	if report {
 		l.t.log.Info("member has a new process", "member", l.name())
 		l.t.cfg.Handler.Gone(l.id)
@@ -103,9 +103,9 @@ func (l *link) replace(current, process uint64) error {
 	return nil
 }
 
-// endOther ends the member's stream if it belongs to a process that was replaced. If that process
-// is still alive, it reconnects and receives the reason.
-func (t *Transport) endOther(member, process uint64) {
+// endReplaced ends the member's stream if it belongs to a process that was replaced. If that
+// process is still alive, it reconnects and receives the reason.
+func (t *Transport) endReplaced(member, process uint64) {
 	t.mu.RLock()
 	in := t.inbound[member]
 	t.mu.RUnlock()
@@ -153,7 +153,7 @@ func (t *Transport) called(
 		return h, nil, err
 	}
 	if err := t.proven(ctx); err != nil {
-		return h, nil, say(calledUnary{ctx}, err)
+		return h, nil, toStatus(calledUnary{ctx}, err)
 	}
 	h, err = readHello(ctx)
 	if err != nil || h.cluster != t.cfg.Cluster || h.to != t.cfg.Self {
@@ -171,15 +171,15 @@ func servePing(
 	if err != nil {
 		return nil, err
 	}
-	if len(ask.data) > 0 && t.cameFrom(ctx, h.from) {
+	if len(ask.data) > 0 && t.isFromMember(ctx, h.from) {
 		t.cfg.Handler.Copied(t.cfg.Self)
 	}
 	return &blob{data: []byte(strconv.FormatUint(t.cfg.Process, 16))}, nil
 }
 
-// cameFrom reports whether a call arrived over the connection that carries a member's messages. If
-// so, that member is the caller, and has been admitted.
-func (t *Transport) cameFrom(ctx context.Context, member uint64) bool {
+// isFromMember reports whether a call arrived over the connection that carries a member's messages.
+// If so, that member is the caller, and has been admitted.
+func (t *Transport) isFromMember(ctx context.Context, member uint64) bool {
 	t.mu.RLock()
 	in := t.inbound[member]
 	t.mu.RUnlock()

@@ -63,9 +63,9 @@ func testCopiedAfterSilence(t *testing.T) {
 	}
 }
 
-// TestLateIsNoCopy checks that a delayed stream of a dead process is refused and not mistaken for a
-// live copy, no matter how often it arrives.
-func TestLateIsNoCopy(t *testing.T) { virtual.Test(t, testLateIsNoCopy) }
+// TestLateStreamIsNotCopy checks that a delayed stream of a dead process is refused and not
+// mistaken for a live copy, no matter how often it arrives.
+func TestLateStreamIsNotCopy(t *testing.T) { virtual.Test(t, testLateIsNoCopy) }
 
 func testLateIsNoCopy(t *testing.T) {
 	a, b := pair(t, options{})
@@ -99,16 +99,16 @@ func refusalFrom(stream grpc.ClientStream) *markedError {
 	return marked
 }
 
-// TestLateIsPassedOver covers a process that connects after a delayed stream of its predecessor was
-// recorded. The process is readmitted because it can prove that it is alive.
-func TestLateIsPassedOver(t *testing.T) { virtual.Test(t, testLateIsPassedOver) }
+// TestReadmittedAfterLateStream covers a process that connects after a delayed stream of its
+// predecessor was recorded. The process is readmitted because it can prove that it is alive.
+func TestReadmittedAfterLateStream(t *testing.T) { virtual.Test(t, testLateIsPassedOver) }
 
 func testLateIsPassedOver(t *testing.T) {
 	a, b := start(t, 1, options{}), start(t, 2, options{})
 	a.Update([]Peer{{ID: 2, URLs: []url.URL{closedURL(t)}}})
 	b.Update([]Peer{a.peer(1)})
 	b.insist(a, "I am the new one")
-	if err := a.link(2).saw(1<<40, 0); err != nil {
+	if err := a.link(2).observe(1<<40, 0); err != nil {
 		t.Fatal(err)
 	}
 	b.insist(a, "I am back")

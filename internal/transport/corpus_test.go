@@ -52,9 +52,9 @@ func TestCorpus(t *testing.T) {
 	corpus.Check(t, "testdata/v1/streams.txt", records)
 }
 
-// TestNothingMoreIsSaid checks that extra data after the start of a stream is an error, because a
+// TestTrailingDataRefused checks that extra data after the start of a stream is an error, because a
 // newer release could have written it.
-func TestNothingMoreIsSaid(t *testing.T) {
+func TestTrailingDataRefused(t *testing.T) {
 	for _, more := range []string{" 7", "7x", " x", ".", " ."} {
 		if h, err := parseHello("1 2 3 4 5" + more); err == nil {
 			t.Errorf("hello with %q is read as %+v", more, h)

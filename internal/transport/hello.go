@@ -185,8 +185,8 @@ func readAnswer(md metadata.MD) (a answer, ok bool) {
 // trailing is the part of a server stream that say uses.
 type trailing interface{ SetTrailer(metadata.MD) }
 
-// say converts err into a gRPC status with a text for the other side.
-func say(s trailing, err error) error {
+// toStatus converts err into a gRPC status with a text for the other side.
+func toStatus(s trailing, err error) error {
 	kind := saidRefused
 	switch {
 	case errors.Is(err, ErrRemoved):

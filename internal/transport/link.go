@@ -60,7 +60,7 @@ type link struct {
 	// to the member, because only then is a refused connection meaningful.
 	process, previous uint64
 	gone, reached     bool
-	mark              uint64    // assigned when process was recorded; see saw
+	mark              uint64    // assigned when process was recorded; see observe
 	refusedMark       uint64    // mark in the last refusal from the member
 	out               *outbound // the connection, or nil
 }
@@ -152,7 +152,7 @@ func (l *link) run() {
 			}
 		}
 		l.failed(err, known)
-		if expels(err) {
+		if isExpulsion(err) {
 			pause = maxPause
 		}
 		l.wait(pause)
@@ -206,7 +206,7 @@ func (l *link) connect() (*outbound, error) {
 			return c, nil
 		}
 		refused = refused && isRefused(err, l.urls[at])
-		if firstErr == nil || expels(err) {
+		if firstErr == nil || isExpulsion(err) {
 			firstErr = err
 		}
 		if l.ctx.Err() != nil {
@@ -245,7 +245,7 @@ func (l *link) try(u url.URL) (*outbound, error) {
 		}
 	}
 	if err == nil {
-		err = l.saw(other.process, mark) // the process answered a call that was made after the mark
+		err = l.observe(other.process, mark) // the process answered a call that was made after the mark
 	}
 	if err != nil {
 		l.noteMark(err)

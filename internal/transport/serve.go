@@ -91,7 +91,7 @@ func (t *Transport) welcome(ctx context.Context) (h hello, format uint8, err err
 		return h, 0, err
 	}
 	if format, err = t.cfg.Formats.common(h.formats); err == nil {
-		listen.Vouch(ctx)
+		listen.MarkLoggedIn(ctx)
 	}
 	return h, format, err
 }
@@ -102,7 +102,7 @@ func (t *Transport) serveMessages(stream grpc.ServerStream) error {
 	h, format, err := t.welcome(stream.Context())
 	if err != nil {
 		t.log.Debug("stream refused", "member", memberName(h.from), "error", err)
-		return say(stream, err)
+		return toStatus(stream, err)
 	}
 	in := &inbound{
 		from: h.from, instance: h.instance, visitor: h.visitor(), mark: h.mark,
@@ -110,7 +110,7 @@ func (t *Transport) serveMessages(stream grpc.ServerStream) error {
 		done: make(chan struct{}), ended: make(chan struct{}),
 	}
 	if err := t.enter(in); err != nil {
-		return say(stream, err)
+		return toStatus(stream, err)
 	}
 	broken := make(chan error, 1)
 	t.wg.Go(func() {
@@ -134,7 +134,7 @@ func (in *inbound) keepAlive(a answer, broken <-chan error) error {
 		case err := <-broken:
 			return err
 		case <-in.ended:
-			return say(in.stream, in.why)
+			return toStatus(in.stream, in.why)
 		case <-ticker.C:
 			if err := in.stream.SendMsg(new(blob)); err != nil {
 				return err
@@ -147,7 +147,7 @@ func (in *inbound) keepAlive(a answer, broken <-chan error) error {
 // first.
 func (t *Transport) enter(in *inbound) error {
 	if l := t.link(in.from); l != nil {
-		if err := l.saw(in.process, in.mark); err != nil {
+		if err := l.observe(in.process, in.mark); err != nil {
 			return err
 		}
 	}
@@ -164,7 +164,7 @@ func (t *Transport) enter(in *inbound) error {
 	var err error
 	if l != nil {
 		// the link may be new, or another process may have connected first
-		err = l.saw(in.process, in.mark)
+		err = l.observe(in.process, in.mark)
 		wake(l.redial) // a member that dials is also listening
 	}
 	// Update may have rechecked which members are admitted before this stream was registered.
@@ -213,7 +213,7 @@ func (t *Transport) receive(in *inbound) (err error) {
 			t.badFrame.Do(func() {
 				t.log.Error("stream ended", "member", memberName(in.from), "error", err)
 			})
-			return say(in.stream, err)
+			return toStatus(in.stream, err)
 		}
 	}
 }

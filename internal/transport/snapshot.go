@@ -101,7 +101,7 @@ func pour(
 func (t *Transport) serveSnapshot(stream grpc.ServerStream) error {
 	h, format, err := t.welcome(stream.Context())
 	if err != nil {
-		return say(stream, err)
+		return toStatus(stream, err)
 	}
 	if err := stream.SendHeader(answer{t.instance(), format}.header()); err != nil {
 		return err
@@ -118,7 +118,7 @@ func (t *Transport) serveSnapshot(stream grpc.ServerStream) error {
 		err = t.cfg.Handler.Snapshot(stream.Context(), h.from, header, next)
 	}
 	if err != nil {
-		return say(stream, err)
+		return toStatus(stream, err)
 	}
 	return stream.SendMsg(new(blob))
 }
@@ -146,7 +146,7 @@ func serveDescribe(
 		return nil, err
 	}
 	if err := t.proven(ctx); err != nil {
-		return nil, say(calledUnary{ctx}, err)
+		return nil, toStatus(calledUnary{ctx}, err)
 	}
 	return &blob{data: t.cfg.Handler.Describe()}, nil
 }

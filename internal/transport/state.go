@@ -80,8 +80,8 @@ func (l *link) mayLog(kind string) (may bool) {
 	return may
 }
 
-// brief contains the kinds of failure that a restart causes.
-var brief = map[string]bool{"refused": true, "other": true}
+// restartFailures contains the kinds of failure that a restart causes.
+var restartFailures = map[string]bool{"refused": true, "other": true}
 
 // failed records why there is no connection, and reports what follows from that. known is the
 // process that had last answered when dialing began. A refused connection says nothing about a
@@ -97,7 +97,7 @@ func (l *link) failed(err error, known uint64) {
 		l.gone = true
 	}
 	kind, level := failureKind(err), slog.LevelWarn
-	if brief[kind] && time.Since(l.parted) < restartTime {
+	if restartFailures[kind] && time.Since(l.parted) < restartTime {
 		level = slog.LevelInfo
 	}
 	l.mu.Unlock()
@@ -114,13 +114,13 @@ func (l *link) failed(err error, known uint64) {
 		l.t.log.Info("member's process has ended", "member", l.name())
 		l.t.cfg.Handler.Gone(l.id)
 	}
-	if expels(err) {
+	if isExpulsion(err) {
 		l.t.cfg.Handler.Expelled(l.id, err)
 	}
 }
 
-// expels reports whether err means that the other member will never admit this member again.
-func expels(err error) bool {
+// isExpulsion reports whether err means that the other member will never admit this member again.
+func isExpulsion(err error) bool {
 	return errors.Is(err, ErrRemoved) || errors.Is(err, ErrLost) || errors.Is(err, ErrCopy) ||
 		errors.Is(err, ErrVersion)
 }
@@ -137,7 +137,7 @@ func failureKind(err error) string {
 		return "formats"
 	case errors.As(err, &remote):
 		return "answer"
-	case expels(err):
+	case isExpulsion(err):
 		return "expelled"
 	case errors.Is(err, errSilent), errors.Is(err, context.DeadlineExceeded):
 		return "silent"

@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/test/harness"
 )
 
-// TestLinesAreRationed checks that an unknown process that connects repeatedly, with one ID or
+// TestLogRateLimited checks that an unknown process that connects repeatedly, with one ID or
 // many, causes only a few log lines per minute.
-func TestLinesAreRationed(t *testing.T) {
+func TestLogRateLimited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(harness.Log)
 		m := &member{recorder: newRecorder(), tb: t, log: log}

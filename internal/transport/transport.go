@@ -250,7 +250,7 @@ func (t *Transport) Update(peers []Peer) {
 	}
 	t.listed, t.incarnations = listed, incarnations
 	t.relinkLocked()
-	t.wg.Go(t.admitAgain)
+	t.wg.Go(t.recheckPeers)
 }
 
 // relinkLocked creates missing links and ends superfluous ones.
@@ -289,8 +289,8 @@ func (t *Transport) relinkLocked() {
 	t.links = next
 }
 
-// admitAgain ends the streams of members that are no longer allowed to send.
-func (t *Transport) admitAgain() {
+// recheckPeers ends the streams of members that are no longer allowed to send.
+func (t *Transport) recheckPeers() {
 	t.mu.RLock()
 	streams := make([]*inbound, 0, len(t.inbound))
 	for _, in := range t.inbound {

@@ -161,7 +161,7 @@ func testRefusedBeforeItCame(t *testing.T) {
 	l.reached = true
 	for process := range uint64(3) {
 		known := l.known()
-		if err := l.saw(100+process, 0); err != nil {
+		if err := l.observe(100+process, 0); err != nil {
 			t.Fatal(err)
 		}
 		drain(a.gone) // the previous process

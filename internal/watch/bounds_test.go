@@ -142,9 +142,9 @@ func TestQueuesAreBounded(t *testing.T) {
 	}
 }
 
-// TestNothingWaitsForTheDead checks that events arriving while a watch is failing are not counted,
+// TestFailedWatchNotCounted checks that events arriving while a watch is failing are not counted,
 // because no caller would dequeue them.
-func TestNothingWaitsForTheDead(t *testing.T) {
+func TestFailedWatchNotCounted(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()
 	mustWatch(t, s, Request{Key: "k"})

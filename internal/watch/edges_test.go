@@ -237,9 +237,9 @@ func TestRestoreWakes(t *testing.T) {
 	})
 }
 
-// TestProgressAfterNobody checks that a progress request distributes revisions that were published
-// while there were no watchers.
-func TestProgressAfterNobody(t *testing.T) {
+// TestProgressWithoutWatchers checks that a progress request distributes revisions that were
+// published while there were no watchers.
+func TestProgressWithoutWatchers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := newStore(Options{})
 		go func() { _ = st.hub.Run(t.Context()) }()
@@ -253,9 +253,9 @@ func TestProgressAfterNobody(t *testing.T) {
 	})
 }
 
-// TestProgressOfTheGone checks that a progress request for a watcher that has ended no longer
+// TestProgressOfEndedWatcher checks that a progress request for a watcher that has ended no longer
 // counts as pending.
-func TestProgressOfTheGone(t *testing.T) {
+func TestProgressOfEndedWatcher(t *testing.T) {
 	s := newStore(Options{}).hub.NewStream()
 	for range 2 * maxPending {
 		id := mustWatch(t, s, Request{Key: "k"})

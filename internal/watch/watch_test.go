@@ -157,9 +157,10 @@ func TestSmallPart(t *testing.T) {
 	}
 }
 
-// TestSeam (W1) checks that no event is lost or repeated if a write occurs after the hub has loaded
-// the current view and before it uses that view. It covers every place where the hub loads a view.
-func TestSeam(t *testing.T) {
+// TestNoGapBetweenViewAndHub (W1) checks that no event is lost or repeated if a write occurs after
+// the hub has loaded the current view and before it uses that view. It covers every place where the
+// hub loads a view.
+func TestNoGapBetweenViewAndHub(t *testing.T) {
 	between := func(st *store) { st.shown = func() { st.write(put("k")) } }
 	t.Run("watch", func(t *testing.T) {
 		st := newStore(Options{})

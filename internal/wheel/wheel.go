@@ -34,8 +34,8 @@ const (
 )
 
 const (
-	nobody uint32 = 1<<32 - 1 // end of a list
-	absent        = nobody    // value of prev if the handle is not in the wheel
+	noHandle uint32 = 1<<32 - 1 // end of a list
+	absent          = noHandle  // value of prev if the handle is not in the wheel
 	// headFlag in prev marks the first entry of a list. In that case, the other bits are the number
 	// of the list, so an entry finds its list without knowing its level.
 	headFlag uint32 = 1 << 31
@@ -75,7 +75,7 @@ func New(now int64) *Wheel {
 	}
 	w := &Wheel{elapsed: now, now: now}
 	for i := range w.heads {
-		w.heads[i] = nobody
+		w.heads[i] = noHandle
 	}
 	return w
 }
@@ -132,7 +132,7 @@ func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 		panic(fmt.Sprintf("wheel: clock goes back from %d to %d", w.now, now))
 	}
 	w.now = now
-	if w.heads[firing] != nobody { // left over from the previous call
+	if w.heads[firing] != noHandle { // left over from the previous call
 		most = w.look(most, fire)
 	} else {
 		most = w.drain(overdue, most, fire)
@@ -152,7 +152,7 @@ func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 // instant is exact if the nearest entry is on the lowest level. Otherwise, advancing to it moves
 // the nearest entry down at least one level.
 func (w *Wheel) Next() (at int64, ok bool) {
-	if w.heads[overdue] != nobody || w.heads[firing] != nobody {
+	if w.heads[overdue] != noHandle || w.heads[firing] != noHandle {
 		return w.now, true
 	}
 	_, _, at, ok = w.nearest()
@@ -178,11 +178,11 @@ func (w *Wheel) nearest() (level, slot int, start int64, ok bool) {
 // drain empties a list and processes its entries. It returns how much of most is left.
 func (w *Wheel) drain(list uint32, most int, fire func(uint32)) int {
 	first := w.heads[list]
-	if first == nobody {
+	if first == noHandle {
 		return most
 	}
 	// Move the entries to another list first, so that fire can add to this one.
-	w.heads[list] = nobody
+	w.heads[list] = noHandle
 	w.setOccupied(list, false)
 	w.heads[firing] = first
 	w.entry(first).prev = headFlag | firing
@@ -194,7 +194,7 @@ func (w *Wheel) drain(list uint32, most int, fire func(uint32)) int {
 func (w *Wheel) look(most int, fire func(uint32)) int {
 	for ; most > 0; most-- {
 		h := w.heads[firing]
-		if h == nobody {
+		if h == noHandle {
 			break
 		}
 		w.unlink(h)
@@ -218,7 +218,7 @@ func (w *Wheel) place(handle uint32) {
 		list = uint32(level*slots + slot)
 	}
 	e.prev, e.next = headFlag|list, w.heads[list]
-	if e.next != nobody {
+	if e.next != noHandle {
 		w.entry(e.next).prev = handle
 	}
 	w.heads[list] = handle
@@ -228,7 +228,7 @@ func (w *Wheel) place(handle uint32) {
 // unlink removes an entry from its list.
 func (w *Wheel) unlink(handle uint32) {
 	e := w.entry(handle)
-	if e.next != nobody {
+	if e.next != noHandle {
 		w.entry(e.next).prev = e.prev
 	}
 	if e.prev&headFlag == 0 {
@@ -236,7 +236,7 @@ func (w *Wheel) unlink(handle uint32) {
 	} else {
 		list := e.prev &^ headFlag
 		w.heads[list] = e.next
-		if e.next == nobody {
+		if e.next == noHandle {
 			w.setOccupied(list, false)
 		}
 	}

@@ -62,7 +62,7 @@ func (w *Wheel) checkInvariants() error {
 	linked := 0
 	for list := range uint32(lists) {
 		prev := headFlag | list
-		for h := w.heads[list]; h != nobody; h = w.entry(h).next {
+		for h := w.heads[list]; h != noHandle; h = w.entry(h).next {
 			e := w.entry(h)
 			linked++
 			if e.prev != prev {
@@ -83,7 +83,7 @@ func (w *Wheel) checkInvariants() error {
 		}
 		if list < overdue {
 			marked := w.occupied[list/slots]&(1<<(list%slots)) != 0
-			if marked != (w.heads[list] != nobody) {
+			if marked != (w.heads[list] != noHandle) {
 				return fmt.Errorf("list %d: occupied is %v", list, marked)
 			}
 		}
@@ -106,7 +106,7 @@ func (w *Wheel) checkInvariants() error {
 }
 
 // behind reports whether the last Advance reached its limit and may have left timers to fire.
-func (w *Wheel) behind() bool { return w.elapsed != w.now || w.heads[firing] != nobody }
+func (w *Wheel) behind() bool { return w.elapsed != w.now || w.heads[firing] != noHandle }
 
 func (w *Wheel) checkPlace(at int64, list int) error {
 	level, slot := list/slots, list%slots
@@ -156,7 +156,7 @@ func (p *pair) advance(now int64, most int, again func(handle uint32) (int64, bo
 		got = append(got, h)
 		p.t.remove(h)
 		if _, in := p.w.At(h); in || p.w.Len() != len(p.t.list) {
-			got = append(got, nobody) // the handle must be removed before it fires
+			got = append(got, noHandle) // the handle must be removed before it fires
 		}
 		if at, ok := again(h); ok {
 			p.add(h, at)

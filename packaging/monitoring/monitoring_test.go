@@ -37,9 +37,9 @@ func TestDashboardsAreWritten(t *testing.T) {
 
 var metric = regexp.MustCompile(`\b(leasehold|etcd|grpc)_[a-z_]+`)
 
-// TestMetricsAreThere checks that every metric used by an alert or a dashboard is in
+// TestMetricsDocumented checks that every metric used by an alert or a dashboard is in
 // docs/metrics.md. A test of the server compares that document with a member's metrics page.
-func TestMetricsAreThere(t *testing.T) {
+func TestMetricsDocumented(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
 		t.Fatal(err)

@@ -120,7 +120,7 @@ func tenants(p *process) error {
 		return err
 	}
 	defer tenant.end(p.intn(2) == 0)
-	hands(watch, watch, storeKeys, storeEtcd, cached)(tenant)
+	combine(watch, watch, storeKeys, storeEtcd, cached)(tenant)
 	p.sleep(time.Second, time.Minute)
 	if err := p.take(name); err != nil {
 		return err // the tenant may still have the permission

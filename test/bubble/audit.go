@@ -19,7 +19,7 @@ const lateness = 30 * time.Second
 func (w *World) audit(p *process) {
 	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Minute)
 	defer cancel()
-	if err := errors.Join(w.readAll(ctx, p), w.drain(ctx, p), w.forgotten(ctx, p),
+	if err := errors.Join(w.readAll(ctx, p), w.drain(ctx, p), w.checkLeasesGone(ctx, p),
 		w.hashes(ctx, p)); err != nil {
 		w.h.Violate("live", "the healthy cluster does not answer: %v", err)
 	}
@@ -69,8 +69,8 @@ func (w *World) drain(ctx context.Context, p *process) error {
 	return nil
 }
 
-// forgotten checks that the leases of ended clients are gone.
-func (w *World) forgotten(ctx context.Context, p *process) error {
+// checkLeasesGone checks that the leases of ended clients are gone.
+func (w *World) checkLeasesGone(ctx context.Context, p *process) error {
 	time.Sleep(10*time.Second + lateness)
 	r, err := p.c.Range(ctx, store.Prefix(leased).Range())
 	if err != nil {

@@ -183,8 +183,8 @@ func (w *World) replace(p *process, killed bool) {
 	}
 }
 
-// hands combines several programs into one.
-func hands(list ...func(*process) error) func(*process) {
+// combine combines several programs into one.
+func combine(list ...func(*process) error) func(*process) {
 	return func(p *process) {
 		for _, program := range list {
 			p.run(program)
@@ -208,10 +208,10 @@ func (w *World) run() error {
 		}
 	}
 	w.roles = []func(*process){
-		hands(storeKeys, keep, locks, push, watch, watch, observe, lead, share),
-		hands(storeEtcd, storeKeys, cached, work, leave, keep, borrow, share),
-		hands(storeKeys, locks, lockEtcd, keepEtcd, push, work, cached, lead, borrow),
-		hands(storeEtcd, lockEtcd, keep, watch, watch, locks, work, lead, borrow, share),
+		combine(storeKeys, keep, locks, push, watch, watch, observe, lead, share),
+		combine(storeEtcd, storeKeys, cached, work, leave, keep, borrow, share),
+		combine(storeKeys, locks, lockEtcd, keepEtcd, push, work, cached, lead, borrow),
+		combine(storeEtcd, lockEtcd, keep, watch, watch, locks, work, lead, borrow, share),
 	}
 	for i := range w.roles {
 		if err := w.join(i); err != nil {
@@ -265,21 +265,21 @@ func (w *World) logs(name string) slog.Handler {
 	if w.opts.Log {
 		h = slog.NewTextHandler(os.Stderr, nil).WithAttrs([]slog.Attr{slog.String("at", name)})
 	}
-	return &ear{Handler: h, w: w, name: name}
+	return &leaderHandler{Handler: h, w: w, name: name}
 }
 
-// ear is a log handler that records which member has become the leader.
-type ear struct {
+// leaderHandler is a log handler that records which member has become the leader.
+type leaderHandler struct {
 	slog.Handler
 	w    *World
 	name string
 }
 
 // Enabled implements slog.Handler.
-func (*ear) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
+func (*leaderHandler) Enabled(_ context.Context, l slog.Level) bool { return l >= slog.LevelInfo }
 
 // Handle implements slog.Handler.
-func (e *ear) Handle(ctx context.Context, r slog.Record) error {
+func (e *leaderHandler) Handle(ctx context.Context, r slog.Record) error {
 	if r.Message == "a member leads" {
 		r.Attrs(func(a slog.Attr) bool {
 			if a.Key == "this-member" && a.Value.Bool() {

@@ -11,10 +11,10 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestAccessInTenMinutes runs the commands in docs/security.md, "Access control in ten minutes", in
+// TestAccessQuickstart runs the commands in docs/security.md, "Access control in ten minutes", in
 // an empty directory: with init-access on one member, and by hand on another. If the comment after
 // a command is "OK" or starts with "Error: ", it is the command's expected output.
-func TestAccessInTenMinutes(t *testing.T) {
+func TestAccessQuickstart(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/security.md")

@@ -105,8 +105,8 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// A backup without its hash is restored only if --skip-hash-check says so; otherwise no directory is
-// left that looks restored. (internal/member/identity tests all that is no backup.)
+// A backup without its hash is restored only if --skip-hash-check says so; otherwise no directory
+// is left that looks restored. (internal/member/identity tests all that is no backup.)
 func TestBackupWithoutHash(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -123,10 +123,10 @@ func (w *witness) beginsAgain(ctx context.Context) {
 	}
 }
 
-// TestWitnessesOfARestore (T34) checks programs that observed revisions missing from a restored
+// TestClientsDetectRestore (T34) checks programs that observed revisions missing from a restored
 // backup. They detect this, read the state again and continue. None of them waits for a lost
 // revision.
-func TestWitnessesOfARestore(t *testing.T) {
+func TestClientsDetectRestore(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
 	for _, c := range []struct {

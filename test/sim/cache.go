@@ -105,7 +105,7 @@ const maxCacheTTL = 4 * Second
 // useCache performs a random operation with a cache.
 func (t *thread) useCache(x *cache) {
 	w := t.c.w
-	what := x.somewhere()
+	what := x.randomRange()
 	if p := w.members[x.at-1].proc; p != x.proc && x.proc != nil && w.chance(4) {
 		x.move() // the cache detects that its member has restarted
 		return
@@ -158,15 +158,15 @@ func (t *thread) peeker() {
 		t.sleep(w.exp(w.p.Think / 8))
 		for _, s := range t.c.keeper.sessions {
 			if s.cache != nil && s.cache.s == s {
-				t.hit(s.cache, s.cache.somewhere())
+				t.hit(s.cache, s.cache.randomRange())
 				break
 			}
 		}
 	}
 }
 
-// somewhere returns a random range within the cache's holds, usually a single key.
-func (x *cache) somewhere() keyrange.Range {
+// randomRange returns a random range within the cache's holds, usually a single key.
+func (x *cache) randomRange() keyrange.Range {
 	w := x.c.w
 	what := x.holds[w.rng.IntN(len(x.holds))]
 	if !w.chance(4) {

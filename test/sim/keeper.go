@@ -97,7 +97,7 @@ func (k *keeper) changed() {
 		case ch.Status == holder.Ended:
 			k.c.w.tracef("client %d: lease %x has ended, reason %d", k.c.id, ch.ID, ch.Reason)
 			if ch.Reason == holder.Expired {
-				s.lostForNothing()
+				s.checkNeedlessLoss()
 			}
 			s.end()
 		case ch.Status == holder.OK:
@@ -210,7 +210,7 @@ func (k *keeper) add(s *session, h holder.Held) *session {
 	if old := k.find(s.terms.ID); old != nil {
 		old.end()
 	}
-	if s.bare {
+	if s.tokenless {
 		h.Token, h.Grace = 0, 0
 	}
 	if k.set.Add(h).Status == holder.Ended {

@@ -245,7 +245,7 @@ func (t *thread) changeTTL(s *session) {
 		}
 		return
 	}
-	s.doubt = true
+	s.ttlUnknown = true
 	w.cover["TTL in doubt"]++
 }
 

@@ -21,20 +21,20 @@ const hashEvery = 32
 // oracle observes every entry that a member applies. It checks that all members apply the same log,
 // and applies the log to its own state machine.
 type oracle struct {
-	w          *world
-	machine    *fsm.Machine
-	raw        []*raftpb.Entry      // by index in History.Log
-	changes    []*fsm.Change        // by revision, starting at 2
-	events     []fsm.LeaseEvent     // by number, starting at 1
-	revision   int64                // the revision after the last command
-	lastEvents []uint64             // the number of the last event, by index in History.Log
-	token      lease.Token          // the last issued token
-	term       uint64               // the highest term that had a leader
-	leader     *process             // the leader of that term
-	changed    Time                 // when it became leader
-	restless   Time                 // last change of the cluster version or supported versions
-	members    uint64               // index of the last membership change
-	orphaned   map[lease.Token]Time // when each remaining orphan lost its lease
+	w                *world
+	machine          *fsm.Machine
+	raw              []*raftpb.Entry      // by index in History.Log
+	changes          []*fsm.Change        // by revision, starting at 2
+	events           []fsm.LeaseEvent     // by number, starting at 1
+	revision         int64                // the revision after the last command
+	lastEvents       []uint64             // the number of the last event, by index in History.Log
+	token            lease.Token          // the last issued token
+	term             uint64               // the highest term that had a leader
+	leader           *process             // the leader of that term
+	changed          Time                 // when it became leader
+	versionChangedAt Time                 // last change of the cluster version or supported versions
+	members          uint64               // index of the last membership change
+	orphaned         map[lease.Token]Time // when each remaining orphan lost its lease
 }
 
 func (o *oracle) init(w *world, founders []fsm.Member) {
@@ -247,9 +247,9 @@ func (o *oracle) notice(out *Entry, c fsm.Command, result fsm.Result) {
 			cover["clearing entry in flight at a leader change"]++
 		}
 	case *fsm.SetVersion, *fsm.SetMember:
-		o.restless = o.w.now
+		o.versionChangedAt = o.w.now
 	case *fsm.AddMember, *fsm.RemoveMember, *fsm.PromoteMember:
-		o.restless = o.w.now
+		o.versionChangedAt = o.w.now
 		if result.Err == nil {
 			cover[fmt.Sprintf("%T", c)[len("*fsm."):]]++
 			o.removed(c)

@@ -23,7 +23,7 @@ var plantedAccess = []planted{
 		{byGo, "[...][]Op{c.Then, c.Else}", "[...][]Op{c.Then}"},
 	}},
 	{"a lease of somebody is anybody's", "A1", []edit{
-		{touchGo, "\t\treturn a.By.CheckLease(a.Who, what, of)\n", "\t\treturn nil\n"},
+		{touchGo, "\t\treturn a.State.CheckLease(a.Caller, what, of)\n", "\t\treturn nil\n"},
 	}},
 	{"a lease of nobody is anybody's", "A1", []edit{
 		{touchGo, "\treturn access.OfLease(eachKey(needs))\n", "\t_ = needs\n\treturn nil\n"},
@@ -43,7 +43,7 @@ var plantedAccess = []planted{
 		{guardGo, "if by == g.state && who == g.who {", "if g.state != nil {"},
 	}},
 	{"caches keep what a right was taken to", "A1", []edit{
-		{effectsGo, "if fsm.TakesRights(c) {", "if false {"},
+		{effectsGo, "if fsm.RevokesPermissions(c) {", "if false {"},
 	}},
 	{"caches keep what a lesser permission does not allow", "A1", []edit{
 		{

@@ -4,7 +4,7 @@ package sim
 var plantedLeases = []planted{
 	// Lock delay, changed TTLs, changed holders.
 	{"lock delay ignored", "L4", []edit{
-		{lessorGo, "if x.lockDelay > 0 && x.outlived == 0 {", "if false {"},
+		{lessorGo, "if x.lockDelay > 0 && x.originalTTL == 0 {", "if false {"},
 	}},
 	{"a renewal during the lock delay", "L3", []edit{
 		{trackerGo, "if k.delayed || token != 0", "if token != 0"},
@@ -150,9 +150,9 @@ var plantedLeases = []planted{
 	}},
 	{"a new leader tells no events of what ends first", "W1", []edit{
 		{
-			leasesGo, "\tm.happened(LeaseEvent{Kind: kind, Info: ended.Info})",
+			leasesGo, "\tm.recordEvent(LeaseEvent{Kind: kind, Info: ended.Info})",
 			"\tif m.view != nil && m.term != m.view.Term {\n\t\treturn\n\t}\n" +
-				"\tm.happened(LeaseEvent{Kind: kind, Info: ended.Info})",
+				"\tm.recordEvent(LeaseEvent{Kind: kind, Info: ended.Info})",
 		},
 	}},
 }

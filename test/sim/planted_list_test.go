@@ -208,7 +208,7 @@ var plantedCore = []planted{
 		},
 	}},
 	{"silence is checkpointed once only", "T9, L7", []edit{
-		{checkpointGo, "k.quiet = t.now.after(t.again(r.ttl))", "k.quiet = k.expiry"},
+		{checkpointGo, "k.quiet = t.now.after(t.recheckpointInterval(r.ttl))", "k.quiet = k.expiry"},
 	}},
 	{"a checkpoint says more than is left", "L7", []edit{
 		{
@@ -413,7 +413,7 @@ var plantedCore = []planted{
 	{"what a snapshot swallowed is sent again", "S1", []edit{
 		{
 			installGo,
-			"r.relay.commands.swallowed(s.GetMetadata().GetTerm())",
+			"r.relay.commands.rejectReplaced(s.GetMetadata().GetTerm())",
 			"r.relay.commands.requeue(s.GetMetadata().GetTerm() + 1)",
 		},
 	}},

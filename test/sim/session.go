@@ -16,13 +16,13 @@ type session struct {
 	token lease.Token
 	ended bool // given up, revoked, past its grace period, or known to have ended
 	quiet bool // the lease is no longer kept alive
-	// bare is set if renewals carry no token, like renewals by etcd clients (T28).
-	bare    bool
-	beliefs []*Belief
+	// tokenless is set if renewals carry no token, like renewals by etcd clients (T28).
+	tokenless bool
+	beliefs   []*Belief
 	// asked is the request that granted the lease, if any.
 	asked fsm.Command
-	// doubt is set while the lease's TTL is unknown.
-	doubt bool
+	// ttlUnknown is set while the lease's TTL is unknown.
+	ttlUnknown bool
 	// cache is the lease's cache, if any.
 	cache *cache
 }
@@ -155,9 +155,9 @@ func compareHolders(w *world, id lease.ID) {
 	}
 }
 
-// lostForNothing reports a violation if a lease was kept alive but not renewed in time, although no
-// fault has occurred recently.
-func (s *session) lostForNothing() {
+// checkNeedlessLoss reports a violation if a lease was kept alive but not renewed in time, although
+// no fault has occurred recently.
+func (s *session) checkNeedlessLoss() {
 	w := s.k.c.w
 	healthy := Never
 	if n := len(w.h.Healthy); n > 0 {
@@ -165,7 +165,7 @@ func (s *session) lostForNothing() {
 	}
 	ttl := Time(s.terms.TTL) * Millisecond
 	slow := s.k.stream != nil && s.k.stream.lag > 0
-	if slow || s.quiet || s.doubt || s.cache != nil || s.k.c.user.User != "" || w.p.Room > 0 ||
+	if slow || s.quiet || s.ttlUnknown || s.cache != nil || s.k.c.user.User != "" || w.p.Room > 0 ||
 		ttl < 100*w.p.Delay+Second || w.now-w.p.Limits().Recovery-2*ttl < healthy {
 		return
 	}
@@ -199,7 +199,7 @@ func (s *session) rest() {
 // holder.Held.
 func (c *client) begin(info *lease.Info, sent lease.Instant) *session {
 	w := c.w
-	s := &session{k: c.keeper, terms: info.Terms, token: info.Token, bare: w.chance(4)}
+	s := &session{k: c.keeper, terms: info.Terms, token: info.Token, tokenless: w.chance(4)}
 	h := holder.Held{
 		ID: info.ID, Token: info.Token, TTL: info.TTL, Sent: sent,
 	}
@@ -279,7 +279,7 @@ func granted(r *fsm.Result) *lease.Info {
 func (t *thread) renew(s *session) bool {
 	s.k.advance()
 	op := &Op{Kind: opRenew, Request: Request{Lease: s.terms.ID}}
-	if !s.bare {
+	if !s.tokenless {
 		op.Request.Token = s.token
 	}
 	b, held := s.k.set.Ask(s.terms.ID)
@@ -308,7 +308,7 @@ func (t *thread) renewBeside(s *session) {
 func (t *thread) revoke(s *session) {
 	s.end()
 	r := &fsm.Revoke{ID: s.terms.ID, Token: s.token, By: "holder"}
-	if s.bare && s.terms.Name == "" { // a named lease may have been resumed in the meantime
+	if s.tokenless && s.terms.Name == "" { // a named lease may have been resumed in the meantime
 		r.Token = 0
 	}
 	if s.terms.Name != "" && t.c.w.chance(2) {

@@ -70,7 +70,7 @@ func (n *injector) replaceLeader() {
 		n.lasting(d, func() { w.link(other.id, m.id).lag -= lag })
 	}
 	way := w.rng.IntN(4)
-	n.whenTwoLead(w.now + d)
+	n.notifyTwoLeaders(w.now + d)
 	w.after(Time(w.rng.Int64N(int64(lag/2))), func() {
 		switch p := m.proc; {
 		case p == nil || n.calm:
@@ -83,8 +83,8 @@ func (n *injector) replaceLeader() {
 	})
 }
 
-// whenTwoLead notifies the waiting clients once two members are primary.
-func (n *injector) whenTwoLead(until Time) {
+// notifyTwoLeaders notifies the waiting clients once two members are primary.
+func (n *injector) notifyTwoLeaders(until Time) {
 	primaries := 0
 	for _, m := range n.w.members {
 		if m.proc != nil && m.proc.role.Primary {
@@ -95,7 +95,7 @@ func (n *injector) whenTwoLead(until Time) {
 	case primaries > 1:
 		n.twoLead.notify(n.w)
 	case n.w.now < until:
-		n.w.after(5*Millisecond, func() { n.whenTwoLead(until) })
+		n.w.after(5*Millisecond, func() { n.notifyTwoLeaders(until) })
 	}
 }
 

@@ -117,9 +117,9 @@ func (p *process) do(do shell.Do) {
 		}
 		p.role.Refreshing = p.r.Status().Primary
 		p.refreshed()
-	case shell.LookAround:
+	case shell.HeartbeatDue:
 		stuck := p.m.disk.stall() >= p.w.p.election()
-		if s.Beat(shell.Around{Assembled: true, DiskStuck: stuck}) {
+		if s.Beat(shell.Environment{Assembled: true, DiskStuck: stuck}) {
 			p.w.injector.note(Fault{Kind: faultYield, Member: p.m.id})
 		}
 	case shell.Feed:

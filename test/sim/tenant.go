@@ -100,7 +100,8 @@ func (p *process) permit(calls []*call) []*call {
 // request. If the member cannot decide, the client retries.
 func (q *call) mayRenew(p *process) bool {
 	q.op.AsOf = p.view.Index
-	decided, err := fsm.Asker{By: q.by, Who: q.op.Caller}.MayRenew(p.r.Machine().Lessor(), q.op.Lease)
+	by := fsm.Authorizer{State: q.by, Caller: q.op.Caller}
+	decided, err := by.MayRenew(p.r.Machine().Lessor(), q.op.Lease)
 	switch {
 	case decided && err == nil:
 		return true
@@ -238,11 +239,11 @@ func (t *thread) tenant() {
 		case 8:
 			t.command(&fsm.Put{Key: key, Value: w.value(), Lease: t.anyLease()})
 		case 9:
-			t.command(&fsm.Revoke{ID: t.stray(), By: t.c.user.User})
+			t.command(&fsm.Revoke{ID: t.unreliedLease(), By: t.c.user.User})
 		case 10:
 			t.do(&Op{Kind: opRenew, Request: Request{Lease: t.anyLease()}})
 		case 11:
-			info, _ := w.oracle.machine.Lessor().Lookup(t.stray())
+			info, _ := w.oracle.machine.Lessor().Lookup(t.unreliedLease())
 			t.command(&fsm.ChangeTTL{ID: info.ID, Token: info.Token, TTL: w.ttl()})
 		default:
 			s = t.tend(s, key)
@@ -259,9 +260,9 @@ func (t *thread) anyLease() lease.ID {
 	return 1
 }
 
-// stray returns a lease that no client relies on, possibly another tenant's lease. A client whose
-// lease protects more than keys would not detect that another client ended the lease.
-func (t *thread) stray() lease.ID {
+// unreliedLease returns a lease that no client relies on, possibly another tenant's lease. A client
+// whose lease protects more than keys would not detect that another client ended the lease.
+func (t *thread) unreliedLease() lease.ID {
 	w := t.c.w
 	if n := len(w.strays); n > 0 && !w.chance(3) {
 		return w.strays[n-1-w.rng.IntN(min(n, 6))]

@@ -52,8 +52,8 @@ func (p *process) allEnter() {
 	p.late = nil
 }
 
-// leftBehind checks that every ticket in the process's wait queues has a waiter, and vice versa.
-func (p *process) leftBehind() {
+// checkWaiters checks that every ticket in the process's wait queues has a waiter, and vice versa.
+func (p *process) checkWaiters() {
 	if n := p.queues.Stats().Waiting; n != len(p.tickets) {
 		p.w.broken("Q1", "the wait queues of a member have tickets without a waiter, or have lost some")
 	}

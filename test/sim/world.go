@@ -211,7 +211,7 @@ func (w *world) finish() {
 	for _, m := range w.members {
 		if m.proc != nil {
 			w.hash(m.id, m.proc.r.Machine())
-			m.proc.leftBehind()
+			m.proc.checkWaiters()
 		}
 	}
 }

@@ -153,8 +153,8 @@ func TestSnapshotsAtOnce(t *testing.T) {
 	}
 }
 
-// TestHashesTakeTurns checks that calls that hash all keys run one at a time.
-func TestHashesTakeTurns(t *testing.T) {
+// TestHashCallsSerialized checks that calls that hash all keys run one at a time.
+func TestHashCallsSerialized(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &maintenanceService{node: newNode(t), hashing: make(chan struct{}, 1)}
 		s.hashing <- struct{}{} // held by another call
@@ -275,9 +275,9 @@ func TestStreamInElection(t *testing.T) {
 	}
 }
 
-// TestGuardRests checks that the leader guard stops when the last stream that requires a leader has
-// ended.
-func TestGuardRests(t *testing.T) {
+// TestLeaderGuardStops checks that the leader guard stops when the last stream that requires a
+// leader has ended.
+func TestLeaderGuardStops(t *testing.T) {
 	n := newNode(t)
 	running := goleak.IgnoreCurrent()
 	g := &leaderGuard{node: n, interval: time.Hour}

@@ -37,7 +37,7 @@ func (s *clusterService) MemberList(
 		}
 	}
 	v := s.node.View()
-	if err := known(ctx, v); err != nil {
+	if err := checkLogin(ctx, v); err != nil {
 		return nil, err
 	}
 	return &pb.MemberListResponse{Header: s.header(v), Members: members(v)}, nil

@@ -191,7 +191,7 @@ func (k *keepAlive) send(ctx context.Context) error {
 		batch, k.done = k.done, batch[:0]
 		k.mu.Unlock()
 		for _, r := range batch {
-			if r.err != nil && !gone(r.err) {
+			if r.err != nil && !isGone(r.err) {
 				return api.Error(r.err)
 			}
 			switch {
@@ -233,9 +233,9 @@ func (k *keepAlive) release(batch []*renewal) (bool, error) {
 	}
 }
 
-// gone reports whether a renewal's error means that the lease has ended or must be considered
+// isGone reports whether a renewal's error means that the lease has ended or must be considered
 // ended.
-func gone(err error) bool {
+func isGone(err error) bool {
 	return errors.Is(err, lease.ErrNotFound) || errors.Is(err, lease.ErrExpiring)
 }
 

@@ -29,9 +29,9 @@ type leaderGuard struct {
 	looking chan struct{} // closed when there are no streams; nil if no goroutine is checking
 }
 
-// wanted reports whether the call requires a leader. It reads only one metadata value, because
-// copying all metadata for every call would be expensive.
-func wanted(ctx context.Context) bool {
+// requiresLeader reports whether the call requires a leader. It reads only one metadata value,
+// because copying all metadata for every call would be expensive.
+func requiresLeader(ctx context.Context) bool {
 	v := metadata.ValueFromIncomingContext(ctx, rpctypes.MetadataRequireLeaderKey)
 	return len(v) > 0 && v[0] == rpctypes.MetadataHasLeader
 }
@@ -45,7 +45,7 @@ func (g *leaderGuard) guard(d grpc.ServiceDesc) *grpc.ServiceDesc {
 }
 
 func (g *leaderGuard) unary(ctx context.Context) grpc.UnaryServerInterceptor {
-	if wanted(ctx) && g.leaderless() {
+	if requiresLeader(ctx) && g.leaderless() {
 		return refuse
 	}
 	return nil
@@ -60,7 +60,7 @@ func refuse(context.Context, any, *grpc.UnaryServerInfo, grpc.UnaryHandler) (any
 func (g *leaderGuard) stream(
 	s grpc.ServerStream, _ *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {
-	if !wanted(s.Context()) {
+	if !requiresLeader(s.Context()) {
 		return s, nil, nil
 	}
 	ctx, cancel := context.WithCancelCause(s.Context())
@@ -82,7 +82,7 @@ func (g *leaderGuard) add(s *guardedStream) {
 	g.streams[s] = struct{}{}
 	if g.looking == nil {
 		g.looking = make(chan struct{})
-		go g.look(g.looking)
+		go g.monitor(g.looking)
 	}
 }
 
@@ -90,20 +90,20 @@ func (g *leaderGuard) remove(s *guardedStream) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	delete(g.streams, s)
-	g.restLocked()
+	g.stopIfIdleLocked()
 }
 
-// restLocked ends the checking goroutine if there are no streams left.
-func (g *leaderGuard) restLocked() {
+// stopIfIdleLocked ends the checking goroutine if there are no streams left.
+func (g *leaderGuard) stopIfIdleLocked() {
 	if len(g.streams) == 0 && g.looking != nil {
 		close(g.looking)
 		g.looking = nil
 	}
 }
 
-// look ends the streams when there has been no leader for a while. It returns when there are no
+// monitor ends the streams when there has been no leader for a while. It returns when there are no
 // streams left.
-func (g *leaderGuard) look(none chan struct{}) {
+func (g *leaderGuard) monitor(none chan struct{}) {
 	t := time.NewTicker(g.interval)
 	defer t.Stop()
 	for missed := 0; ; {
@@ -133,7 +133,7 @@ func (g *leaderGuard) endAll(none chan struct{}) {
 		s.cancel(rpctypes.ErrGRPCNoLeader)
 	}
 	clear(g.streams)
-	g.restLocked()
+	g.stopIfIdleLocked()
 }
 
 // guardedStream ends when there is no leader. The cause of its context is then ErrGRPCNoLeader.

@@ -102,7 +102,7 @@ func (s *leaseService) LeaseTimeToLive(
 	var keys []string
 	var of access.Lease
 	id := lease.ID(r.ID)
-	if err := known(ctx, s.node.View()); err != nil {
+	if err := checkLogin(ctx, s.node.View()); err != nil {
 		return nil, err
 	}
 	err := s.node.InspectLease(ctx, id, func(l *lease.Lessor, left lease.TTL, ok bool) {
@@ -122,7 +122,7 @@ func (s *leaseService) LeaseTimeToLive(
 		return nil, api.Error(err)
 	}
 	v := s.node.View() // at least as new as the state passed to f
-	if err := seen(ctx, v, of); err != nil {
+	if err := checkSee(ctx, v, of); err != nil {
 		return nil, err
 	}
 	if err := allKeys(ctx, v, access.Read, keys); err != nil {
@@ -161,7 +161,7 @@ func (s *leaseService) LeaseLeases(
 	}
 	resp := &pb.LeaseLeasesResponse{Header: s.header(v)}
 	for info := range view.All() {
-		if !info.Delayed && seen(ctx, v, fsm.BelongsTo(&info)) == nil {
+		if !info.Delayed && checkSee(ctx, v, fsm.BelongsTo(&info)) == nil {
 			resp.Leases = append(resp.Leases, &pb.LeaseStatus{ID: int64(info.ID)})
 		}
 	}

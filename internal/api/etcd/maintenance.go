@@ -74,7 +74,7 @@ func (s *maintenanceService) alarms(
 		return nil, api.ReadError(err)
 	}
 	v := s.node.View()
-	if err := known(ctx, v); err != nil {
+	if err := checkLogin(ctx, v); err != nil {
 		return nil, err
 	}
 	return &pb.AlarmResponse{Header: s.header(v), Alarms: alarmMembers(s.node.Alarms(), r.Alarm)}, nil
@@ -101,7 +101,7 @@ func (s *maintenanceService) Status(
 	ctx context.Context, _ *pb.StatusRequest,
 ) (*pb.StatusResponse, error) {
 	st, v := s.node.Status(), s.node.View()
-	if err := known(ctx, v); err != nil {
+	if err := checkLogin(ctx, v); err != nil {
 		return nil, err
 	}
 	resp := &pb.StatusResponse{
@@ -247,7 +247,7 @@ func (s *maintenanceService) Downgrade(
 	if cancel {
 		c = &fsm.SetVersion{Version: v.Version.Number}
 	}
-	err := v.Takes(c)
+	err := v.CheckSetVersion(c)
 	switch {
 	case cancel && errors.Is(err, fsm.ErrNoDowngrade):
 	case c.Version == 0:

@@ -249,7 +249,7 @@ func (n *fakeNode) Renew(id lease.ID, _ *access.State, to api.Renewed) error {
 	}
 	if who := to.Holder(); who != nil {
 		by, l := n.machine.View().Access, n.machine.Lessor()
-		decided, err := fsm.Asker{By: by, Who: *who}.MayRenew(l, id)
+		decided, err := fsm.Authorizer{State: by, Caller: *who}.MayRenew(l, id)
 		if !decided {
 			err = api.ErrUndecided
 		}

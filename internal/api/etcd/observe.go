@@ -19,7 +19,7 @@ func (s *electionService) Observe(
 	ctx, cancel := until(stream.Context(), s.stop)
 	defer cancel()
 	if err := s.node.Confirm(ctx); err != nil {
-		return api.ReadError(why(ctx, err))
+		return api.ReadError(causeOf(ctx, err))
 	}
 	o := &observer{service: s, stream: stream, prefix: queuePrefix(r.Name)}
 	for {
@@ -50,7 +50,7 @@ func (o *observer) follow(ctx context.Context, v *fsm.View) (again bool, err err
 		o.keys[kv.Key] = kv
 	}
 	rev := v.KV.Revision()
-	if err := o.tell(rev); err != nil {
+	if err := o.sendLeader(rev); err != nil {
 		return false, err
 	}
 	w := o.service.node.Watches().NewStream()
@@ -84,16 +84,16 @@ func (o *observer) apply(events []*api.Event) error {
 		if i+1 < len(events) && events[i+1].Revision() == e.Revision() {
 			continue
 		}
-		if err := o.tell(e.Revision()); err != nil {
+		if err := o.sendLeader(e.Revision()); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// tell sends the leader as of a revision, unless the client already has it. If there is no leader,
-// it sends nothing, because the response cannot express that.
-func (o *observer) tell(revision int64) error {
+// sendLeader sends the leader as of a revision, unless the client already has it. If there is no
+// leader, it sends nothing, because the response cannot express that.
+func (o *observer) sendLeader(revision int64) error {
 	var first *mvcc.KeyValue
 	for _, kv := range o.keys {
 		if first == nil || older(kv, first) {

@@ -212,9 +212,9 @@ func until(ctx, stop context.Context) (context.Context, context.CancelFunc) {
 	}
 }
 
-// why returns err. If err only reports that ctx was canceled, why returns the cause instead,
+// causeOf returns err. If err only reports that ctx was canceled, why returns the cause instead,
 // because only some waits return the cause.
-func why(ctx context.Context, err error) error {
+func causeOf(ctx context.Context, err error) error {
 	if errors.Is(err, context.Canceled) && ctx.Err() != nil {
 		return context.Cause(ctx)
 	}

@@ -21,8 +21,8 @@ func root(ctx context.Context, v *fsm.View) error {
 	return api.Error(v.Access.CheckRoot(api.CallerOf(ctx)))
 }
 
-// known returns an error if login is required and the caller is anonymous.
-func known(ctx context.Context, v *fsm.View) error {
+// checkLogin returns an error if login is required and the caller is anonymous.
+func checkLogin(ctx context.Context, v *fsm.View) error {
 	if !v.Access.Enabled() {
 		return nil
 	}
@@ -59,9 +59,9 @@ func allKeys(ctx context.Context, v *fsm.View, what access.Kind, keys []string) 
 	return nil
 }
 
-// seen returns an error if the caller may not see a lease. It ignores leases without a name and a
-// principal, because the permissions for these depend on their keys.
-func seen(ctx context.Context, v *fsm.View, of access.Lease) error {
+// checkSee returns an error if the caller may not see a lease. It ignores leases without a name and
+// a principal, because the permissions for these depend on their keys.
+func checkSee(ctx context.Context, v *fsm.View, of access.Lease) error {
 	if !v.Access.Enabled() || of == (access.Lease{}) {
 		return nil
 	}

@@ -70,14 +70,14 @@ func (p *permits) holder(ctx context.Context, v *fsm.View, id lease.ID) (*access
 			p.known.holder = &holder
 		}
 	}
-	if p.known.holder == nil || p.lookedAt(v, who, id) {
+	if p.known.holder == nil || p.recentlyChecked(v, who, id) {
 		return nil, nil
 	}
 	return p.known.holder, nil
 }
 
-// lookedAt reports whether all keys of the lease have been checked within permitTime.
-func (p *permits) lookedAt(v *fsm.View, who access.Caller, id lease.ID) bool {
+// recentlyChecked reports whether all keys of the lease have been checked within permitTime.
+func (p *permits) recentlyChecked(v *fsm.View, who access.Caller, id lease.ID) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.until == nil || p.state.Value() != v.Access || p.looked != who {
@@ -99,7 +99,7 @@ func (p *permits) undecided(r *renewal) {
 	if !p.looking {
 		p.looking = true
 		p.looks.Go(func() {
-			if err := p.look(p.ctx); err != nil {
+			if err := p.checkAll(p.ctx); err != nil {
 				r.owner.finish(err)
 			}
 		})
@@ -115,8 +115,8 @@ func (p *permits) close() {
 	p.looks.Wait()
 }
 
-// look checks leases until there are no undecided ones left.
-func (p *permits) look(ctx context.Context) (err error) {
+// checkAll checks leases until there are no undecided ones left.
+func (p *permits) checkAll(ctx context.Context) (err error) {
 	defer p.service.panics.End("keep alive", &err)
 	for {
 		p.mu.Lock()
@@ -131,7 +131,7 @@ func (p *permits) look(ctx context.Context) (err error) {
 			ids[i] = r.id
 		}
 		by := p.service.node.View().Access
-		errs, err := p.lookAt(ctx, ids)
+		errs, err := p.check(ctx, ids)
 		for i, r := range list {
 			r.holder = nil
 			if err := cmp.Or(err, errs[i]); err != nil {
@@ -143,9 +143,9 @@ func (p *permits) look(ctx context.Context) (err error) {
 	}
 }
 
-// lookAt checks whether the caller may renew each lease and returns one error per lease. It queries
+// check checks whether the caller may renew each lease and returns one error per lease. It queries
 // the leader once about all leases that this member does not have, because they may be new.
-func (p *permits) lookAt(ctx context.Context, ids []lease.ID) ([]error, error) {
+func (p *permits) check(ctx context.Context, ids []lease.ID) ([]error, error) {
 	node, errs := p.service.node, make([]error, len(ids))
 	found := make([]api.Held, len(ids))
 	for i, id := range ids {
@@ -171,7 +171,8 @@ func (p *permits) lookAt(ctx context.Context, ids []lease.ID) ([]error, error) {
 	for i, at := range missing {
 		found[at] = there[i]
 	}
-	a := fsm.Asker{By: node.View().Access, Who: api.CallerOf(ctx)} // at least as new as the leases
+	// The view is at least as new as the leases.
+	a := fsm.Authorizer{State: node.View().Access, Caller: api.CallerOf(ctx)}
 	for i := range found {
 		errs[i] = p.decide(a, &found[i])
 	}
@@ -180,7 +181,7 @@ func (p *permits) lookAt(ctx context.Context, ids []lease.ID) ([]error, error) {
 
 // decide returns an error if the caller may not renew a lease. If the caller may renew the lease
 // because of its keys, decide caches that result.
-func (p *permits) decide(a fsm.Asker, x *api.Held) error {
+func (p *permits) decide(a fsm.Authorizer, x *api.Held) error {
 	if !x.Found {
 		return lease.ErrNotFound
 	}
@@ -190,8 +191,8 @@ func (p *permits) decide(a fsm.Asker, x *api.Held) error {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.state.Value() != a.By || p.looked != a.Who || len(p.until) >= maxPermits {
-		p.state, p.looked = weak.Make(a.By), a.Who
+	if p.state.Value() != a.State || p.looked != a.Caller || len(p.until) >= maxPermits {
+		p.state, p.looked = weak.Make(a.State), a.Caller
 		p.until = make(map[lease.ID]time.Time)
 	}
 	p.until[x.ID] = time.Now().Add(permitTime)

@@ -27,7 +27,8 @@ func TestIdlePermitsKeepNoUsers(t *testing.T) {
 			}
 		}
 		x := &api.Held{ID: 2, Found: true, Keys: []string{"a"}}
-		if err := p.decide(fsm.Asker{By: v.Access, Who: who}, x); err != nil || !p.lookedAt(v, who, 2) {
+		err := p.decide(fsm.Authorizer{State: v.Access, Caller: who}, x)
+		if err != nil || !p.recentlyChecked(v, who, 2) {
 			t.Errorf("a lease whose keys the caller may write: %v", err)
 		}
 		return weak.Make(v.Access)

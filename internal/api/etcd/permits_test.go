@@ -48,7 +48,7 @@ func (n *hereNode) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 
 func (n *hereNode) Renew(id lease.ID, by *access.State, to api.Renewed) error {
 	if n.behind.Load() && to.Holder() != nil {
-		decided, err := fsm.Asker{By: n.View().Access}.MayRenew(n.here(), id)
+		decided, err := fsm.Authorizer{State: n.View().Access}.MayRenew(n.here(), id)
 		if !decided {
 			err = api.ErrUndecided
 		}
@@ -175,9 +175,9 @@ func TestKeepAliveUndecided(t *testing.T) {
 	}
 }
 
-// TestManyKeysAreLookedAtSeldom checks that the result for a lease with many keys is reused for a
+// TestManyKeysCheckCached checks that the result for a lease with many keys is reused for a
 // while, but not after users or roles change.
-func TestManyKeysAreLookedAtSeldom(t *testing.T) {
+func TestManyKeysCheckCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTenants(t)
 		n.do(t, &fsm.Grant{Terms: lease.Terms{ID: 5, TTL: 60_000}})
@@ -186,13 +186,13 @@ func TestManyKeysAreLookedAtSeldom(t *testing.T) {
 		ctx := api.WithIdentity(t.Context(), loginAs{n, "alice"})
 		looked := func(want bool) {
 			t.Helper()
-			if got := p.lookedAt(n.View(), api.CallerOf(ctx), 5); got != want {
+			if got := p.recentlyChecked(n.View(), api.CallerOf(ctx), 5); got != want {
 				t.Errorf("the keys count as looked at: %v", got)
 			}
 		}
 		look := func() {
 			t.Helper()
-			if errs, err := p.lookAt(ctx, []lease.ID{5}); err != nil || errs[0] != nil {
+			if errs, err := p.check(ctx, []lease.ID{5}); err != nil || errs[0] != nil {
 				t.Fatal(errs, err)
 			}
 		}
@@ -223,7 +223,7 @@ func TestUndecidedTogether(t *testing.T) {
 	}
 	here.behind.Store(true)
 	p := &permits{service: &leaseService{node: here}}
-	errs, err := p.lookAt(api.WithIdentity(t.Context(), loginAs{n, "alice"}), ids)
+	errs, err := p.check(api.WithIdentity(t.Context(), loginAs{n, "alice"}), ids)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,9 +250,9 @@ func (n *mutedNode) InspectHere(ctx context.Context, _ func(*lease.Lessor, uint6
 	return context.Cause(ctx)
 }
 
-// TestNoLookAfterTheStream checks that a stream looks up no leases after it has ended, no matter
+// TestNoCheckAfterStreamEnd checks that a stream looks up no leases after it has ended, no matter
 // what the core does.
-func TestNoLookAfterTheStream(t *testing.T) {
+func TestNoCheckAfterStreamEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &mutedNode{newTenants(t), make(chan struct{}), make(chan struct{})}
 		p := &permits{service: &leaseService{node: n}}

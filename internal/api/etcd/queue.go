@@ -222,7 +222,7 @@ func (w *waiter) wait(ctx context.Context, v *fsm.View, ahead *mvcc.KeyValue) er
 		if err := w.watch(watchAhead, ahead.Key, v); err != nil {
 			return err
 		}
-		if err := w.gone(ctx); err != nil {
+		if err := w.awaitDeletion(ctx); err != nil {
 			return err
 		}
 		// The watch may have ended already.
@@ -246,9 +246,9 @@ func (w *waiter) watch(id int64, key string, v *fsm.View) error {
 	return api.Error(err)
 }
 
-// gone returns when the key ahead has been deleted. It returns errExpired if the ticket's own key
-// has been deleted.
-func (w *waiter) gone(ctx context.Context) error {
+// awaitDeletion returns when the key ahead has been deleted. It returns errExpired if the ticket's
+// own key has been deleted.
+func (w *waiter) awaitDeletion(ctx context.Context) error {
 	for {
 		b, err := w.stream.Next(ctx)
 		switch {

@@ -22,9 +22,9 @@ type unread int
 
 func (n unread) Size() int { return int(n) }
 
-// TestLeasesAskForRoom checks that a call that returns many leases, or the keys of a lease, waits
-// for memory before it builds the response.
-func TestLeasesAskForRoom(t *testing.T) {
+// TestLeasesReserveMemory checks that a call that returns many leases, or the keys of a lease,
+// waits for memory before it builds the response.
+func TestLeasesReserveMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)
 		s := &leaseService{node: n}

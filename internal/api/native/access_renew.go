@@ -27,11 +27,11 @@ type renewable struct {
 const maxRenewable = 1 << 17
 
 // unknown returns the indexes of the leases that the caller is not yet known to hold.
-func (r *renewable) unknown(a asker, ids []lease.ID, tokens []lease.Token) (places []int) {
+func (r *renewable) unknown(a authorizer, ids []lease.ID, tokens []lease.Token) (places []int) {
 	if r != nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.beLocked(a)
+		r.setAuthorizerLocked(a)
 	}
 	for i, id := range ids {
 		if r == nil || tokens == nil || tokens[i] == 0 || r.of[id] != tokens[i] {
@@ -41,21 +41,22 @@ func (r *renewable) unknown(a asker, ids []lease.ID, tokens []lease.Token) (plac
 	return places
 }
 
-// beLocked drops results that were computed for another caller or with other users and roles.
-func (r *renewable) beLocked(a asker) {
-	if r.by.Value() != a.By || r.who != a.Who || len(r.of) > maxRenewable {
-		r.by, r.who, r.of = weak.Make(a.By), a.Who, make(map[lease.ID]lease.Token)
+// setAuthorizerLocked drops results that were computed for another caller or with other users and
+// roles.
+func (r *renewable) setAuthorizerLocked(a authorizer) {
+	if r.by.Value() != a.State || r.who != a.Caller || len(r.of) > maxRenewable {
+		r.by, r.who, r.of = weak.Make(a.State), a.Caller, make(map[lease.ID]lease.Token)
 	}
 }
 
 // add caches a lease.
-func (r *renewable) add(a asker, id lease.ID, token lease.Token) {
+func (r *renewable) add(a authorizer, id lease.ID, token lease.Token) {
 	if r == nil || token == 0 {
 		return
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.by.Value() == a.By && r.who == a.Who {
+	if r.by.Value() == a.State && r.who == a.Caller {
 		r.of[id] = token
 	}
 }
@@ -64,8 +65,8 @@ func (r *renewable) add(a asker, id lease.ID, token lease.Token) {
 func (s *leases) unsure(
 	ctx context.Context, known *renewable, b *batch,
 ) (places []int, err error) {
-	a := s.asker(ctx)
-	if err := a.known(); err != nil || a.all() {
+	a := s.authorizer(ctx)
+	if err := a.checkLogin(); err != nil || a.seesAll() {
 		return nil, err
 	}
 	return known.unknown(a, b.asks.IDs, b.asks.Tokens), nil
@@ -103,8 +104,8 @@ func (s *leases) denied(
 	if err != nil {
 		return nil, err // the core may still be writing to found
 	}
-	a := s.asker(ctx) // its users and roles are at least as new as the leases
-	if err := a.known(); err != nil {
+	a := s.authorizer(ctx) // its users and roles are at least as new as the leases
+	if err := a.checkLogin(); err != nil {
 		return nil, err
 	}
 	out = make(map[int]bool)
@@ -114,7 +115,7 @@ func (s *leases) denied(
 			name = r.Leases[at].Name
 		}
 		switch {
-		case a.renews(f, name) != nil:
+		case a.checkRenew(f, name) != nil:
 			out[at] = true
 		case f.Of != (access.Lease{}):
 			known.add(a, f.ID, f.Token)
@@ -123,16 +124,16 @@ func (s *leases) denied(
 	return out, nil
 }
 
-// renews returns an error if the caller may not renew a lease. The caller referred to the lease by
-// name, or by ID if name is "". A lease without a name and a principal can be renewed under the
+// checkRenew returns an error if the caller may not renew a lease. The caller referred to the lease
+// by name, or by ID if name is "". A lease without a name and a principal can be renewed under the
 // same condition as in the etcd API. Otherwise, any client could keep other clients' keys alive.
 // Only callers that may see a name learn whether it is taken.
-func (a asker) renews(f *api.Held, name string) error {
+func (a authorizer) checkRenew(f *api.Held, name string) error {
 	switch {
 	case !f.Found && name != "":
-		return a.looksFor(name)
+		return a.checkName(name)
 	case !f.Found:
 		return nil // the leader will return the error
 	}
-	return a.touches(access.Hold, *f)
+	return a.checkLease(access.Hold, *f)
 }

@@ -16,7 +16,7 @@ func TestIdleRenewableKeepsNoUsers(t *testing.T) {
 	r := new(renewable)
 	known := func() weak.Pointer[access.State] {
 		s := access.New(true, 5, []access.User{{Name: "alice"}}, nil)
-		a := asker{fsm.Asker{By: s, Who: access.Caller{User: "alice", Revision: 5}}}
+		a := authorizer{fsm.Authorizer{State: s, Caller: access.Caller{User: "alice", Revision: 5}}}
 		ids, tokens := []lease.ID{1}, []lease.Token{7}
 		if places := r.unknown(a, ids, tokens); len(places) != 1 {
 			t.Errorf("unknown are %v", places)

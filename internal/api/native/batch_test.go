@@ -95,7 +95,7 @@ func TestColumnsInParts(t *testing.T) {
 		if list := b.got(); len(list) > 0 {
 			t.Errorf("at once: %v", list)
 		}
-		b.pass(partly)
+		b.pass(partialAfter)
 		b.wantRenewed(true, &pb.RenewResponse{
 			TtlMs: []int64{900, 0, 900, 0}, Results: []*pb.RenewResult{notFound(14)},
 		})
@@ -109,17 +109,17 @@ func TestColumnsInParts(t *testing.T) {
 func TestLateParts(t *testing.T) {
 	onStream(t, func(b *bench) {
 		to, asks := columnsOf(b)
-		b.pass(3*partly + partly/2)
+		b.pass(3*partialAfter + partialAfter/2)
 		if list := b.got(); len(list) > 0 {
 			t.Errorf("of nothing: %v", list)
 		}
 		to.RenewedOne(2, 0, replica.ErrOverloaded)
-		b.pass(partly)
+		b.pass(partialAfter)
 		b.wantRenewed(true, &pb.RenewResponse{TtlMs: make([]int64, 4), Results: []*pb.RenewResult{
 			{Id: 13, Reason: pb.Reason_REASON_UNAVAILABLE},
 		}})
 		keep(asks, 0, 3)
-		b.pass(partly)
+		b.pass(partialAfter)
 		b.wantRenewed(true, &pb.RenewResponse{Results: []*pb.RenewResult{
 			{Id: 11, TtlMs: 900}, {Id: 14, TtlMs: 900},
 		}})
@@ -165,8 +165,8 @@ func requestGoroutines() int {
 }
 
 // TestRenewalsTakeNoGoroutine checks that a renewal over a stream gets a goroutine only if some
-// outcomes are still missing after the duration partly. A renewal that has to look up a name gets
-// one immediately.
+// outcomes are still missing after the duration partialAfter. A renewal that has to look up a name
+// gets one immediately.
 func TestRenewalsTakeNoGoroutine(t *testing.T) {
 	onStream(t, func(b *bench) {
 		list := make([]*pb.Request, 100)
@@ -185,7 +185,7 @@ func TestRenewalsTakeNoGoroutine(t *testing.T) {
 		if n := len(b.got()); n != 90 {
 			t.Errorf("%d of 90 were answered", n)
 		}
-		b.pass(partly)
+		b.pass(partialAfter)
 		if n := requestGoroutines(); n != 10 {
 			t.Errorf("%d goroutines for 10 renewals that take long", n)
 		}
@@ -205,9 +205,9 @@ func TestRenewalsTakeNoGoroutine(t *testing.T) {
 	})
 }
 
-// TestHastyRenewal checks that a renewal with a deadline shorter than partly is answered in time,
-// with unknown outcomes, even without a leader.
-func TestHastyRenewal(t *testing.T) {
+// TestRenewalWithShortDeadline checks that a renewal with a deadline shorter than partialAfter is
+// answered in time, with unknown outcomes, even without a leader.
+func TestRenewalWithShortDeadline(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.send(&pb.Request{Id: 1, TimeoutMs: 10, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
 			Leases: []*pb.LeaseRef{{Id: 11}, {Id: 12}},
@@ -241,7 +241,7 @@ func TestLostLeaseReason(t *testing.T) {
 		if r := b.only(); r.Id != 2 || len(r.GetRenew().GetResults()) != 1 {
 			t.Errorf("of the other lease: %v", r)
 		}
-		b.pass(partly) // this member cannot find the reason
+		b.pass(partialAfter) // this member cannot find the reason
 		b.wantRenewed(false, &pb.RenewResponse{Results: []*pb.RenewResult{notFound(1)}})
 	})
 }
@@ -338,10 +338,10 @@ func TestLastOutcomesInFinalResponse(t *testing.T) {
 func TestLateJoins(t *testing.T) {
 	for name, first := range map[string]func(b *bench, to RenewedAll){
 		"at once": func(*bench, RenewedAll) {},
-		"late":    func(b *bench, _ RenewedAll) { b.pass(3 * partly) },
+		"late":    func(b *bench, _ RenewedAll) { b.pass(3 * partialAfter) },
 		"after a part": func(b *bench, to RenewedAll) {
 			to.RenewedOne(3, 0, lease.ErrNotFound)
-			b.pass(3 * partly)
+			b.pass(3 * partialAfter)
 			b.only()
 		},
 	} {
@@ -351,7 +351,7 @@ func TestLateJoins(t *testing.T) {
 			asks.Joined = []lease.GroupID{7, 0, 7, 0}
 			asks.Kept = 0
 			keep(asks, 0, 1, 2)
-			b.pass(2 * partly)
+			b.pass(2 * partialAfter)
 			joined := b.only().GetRenew().GetJoined()
 			if !slices.Equal(joined, []uint64{7, 0, 7, 0}) {
 				t.Errorf("%s: joined %v", name, joined)

@@ -320,9 +320,9 @@ func TestTooManyWatches(t *testing.T) {
 	}
 }
 
-// TestFirstFeedAfterTheEnd checks that a receiver that has not yet detected the end of its stream
+// TestFeedAfterStreamEnd checks that a receiver that has not yet detected the end of its stream
 // cannot start a feed, not even the first one, because nothing would stop it.
-func TestFirstFeedAfterTheEnd(t *testing.T) {
+func TestFeedAfterStreamEnd(t *testing.T) {
 	n := newNode()
 	s := &stream{
 		store: &store{leases: service(n, Options{}).leases, node: n}, ctx: t.Context(),

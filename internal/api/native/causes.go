@@ -71,7 +71,7 @@ func belonging(i *lease.Info) lease.Terms {
 
 // explain sets the causes in the results of lost leases that the caller may see. It returns the
 // leases whose cause is unknown.
-func (c *causes) explain(a asker, list []lostLease) (rest []lostLease) {
+func (c *causes) explain(a authorizer, list []lostLease) (rest []lostLease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, l := range list {
@@ -80,7 +80,7 @@ func (c *causes) explain(a asker, list []lostLease) (rest []lostLease) {
 			token = c.last[lease.ID(l.result.Id)]
 		}
 		if why, ok := c.of[token]; ok && int64(why.id) == l.result.Id {
-			if a.all() || a.sees(&lease.Info{Terms: why.of}) {
+			if a.seesAll() || a.maySee(&lease.Info{Terms: why.of}) {
 				l.result.Cause, l.result.By = eventTypes[why.kind], why.by
 			}
 		} else {
@@ -104,14 +104,14 @@ func (s *leases) explain(ctx context.Context, list []lostLease) {
 		return
 	}
 	s.causes.read(s.node.View().LeaseEvents)
-	list = s.causes.explain(s.asker(ctx), list)
+	list = s.causes.explain(s.authorizer(ctx), list)
 	if !slices.ContainsFunc(list, func(l lostLease) bool { return l.token != 0 }) {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, partly)
+	ctx, cancel := context.WithTimeout(ctx, partialAfter)
 	defer cancel()
 	if err := s.node.Inspect(ctx, func(*lease.Lessor) {}); err == nil {
 		s.causes.read(s.node.View().LeaseEvents)
-		s.causes.explain(s.asker(ctx), list)
+		s.causes.explain(s.authorizer(ctx), list)
 	}
 }

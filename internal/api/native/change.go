@@ -43,7 +43,7 @@ func (s *leases) handOver(
 		return nil, err
 	}
 	if r.Principal != "" {
-		if _, err := s.asker(ctx).principal(r.Principal); err != nil {
+		if _, err := s.authorizer(ctx).principal(r.Principal); err != nil {
 			return nil, err
 		}
 	}

@@ -72,30 +72,30 @@ func checkEvents(r *pb.EventsRequest) error {
 // at its own pace. If a view no longer contains the next event, the stream ends with an error.
 type events struct {
 	*leases
-	request  *pb.EventsRequest
-	send     func(*pb.EventsResponse) error
-	wake     chan struct{} // capacity 1: there may be news
-	at       uint64        // number of the last event read
-	sent     uint64        // number of the last event reported to the client
-	slow     slowReported
-	expiring *expiring // nil unless requested
-	ctx      context.Context
-	asker    asker // uses the users and roles of the latest view
+	request    *pb.EventsRequest
+	send       func(*pb.EventsResponse) error
+	wake       chan struct{} // capacity 1: there may be news
+	at         uint64        // number of the last event read
+	sent       uint64        // number of the last event reported to the client
+	slow       slowReported
+	expiring   *expiring // nil unless requested
+	ctx        context.Context
+	authorizer authorizer // uses the users and roles of the latest view
 }
 
 // look adopts the users and roles of a view. An error ends the stream, and the caller must log in
 // again.
 func (e *events) look(v *fsm.View) error {
-	a := askerOf(e.ctx, v)
-	if err := a.known(); err != nil {
+	a := authorizerOf(e.ctx, v)
+	if err := a.checkLogin(); err != nil {
 		return err
 	}
-	e.asker = a
+	e.authorizer = a
 	return nil
 }
 
 // may reports whether the caller may see a lease.
-func (e *events) may(i *lease.Info) bool { return e.asker.all() || e.asker.sees(i) }
+func (e *events) may(i *lease.Info) bool { return e.authorizer.seesAll() || e.authorizer.maySee(i) }
 
 // begin determines the start position. Another member may have sent events that this member has not
 // applied yet. A confirm round lets this member catch up.
@@ -187,7 +187,7 @@ func (e *events) choose(piece []fsm.LeaseEvent) []*pb.LeaseEvent {
 	for i := range piece {
 		x := &piece[i]
 		e.at = x.Seq
-		if e.expiring != nil && over[x.Kind] {
+		if e.expiring != nil && endKinds[x.Kind] {
 			e.expiring.ended(&x.Info)
 		}
 		before := ""
@@ -276,5 +276,5 @@ var eventTypes = map[fsm.LeaseEventKind]pb.LeaseEvent_Kind{
 	fsm.LeaseTTLChanged: pb.LeaseEvent_KIND_TTL_CHANGED,
 }
 
-// over contains the kinds of events that end a lease.
-var over = map[fsm.LeaseEventKind]bool{fsm.LeaseExpired: true, fsm.LeaseRevoked: true}
+// endKinds contains the kinds of events that end a lease.
+var endKinds = map[fsm.LeaseEventKind]bool{fsm.LeaseExpired: true, fsm.LeaseRevoked: true}

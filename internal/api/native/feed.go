@@ -120,7 +120,7 @@ func (t *stream) review() error {
 	if f != nil {
 		list, err = f.guard.Review()
 	} else {
-		err = t.asker(t.ctx).known()
+		err = t.authorizer(t.ctx).checkLogin()
 	}
 	if err != nil {
 		return api.NativeError(err, api.ReadReason(err))

@@ -59,10 +59,10 @@ func TestFeedOfRefusedRequest(t *testing.T) {
 	}
 }
 
-// TestEventsByTheRolesOfNow checks that an event stream uses the current roles. Its user has lost
+// TestEventsUseCurrentRoles checks that an event stream uses the current roles. Its user has lost
 // the role that it had at the start. Its new role allows it to see only the second of two new
 // leases.
-func TestEventsByTheRolesOfNow(t *testing.T) {
+func TestEventsUseCurrentRoles(t *testing.T) {
 	n := guarded(t)
 	s, err := serve(t, n, Options{}).Events(as(t.Context(), "reader"), &pb.EventsRequest{})
 	if err != nil {

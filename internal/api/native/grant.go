@@ -29,7 +29,7 @@ func (s *leases) granting(ctx context.Context, r *pb.GrantRequest) (*granting, e
 	if err := s.checkGrant(r); err != nil {
 		return nil, err
 	}
-	principal, err := s.asker(ctx).principal(r.Principal)
+	principal, err := s.authorizer(ctx).principal(r.Principal)
 	if err != nil {
 		return nil, err
 	}
@@ -274,7 +274,7 @@ func (s *leases) holderOf(ctx context.Context, id lease.ID, refusal error) error
 	var info lease.Info
 	found := false
 	err := s.node.Inspect(ctx, func(l *lease.Lessor) { info, found = l.Lookup(id) })
-	if err != nil || !found || !s.asker(ctx).sees(&info) {
+	if err != nil || !found || !s.authorizer(ctx).maySee(&info) {
 		return refusal
 	}
 	return &api.HolderError{Err: refusal, Holder: info}

@@ -315,9 +315,9 @@ func TestLeaderDecides(t *testing.T) {
 	}
 }
 
-// TestDescribeNameThatMoves checks that if a name moves to another lease during a Describe, the
+// TestDescribeMovedName checks that if a name moves to another lease during a Describe, the
 // response describes the new lease.
-func TestDescribeNameThatMoves(t *testing.T) {
+func TestDescribeMovedName(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
 	old := grant(t, s, &pb.GrantRequest{TtlMs: 5000, Name: "n"}).Lease
@@ -338,9 +338,9 @@ func TestDescribeNameThatMoves(t *testing.T) {
 	}
 }
 
-// TestSecretStaysHere checks that the member generates the secret and that only its hash is written
+// TestSecretNotLogged checks that the member generates the secret and that only its hash is written
 // to the log.
-func TestSecretStaysHere(t *testing.T) {
+func TestSecretNotLogged(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
 	resp := grant(t, s, &pb.GrantRequest{TtlMs: 5000, Resumable: true, RequestId: "r"})

@@ -51,8 +51,8 @@ func (s *leases) list(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse,
 	}); err != nil {
 		return nil, err
 	}
-	a := s.asker(ctx)
-	if err := a.known(); err != nil {
+	a := s.authorizer(ctx)
+	if err := a.checkLogin(); err != nil {
 		return nil, err
 	}
 	resp := &pb.ListResponse{Header: s.headerNow()}
@@ -76,29 +76,29 @@ func (s *leases) list(ctx context.Context, r *pb.ListRequest) (*pb.ListResponse,
 // listing is a request together with its caller.
 type listing struct {
 	*pb.ListRequest
-	asker
+	authorizer
 	named []lease.Info // the leases that the request lists by ID, sorted by ID
 }
 
 // matches reports whether a lease matches the request and is visible to the caller.
 func (l listing) matches(i *lease.Info) bool {
-	return matches(l.ListRequest, i) && (l.all() || l.sees(i))
+	return matches(l.ListRequest, i) && (l.seesAll() || l.maySee(i))
 }
 
 // visible removes from a page the leases, keys and ranges that the caller may no longer see.
 func (s *leases) visible(
 	ctx context.Context, list []*pb.Lease, page []lease.Info,
 ) (out []*pb.Lease, err error) {
-	a := s.asker(ctx)
-	if err := a.known(); err != nil {
+	a := s.authorizer(ctx)
+	if err := a.checkLogin(); err != nil {
 		return nil, err
 	}
-	if a.all() {
+	if a.seesAll() {
 		return list, nil
 	}
 	for i, m := range list {
-		if a.sees(&page[i]) {
-			a.cut(m)
+		if a.maySee(&page[i]) {
+			a.redact(m)
 			out = append(out, m)
 		}
 	}
@@ -172,7 +172,7 @@ func lookup(l *lease.Lessor, ids []int64) (out []lease.Info) {
 // wanted returns a filter for the leases of a page, or nil if every lease matches. Once the context
 // has ended, the filter rejects all leases. The caller must then discard the page.
 func wanted(ctx context.Context, r listing) func(*lease.Info) bool {
-	if r.Owner == "" && len(r.Labels) == 0 && r.all() {
+	if r.Owner == "" && len(r.Labels) == 0 && r.seesAll() {
 		return nil
 	}
 	seen, over := 0, false

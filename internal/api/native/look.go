@@ -80,7 +80,7 @@ func (t *stream) expire(now time.Time) {
 		}
 		end := q.until
 		if outage != "" {
-			end = end.Add(-q.haste)
+			end = end.Add(-q.margin)
 		}
 		if now.After(end) {
 			late = append(late, q.givenLocked())

@@ -46,9 +46,9 @@ func TestIdleStreamSleeps(t *testing.T) {
 	})
 }
 
-// TestSoonerLookCounts checks that a late deadline does not delay an earlier one. A stream with a
-// notification due in ten minutes receives a request that times out after one second.
-func TestSoonerLookCounts(t *testing.T) {
+// TestEarlierDeadlineWins checks that a late deadline does not delay an earlier one. A stream with
+// a notification due in ten minutes receives a request that times out after one second.
+func TestEarlierDeadlineWins(t *testing.T) {
 	onStream(t, func(b *bench) {
 		go func() { _ = b.node.hub.Run(b.ctx) }()
 		b.send(&pb.Request{Id: 1, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{

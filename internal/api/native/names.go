@@ -107,19 +107,19 @@ func (s names) ListNames(
 // look is not nil, the core calls it first.
 func (s names) viewOfNow(
 	ctx context.Context, look func(*lease.Lessor),
-) (*fsm.View, asker, error) {
+) (*fsm.View, authorizer, error) {
 	if err := s.node.Inspect(ctx, look); err != nil {
-		return nil, asker{}, err
+		return nil, authorizer{}, err
 	}
 	v := s.node.View()
-	return v, askerOf(ctx, v), nil
+	return v, authorizerOf(ctx, v), nil
 }
 
 // viewOfRoot is viewOfNow for callers with the root role.
 func (s names) viewOfRoot(ctx context.Context, look func(*lease.Lessor)) (*fsm.View, error) {
 	v, a, err := s.viewOfNow(ctx, look)
 	if err == nil {
-		err = a.By.CheckRoot(a.Who)
+		err = a.State.CheckRoot(a.Caller)
 	}
 	return v, err
 }

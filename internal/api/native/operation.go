@@ -31,7 +31,7 @@ type job struct {
 	// permit returns an error if the caller may not receive the response. Its argument comes from
 	// the view used for the response. permit is nil if the result of the command already determines
 	// this.
-	permit func(asker) error
+	permit func(authorizer) error
 	// answer creates the response.
 	answer answerer
 	// rest returns more steps for some outcomes of the command, and nil for the others. The
@@ -155,7 +155,7 @@ func (s *store) perform(ctx context.Context, j job, r proto.Message) (proto.Mess
 	}
 	v := s.leases.node.View()
 	if err == nil && j.permit != nil {
-		err = j.permit(askerOf(ctx, v))
+		err = j.permit(authorizerOf(ctx, v))
 	}
 	if err != nil {
 		return nil, err

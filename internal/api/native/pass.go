@@ -33,7 +33,7 @@ const (
 // An invalidation may safely overtake a read result. The client does not cache the result of a read
 // in progress if an invalidation covers it.
 func (t *stream) sendLarge(m *pb.ServerMessage, size int, rest []*request) error {
-	stay := make(staying)
+	stay := make(blocked)
 	urgent, passed := t.takeUrgent(m, stay)
 	if len(m.Responses) == 0 {
 		return t.sendSmall(urgent)
@@ -53,14 +53,14 @@ func (t *stream) awaitRoom(keys int64, rest []*request) error {
 	if ready == nil {
 		return nil
 	}
-	stay := make(staying)
+	stay := make(blocked)
 	return t.sendUrgent(ready, t.takeRenewals(rest, t.node.View(), stay), stay)
 }
 
 // sendUrgent sends urgent responses, including those that arrive before the large message is ready
 // to be sent. The channel is nil if the message is already ready.
 func (t *stream) sendUrgent(
-	ready <-chan struct{}, urgent []*pb.Response, stay staying,
+	ready <-chan struct{}, urgent []*pb.Response, stay blocked,
 ) error {
 	var waits []*request
 	defer func() {
@@ -102,11 +102,11 @@ func (t *stream) sendUrgent(
 // takeUrgent removes from a large message the responses that may overtake it. It returns them and
 // their total size in bytes.
 func (t *stream) takeUrgent(
-	large *pb.ServerMessage, stay staying,
+	large *pb.ServerMessage, stay blocked,
 ) (urgent []*pb.Response, passed int) {
 	others := large.Responses[:0]
 	for _, r := range large.Responses {
-		if r.GetCache() != nil || stay.passes(r.Id, r.GetRenew()) {
+		if r.GetCache() != nil || stay.mayOvertake(r.Id, r.GetRenew()) {
 			passed += wire.ResponseSize(r)
 			urgent = append(urgent, shortened(r))
 		} else {
@@ -147,7 +147,7 @@ func shortened(r *pb.Response) *pb.Response {
 // takeRenewals removes, from the requests awaiting a response, the renewals that may overtake a
 // large message. It returns their responses.
 func (t *stream) takeRenewals(
-	from []*request, v *fsm.View, stay staying,
+	from []*request, v *fsm.View, stay blocked,
 ) (out []*pb.Response) {
 	for i, q := range from {
 		if q == nil || q.err != nil {
@@ -157,7 +157,7 @@ func (t *stream) takeRenewals(
 			from[i] = nil
 			continue
 		}
-		if m, ok := q.response.(*pb.RenewResponse); !ok || !stay.passes(q.id, m) {
+		if m, ok := q.response.(*pb.RenewResponse); !ok || !stay.mayOvertake(q.id, m) {
 			continue
 		}
 		from[i] = nil
@@ -168,16 +168,16 @@ func (t *stream) takeRenewals(
 	return out
 }
 
-// staying contains the IDs of requests for which part of the response is in or behind a large
+// blocked contains the IDs of requests for which part of the response is in or behind a large
 // message.
-type staying map[uint64]bool
+type blocked map[uint64]bool
 
-// passes reports whether part of a response is a small renewal that may overtake because all
+// mayOvertake reports whether part of a response is a small renewal that may overtake because all
 // earlier parts have too. Parts must stay in order: the first part lists the leases that later
 // parts refer to, and the last part marks the end.
-func (s staying) passes(id uint64, m *pb.RenewResponse) bool {
+func (s blocked) mayOvertake(id uint64, m *pb.RenewResponse) bool {
 	about := len(m.GetJoined())+len(m.GetGroups()) > 0
-	if m == nil || s[id] || about && s[aboutGroups] {
+	if m == nil || s[id] || about && s[groupsID] {
 		return false
 	}
 	if proto.Size(m) < maxUrgent {
@@ -185,14 +185,14 @@ func (s staying) passes(id uint64, m *pb.RenewResponse) bool {
 	}
 	s[id] = true
 	if about {
-		s[aboutGroups] = true
+		s[groupsID] = true
 	}
 	return false
 }
 
-// aboutGroups is not a request ID. It is added to staying when a response about groups stays
+// groupsID is not a request ID. It is added to blocked when a response about groups stays
 // behind, so that no later response about groups overtakes it.
-const aboutGroups = 0
+const groupsID = 0
 
 // sendSmall sends responses in small messages.
 func (t *stream) sendSmall(responses []*pb.Response) error {

@@ -35,10 +35,10 @@ func passing(t *testing.T) (*stream, *pipe) {
 	return s, p
 }
 
-// TestPartsKeepTheirOrder checks that a part of a renewal's response does not overtake an earlier
+// TestPartOrder checks that a part of a renewal's response does not overtake an earlier
 // part that is too large to overtake other responses. If the last part overtook it, the earlier
 // part would never be sent.
-func TestPartsKeepTheirOrder(t *testing.T) {
+func TestPartOrder(t *testing.T) {
 	many := &pb.RenewResponse{Results: make([]*pb.RenewResult, maxUrgent/8)}
 	for i := range many.Results {
 		many.Results[i] = &pb.RenewResult{Id: 1 << 60, TtlMs: 900}
@@ -68,9 +68,9 @@ func TestPartsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// TestNothingLeftBehind checks that if every response in a large message is overtaken, no empty
-// message is left. Later responses would wait for it.
-func TestNothingLeftBehind(t *testing.T) {
+// TestOvertakenMessageRemoved checks that if every response in a large message is overtaken, no
+// empty message is left. Later responses would wait for it.
+func TestOvertakenMessageRemoved(t *testing.T) {
 	s, p := passing(t)
 	if err := s.feeds.Load().caches.begin(3, cacheRequest(3).GetCache()); err != nil {
 		t.Fatal(err)
@@ -110,10 +110,10 @@ func (p *afterFirst) Send(m *pb.ServerMessage) error {
 	return err
 }
 
-// TestUrgentOnesPassLargeAnswers checks that invalidations and renewals do not wait for large
+// TestUrgentOvertakesLarge checks that invalidations and renewals do not wait for large
 // responses that became ready earlier, in the same message or in later ones. If the list of keys to
 // drop would be long, a cache is asked to drop everything.
-func TestUrgentOnesPassLargeAnswers(t *testing.T) {
+func TestUrgentOvertakesLarge(t *testing.T) {
 	s, p := passing(t)
 	if err := s.feeds.Load().caches.begin(3, cacheRequest(3).GetCache()); err != nil {
 		t.Fatal(err)
@@ -164,9 +164,9 @@ type contextStream struct {
 
 func (s contextStream) Context() context.Context { return s.ctx }
 
-// TestManyKeysAskForRoom checks that a response with many keys is not built until the connection
+// TestManyKeysReserveMemory checks that a response with many keys is not built until the connection
 // has memory for it. Renewals overtake it in the meantime.
-func TestManyKeysAskForRoom(t *testing.T) {
+func TestManyKeysReserveMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := listen.NewAnswers(slog.New(slog.DiscardHandler))
 		full, err := all.Unary(t.Context(), nil, nil, func(context.Context, any) (any, error) {

@@ -29,7 +29,7 @@ func (s *leases) describe(
 		if r.Name != "" {
 			held, err := s.named(ctx, r.Name)
 			if errors.Is(err, lease.ErrNotFound) {
-				err = cmp.Or(s.asker(ctx).looksFor(r.Name), err)
+				err = cmp.Or(s.authorizer(ctx).checkName(r.Name), err)
 			}
 			if err != nil {
 				return nil, err
@@ -37,7 +37,7 @@ func (s *leases) describe(
 			id = held.ID
 		}
 		var seen api.Held
-		a := s.asker(ctx)
+		a := s.authorizer(ctx)
 		var m *pb.Lease
 		other := false // whether another lease has taken over the name
 		err := s.node.InspectLeases(ctx, []lease.ID{id},
@@ -50,7 +50,7 @@ func (s *leases) describe(
 					m.Holds = rangeMessages(s.node.Holds(id))
 				}
 				info, _ := l.Lookup(id)
-				seen = a.look(l, &info)
+				seen = a.heldInfo(l, &info)
 			})
 		switch {
 		case err != nil:
@@ -58,13 +58,13 @@ func (s *leases) describe(
 		case other:
 			continue
 		case m == nil:
-			return nil, cmp.Or(a.known(), lease.ErrNotFound)
+			return nil, cmp.Or(a.checkLogin(), lease.ErrNotFound)
 		}
-		if a = s.asker(ctx); a.By.Enabled() {
-			if err := a.looksAt(seen, r.Name); err != nil {
+		if a = s.authorizer(ctx); a.State.Enabled() {
+			if err := a.checkSee(seen, r.Name); err != nil {
 				return nil, err
 			}
-			a.cut(m)
+			a.redact(m)
 		}
 		return &pb.DescribeResponse{Header: s.headerNow(), Lease: m}, nil
 	}
@@ -126,24 +126,24 @@ func (s *leases) checkToken(
 	var info lease.Info
 	var seen api.Held
 	found := false
-	a := s.asker(ctx) // declared separately, because Inspect may still call f after an error
+	a := s.authorizer(ctx) // declared separately, because Inspect may still call f after an error
 	err := s.node.Inspect(ctx, func(l *lease.Lessor) {
 		if r.Name != "" {
 			info, found = l.ByName(r.Name)
 		} else {
 			info, found = l.Lookup(lease.ID(r.Id))
 		}
-		seen = a.look(l, &info)
+		seen = a.heldInfo(l, &info)
 	})
 	if err != nil {
 		return nil, err
 	}
-	switch a := s.asker(ctx); {
-	case !a.By.Enabled():
+	switch a := s.authorizer(ctx); {
+	case !a.State.Enabled():
 	case found:
-		err = a.looksAt(seen, r.Name)
+		err = a.checkSee(seen, r.Name)
 	default:
-		err = a.looksFor(r.Name)
+		err = a.checkName(r.Name)
 	}
 	if err != nil {
 		return nil, err

@@ -19,13 +19,13 @@ const (
 	// earlier.
 	patience = 7 * time.Second
 	// A call with a deadline is answered early enough for the response to arrive in time. The
-	// margin is a tenth of the remaining time, but at most maxHaste.
-	maxHaste = 250 * time.Millisecond
+	// margin is a tenth of the remaining time, but at most maxMargin.
+	maxMargin = 250 * time.Millisecond
 )
 
-// partly is how long a renewal on a stream waits for its slowest leases before reporting the
+// partialAfter is how long a renewal on a stream waits for its slowest leases before reporting the
 // others. The actual wait may be up to twice as long.
-const partly = 20 * time.Millisecond
+const partialAfter = 20 * time.Millisecond
 
 // Renew implements pb.LeaseServiceServer. Renewing a lease may take a long time, for example
 // because the lease is about to expire. Only the response to this call waits for it (T15).
@@ -92,7 +92,7 @@ func (s *leases) gather(
 ) *pb.RenewResponse {
 	var soon <-chan time.Time
 	if part != nil {
-		ticker := time.NewTicker(partly)
+		ticker := time.NewTicker(partialAfter)
 		defer ticker.Stop()
 		soon = ticker.C
 	}
@@ -149,7 +149,7 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 		}
 		b.asks.Keeper = replica.Keeper(t.keeper.Load())
 	}
-	left := time.Until(q.until) - q.haste
+	left := time.Until(q.until) - q.margin
 	t.mu.Lock()
 	q.renewals, q.writes = b, true
 	t.mu.Unlock()
@@ -177,10 +177,10 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 		}, true)
 	}
 	switch {
-	case left < 2*partly:
-		time.AfterFunc(min(left, partly), look)
+	case left < 2*partialAfter:
+		time.AfterFunc(min(left, partialAfter), look)
 	case b.waits():
-		t.lates.add(look)
+		t.lateChecks.add(look)
 	}
 	return nil
 }
@@ -271,7 +271,7 @@ func patient(ctx context.Context) (context.Context, context.CancelFunc) {
 	limit := patience
 	if at, ok := ctx.Deadline(); ok {
 		left := time.Until(at)
-		limit = min(limit, left-min(left/10, maxHaste))
+		limit = min(limit, left-min(left/10, maxMargin))
 	}
 	return context.WithTimeout(ctx, limit)
 }

@@ -86,7 +86,7 @@ func TestSlowLeaseHoldsBackNoRenewals(t *testing.T) {
 		const many = 5
 		for id := range uint64(many) {
 			b.requests <- &pb.ClientMessage{Requests: []*pb.Request{renewMany(id+1, maxRenewing/2)}}
-			b.pass(2 * partly)
+			b.pass(2 * partialAfter)
 		}
 		if n := taken.Load(); n != many {
 			t.Errorf("%d renewals were accepted, want %d", n, many)

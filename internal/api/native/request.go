@@ -54,8 +54,8 @@ type countedRenewal struct {
 
 // timeLimit is the time limit of a request.
 type timeLimit struct {
-	until time.Time
-	haste time.Duration // without a leader, respond this long before until
+	until  time.Time
+	margin time.Duration // without a leader, respond this long before until
 }
 
 func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
@@ -64,7 +64,7 @@ func (t *stream) newRequest(now time.Time, r *pb.Request) *request {
 	if ms := r.TimeoutMs; ms > 0 && ms < limit.Milliseconds() {
 		limit = time.Duration(ms) * time.Millisecond
 	}
-	q.stream, q.id, q.until, q.haste = t, r.Id, now.Add(limit), min(limit/10, maxHaste)
+	q.stream, q.id, q.until, q.margin = t, r.Id, now.Add(limit), min(limit/10, maxMargin)
 	if t.o.Trace != nil {
 		q.trace = t.o.Trace(r)
 	}
@@ -128,8 +128,8 @@ func (t *stream) admit(r *pb.Request) error {
 	case *pb.Request_Renew:
 		return nil
 	case *pb.Request_Session:
-		if !t.greeted {
-			t.greeted = true
+		if !t.hasSession {
+			t.hasSession = true
 			return nil
 		}
 	}
@@ -157,7 +157,7 @@ func (t *stream) begin(q *request, m *pb.ClientMessage, r *pb.Request, refusal e
 	case q.job.run != nil:
 		t.run(q, q.job.run, q.job.writes)
 	default:
-		if err := t.entrust(q, r); err != nil {
+		if err := t.dispatch(q, r); err != nil {
 			q.answer(nil, err)
 		}
 	}
@@ -169,7 +169,7 @@ func (t *stream) requireLogin(who access.Caller) error {
 	if who.User != "" {
 		return nil
 	}
-	return t.asker(t.ctx).known()
+	return t.authorizer(t.ctx).checkLogin()
 }
 
 // fills returns f, or nil if the result of the read must not be cached. If access control is
@@ -187,8 +187,8 @@ func (t *stream) fills(f *replica.Fill) *replica.Fill {
 	return f
 }
 
-// entrust passes a request to a feed or to a new goroutine.
-func (t *stream) entrust(q *request, r *pb.Request) error {
+// dispatch passes a request to a feed or to a new goroutine.
+func (t *stream) dispatch(q *request, r *pb.Request) error {
 	switch x := r.Body.(type) {
 	case *pb.Request_Watch:
 		f := t.needFeeds()

@@ -14,7 +14,7 @@ func (q *request) respond(v *fsm.View) *pb.Response {
 	err := q.err
 	m := q.response
 	if err == nil && m == nil && q.job.permit != nil {
-		err = q.job.permit(askerOf(q.stream.ctx, v))
+		err = q.job.permit(authorizerOf(q.stream.ctx, v))
 	}
 	if err == nil && m == nil {
 		if p, ok := q.job.answer.(putting); ok {

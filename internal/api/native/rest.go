@@ -182,8 +182,8 @@ func (p *pauses) remove(t *stream) {
 	}
 }
 
-// herd is the number of streams to wake before yielding. Each of them then starts a goroutine.
-const herd = 64
+// wakeBatch is the number of streams to wake before yielding. Each of them then starts a goroutine.
+const wakeBatch = 64
 
 // wait wakes all streams when the leader changes, when users or permissions change, or when the
 // server stops. It returns when there are no more streams.
@@ -207,7 +207,7 @@ func (p *pauses) wait(s *store, empty, leader, changed <-chan struct{}) {
 		p.mu.Unlock()
 		for i, t := range list {
 			t.waker.wake() // a stream that has resumed in the meantime only checks once more
-			if i%herd == herd-1 {
+			if i%wakeBatch == wakeBatch-1 {
 				runtime.Gosched()
 			}
 		}

@@ -16,7 +16,7 @@ func (s *leases) revoke(
 	if err := checkRefs(r.Leases, checkAnyRef); err != nil {
 		return nil, err
 	}
-	by := s.asker(ctx).name(ctx)
+	by := s.authorizer(ctx).name(ctx)
 	commands := make([]fsm.Command, len(r.Leases))
 	for i, ref := range r.Leases {
 		commands[i] = n.plus(i).once(&fsm.Revoke{

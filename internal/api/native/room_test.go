@@ -20,10 +20,10 @@ type unread int
 
 func (n unread) Size() int { return int(n) }
 
-// TestLeasesAskForRoom checks that a call that returns several leases, or a lease with its keys,
+// TestLeasesReserveMemory checks that a call that returns several leases, or a lease with its keys,
 // waits for memory before it builds the response. A call with a small response does not. Here, an
 // unread response takes up all of the connection's memory.
-func TestLeasesAskForRoom(t *testing.T) {
+func TestLeasesReserveMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := service(newNode(), Options{})
 		id := grant(t, s, &pb.GrantRequest{TtlMs: 60_000}).Lease.Id

@@ -42,7 +42,7 @@ func (t *stream) Serve() (paused bool, err error) {
 		if err := t.reviewIfChanged(); err != nil {
 			return false, err
 		}
-		if over, err := t.say(); over || err != nil {
+		if over, err := t.flush(); over || err != nil {
 			return false, err
 		}
 		if t.pause() {
@@ -87,8 +87,8 @@ func (t *stream) reviewIfChanged() error {
 	}
 }
 
-// say sends everything that is ready. It reports whether the stream has ended.
-func (t *stream) say() (over bool, err error) {
+// flush sends everything that is ready. It reports whether the stream has ended.
+func (t *stream) flush() (over bool, err error) {
 	t.mu.Lock()
 	t.batch, t.done = t.done, t.batch[:0]
 	end, isDue := t.end, t.look.isDue

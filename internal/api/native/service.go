@@ -138,10 +138,10 @@ func Register(s grpc.ServiceRegistrar, n Node, o Options) {
 // status.
 type leases struct {
 	pb.UnsafeLeaseServiceServer
-	node   Node
-	o      Options
-	causes causes
-	lates  lates
+	node       Node
+	o          Options
+	causes     causes
+	lateChecks lateChecks
 }
 
 // reads lists the methods that change nothing. They can be retried after any failure.

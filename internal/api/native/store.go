@@ -27,7 +27,7 @@ func (s *store) putJob(ctx context.Context, r *pb.PutRequest) (job, error) {
 		return job{}, err
 	}
 	if r.TtlMs != 0 {
-		return job{command: s.boundPut(s.asker(ctx), r), answer: putting{s}}, nil
+		return job{command: s.boundPut(s.authorizer(ctx), r), answer: putting{s}}, nil
 	}
 	return job{command: s.putCommand(r), answer: putting{s}}, nil
 }
@@ -88,8 +88,8 @@ func (s *store) rangeJob(r *pb.RangeRequest) (job, error) {
 		out.Header = s.header(v, v.KV.Revision())
 		return out, nil
 	}
-	permit := func(a asker) error {
-		return a.reads(keyrange.Range{Key: string(r.Key), End: string(r.RangeEnd)})
+	permit := func(a authorizer) error {
+		return a.checkRead(keyrange.Range{Key: string(r.Key), End: string(r.RangeEnd)})
 	}
 	return job{confirm: !r.Serializable, permit: permit, answer: answer(read)}, nil
 }
@@ -99,7 +99,7 @@ func (s *store) txnJob(ctx context.Context, r *pb.TxnRequest, by string) (job, e
 	if err := s.checkTxn(r); err != nil {
 		return job{}, err
 	}
-	c := &txnConverter{store: s, request: r, by: by, asker: s.asker(ctx)}
+	c := &txnConverter{store: s, request: r, by: by, authorizer: s.authorizer(ctx)}
 	txn := &c.txn
 	c.fill(txn, r)
 	if c.err != nil {
@@ -118,7 +118,7 @@ func (s *store) txnJob(ctx context.Context, r *pb.TxnRequest, by string) (job, e
 			out.Header = s.header(v, v.KV.Revision())
 			return out, nil
 		}
-		permit := func(a asker) error { return (&fsm.View{Access: a.By}).Permit(a.Who, txn) }
+		permit := func(a authorizer) error { return (&fsm.View{Access: a.State}).Permit(a.Caller, txn) }
 		return job{confirm: true, permit: permit, answer: answer(read)}, nil
 	}
 	return job{command: txn, answer: c, rest: c}, nil
@@ -187,7 +187,7 @@ func (s *leases) putCommand(r *pb.PutRequest) *fsm.Put {
 
 // boundPut returns the command for a put with a TTL. The command grants a lease and binds it to the
 // key.
-func (s *leases) boundPut(a asker, r *pb.PutRequest) *fsm.Txn {
+func (s *leases) boundPut(a authorizer, r *pb.PutRequest) *fsm.Txn {
 	terms := lease.Terms{TTL: lease.TTL(r.TtlMs), Bound: true}
 	terms.Principal, _ = a.principal("")
 	terms.ID = chooseID(&terms, 0)

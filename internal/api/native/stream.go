@@ -84,7 +84,7 @@ func (s *streams) begin(g pb.StreamService_OpenServer, resume func()) (begun *st
 			err = leave(err)
 		}
 	}()
-	if err := s.asker(ctx).known(); err != nil {
+	if err := s.authorizer(ctx).checkLogin(); err != nil {
 		return nil, api.NativeError(err, api.ReadReason(err))
 	}
 	t := &stream{
@@ -193,7 +193,7 @@ func newPages() chan struct{} {
 type taking struct {
 	submissions []Submission
 	free        int  // lower bound on the number of further requests that fit
-	greeted     bool // a session has been requested
+	hasSession  bool // a session has been requested
 	// nil if the stream cannot rest; also used outside the receiving goroutine
 	rest  *direct.Rest
 	relay *channel.Channel // the relay channel that carries the stream, or nil
@@ -299,12 +299,12 @@ func (t *stream) submit() {
 // makeRoom waits until there is room for another open request. Only this goroutine adds requests,
 // so makeRoom checks the count only when the limit may have been reached.
 func (t *stream) makeRoom(renewing int) error {
-	if t.free--; t.free >= 0 && renewing == 0 || t.room(renewing) {
+	if t.free--; t.free >= 0 && renewing == 0 || t.hasRoom(renewing) {
 		return nil
 	}
 	late := time.NewTimer(roomPatience)
 	defer late.Stop()
-	for !t.room(renewing) {
+	for !t.hasRoom(renewing) {
 		t.submit() // the collected requests would otherwise never make room
 		select {
 		case <-t.left:
@@ -322,9 +322,9 @@ var errFull = status.Errorf(codes.ResourceExhausted, "leasehold: the stream has 
 	"requests, and none was answered within %v; use more streams, or end watches and waits",
 	maxOpen, roomPatience)
 
-// room reports whether another request, renewing the given number of leases, may be open. It also
-// updates t.free.
-func (t *stream) room(renewing int) bool {
+// hasRoom reports whether another request, renewing the given number of leases, may be open. It
+// also updates t.free.
+func (t *stream) hasRoom(renewing int) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.free = maxOpen - len(t.open) - 1

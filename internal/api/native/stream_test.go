@@ -225,7 +225,7 @@ func TestDeadlineWithoutLeader(t *testing.T) {
 		b.node.leaderMu.Unlock()
 		for _, r := range []*pb.Request{putRequest(1, 5000), rangeRequest(2, 5000)} {
 			b.send(r)
-			b.pass(5*time.Second - maxHaste - 2*lookEvery)
+			b.pass(5*time.Second - maxMargin - 2*lookEvery)
 			if list := b.got(); len(list) > 0 {
 				t.Errorf("early: %v", list)
 			}

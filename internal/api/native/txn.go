@@ -17,12 +17,12 @@ import (
 // result to a response. It records the secrets that it draws.
 type txnConverter struct {
 	*store
-	request *pb.TxnRequest
-	txn     fsm.Txn
-	by      string // the caller's name or address
-	asker   asker
-	secrets map[*pb.GrantRequest][]byte
-	err     error
+	request    *pb.TxnRequest
+	txn        fsm.Txn
+	by         string // the caller's name or address
+	authorizer authorizer
+	secrets    map[*pb.GrantRequest][]byte
+	err        error
 }
 
 func (c *txnConverter) command(r *pb.TxnRequest) *fsm.Txn {
@@ -83,7 +83,7 @@ func (c *txnConverter) op(op *pb.Op) fsm.Op {
 	switch x := op.Op.(type) {
 	case *pb.Op_Put:
 		if x.Put.TtlMs != 0 {
-			return fsm.Op{Txn: c.boundPut(c.asker, x.Put)}
+			return fsm.Op{Txn: c.boundPut(c.authorizer, x.Put)}
 		}
 		return fsm.Op{Put: c.putCommand(x.Put)}
 	case *pb.Op_DeleteRange:
@@ -105,7 +105,7 @@ func (c *txnConverter) op(op *pb.Op) fsm.Op {
 		ref := op.GetRevoke()
 		return fsm.Op{Revoke: &fsm.Revoke{
 			ID: lease.ID(ref.Id), Name: ref.GetName(), Token: lease.Token(ref.Token),
-			By: cmp.Or(c.asker.Who.User, c.by),
+			By: cmp.Or(c.authorizer.Caller.User, c.by),
 		}}
 	}
 }
@@ -116,7 +116,7 @@ func touchCommand(r *pb.LeaseRef) *fsm.Touch {
 
 func (c *txnConverter) grant(r *pb.GrantRequest) *fsm.Grant {
 	terms := c.terms(r)
-	principal, err := c.asker.principal(r.Principal)
+	principal, err := c.authorizer.principal(r.Principal)
 	if err != nil && c.err == nil {
 		c.err = err
 	}

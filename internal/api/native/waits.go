@@ -205,7 +205,7 @@ func fillTicket(m *pb.Ticket, n *waitqueue.News) {
 			m.PreviousKey = []byte(n.After)
 		}
 	case waitqueue.Gone:
-		m.State, m.Cause, m.Lease = pb.Ticket_STATE_GONE, whys[n.Why], int64(n.Lease)
+		m.State, m.Cause, m.Lease = pb.Ticket_STATE_GONE, eventCauses[n.Why], int64(n.Lease)
 		if n.Unknown {
 			m.Cause = pb.Event_CAUSE_UNKNOWN
 		}
@@ -218,11 +218,11 @@ func (t *stream) waitingJob(q *request, r *pb.TxnRequest) (job, error) {
 	j, err := t.txnJob(t.ctx, r, t.by)
 	if a := r.GetWait(); a != nil && err == nil {
 		t.needFeeds()
-		if q.wait, err = askOf(a); err == nil {
-			a := t.asker(t.ctx)
-			err = waitNeeds(q.wait).Check(a.By, a.Who)
+		if q.wait, err = waitRequestOf(a); err == nil {
+			a := t.authorizer(t.ctx)
+			err = waitNeeds(q.wait).Check(a.State, a.Caller)
 		}
-		q.made = madeOf(r)
+		q.made = createRevisionOf(r)
 	}
 	return j, err
 }
@@ -233,9 +233,9 @@ func waitNeeds(a *waitqueue.Ask) *api.Need {
 	return &api.Need{Reads: []keyrange.Range{keyrange.OfPrefix(a.Prefix)}}
 }
 
-// madeOf returns the create revision that a transaction requires for the key it waits for. It
-// returns 0 if the transaction does not require one.
-func madeOf(r *pb.TxnRequest) int64 {
+// createRevisionOf returns the create revision that a transaction requires for the key it waits
+// for. It returns 0 if the transaction does not require one.
+func createRevisionOf(r *pb.TxnRequest) int64 {
 	for _, c := range r.Compare {
 		if relations[c.GetRelation()] == fsm.Equal && len(c.GetRangeEnd()) == 0 &&
 			c.GetCreateRevision() > 0 && bytes.Equal(c.GetKey(), r.Wait.GetKey()) {
@@ -245,8 +245,8 @@ func madeOf(r *pb.TxnRequest) int64 {
 	return 0
 }
 
-// askOf checks and converts a Wait.
-func askOf(a *pb.Wait) (*waitqueue.Ask, error) {
+// waitRequestOf checks and converts a Wait.
+func waitRequestOf(a *pb.Wait) (*waitqueue.Ask, error) {
 	ask := &waitqueue.Ask{
 		Key: string(a.Key), Permits: max(a.Permits, 1),
 		Skips: a.IgnoredValue != nil, IgnoredValue: string(a.IgnoredValue),

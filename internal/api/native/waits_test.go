@@ -240,9 +240,9 @@ func TestWaitCancelRepeated(t *testing.T) {
 	})
 }
 
-// TestWaitNothing checks that a transaction does not wait if its conditions do not hold or its key
-// is not in the wait queue.
-func TestWaitNothing(t *testing.T) {
+// TestWaitNotNeeded checks that a transaction does not wait if its conditions do not hold or its
+// key is not in the wait queue.
+func TestWaitNotNeeded(t *testing.T) {
 	onLine(t, func(b *bench) {
 		wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)
 		r := b.enter(2, "l/1", 1)

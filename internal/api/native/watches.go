@@ -28,9 +28,9 @@ type watches struct {
 
 	mu        sync.Mutex // guards the fields up to confirmed
 	quiet     map[int64]*quiet
-	soon      time.Time          // when the first quiet watch is due
-	ahead     map[int64]*isAhead // by watch ID
-	confirmed []*isAhead         // watches whose confirm round has ended
+	soon      time.Time              // when the first quiet watch is due
+	ahead     map[int64]*futureWatch // by watch ID
+	confirmed []*futureWatch         // watches whose confirm round has ended
 
 	// The remaining events of a batch that next is returning in fragments.
 	id   int64
@@ -52,13 +52,13 @@ func newWatches(s *store) *watches {
 	return &watches{store: s, hub: s.node.Watches().NewStream()}
 }
 
-// isAhead is a watch that starts at a revision that this member has not reached. Another member may
-// have reached it. After a confirm round, this member has every revision that was acknowledged
+// futureWatch is a watch that starts at a revision that this member has not reached. Another member
+// may have reached it. After a confirm round, this member has every revision that was acknowledged
 // before the watch was requested.
 //
 // If the watch is still ahead after that, the cluster has been restored to an earlier state. The
 // watch would miss the revisions that are assigned a second time, so it is rejected (T34).
-type isAhead struct {
+type futureWatch struct {
 	watches *watches
 	id      int64
 	from    int64
@@ -66,7 +66,7 @@ type isAhead struct {
 }
 
 // Answered implements Answered.
-func (a *isAhead) Answered(_ fsm.Result, err error) {
+func (a *futureWatch) Answered(_ fsm.Result, err error) {
 	w := a.watches
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -79,10 +79,10 @@ func (w *watches) confirm(id, from int64) {
 	if from <= w.store.node.View().KV.Revision()+1 {
 		return
 	}
-	a := &isAhead{watches: w, id: id, from: from}
+	a := &futureWatch{watches: w, id: id, from: from}
 	w.mu.Lock()
 	if w.ahead == nil {
-		w.ahead = make(map[int64]*isAhead)
+		w.ahead = make(map[int64]*futureWatch)
 	}
 	w.ahead[id] = a
 	w.mu.Unlock()
@@ -96,7 +96,7 @@ func (w *watches) refuseAhead() {
 	list := w.confirmed
 	w.confirmed = nil
 	var again []Submission
-	var late []*isAhead
+	var late []*futureWatch
 	for _, a := range list {
 		switch {
 		case w.ahead[a.id] != a: // the watch was canceled
@@ -291,7 +291,7 @@ func eventOf(e *mvcc.Event, prev bool) *pb.Event {
 	out := &pb.Event{Kind: pb.Event_KIND_PUT, Kv: pair(e.KV, false)}
 	if e.Delete {
 		why, id := fsm.WhyDeleted(e)
-		out.Kind, out.Cause, out.Lease = pb.Event_KIND_DELETE, whys[why], int64(id)
+		out.Kind, out.Cause, out.Lease = pb.Event_KIND_DELETE, eventCauses[why], int64(id)
 		out.Kv.Lease = 0 // the store uses this field for the cause
 	}
 	if prev && e.Prev != nil {
@@ -300,7 +300,7 @@ func eventOf(e *mvcc.Event, prev bool) *pb.Event {
 	return out
 }
 
-var whys = map[fsm.Reason]pb.Event_Cause{
+var eventCauses = map[fsm.Reason]pb.Event_Cause{
 	fsm.Deleted: pb.Event_CAUSE_DELETED, fsm.Expired: pb.Event_CAUSE_EXPIRED,
 	fsm.Revoked: pb.Event_CAUSE_REVOKED,
 }

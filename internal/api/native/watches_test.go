@@ -8,10 +8,10 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// TestWatchFromTheFuture checks that a watch is rejected if its start revision is not reached even
+// TestWatchFutureRevision checks that a watch is rejected if its start revision is not reached even
 // after a confirm round (T34). A watch that is ahead of this member only is accepted, and so is a
 // watch from the next revision. A failed round is retried while the watch exists.
-func TestWatchFromTheFuture(t *testing.T) {
+func TestWatchFutureRevision(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.node.put(&fsm.Put{Key: "k"}) // revision 2
 		watch := func(id uint64, from int64) {

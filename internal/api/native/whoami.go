@@ -18,15 +18,15 @@ func (s names) WhoAmI(ctx context.Context, _ *pb.WhoAmIRequest) (*pb.WhoAmIRespo
 		return nil, err
 	}
 	resp := &pb.WhoAmIResponse{Header: s.header(v, v.KV.Revision()), Enabled: v.Access.Enabled()}
-	if err := a.known(); errors.Is(err, access.ErrOldRevision) ||
+	if err := a.checkLogin(); errors.Is(err, access.ErrOldRevision) ||
 		errors.Is(err, access.ErrInvalidLogin) {
 		return nil, err
 	}
-	if a.Who.User == "" {
+	if a.Caller.User == "" {
 		return resp, nil
 	}
-	u, ok := v.Access.UserOf(a.Who)
-	resp.Principal, resp.IsUser = a.Who.User, ok && a.Who.Bound == nil
+	u, ok := v.Access.UserOf(a.Caller)
+	resp.Principal, resp.IsUser = a.Caller.User, ok && a.Caller.Bound == nil
 	if s.o.Evidence != nil {
 		resp.Evidence, resp.Bound = s.o.Evidence(ctx)
 	}

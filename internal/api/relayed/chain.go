@@ -15,7 +15,7 @@ func (r *relay) chains() (grpc.UnaryServerInterceptor, intercept.Stream) {
 	one := func(
 		ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 	) (any, error) {
-		ctx, err := r.o.Speak(r.ctx, ctx)
+		ctx, err := r.o.Impersonate(r.ctx, ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -24,21 +24,21 @@ func (r *relay) chains() (grpc.UnaryServerInterceptor, intercept.Stream) {
 	many := func(
 		s grpc.ServerStream, _ *grpc.StreamServerInfo,
 	) (grpc.ServerStream, intercept.Leave, error) {
-		ctx, err := r.o.Speak(r.ctx, s.Context())
-		return &spoken{s, ctx}, nil, err
+		ctx, err := r.o.Impersonate(r.ctx, s.Context())
+		return &impersonated{s, ctx}, nil, err
 	}
 	return unaries(append(slices.Clone(r.o.Unary), one)),
 		intercept.Chain(append(slices.Clone(r.o.Stream), many)...)
 }
 
-// spoken is a stream with the context of the client on whose behalf the relay calls.
-type spoken struct {
+// impersonated is a stream with the context of the client on whose behalf the relay calls.
+type impersonated struct {
 	grpc.ServerStream
 	ctx context.Context
 }
 
 // Context implements grpc.ServerStream.
-func (s *spoken) Context() context.Context { return s.ctx }
+func (s *impersonated) Context() context.Context { return s.ctx }
 
 // unaries combines interceptors into one. The first interceptor is the outermost.
 func unaries(list []grpc.UnaryServerInterceptor) grpc.UnaryServerInterceptor {

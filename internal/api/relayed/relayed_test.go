@@ -113,9 +113,9 @@ func methodsTo(t *testing.T, o Options, d grpc.ServiceDesc, f func(*testing.T, *
 		if o.MaxMessage = 1 << 20; o.Codec == nil {
 			o.Codec = encoding.GetCodecV2("proto")
 		}
-		o.Speak = func(_, call context.Context) (context.Context, error) { return call, nil }
-		if o.May == nil {
-			o.May = func(context.Context) error { return nil }
+		o.Impersonate = func(_, call context.Context) (context.Context, error) { return call, nil }
+		if o.MayRelay == nil {
+			o.MayRelay = func(context.Context) error { return nil }
 		}
 		if o.AccessChanged == nil {
 			o.AccessChanged = func() <-chan struct{} { return nil }
@@ -166,7 +166,7 @@ func TestRoleTakenUnread(t *testing.T) {
 			changed = make(chan struct{})
 			return changed
 		},
-		May: func(context.Context) error { return may },
+		MayRelay: func(context.Context) error { return may },
 	}
 	began := 0
 	over := make(chan error, 1)

@@ -35,16 +35,16 @@ type Options struct {
 	Stream []intercept.Stream
 	// Panics converts panics in streams to errors. If it is nil, they end the process.
 	Panics intercept.Panics
-	// May returns an error if the caller may not act as a relay. AccessChanged returns a channel
-	// that is closed when May must be called again.
-	May           func(context.Context) error
+	// MayRelay returns an error if the caller may not act as a relay. AccessChanged returns a
+	// channel that is closed when May must be called again.
+	MayRelay      func(context.Context) error
 	AccessChanged func() <-chan struct{}
 	// Account returns the context for calls made over one client's connection to the relay. It
 	// counts their unread responses together and closes the connection if there are too many.
 	Account func(context.Context, net.Conn) context.Context
-	// Speak returns the context for a call on behalf of a relay's client. It returns an error if
-	// the relay may not make the call.
-	Speak func(relay, call context.Context) (context.Context, error)
+	// Impersonate returns the context for a call on behalf of a relay's client. It returns an error
+	// if the relay may not make the call.
+	Impersonate func(relay, call context.Context) (context.Context, error)
 	// When Stop is closed, each relay's stream ends after its calls have ended.
 	Stop <-chan struct{}
 }
@@ -70,7 +70,7 @@ func (s *service) Relay(g pb.RelayService_RelayServer) error {
 	ctx, cancel := context.WithCancelCause(g.Context())
 	defer cancel(nil)
 	changed := s.o.AccessChanged()
-	if err := s.o.May(ctx); err != nil {
+	if err := s.o.MayRelay(ctx); err != nil {
 		return api.NativeError(err, api.ReadReason(err))
 	}
 	if err := g.Send(&pb.RelayResponse{}); err != nil { // confirms that the relay was accepted
@@ -130,7 +130,7 @@ func (r *relay) watch(changed <-chan struct{}, end context.CancelCauseFunc) {
 			return
 		case <-changed:
 			changed = r.o.AccessChanged()
-			if err := r.o.May(r.ctx); err != nil {
+			if err := r.o.MayRelay(r.ctx); err != nil {
 				end(err)
 				// needed here because Run may be blocked by a relay that does not read
 				r.link.End(err)

@@ -95,9 +95,9 @@ func TestAsOf(t *testing.T) {
 	}
 }
 
-// TestBehindTheHub checks that a waiter whose key has not been distributed yet does not become
-// ready merely because the keys before it are unknown.
-func TestBehindTheHub(t *testing.T) {
+// TestUndistributedKeyNotReady checks that a waiter whose key has not been distributed yet does not
+// become ready merely because the keys before it are unknown.
+func TestUndistributedKeyNotReady(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3)
 	m.put(t, keyOf(1), 1, "")

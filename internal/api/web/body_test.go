@@ -59,10 +59,10 @@ func overJSON(t *testing.T) (send io.Writer, lines *bufio.Reader) {
 	return toBody, bufio.NewReader(answer)
 }
 
-// TestHalfMessageLater checks that a message on a stream must be complete within a time limit after
-// its first bytes, whether these arrive alone or after another message. Between messages, a stream
-// may be silent; white space counts as silence.
-func TestHalfMessageLater(t *testing.T) {
+// TestIncompleteMessageTimesOut checks that a message on a stream must be complete within a time
+// limit after its first bytes, whether these arrive alone or after another message. Between
+// messages, a stream may be silent; white space counts as silence.
+func TestIncompleteMessageTimesOut(t *testing.T) {
 	const message = `{"create_request":{"key":"YQ=="}}`
 	for name, c := range map[string]struct {
 		first, then string
@@ -110,9 +110,9 @@ func TestHalfMessageLater(t *testing.T) {
 // large returns a longer message with the same meaning.
 func large(message string) string { return strings.Repeat(" ", maxBuffer) + message }
 
-// TestGatewayKeepsLittle checks that between messages a stream uses little memory, and that this
+// TestIdleStreamMemory checks that between messages a stream uses little memory, and that this
 // memory is counted.
-func TestGatewayKeepsLittle(t *testing.T) {
+func TestIdleStreamMemory(t *testing.T) {
 	var rest []int
 	large := `{"key":"` + strings.Repeat("YWFh", 100<<10) + `"}`
 	b := &body{

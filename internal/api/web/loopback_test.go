@@ -8,9 +8,9 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// TestLoopbackKeepsLittle checks that little memory is used for responses that the gateway does not
+// TestLoopbackMemory checks that little memory is used for responses that the gateway does not
 // read, no matter how much it has read before.
-func TestLoopbackKeepsLittle(t *testing.T) {
+func TestLoopbackMemory(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, read = 64 << 10, 400
 		loop, conn, err := Loopback()

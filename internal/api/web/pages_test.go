@@ -248,10 +248,10 @@ func TestIsOrigin(t *testing.T) {
 	}
 }
 
-// TestOursIsJSON checks that requests that browsers send for any page without a preflight cannot be
-// calls of leasehold.v1, even without an Origin header. JSON requests can. etcd's gateway still
-// accepts forms, as curl sends them.
-func TestOursIsJSON(t *testing.T) {
+// TestNativeAPIRequiresJSON checks that requests that browsers send for any page without a
+// preflight cannot be calls of leasehold.v1, even without an Origin header. JSON requests can.
+// etcd's gateway still accepts forms, as curl sends them.
+func TestNativeAPIRequiresJSON(t *testing.T) {
 	s := start(t, func(*Options) {})
 	for _, c := range []struct {
 		path, kind string
@@ -350,7 +350,7 @@ func TestPagesAreBounded(t *testing.T) {
 			},
 			Health: &state{},
 			Requests: listen.NewRequests(1, slog.New(slog.DiscardHandler)).BoundStrangers(1,
-				listen.Nobody),
+				listen.NoneKnown),
 		}
 		client, err := New(t.Context(), o)
 		if err != nil {

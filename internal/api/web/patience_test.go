@@ -51,9 +51,9 @@ func askOnce(t *testing.T, h http.HandlerFunc) net.Conn {
 	return client
 }
 
-// TestReaderThatDoesNotRead checks that a response is abandoned if the client does not read it for
+// TestStalledReader checks that a response is abandoned if the client does not read it for
 // a while.
-func TestReaderThatDoesNotRead(t *testing.T) {
+func TestStalledReader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan error, 1)
 		askOnce(t, func(w http.ResponseWriter, _ *http.Request) {
@@ -73,9 +73,9 @@ func TestReaderThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// TestReaderThatReadsSlowly checks that a slow client receives all of a long response, and that a
+// TestSlowReader checks that a slow client receives all of a long response, and that a
 // watcher receives an event that arrives after an hour.
-func TestReaderThatReadsSlowly(t *testing.T) {
+func TestSlowReader(t *testing.T) {
 	const size = 256 << 10
 	synctest.Test(t, func(t *testing.T) {
 		client := askOnce(t, func(w http.ResponseWriter, _ *http.Request) {

@@ -24,8 +24,8 @@ func detach(t Target) *detached { return &detached{t, make(chan struct{}, mostHa
 
 var errHanging = errors.New("the file system does not respond")
 
-// aside calls f in another goroutine and waits for it until ctx ends.
-func aside[T any](ctx context.Context, d *detached, f func() (T, error)) (T, error) {
+// callDetached calls f in another goroutine and waits for it until ctx ends.
+func callDetached[T any](ctx context.Context, d *detached, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
 		err   error
@@ -52,13 +52,15 @@ func aside[T any](ctx context.Context, d *detached, f func() (T, error)) (T, err
 
 // Put implements Target.
 func (d *detached) Put(ctx context.Context, c Content) error {
-	_, err := aside(ctx, d, func() (struct{}, error) { return struct{}{}, d.Target.Put(ctx, c) })
+	_, err := callDetached(ctx, d, func() (struct{}, error) {
+		return struct{}{}, d.Target.Put(ctx, c)
+	})
 	return err
 }
 
 // Get implements Target.
 func (d *detached) Get(ctx context.Context, name string) (io.ReadCloser, error) {
-	r, err := aside(ctx, d, func() (io.ReadCloser, error) { return d.Target.Get(ctx, name) })
+	r, err := callDetached(ctx, d, func() (io.ReadCloser, error) { return d.Target.Get(ctx, name) })
 	if err != nil {
 		return nil, err
 	}
@@ -67,12 +69,12 @@ func (d *detached) Get(ctx context.Context, name string) (io.ReadCloser, error) 
 
 // List implements Target.
 func (d *detached) List(ctx context.Context) ([]backup.Object, error) {
-	return aside(ctx, d, func() ([]backup.Object, error) { return d.Target.List(ctx) })
+	return callDetached(ctx, d, func() ([]backup.Object, error) { return d.Target.List(ctx) })
 }
 
 // Delete implements Target.
 func (d *detached) Delete(ctx context.Context, name string) error {
-	_, err := aside(ctx, d, func() (struct{}, error) {
+	_, err := callDetached(ctx, d, func() (struct{}, error) {
 		return struct{}{}, d.Target.Delete(ctx, name)
 	})
 	return err
@@ -87,7 +89,7 @@ type detachedReader struct {
 // Read implements io.Reader. It reads into a separate buffer, because a hanging read may write to
 // the buffer after Read has returned.
 func (r *detachedReader) Read(p []byte) (int, error) {
-	b, err := aside(r.ctx, r.d, func() ([]byte, error) {
+	b, err := callDetached(r.ctx, r.d, func() ([]byte, error) {
 		b := make([]byte, len(p))
 		n, err := r.r.Read(b)
 		return b[:n], err

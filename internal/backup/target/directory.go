@@ -65,7 +65,7 @@ func (d *directory) Put(ctx context.Context, c Content) (err error) {
 		}
 	}()
 	w := bufio.NewWriterSize(f, 1<<20)
-	err = c.Write(&whileLasting{ctx, w})
+	err = c.Write(&contextWriter{ctx, w})
 	if err == nil {
 		err = w.Flush()
 	}
@@ -109,14 +109,14 @@ func syncDirectory(name string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// whileLasting is a writer that fails once its context has ended.
-type whileLasting struct {
+// contextWriter is a writer that fails once its context has ended.
+type contextWriter struct {
 	ctx context.Context
 	w   io.Writer
 }
 
 // Write implements io.Writer.
-func (w *whileLasting) Write(p []byte) (int, error) {
+func (w *contextWriter) Write(p []byte) (int, error) {
 	if err := w.ctx.Err(); err != nil {
 		return 0, err
 	}

@@ -51,8 +51,8 @@ files.`,
 			if err != nil {
 				return err
 			}
-			if !alike(list) {
-				a.Complain("The members have different bindings: replace the file on each of them\n")
+			if !allEqual(list) {
+				a.Warnf("The members have different bindings: replace the file on each of them\n")
 			}
 			if failure != nil {
 				return app.Reported(app.ExitConnection)
@@ -62,8 +62,8 @@ files.`,
 	}
 }
 
-// alike reports whether all members have the same bindings.
-func alike(list []boundAt) bool {
+// allEqual reports whether all members have the same bindings.
+func allEqual(list []boundAt) bool {
 	return !slices.ContainsFunc(list, func(b boundAt) bool {
 		return b.decoded.Sha256 != list[0].decoded.Sha256
 	})

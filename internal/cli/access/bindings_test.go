@@ -30,7 +30,7 @@ func TestShowBindings(t *testing.T) {
 			t.Errorf("%q is not there %d times:\n%s", want, n, got)
 		}
 	}
-	if !alike(nil) || !alike([]boundAt{one}) || alike([]boundAt{one, two}) {
+	if !allEqual(nil) || !allEqual([]boundAt{one}) || allEqual([]boundAt{one, two}) {
 		t.Error("it is not told whether members are alike")
 	}
 }

@@ -33,8 +33,8 @@ var credentials = map[pb.WhoAmIResponse_Evidence]string{
 	pb.WhoAmIResponse_EVIDENCE_CERTIFICATE:  "certificate",
 }
 
-// knownBy describes how the principal was identified, or why the caller is anonymous.
-func knownBy(r *pb.WhoAmIResponse) string {
+// authMethod describes how the principal was identified, or why the caller is anonymous.
+func authMethod(r *pb.WhoAmIResponse) string {
 	switch by := credentials[r.Evidence]; {
 	case !r.Enabled:
 		return "access control is not enabled"
@@ -80,7 +80,7 @@ func principalRows(r *pb.WhoAmIResponse) (rows [][]string) {
 		name = app.Readable(r.Principal)
 	}
 	row := func(more ...string) {
-		rows = append(rows, append([]string{name, knownBy(r)}, more...))
+		rows = append(rows, append([]string{name, authMethod(r)}, more...))
 	}
 	for _, role := range r.Roles {
 		for _, p := range role.Keys {

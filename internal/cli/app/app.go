@@ -72,7 +72,7 @@ func (p *Process) Relay(to chan<- os.Signal, signals ...os.Signal) (stop func())
 	if p.Notify != nil {
 		return p.Notify(to, signals...)
 	}
-	signal.Notify(to, heeded(signals...)...)
+	signal.Notify(to, notIgnored(signals...)...)
 	return func() { signal.Stop(to) }
 }
 
@@ -97,8 +97,8 @@ type App struct {
 // RPCPrefix matches the prefix that gRPC puts before errors unknown to etcd's library.
 var RPCPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
 
-// Complain prints a message for the user to standard error.
-func (a *App) Complain(format string, args ...any) {
+// Warnf prints a message for the user to standard error.
+func (a *App) Warnf(format string, args ...any) {
 	a.Mu.Lock()
 	defer a.Mu.Unlock()
 	a.clearLocked()

@@ -58,16 +58,16 @@ func (a *App) startLogging() {
 	log := GrpcLog()
 	a.StopLogging = func() { log.setErrors(nil) }
 	if !a.Flags.debug {
-		log.setErrors(complaints{a})
+		log.setErrors(stderrWriter{a})
 		return
 	}
-	log.setAll(complaints{a})
+	log.setAll(stderrWriter{a})
 	a.Flags.Set.VisitAll(func(f *pflag.Flag) {
 		value := f.Value.String()
 		if (f.Name == "password" || f.Name == "auth-jwt-token") && value != "" {
 			value = "***" // etcdctl prints the value, but other people might see the terminal
 		}
-		a.Complain("%s=%s\n", envName(EnvPrefixes[0], f.Name), value)
+		a.Warnf("%s=%s\n", envName(EnvPrefixes[0], f.Name), value)
 	})
 }
 
@@ -82,7 +82,7 @@ func (a *App) discover() ([]string, error) {
 		}
 		for _, ep := range found.Endpoints {
 			if !d.insecure && strings.HasPrefix(ep, "http://") {
-				a.Complain("ignoring discovered insecure endpoint %q\n", ep)
+				a.Warnf("ignoring discovered insecure endpoint %q\n", ep)
 				continue
 			}
 			eps = append(eps, ep)
@@ -318,7 +318,7 @@ func (a *App) EachEndpoint(
 	for _, ep := range eps {
 		if err := one(ep); err != nil {
 			failure = err
-			a.Complain("Failed to get the %s of endpoint %s (%v)\n", what, ep, err)
+			a.Warnf("Failed to get the %s of endpoint %s (%v)\n", what, ep, err)
 		}
 	}
 	return failure, nil

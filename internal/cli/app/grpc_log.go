@@ -71,11 +71,11 @@ func (s *switchedWriter) Write(p []byte) (int, error) {
 	return s.w.Write(p)
 }
 
-// complaints writes to a run's standard error without mixing with the run's other output.
-type complaints struct{ a *App }
+// stderrWriter writes to a run's standard error without mixing with the run's other output.
+type stderrWriter struct{ a *App }
 
 // Write implements io.Writer.
-func (c complaints) Write(p []byte) (int, error) {
+func (c stderrWriter) Write(p []byte) (int, error) {
 	c.a.Mu.Lock()
 	defer c.a.Mu.Unlock()
 	c.a.messageLocked(p)

@@ -26,14 +26,14 @@ func TestMessagesNotRead(t *testing.T) {
 		a := &App{Process: Process{Stderr: w}}
 		began := time.Now()
 		for range 100 {
-			a.Complain("a message\n")
+			a.Warnf("a message\n")
 		}
 		if took := time.Since(began); took != messageTime {
 			t.Errorf("100 messages took %v", took)
 		}
 		close(w.released)
 		synctest.Wait()
-		a.Complain("the last\n")
+		a.Warnf("the last\n")
 		a.EndMessages()
 		if got := bytes.Count(w.text.Bytes(), []byte{'\n'}); got != 101 {
 			t.Errorf("%d lines", got)

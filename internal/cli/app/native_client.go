@@ -94,9 +94,9 @@ func (a *App) reportOutages(c *client.Client, patience time.Duration) {
 			return // the command reports why it ended
 		}
 		if err != nil {
-			a.Complain("No member responds, retrying: %s\n", fault.Reason(err))
+			a.Warnf("No member responds, retrying: %s\n", fault.Reason(err))
 			if now, err = c.Connection(a.Background()); err == nil {
-				a.Complain("Connected to %s\n", now.Endpoint)
+				a.Warnf("Connected to %s\n", now.Endpoint)
 			}
 		}
 		if err != nil {
@@ -132,13 +132,13 @@ func (a *App) reportSilence(c *client.Client, changed <-chan struct{}, patience 
 		switch {
 		case errors.Is(err, client.ErrClosed):
 		case err == nil && silent:
-			a.Complain("The cluster is responding again\n")
+			a.Warnf("The cluster is responding again\n")
 		case err != nil && !silent:
 			why, found := DialErrorIn(err.Error())
 			if !found {
 				why = err.Error()
 			}
-			a.Complain("The cluster is not responding, retrying: %s\n", why)
+			a.Warnf("The cluster is not responding, retrying: %s\n", why)
 		}
 		silent = err != nil
 	}
@@ -155,9 +155,9 @@ func (a *App) ReportLost(c *clientv3.Client) {
 			if why != "" {
 				why = ": " + why
 			}
-			a.Complain("No member responds, retrying%s\n", why)
+			a.Warnf("No member responds, retrying%s\n", why)
 			if isReady(ctx, conn) {
-				a.Complain("Connected again\n")
+				a.Warnf("Connected again\n")
 			}
 		}
 		conn.WaitForStateChange(ctx, connectivity.Ready)

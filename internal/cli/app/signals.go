@@ -70,9 +70,9 @@ func (i *Interrupt) Settle() {
 	}
 }
 
-// heeded omits SIGHUP if it is ignored, as under nohup. Listening for it would stop it from being
-// ignored, both here and in programs that are run.
-func heeded(signals ...os.Signal) []os.Signal {
+// notIgnored omits SIGHUP if it is ignored, as under nohup. Listening for it would stop it from
+// being ignored, both here and in programs that are run.
+func notIgnored(signals ...os.Signal) []os.Signal {
 	return slices.DeleteFunc(slices.Clone(signals), func(s os.Signal) bool {
 		return s == syscall.SIGHUP && signal.Ignored(s)
 	})

@@ -60,9 +60,9 @@ func TestWaitingMessages(t *testing.T) {
 		pass(waitLookEvery)
 		said(ClearLine + `Waiting for "l", held by "host-a\x1b" for at least 2s; ` +
 			`1 waiting ahead of this one`)
-		a.Complain("No member responds\n")
+		a.Warnf("No member responds\n")
 		said(ClearLine + "No member responds\n")
-		a.Complain("really\n")
+		a.Warnf("really\n")
 		said("really\n")
 		a.Mu.Lock()
 		lost = errors.New("no answer")
@@ -81,7 +81,7 @@ func TestWaitingMessages(t *testing.T) {
 		said(ClearLine + `Waiting for "l", held by leas`)
 		end()
 		said(ClearLine)
-		a.Complain("done\n")
+		a.Warnf("done\n")
 		said("done\n")
 	})
 }

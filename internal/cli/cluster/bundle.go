@@ -85,7 +85,7 @@ func (b *bundle) gather(s *State) {
 		runtime.GOOS, runtime.GOARCH, time.Now().UTC().Format(time.RFC3339))
 	status, err := json.MarshalIndent(s, "", "  ")
 	b.add("about.txt", []byte(about), nil)
-	b.add("logs.txt", []byte(whereLogsAre), nil)
+	b.add("logs.txt", []byte(logLocations), nil)
 	b.add("status.json", status, err)
 	var wg sync.WaitGroup
 	for _, x := range s.Members {
@@ -98,8 +98,8 @@ func (b *bundle) gather(s *State) {
 	wg.Wait()
 }
 
-// whereLogsAre explains where to find the logs. They are on the members' hosts, not in the archive.
-const whereLogsAre = `The logs of the members are not in this archive. Get them on their hosts:
+// logLocations explains where to find the logs. They are on the members' hosts, not in the archive.
+const logLocations = `The logs of the members are not in this archive. Get them on their hosts:
 
   journalctl -u leasehold --since -1h        under systemd
   kubectl logs POD --previous                in Kubernetes, also without --previous

@@ -65,7 +65,7 @@ func (a commands) endpointHealth(cluster *bool) app.Command {
 				}
 				bad = true
 				if a.Flags.Format == "simple" {
-					a.Complain("%s is unhealthy: %s%v\n", h.Endpoint, h.prefix(), h.Error)
+					a.Warnf("%s is unhealthy: %s%v\n", h.Endpoint, h.prefix(), h.Error)
 				}
 			}
 			if bad {

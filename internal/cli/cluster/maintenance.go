@@ -76,7 +76,7 @@ func (a commands) defragment(spec *clientv3.ConfigSpec, ep string) error {
 	_, err = c.Defragment(ctx, ep)
 	took := time.Since(start)
 	if err != nil {
-		a.Complain("Failed to defragment etcd member[%s]. took %s. (%v)\n", ep, took, err)
+		a.Warnf("Failed to defragment etcd member[%s]. took %s. (%v)\n", ep, took, err)
 		return err
 	}
 	a.Say("Finished defragmenting etcd member[%s]. took %s\n", ep, took)

@@ -123,17 +123,17 @@ func (e elapsed) String() string {
 
 // LookAt queries all members concurrently.
 func LookAt(a *app.App, spec *clientv3.ConfigSpec) *State {
-	l := NewLookout(a, spec)
+	l := NewProber(a, spec)
 	defer l.Close()
 	s := l.Look()
 	if conf, err := app.TLSOf(spec); err == nil {
-		s.AskReleases(NewMemberPages(conf, a.Flags.CommandTimeout))
+		s.QueryReleases(NewMemberPages(conf, a.Flags.CommandTimeout))
 	}
 	return s
 }
 
-// AskReleases queries the release of each member that responds.
-func (s *State) AskReleases(pages MemberPages) {
+// QueryReleases queries the release of each member that responds.
+func (s *State) QueryReleases(pages MemberPages) {
 	var wg sync.WaitGroup
 	for _, x := range s.Members {
 		if x.Error != "" {
@@ -153,7 +153,7 @@ func (s *State) AskReleases(pages MemberPages) {
 
 // Look queries all members and all given endpoints concurrently. The endpoints matter because one
 // of them might belong to another cluster, where a lock that is held here could be free.
-func (l *Lookout) Look() *State {
+func (l *Prober) Look() *State {
 	s := &State{Reasons: []string{}}
 	var list []*pb.Member
 	if !l.connects() { // a client would retry until the timeout
@@ -204,7 +204,7 @@ func (l *Lookout) Look() *State {
 }
 
 // connects reports whether any endpoint accepts a connection.
-func (l *Lookout) connects() bool {
+func (l *Prober) connects() bool {
 	found := make(chan bool, len(l.spec.Endpoints))
 	for _, ep := range l.spec.Endpoints {
 		go func() {
@@ -275,7 +275,7 @@ func (s *State) ask(a *app.App, c *clientv3.Client) []*pb.Member {
 }
 
 // ask queries a member at one of its endpoints.
-func (x *Member) ask(l *Lookout, ep string) {
+func (x *Member) ask(l *Prober, ep string) {
 	host := HostOf(ep)
 	if x.Endpoint = host; host != ep {
 		x.URL = ep
@@ -412,7 +412,7 @@ func (s *State) Judge() {
 			wrong("%s: the state takes %d%% of the quota", x.Name, x.State*100/x.Quota)
 		}
 	}
-	s.judgeOthers(wrong)
+	s.checkOthers(wrong)
 	for _, alarm := range s.alarms {
 		wrong("alarm: %s", alarm)
 	}
@@ -461,8 +461,8 @@ func NeedsLogin(err error) bool {
 	return grpcstatus.Code(err) == codes.Unauthenticated
 }
 
-// judgeOthers checks the endpoints whose members are missing from the member list.
-func (s *State) judgeOthers(wrong func(format string, args ...any)) {
+// checkOthers checks the endpoints whose members are missing from the member list.
+func (s *State) checkOthers(wrong func(format string, args ...any)) {
 	for _, x := range s.Others {
 		switch {
 		case x.Error != "" || s.Cluster == "": // the cluster that it belongs to is unknown

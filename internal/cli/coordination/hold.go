@@ -169,8 +169,8 @@ func (w *waitFlags) check() error {
 	return nil
 }
 
-// errWaited means that the time given by --wait has elapsed.
-var errWaited = errors.New("it could not be acquired in time")
+// errWaitTimeout means that the time given by --wait has elapsed.
+var errWaitTimeout = errors.New("it could not be acquired in time")
 
 // waitContext returns a context that ends after --wait or when a signal arrives. The function end
 // can be called more than once.
@@ -179,7 +179,7 @@ func (a commands) waitContext(w waitFlags) (ctx context.Context, end func()) {
 	stop := a.children.InterruptWaiting(cancel)
 	timeout := context.CancelFunc(func() {})
 	if w.wait > 0 {
-		ctx, timeout = context.WithTimeoutCause(ctx, w.wait, errWaited)
+		ctx, timeout = context.WithTimeoutCause(ctx, w.wait, errWaitTimeout)
 	}
 	return ctx, sync.OnceFunc(func() {
 		stop()
@@ -197,7 +197,7 @@ func acquireError(ctx context.Context, err error, taken ...error) error {
 	}
 	// otherwise it is unknown whether someone else holds it
 	if !errors.Is(err, client.ErrUnavailable) {
-		for _, t := range append(taken, lock.ErrLocked, errWaited) {
+		for _, t := range append(taken, lock.ErrLocked, errWaitTimeout) {
 			if errors.Is(err, t) {
 				return app.WithCode(app.ExitTaken, err)
 			}

@@ -54,7 +54,7 @@ func (a commands) acquire(
 	}
 	if _, shown := a.ErrTerminal(); f.wait == (waitFlags{}) && !shown {
 		defer time.AfterFunc(time.Second, func() {
-			a.Complain("Waiting for %q\n", f.name())
+			a.Warnf("Waiting for %q\n", f.name())
 		}).Stop()
 	}
 	p, err := f.wins(ctx, c, l.Session())
@@ -72,7 +72,7 @@ func (c *claim) wins(
 	switch m := lock.NewMutex(s, c.lock); {
 	case c.elect != "":
 		if c.wait.wait > 0 {
-			limited, cancel := context.WithTimeoutCause(ctx, c.wait.wait, errWaited)
+			limited, cancel := context.WithTimeoutCause(ctx, c.wait.wait, errWaitTimeout)
 			defer cancel()
 			ctx = limited
 		}

@@ -206,7 +206,7 @@ func (a commands) work(name string, f *workFlags, command []string) error {
 			return err
 		},
 		Failed: func(i *queue.Item, err error) {
-			a.Complain("item %s failed, try %d: %s\n", i.ID(), i.Tries(), fault.Reason(err))
+			a.Warnf("item %s failed, try %d: %s\n", i.ID(), i.Tries(), fault.Reason(err))
 		},
 	})
 	if fatal != nil {
@@ -244,7 +244,7 @@ func (a commands) claimOne(name string, f *workFlags, command []string) error {
 		return fault.Join(err, i.Release(last))
 	}
 	if nackErr := i.Nack(last, f.delay); nackErr != nil {
-		a.Complain("item %s: %s\n", i.ID(), fault.Reason(nackErr))
+		a.Warnf("item %s: %s\n", i.ID(), fault.Reason(nackErr))
 	}
 	return err
 }

@@ -129,7 +129,7 @@ func (a commands) runUnder(f *runFlags, program []string) error {
 		if cannotRun(err) || left <= 0 {
 			revoke(l)
 		} else if err := keepFor(l, left); err != nil {
-			a.Complain("Could not keep the lock for --min-hold: %v\n", err)
+			a.Warnf("Could not keep the lock for --min-hold: %v\n", err)
 		}
 	})
 }

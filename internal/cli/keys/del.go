@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// regretTime is how long a range delete waits so that the user can interrupt it.
-const regretTime = 2 * time.Second
+// interruptTime is how long a range delete waits so that the user can interrupt it.
+const interruptTime = 2 * time.Second
 
 type delFlags struct {
 	prefix, fromKey bool
@@ -69,12 +69,12 @@ func rangeOf(args []string, prefix, fromKey bool) (string, []clientv3.OpOption, 
 	return key, nil, nil
 }
 
-// warnOfRange prints which keys will be deleted, and waits.
-func (a commands) warnOfRange(args []string) {
-	a.Complain("Warning: Keys between %q and %q will be deleted. Please interrupt the command "+
+// warnRangeDelete prints which keys will be deleted, and waits.
+func (a commands) warnRangeDelete(args []string) {
+	a.Warnf("Warning: Keys between %q and %q will be deleted. Please interrupt the command "+
 		"within next 2 seconds to cancel. You can provide `--range` flag to avoid the delay.\n",
 		args[0], args[1])
-	time.Sleep(regretTime)
+	time.Sleep(interruptTime)
 }
 
 func (a commands) delCommand() *cobra.Command {
@@ -89,7 +89,7 @@ func (a commands) delCommand() *cobra.Command {
 				return err
 			}
 			if risky {
-				a.warnOfRange(args)
+				a.warnRangeDelete(args)
 			}
 			return a.Ask(a.CommandContext, func(
 				ctx context.Context, c *clientv3.Client,

@@ -96,7 +96,7 @@ func readPart[T any](in *bufio.Reader, parse func(string) (T, error)) ([]T, erro
 func (a commands) parseRequest(line string) (clientv3.Op, error) {
 	op, risky, err := parseRequest(line)
 	if risky && err == nil {
-		a.warnOfRange([]string{string(op.KeyBytes()), string(op.RangeBytes())})
+		a.warnRangeDelete([]string{string(op.KeyBytes()), string(op.RangeBytes())})
 	}
 	return op, err
 }

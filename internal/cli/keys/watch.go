@@ -59,7 +59,7 @@ a lease, and to whom it was handed over.`,
 				return app.WithCode(app.ExitBadArgs, err)
 			}
 			if why {
-				return a.watchWhy(f, w)
+				return a.watchWithCauses(f, w)
 			}
 			return a.watch(f, w)
 		},
@@ -106,7 +106,7 @@ func (a commands) watch(f watchFlags, w watchArgs) error {
 func (a commands) follow(c *clientv3.Client, ch clientv3.WatchChan, command []string) error {
 	for resp := range ch {
 		if resp.Canceled {
-			a.Complain("watch was canceled (%v)\n", resp.Err())
+			a.Warnf("watch was canceled (%v)\n", resp.Err())
 		}
 		if resp.IsProgressNotify() {
 			a.Say("progress notify: %d\n", resp.Header.GetRevision())
@@ -136,7 +136,7 @@ func (a commands) runForEvent(ctx context.Context, command, env []string) error 
 		err = subprocess.Wait(cmd)
 	}
 	if err != nil {
-		a.Complain("command %q error (%v)\n", command, err)
+		a.Warnf("command %q error (%v)\n", command, err)
 		return app.Reported(app.ExitFailure)
 	}
 	return nil
@@ -184,7 +184,7 @@ func (a commands) watchLine(
 		return err
 	}
 	if len(words) == 0 {
-		a.Complain("Invalid command: %s (watch and progress supported)\n", line)
+		a.Warnf("Invalid command: %s (watch and progress supported)\n", line)
 		return nil
 	}
 	ctx := clientv3.WithRequireLeader(a.Background())
@@ -193,11 +193,11 @@ func (a commands) watchLine(
 		return c.RequestProgress(ctx)
 	case "watch":
 	default:
-		a.Complain("Invalid command %s (only support watch)\n", line)
+		a.Warnf("Invalid command %s (only support watch)\n", line)
 		return nil
 	}
 	if len(words) < 2 && len(envKeys) == 0 {
-		a.Complain("Invalid command %s (command type or key is not provided)\n", line)
+		a.Warnf("Invalid command %s (command type or key is not provided)\n", line)
 		return nil
 	}
 	f, w, err := parseWatchLine(words[1:], envKeys)
@@ -206,7 +206,7 @@ func (a commands) watchLine(
 	}
 	opts, err := f.options(w)
 	if err != nil {
-		a.Complain("Invalid command %s (%v)\n", line, err)
+		a.Warnf("Invalid command %s (%v)\n", line, err)
 		return nil
 	}
 	ch := c.Watch(ctx, w.keys[0], opts...)

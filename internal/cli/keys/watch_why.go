@@ -35,8 +35,9 @@ func (f *watchFlags) native(w watchArgs) (store.Watch, error) {
 	return ask, nil
 }
 
-// watchWhy runs a watch that shows why keys were deleted. etcd's API does not report the reason.
-func (a commands) watchWhy(f watchFlags, w watchArgs) error {
+// watchWithCauses runs a watch that shows why keys were deleted. etcd's API does not report the
+// reason.
+func (a commands) watchWithCauses(f watchFlags, w watchArgs) error {
 	ask, err := f.native(w)
 	if err != nil {
 		return app.WithCode(app.ExitBadArgs, err)
@@ -76,7 +77,7 @@ func (a commands) printReason(u store.Update, command []string) error {
 	if len(u.Events) == 0 {
 		a.Say("progress notify: %d\n", u.Revision)
 	}
-	if err := a.Show(showWhy(u)); err != nil || len(command) == 0 {
+	if err := a.Show(showWithCauses(u)); err != nil || len(command) == 0 {
 		return err
 	}
 	for i := range u.Events {
@@ -113,8 +114,8 @@ func eventType(e *store.Event) string {
 	return mvccpb.PUT.String()
 }
 
-// showWhy prints events like showWatch, with the reason after DELETE.
-func showWhy(u store.Update) app.Answer {
+// showWithCauses prints events like showWatch, with the reason after DELETE.
+func showWithCauses(u store.Update) app.Answer {
 	m := &pb.WatchResponse{Header: &pb.Header{Revision: u.Revision}}
 	for i := range u.Events {
 		m.Events = append(m.Events, eventOf(&u.Events[i]))

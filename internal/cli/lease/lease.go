@@ -203,7 +203,7 @@ func (a commands) grantNative(f *grantFlags, ttl int64) error {
 		return err
 	}
 	if arg := app.LeaseArg(f.name); f.name != "" && arg != f.name {
-		a.Complain("Other commands read %s as an ID: refer to this lease as %s\n",
+		a.Warnf("Other commands read %s as an ID: refer to this lease as %s\n",
 			app.Readable(f.name), app.Readable(arg))
 	}
 	return a.Ask(a.CommandContext, func(ctx context.Context, c *clientv3.Client) (app.Answer, error) {

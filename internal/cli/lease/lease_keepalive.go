@@ -102,14 +102,14 @@ func (a commands) keepAlive(ref *pb.LeaseRef) error {
 		if stalled && renewed {
 			continue // a new stream uses another member, if one is available
 		}
-		if lives, err = a.lives(c, id); err != nil {
+		if lives, err = a.leaseExists(c, id); err != nil {
 			return err
 		}
 	}
 	if a.Flags.Format == "simple" {
 		a.Say("lease %016x expired or revoked.\n", id)
-		if how := a.howEnded(c, id); lived && how != "" {
-			a.Complain("lease %016x has ended: %s\n", id, how)
+		if how := a.endReason(c, id); lived && how != "" {
+			a.Warnf("lease %016x has ended: %s\n", id, how)
 		}
 	}
 	return nil
@@ -145,9 +145,9 @@ func (a commands) renewals(
 	}
 }
 
-// lives reports whether a lease exists. The check is needed because etcd's library also ends
+// leaseExists reports whether a lease exists. The check is needed because etcd's library also ends
 // renewals when it has not reached any member for too long.
-func (a commands) lives(c *clientv3.Client, id clientv3.LeaseID) (bool, error) {
+func (a commands) leaseExists(c *clientv3.Client, id clientv3.LeaseID) (bool, error) {
 	ctx, cancel := a.CommandContext()
 	defer cancel()
 	r, err := c.TimeToLive(ctx, id)
@@ -158,9 +158,9 @@ func (a commands) lives(c *clientv3.Client, id clientv3.LeaseID) (bool, error) {
 	return r.TTL > 0, nil
 }
 
-// howEnded returns why a lease has ended. It returns "" if the lease has not ended or the server
+// endReason returns why a lease has ended. It returns "" if the lease has not ended or the server
 // does not know the reason.
-func (a commands) howEnded(c *clientv3.Client, id clientv3.LeaseID) string {
+func (a commands) endReason(c *clientv3.Client, id clientv3.LeaseID) string {
 	ctx, cancel := a.CommandContext()
 	defer cancel()
 	service := app.NativeLeases(c)

@@ -51,16 +51,16 @@ plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0
 		},
 	}, func() (plan.Report, error) {
 		l.RoundTrip = set.Changed("rtt")
-		if err := a.weather(&l); err != nil {
+		if err := a.conditions(&l); err != nil {
 			return plan.Report{}, err
 		}
 		return l.Answer()
 	})
 }
 
-// weather reads or measures round trips and pauses. If no pauses are given, it assumes some.
+// conditions reads or measures round trips and pauses. If no pauses are given, it assumes some.
 // Measured pauses are added to the given or assumed ones.
-func (a commands) weather(l *lengthFlags) error {
+func (a commands) conditions(l *lengthFlags) error {
 	w := &l.Wish.Weather
 	var err error
 	switch {
@@ -83,7 +83,7 @@ func (a commands) weather(l *lengthFlags) error {
 		l.AssumePauses()
 	}
 	if l.measure != 0 {
-		return a.measureWeather(l)
+		return a.measureConditions(l)
 	}
 	return nil
 }
@@ -109,9 +109,9 @@ func readHistogram(name string) (plan.Histogram, error) {
 // longestMeasure is the maximum value of --measure.
 const longestMeasure = 24 * time.Hour
 
-// measureWeather measures round trips and pauses at the server, and adds the measured pauses to the
-// known ones.
-func (a commands) measureWeather(l *lengthFlags) error {
+// measureConditions measures round trips and pauses at the server, and adds the measured pauses to
+// the known ones.
+func (a commands) measureConditions(l *lengthFlags) error {
 	if l.measure < time.Second || l.measure > longestMeasure {
 		return app.BadArgs("--measure must be from 1s to %v, not %v", longestMeasure, l.measure)
 	}
@@ -123,7 +123,7 @@ func (a commands) measureWeather(l *lengthFlags) error {
 	ctx, stop := a.UntilSignal()
 	defer stop()
 	bar := a.NewProgress()
-	saw, err := load.Watchful(ctx, conn.client, l.measure, func(done float64) {
+	saw, err := load.MeasureConditions(ctx, conn.client, l.measure, func(done float64) {
 		bar.Show("renewing a lease", done)
 	})
 	bar.End()

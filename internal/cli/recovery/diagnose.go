@@ -46,22 +46,22 @@ func (r *recovery) diagnose() error {
 	if err := r.checkFlags(); err != nil {
 		return err
 	}
-	if r.dir != nil && r.seeDirectory() {
+	if r.dir != nil && r.diagnoseDirectory() {
 		return nil
 	}
 	if r.serves() {
-		r.seeReports()
-		r.seeMembers()
+		r.diagnoseReports()
+		r.diagnoseMembers()
 		return nil
 	}
-	r.seeOutage()
-	r.seeReports()
+	r.diagnoseOutage()
+	r.diagnoseReports()
 	return nil
 }
 
-// seeDirectory examines the data on this host. It returns true if its findings explain everything
-// else or make it unsafe to continue.
-func (r *recovery) seeDirectory() (alone bool) {
+// diagnoseDirectory examines the data on this host. It returns true if its findings explain
+// everything else or make it unsafe to continue.
+func (r *recovery) diagnoseDirectory() (alone bool) {
 	d, x, serves := r.dir, r.own, r.serves()
 	switch c := d.Condition; {
 	case c == rewind.Newer:
@@ -82,10 +82,10 @@ func (r *recovery) seeDirectory() (alone bool) {
 	case c == rewind.Running:
 		return false
 	case !serves:
-		r.seeSurvivor()
+		r.diagnoseSurvivor()
 		return true
 	case c != rewind.Sound:
-		r.seeLostData()
+		r.diagnoseLostData()
 	case x == nil:
 		r.see("removed", evidence{})
 	case r.differs(x):
@@ -98,8 +98,8 @@ func (r *recovery) seeDirectory() (alone bool) {
 	return false
 }
 
-// seeSurvivor determines how the data on this host can be used while there is no majority.
-func (r *recovery) seeSurvivor() {
+// diagnoseSurvivor determines how the data on this host can be used while there is no majority.
+func (r *recovery) diagnoseSurvivor() {
 	switch s := r.left; {
 	case s == nil:
 		r.see("no data", evidence{})
@@ -112,8 +112,8 @@ func (r *recovery) seeSurvivor() {
 	}
 }
 
-// seeLostData determines why a member of a working cluster has no usable data.
-func (r *recovery) seeLostData() {
+// diagnoseLostData determines why a member of a working cluster has no usable data.
+func (r *recovery) diagnoseLostData() {
 	x := r.own
 	switch r.dir.Condition {
 	case rewind.Empty:
@@ -129,8 +129,8 @@ func (r *recovery) seeLostData() {
 	}
 }
 
-// seeOutage determines why the cluster is not serving.
-func (r *recovery) seeOutage() {
+// diagnoseOutage determines why the cluster is not serving.
+func (r *recovery) diagnoseOutage() {
 	var silent []*cluster.Member
 	code := cause.NoAnswer
 	for _, x := range r.cluster.Members {
@@ -151,8 +151,8 @@ func (r *recovery) seeOutage() {
 	}
 }
 
-// seeReports adds the active alarms and the problems reported by members.
-func (r *recovery) seeReports() {
+// diagnoseReports adds the active alarms and the problems reported by members.
+func (r *recovery) diagnoseReports() {
 	if raised := r.overQuota(); len(raised) > 0 {
 		r.see("over quota", evidence{Text: strings.Join(raised, ", ")})
 	}
@@ -177,12 +177,12 @@ func (r *recovery) seeReports() {
 	}
 }
 
-// seeMembers finds members that have problems while the other members are serving.
-func (r *recovery) seeMembers() {
+// diagnoseMembers finds members that have problems while the other members are serving.
+func (r *recovery) diagnoseMembers() {
 	for _, id := range r.cluster.Alarmed["CORRUPT"] {
 		x := r.cluster.Member(id)
 		switch {
-		case x != nil && x == r.own: // already reported by seeDirectory
+		case x != nil && x == r.own: // already reported by diagnoseDirectory
 		case x != nil && x.Error != "":
 			r.see("differs", evidence{X: x})
 		default:
@@ -240,16 +240,16 @@ func (r *recovery) clusters() (out []clusterAt) {
 	return out
 }
 
-// lookAtCluster queries the status of all members and checks their certificates. It returns an
+// queryCluster queries the status of all members and checks their certificates. It returns an
 // error if the cluster rejects the queries.
-func (r *recovery) lookAtCluster() (*cluster.State, error) {
+func (r *recovery) queryCluster() (*cluster.State, error) {
 	s := cluster.LookAt(r.App, r.spec)
 	s.Judge()
 	otherCluster := grpcstatus.Code(s.Failure) == codes.FailedPrecondition && r.Flags.Cluster != 0
 	if otherCluster || cluster.NeedsLogin(s.Failure) {
 		return nil, fmt.Errorf("the cluster cannot be queried: %w", s.Failure)
 	}
-	r.expired = r.lookAtCertificates(s)
+	r.expired = r.checkCertificates(s)
 	return s, nil
 }
 

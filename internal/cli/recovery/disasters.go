@@ -16,7 +16,7 @@ import (
 )
 
 // A kind is a disaster that recover can recognize. It specifies what to print and how to repair the
-// cluster. The texts are templates; see scene.
+// cluster. The texts are templates; see templateData.
 type kind struct {
 	code cause.Code // can be overridden by the evidence
 	what string     // what has happened
@@ -428,16 +428,16 @@ const lineBreak = "\x00"
 func (r *recovery) render(text string, data any) string {
 	text = otherLine.ReplaceAllString(markedLine.ReplaceAllString(text, lineBreak+"$1 "), " ")
 	var out strings.Builder
-	t := template.Must(template.New("").Funcs(r.words()).Parse(text))
+	t := template.Must(template.New("").Funcs(r.templateFuncs()).Parse(text))
 	if err := t.Execute(&out, data); err != nil {
 		panic(fmt.Sprintf("cli: a disaster cannot be described: %v", err)) // a bug in the table
 	}
 	return out.String()
 }
 
-// A scene is the data available to templates: everything that was found, and the evidence for one
-// disaster.
-type scene struct {
+// templateData is the data available to templates: everything that was found, and the evidence for
+// one disaster.
+type templateData struct {
 	evidence
 	Dir      *rewind.Directory
 	Left     *survivors
@@ -454,7 +454,7 @@ type scene struct {
 func (r *recovery) see(name string, e evidence) {
 	k := disasters[name]
 	e.Code = cmp.Or(e.Code, k.code)
-	data := scene{
+	data := templateData{
 		e, r.dir, r.left, r.expired, r.clusters(), r.cluster.Cluster, r.failure(), votesOf(r.cluster),
 		useOf(r.cluster), len(r.lost) > 0,
 	}
@@ -480,8 +480,8 @@ func (r *recovery) see(name string, e evidence) {
 	r.found = append(r.found, d)
 }
 
-// words returns the functions that templates can call.
-func (r *recovery) words() template.FuncMap {
+// templateFuncs returns the functions that templates can call.
+func (r *recovery) templateFuncs() template.FuncMap {
 	return template.FuncMap{
 		"name": nameOf, "names": namesOfMembers, "word": shellWord, "size": size,
 		"endpoints": r.endpointsOf, "serve": r.serve, "rejoin": r.rejoin, "self": r.memberHere,

@@ -110,7 +110,7 @@ func (r *recovery) run() error {
 	if len(r.spec.Endpoints) == 0 {
 		return app.BadArgs("--endpoints is empty")
 	}
-	if r.cluster, err = r.lookAtCluster(); err != nil {
+	if r.cluster, err = r.queryCluster(); err != nil {
 		return err
 	}
 	if err := r.diagnose(); err != nil {

@@ -27,9 +27,9 @@ type badCertificate struct {
 	SelfSigned bool
 }
 
-// lookAtCertificates returns the invalid certificates among those presented at the members' TLS
+// checkCertificates returns the invalid certificates among those presented at the members' TLS
 // ports and those in our own files.
-func (r *recovery) lookAtCertificates(s *cluster.State) []badCertificate {
+func (r *recovery) checkCertificates(s *cluster.State) []badCertificate {
 	type port struct{ address, flags string }
 	ports := make(map[port]bool)
 	secure := r.spec.Secure.Cacert != "" || r.spec.Secure.Cert != ""

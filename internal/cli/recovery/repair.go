@@ -47,7 +47,7 @@ func (r *recovery) makeRoom(d *disaster) error {
 			return fmt.Errorf("compact at revision %d: %w", rev, err)
 		}
 		d.did("compacted at revision %d", rev)
-		if r.cluster, err = r.lookAtCluster(); err != nil {
+		if r.cluster, err = r.queryCluster(); err != nil {
 			return err
 		}
 		now := useOf(r.cluster)
@@ -55,7 +55,7 @@ func (r *recovery) makeRoom(d *disaster) error {
 			return app.WithCode(app.ExitFound, fmt.Errorf("the state still uses %s of %s: delete keys "+
 				"or raise the quota, and run recover again", size(now.Used), size(now.Quota)))
 		}
-		if err := disarm(ctx, c); err != nil {
+		if err := clearQuotaAlarms(ctx, c); err != nil {
 			return fmt.Errorf("clear the alarm: %w", err)
 		}
 		d.did("cleared the alarm: the state uses %s of %s", size(now.Used), size(now.Quota))
@@ -63,8 +63,8 @@ func (r *recovery) makeRoom(d *disaster) error {
 	})
 }
 
-// disarm clears only alarms about a full quota.
-func disarm(ctx context.Context, c *clientv3.Client) error {
+// clearQuotaAlarms clears only alarms about a full quota.
+func clearQuotaAlarms(ctx context.Context, c *clientv3.Client) error {
 	list, err := c.AlarmList(ctx)
 	if err != nil {
 		return err

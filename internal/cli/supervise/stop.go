@@ -61,7 +61,7 @@ func (s *Supervisor) startedWatchdog() *watchdog {
 		}
 		var err error
 		if s.watchdog, err = startWatchdog(s.Program); err != nil {
-			s.Complain("Warning: commands are not killed in time while this process is stopped, "+
+			s.Warnf("Warning: commands are not killed in time while this process is stopped, "+
 				"since the watchdog cannot be started: %v\n", err)
 		}
 	})

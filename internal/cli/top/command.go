@@ -38,7 +38,7 @@ type topRun struct {
 	rows          int
 
 	client  *client.Client
-	lookout *cluster.Lookout
+	lookout *cluster.Prober
 	pages   cluster.MemberPages
 }
 
@@ -102,7 +102,7 @@ func (t *topRun) run() error {
 		return err
 	}
 	defer t.client.Close()
-	t.lookout = cluster.NewLookout(t.App, spec)
+	t.lookout = cluster.NewProber(t.App, spec)
 	t.pages = cluster.NewMemberPages(secure, t.Flags.CommandTimeout)
 	defer t.lookout.Close()
 	ctx, cancel := context.WithCancelCause(t.Background())
@@ -225,7 +225,7 @@ func (t *topRun) look(to *Snapshot) {
 	s := t.lookout.Look()
 	s.Judge()
 	to.Verdict, to.Reasons, to.Members = s.Verdict, s.Reasons, make([]Member, len(s.Members))
-	s.AskReleases(t.pages)
+	s.QueryReleases(t.pages)
 	var wg sync.WaitGroup
 	for i, x := range s.Members {
 		m := &to.Members[i]

@@ -224,9 +224,9 @@ func TestStreamUser(t *testing.T) {
 	may(alice, access.ErrInvalidLogin)
 }
 
-// TestWhoWaits checks that a caller waiting for a lock keeps waiting when other users change.
+// TestWaitingCaller checks that a caller waiting for a lock keeps waiting when other users change.
 // Otherwise, it could not even leave the queue. A password change ends the wait.
-func TestWhoWaits(t *testing.T) {
+func TestWaitingCaller(t *testing.T) {
 	m, l := newLogins(t, nil)
 	withUsers(m, l)
 	for _, method := range []string{
@@ -250,13 +250,13 @@ func TestWhoWaits(t *testing.T) {
 	}
 }
 
-// TestRelayLearnsOfLogins checks that a relay asking whether a caller has logged in receives the
-// answer immediately, before the first response.
-func TestRelayLearnsOfLogins(t *testing.T) {
+// TestRelayReceivesLoginState checks that a relay asking whether a caller has logged in receives
+// the answer immediately, before the first response.
+func TestRelayReceivesLoginState(t *testing.T) {
 	var sent sentHeader
 	ctx := grpc.NewContextWithServerTransportStream(
 		metadata.NewIncomingContext(t.Context(), metadata.Pairs(relayed.KeyKnown, "")), &sent)
-	vouch(ctx)
+	recordLogin(ctx)
 	if len(sent.sent.Get(relayed.KeyKnown)) != 1 {
 		t.Errorf("the relay is told %v", sent.sent)
 	}
@@ -282,7 +282,7 @@ func TestUnverifiedTokenBesideRootsCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	by := api.WithCaller(t.Context(), access.Caller{User: "relay", Revision: 1 << 60})
-	call, err := l.SpeakFor(by, api.WithIdentity(ctx, opened))
+	call, err := l.Impersonate(by, api.WithIdentity(ctx, opened))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -109,9 +109,9 @@ func (l *Logins) caller(ctx context.Context) (identified, error) {
 	}, nil
 }
 
-// Knows reports, without I/O, whether the caller of a call is known to have logged in. It is called
-// before the call has a goroutine.
-func (l *Logins) Knows(ctx context.Context) bool {
+// IsLoggedIn reports, without I/O, whether the caller of a call is known to have logged in. It is
+// called before the call has a goroutine.
+func (l *Logins) IsLoggedIn(ctx context.Context) bool {
 	v := l.member.View()
 	if !v.Access.Enabled() {
 		return true

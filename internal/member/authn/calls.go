@@ -17,10 +17,10 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// vouch records that the caller of a call has logged in, or that logins are disabled. If a relay
-// has asked for this information, vouch sends it.
-func vouch(ctx context.Context) {
-	listen.Vouch(ctx)
+// recordLogin records that the caller of a call has logged in, or that logins are disabled. If a
+// relay has asked for this information, recordLogin sends it.
+func recordLogin(ctx context.Context) {
+	listen.MarkLoggedIn(ctx)
 	if len(metadata.ValueFromIncomingContext(ctx, relayed.KeyKnown)) > 0 {
 		// Send the header immediately, because the first response can take a long time. A relay
 		// handles this header.
@@ -28,9 +28,9 @@ func vouch(ctx context.Context) {
 	}
 }
 
-// anybody reports whether a method is available to anonymous callers. This applies to logins and to
-// methods that do not involve the member's state.
-func anybody(method string) bool {
+// allowsAnonymous reports whether a method is available to anonymous callers. This applies to
+// logins and to methods that do not involve the member's state.
+func allowsAnonymous(method string) bool {
 	return method == etcdserverpb.Auth_Authenticate_FullMethodName ||
 		strings.HasPrefix(method, "/grpc.")
 }
@@ -40,11 +40,11 @@ func anybody(method string) bool {
 func (l *Logins) Enter(
 	ctx context.Context, method string,
 ) (_ context.Context, leave func(), _ error) {
-	if anybody(method) {
+	if allowsAnonymous(method) {
 		return ctx, nil, nil
 	}
 	if !l.member.View().Access.Enabled() {
-		vouch(ctx)
+		recordLogin(ctx)
 		return ctx, nil, nil
 	}
 	c, err := l.caller(ctx)
@@ -54,7 +54,7 @@ func (l *Logins) Enter(
 	if c == (identified{}) {
 		return ctx, nil, nil
 	}
-	vouch(ctx)
+	recordLogin(ctx)
 	if !etcd.WaitsForOthers(method) {
 		return api.WithIdentity(ctx, callUser{c.Caller, c.byToken}), nil, nil
 	}
@@ -66,12 +66,12 @@ func (l *Logins) Enter(
 func (l *Logins) Stream(
 	stream grpc.ServerStream, info *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {
-	if anybody(info.FullMethod) {
+	if allowsAnonymous(info.FullMethod) {
 		return stream, nil, nil
 	}
 	s, err := l.open(stream.Context())
 	if err == nil && (s != nil || !l.member.View().Access.Enabled()) {
-		vouch(stream.Context())
+		recordLogin(stream.Context())
 	}
 	if err != nil && (!info.IsClientStream || errors.Is(err, access.ErrPermissionDenied)) {
 		return nil, nil, api.Error(err)

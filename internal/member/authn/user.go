@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// knownBy is an identity that reports how the caller was authenticated.
-type knownBy interface {
+// tokenIdentity is an identity that reports how the caller was authenticated.
+type tokenIdentity interface {
 	api.Identity
 	// knownByToken reports whether a token has been verified. While access control is disabled, a
 	// token sent together with a certificate is not verified.
@@ -26,7 +26,7 @@ type callUser struct {
 	byToken bool
 }
 
-var _ knownBy = callUser{}
+var _ tokenIdentity = callUser{}
 
 // Caller implements api.Identity.
 func (c callUser) Caller() access.Caller { return c.who }
@@ -66,7 +66,7 @@ type streamUser struct {
 	boundTo atomic.Pointer[binding.Principal]
 }
 
-var _ knownBy = (*streamUser)(nil)
+var _ tokenIdentity = (*streamUser)(nil)
 
 func (s *streamUser) knownByToken() bool { return s.byToken }
 

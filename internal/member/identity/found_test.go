@@ -24,7 +24,7 @@ func config() Config {
 	return Config{
 		Name: "a", DataDir: "/data", Initial: map[string][]url.URL{"a": peer}, AdvertisePeer: peer,
 		Token: "t", Files: crashfs.New(), Logger: slog.New(slog.DiscardHandler),
-		Machine: fsm.Config{Versions: version.Spoken, Beside: Beside},
+		Machine: fsm.Config{Versions: version.Spoken, Async: Async},
 	}
 }
 
@@ -65,10 +65,10 @@ func TestFoundingIsRepeatable(t *testing.T) {
 	}
 }
 
-// TestFoundersBeginAlike checks that founders start with the same state even if the URLs of a
-// founder are listed in different orders. IDs do not depend on the order, but a member whose state
-// differs would have to stop.
-func TestFoundersBeginAlike(t *testing.T) {
+// TestFoundersStartWithSameState checks that founders start with the same state even if the URLs of
+// a founder are listed in different orders. IDs do not depend on the order, but a member whose
+// state differs would have to stop.
+func TestFoundersStartWithSameState(t *testing.T) {
 	one, other := url.URL{Scheme: "http", Host: "h:1"}, url.URL{Scheme: "http", Host: "h:2"}
 	var states [2]uint32
 	for i, urls := range [][]url.URL{{one, other}, {other, one}} {
@@ -104,9 +104,9 @@ func TestFoundersOfOtherNames(t *testing.T) {
 	}
 }
 
-// TestFoundIsCutShort checks that a founding interrupted at any point, by a kill or a power loss,
+// TestFoundInterrupted checks that a founding interrupted at any point, by a kill or a power loss,
 // completes when it is retried. The file system is copied before each change that Found makes.
-func TestFoundIsCutShort(t *testing.T) {
+func TestFoundInterrupted(t *testing.T) {
 	c, mem := config(), crashfs.New()
 	var mu sync.Mutex
 	var copies []*crashfs.FS
@@ -150,9 +150,9 @@ func TestFoundIsCutShort(t *testing.T) {
 	t.Logf("%d of %d were completed", completed, len(copies))
 }
 
-// TestFoundIsCutShortByAnother checks that a founding that one member started is not completed with
-// another member's flags.
-func TestFoundIsCutShortByAnother(t *testing.T) {
+// TestFoundInterruptedByAnother checks that a founding that one member started is not completed
+// with another member's flags.
+func TestFoundInterruptedByAnother(t *testing.T) {
 	c := config()
 	disk := openDisk(t, c)
 	members := founders(c)

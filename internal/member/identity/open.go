@@ -71,7 +71,7 @@ func restore(disk *storage.Disk, c fsm.Config) (*fsm.Machine, error) {
 		return nil, fmt.Errorf("open the snapshot: %w", err)
 	}
 	defer r.Close()
-	next, stop := ahead(r.Next)
+	next, stop := prefetch(r.Next)
 	defer stop()
 	m, err := fsm.Restore(c, func() ([]byte, bool, error) {
 		chunk, err := next()
@@ -90,15 +90,15 @@ func restore(disk *storage.Disk, c fsm.Config) (*fsm.Machine, error) {
 	return m, nil
 }
 
-// ahead calls read in another goroutine, one chunk ahead of next, until stop is called. As with
+// prefetch calls read in another goroutine, one chunk ahead of next, until stop is called. As with
 // read, a chunk is valid until the next call.
-func ahead(read func() ([]byte, error)) (next func() ([]byte, error), stop func()) {
+func prefetch(read func() ([]byte, error)) (next func() ([]byte, error), stop func()) {
 	type result struct {
 		chunk []byte
 		err   error
 	}
 	results, done := make(chan result), make(chan struct{})
-	wait := Beside(func() {
+	wait := Async(func() {
 		var room [2][]byte
 		for i := 0; ; i = 1 - i {
 			chunk, err := read()
@@ -117,8 +117,8 @@ func ahead(read func() ([]byte, error)) (next func() ([]byte, error), stop func(
 	return next, func() { close(done); wait() }
 }
 
-// Beside runs f in a goroutine, and returns a function that waits until f returns.
-func Beside(f func()) (wait func()) {
+// Async runs f in a goroutine, and returns a function that waits until f returns.
+func Async(f func()) (wait func()) {
 	var wg sync.WaitGroup
 	wg.Go(f)
 	return wg.Wait

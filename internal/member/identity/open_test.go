@@ -15,7 +15,7 @@ func TestAhead(t *testing.T) {
 	for _, failing := range []error{io.EOF, errors.New("disk")} {
 		for _, taken := range []int{0, 1, 2, chunks, chunks + 3} {
 			n, room := 0, make([]byte, 0, 8)
-			next, stop := ahead(func() ([]byte, error) {
+			next, stop := prefetch(func() ([]byte, error) {
 				if n == chunks {
 					return nil, failing
 				}

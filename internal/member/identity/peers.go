@@ -200,13 +200,13 @@ func (p *Peers) Admit(v transport.Visitor) error {
 		return transport.ErrRemoved
 	}
 	err := p.recognize(member, v.Incarnation)
-	if errors.Is(err, transport.ErrLost) && p.news(member) {
+	if errors.Is(err, transport.ErrLost) && p.shouldLog(member) {
 		p.c.Logger.Error("refused a member that returned with different data; replace it with "+
 			"leasehold serve --join --replace",
 			"member", fmt.Sprintf("%x", member))
 	}
 	if err == nil {
-		err = p.agree(v)
+		err = p.checkVisitor(v)
 	}
 	return err
 }
@@ -227,7 +227,7 @@ func (p *Peers) Expelled(by uint64, why error) {
 	_, known := v.Member(by)
 	if errors.Is(why, transport.ErrLost) && !known && len(v.Members) > 0 && p.Assembled() {
 		// The other member might be from before a restore that it does not know about.
-		if p.news(by) {
+		if p.shouldLog(by) {
 			p.c.Logger.Error("a member that is not in this cluster refused this one, which it "+
 				"remembers with different data; stop that member", "member", fmt.Sprintf("%x", by))
 		}
@@ -301,7 +301,7 @@ func (p *Peers) Claimed(cluster, by uint64) {
 			ErrLost, p.self.Cluster, by, cluster))
 		return
 	}
-	if p.news(cluster) {
+	if p.shouldLog(cluster) {
 		p.c.Logger.Error("a member of another cluster takes this one for a member of its cluster: "+
 			"one of them has an address that the other used to have, or they tried to found one "+
 			"cluster with different --initial-cluster; in that case restart both with the same "+
@@ -351,8 +351,8 @@ func (p *Peers) ResetClaim() (stop func()) {
 	return func() { t.Stop() }
 }
 
-// news returns true if a member or a cluster has not been logged yet, and records that it has.
-func (p *Peers) news(id uint64) bool {
+// shouldLog returns true if a member or a cluster has not been logged yet, and records that it has.
+func (p *Peers) shouldLog(id uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.logged[id] || len(p.logged) >= maxLogged {
@@ -365,9 +365,9 @@ func (p *Peers) news(id uint64) bool {
 // maxLogged limits the number of members and clusters that are logged.
 const maxLogged = 64
 
-// agree returns an error if a member that opens a stream cannot be in this member's cluster. If the
-// members disagree on the cluster version, the later decision is right.
-func (p *Peers) agree(v transport.Visitor) error {
+// checkVisitor returns an error if a member that opens a stream cannot be in this member's cluster.
+// If the members disagree on the cluster version, the later decision is right.
+func (p *Peers) checkVisitor(v transport.Visitor) error {
 	own, its := p.c.View(), version.Range(v.Formats)
 	switch {
 	case len(own.Members) == 0: // this member does not know anything yet

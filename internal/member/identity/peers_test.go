@@ -30,11 +30,11 @@ func newPeers(t *testing.T, view *fsm.View, stop func(error)) *Peers {
 	})
 }
 
-// TestClaimIsForgotten checks that another cluster's claim to a member, which might have been a
+// TestClaimExpires checks that another cluster's claim to a member, which might have been a
 // mistake, is dropped if it is not repeated for ten minutes (young). A cluster that claims the
 // member later has itself made a mistake. A member stopped earlier keeps the claim. The claim is on
 // the member's disk, and time is virtual.
-func TestClaimIsForgotten(t *testing.T) {
+func TestClaimExpires(t *testing.T) {
 	p := newPeers(t, fsm.New(fsm.Config{}).View(), nil)
 	if !p.claim(time.Now()) {
 		t.Fatal("a young member is not claimed")
@@ -57,9 +57,9 @@ func TestClaimIsForgotten(t *testing.T) {
 	})
 }
 
-// TestOldIsNotClaimed checks that a single-member cluster that is no longer new keeps running when
-// another cluster claims its member. The other cluster's configuration is wrong.
-func TestOldIsNotClaimed(t *testing.T) {
+// TestOldMemberNotClaimed checks that a single-member cluster that is no longer new keeps running
+// when another cluster claims its member. The other cluster's configuration is wrong.
+func TestOldMemberNotClaimed(t *testing.T) {
 	p := newPeers(t, fsm.New(fsm.Config{}).View(), nil)
 	for _, c := range []struct {
 		age  time.Duration
@@ -136,9 +136,9 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-// TestCopiesAreLoggedSeldom checks that only a few lines are logged no matter how often others
+// TestCopyLogRateLimited checks that only a few lines are logged no matter how often others
 // report a copy of this member.
-func TestCopiesAreLoggedSeldom(t *testing.T) {
+func TestCopyLogRateLimited(t *testing.T) {
 	var log bytes.Buffer
 	p := newPeers(t, fsm.New(fsm.Config{}).View(), nil)
 	p.c.Logger = slog.New(slog.NewTextHandler(&log, nil))

@@ -86,11 +86,11 @@ type scraped struct {
 	labels            prometheus.Labels
 }
 
-func own(name, help string, read func() float64) scraped {
+func ownMetric(name, help string, read func() float64) scraped {
 	return scraped{"leasehold", name, help, read, nil}
 }
 
-func etcds(name, help string, read func() float64) scraped {
+func etcdMetric(name, help string, read func() float64) scraped {
 	return scraped{"etcd", name, help, read, nil}
 }
 
@@ -98,75 +98,75 @@ func etcds(name, help string, read func() float64) scraped {
 func (m *Metrics) counters(of *Member) []scraped {
 	leaders := func() float64 { return float64(m.leaders.Load()) }
 	return []scraped{
-		own("leader_changes_total", "Leader changes seen by this member.", leaders),
-		etcds("server_leader_changes_seen_total", "Leader changes seen by this member.", leaders),
-		own("leases_granted_total", "Leases granted since start.",
+		ownMetric("leader_changes_total", "Leader changes seen by this member.", leaders),
+		etcdMetric("server_leader_changes_seen_total", "Leader changes seen by this member.", leaders),
+		ownMetric("leases_granted_total", "Leases granted since start.",
 			func() float64 { return float64(of.State().Granted) }),
-		own("leases_revoked_total", "Leases revoked by clients since start.",
+		ownMetric("leases_revoked_total", "Leases revoked by clients since start.",
 			func() float64 { return float64(of.State().Revoked) }),
-		own("leases_expired_total", "Leases expired since start.",
+		ownMetric("leases_expired_total", "Leases expired since start.",
 			func() float64 { return float64(of.State().Expired) }),
-		own("lease_checkpoints_total", "Checkpoints of silent leases since start.",
+		ownMetric("lease_checkpoints_total", "Checkpoints of silent leases since start.",
 			func() float64 { return float64(of.State().Checkpointed) }),
-		own("lease_renewal_near_misses_total", "Renewals that arrived with less than a quarter of the "+
-			"TTL left, since this member became the leader.",
+		ownMetric("lease_renewal_near_misses_total", "Renewals that arrived with less than a quarter of "+
+			"the TTL left, since this member became the leader.",
 			func() float64 { return float64(of.State().NearMisses) }),
-		own("cache_invalidations_total", "Invalidations sent since this member became the leader.",
+		ownMetric("cache_invalidations_total", "Invalidations sent since this member became the leader.",
 			func() float64 { return float64(of.State().Caches.Sent) }),
-		own("caches_outlived_total", "Caches that writes waited for until their leases ended, "+
+		ownMetric("caches_outlived_total", "Caches that writes waited for until their leases ended, "+
 			"since this member became the leader.",
 			func() float64 { return float64(of.State().Caches.Outlived) }),
-		own("copied_members_total", "Number of times that a second process with a member's identity was "+
-			"refused, as seen by this member. The log names both processes.",
+		ownMetric("copied_members_total", "Number of times that a second process with a member's identity "+
+			"was refused, as seen by this member. The log names both processes.",
 			func() float64 { return float64(of.Copied()) }),
-		own("panics_total", "Calls that panicked and were aborted. The log has the stack traces.",
+		ownMetric("panics_total", "Calls that panicked and were aborted. The log has the stack traces.",
 			func() float64 { return float64(of.Panics()) }),
 	}
 }
 
 func stateGauges(of *Member) []scraped {
 	return []scraped{
-		own("leases", "Leases that exist.", func() float64 { return float64(of.State().Leases) }),
-		own("lease_attached_keys", "Keys attached to leases.",
+		ownMetric("leases", "Leases that exist.", func() float64 { return float64(of.State().Leases) }),
+		ownMetric("lease_attached_keys", "Keys attached to leases.",
 			func() float64 { return float64(of.State().Attached) }),
-		own("lease_overdue_seconds", "How long the most overdue lease has been past its expiry. "+
+		ownMetric("lease_overdue_seconds", "How long the most overdue lease has been past its expiry. "+
 			"Alert on this.",
 			func() float64 { return float64(of.Status().Overdue) / 1000 }),
-		own("store_revision", "Current revision of the store.",
+		ownMetric("store_revision", "Current revision of the store.",
 			func() float64 { return float64(of.View().KV.Revision()) }),
-		own("state_bytes", "Approximate size of the state, which the quota limits; the same on "+
+		ownMetric("state_bytes", "Approximate size of the state, which the quota limits; the same on "+
 			"every member. Sum of keys, leases, sessions and members.",
 			func() float64 { return float64(of.View().Bytes.Sum()) }),
-		own("store_bytes", "Size of keys and their history.",
+		ownMetric("store_bytes", "Size of keys and their history.",
 			func() float64 { return float64(of.View().Bytes.Keys) }),
-		own("lease_bytes", "Size of leases and of the ranges that they hold.",
+		ownMetric("lease_bytes", "Size of leases and of the ranges that they hold.",
 			func() float64 { return float64(of.View().Bytes.Leases) }),
-		own("session_bytes", "Size of sessions and of the responses kept for them.",
+		ownMetric("session_bytes", "Size of sessions and of the responses kept for them.",
 			func() float64 { return float64(of.View().Bytes.Sessions) }),
-		own("disk_bytes", "Size of the data directory.",
+		ownMetric("disk_bytes", "Size of the data directory.",
 			func() float64 { return float64(of.Disk.Usage().DiskBytes) }),
-		own("log_bytes", "Size of the log since the last snapshot.",
+		ownMetric("log_bytes", "Size of the log since the last snapshot.",
 			func() float64 { return float64(of.Disk.LogBytes()) }),
-		own("raft_term", "Raft term.", func() float64 { return float64(of.Status().Term) }),
-		own("raft_applied_index", "Last applied log index.",
+		ownMetric("raft_term", "Raft term.", func() float64 { return float64(of.Status().Term) }),
+		ownMetric("raft_applied_index", "Last applied log index.",
 			func() float64 { return float64(of.View().Index) }),
-		own("is_leader", "1 on the leader, else 0.",
+		ownMetric("is_leader", "1 on the leader, else 0.",
 			func() float64 { return oneIf(of.Status().Primary) }),
-		own("watchers", "Watchers on all streams.",
+		ownMetric("watchers", "Watchers on all streams.",
 			func() float64 { return float64(of.Watchers()) }),
-		own("cluster_version", "Number of the cluster version.",
+		ownMetric("cluster_version", "Number of the cluster version.",
 			func() float64 { return float64(of.View().Version.Number) }),
-		own("storage_version", "Number of the newest cluster version that the data on disk needs: "+
+		ownMetric("storage_version", "Number of the newest cluster version that the data on disk needs: "+
 			"a release that supports it can start on the data.",
 			func() float64 { return float64(of.StorageVersion()) }),
-		own("disk_full", "1 while the disk is full. A follower then forwards writes, a leader refuses "+
-			"them.", func() float64 { return oneIf(of.DiskFull()) }),
+		ownMetric("disk_full", "1 while the disk is full. A follower then forwards writes, a leader "+
+			"refuses them.", func() float64 { return oneIf(of.DiskFull()) }),
 		alarm(of, fsm.NoSpace, "NOSPACE"), alarm(of, fsm.Corrupt, "CORRUPT"),
 	}
 }
 
 func alarm(of *Member, kind fsm.AlarmKind, name string) scraped {
-	a := own("alarm", "1 while any member raises the alarm.",
+	a := ownMetric("alarm", "1 while any member raises the alarm.",
 		func() float64 { return oneIf(raised(of.View().Alarms, kind)) })
 	a.labels = prometheus.Labels{"alarm": name}
 	return a
@@ -178,18 +178,18 @@ func raised(alarms []fsm.Alarm, kind fsm.AlarmKind) bool {
 
 func cacheGauges(of *Member) []scraped {
 	return []scraped{
-		own("leases_holding", "Leases that hold ranges for a cache.",
+		ownMetric("leases_holding", "Leases that hold ranges for a cache.",
 			func() float64 { return float64(of.State().Holding) }),
-		own("caches_open", "Caches open at this member.",
+		ownMetric("caches_open", "Caches open at this member.",
 			func() float64 { return float64(of.State().Open) }),
-		own("caches_wide", "Caches that have not reported their content, so that this leader "+
+		ownMetric("caches_wide", "Caches that have not reported their content, so that this leader "+
 			"assumes that they cache everything in the ranges that they hold.",
 			func() float64 { return float64(of.State().Caches.Wide) }),
-		own("caches_pending", "Caches with pending invalidations from this leader.",
-			func() float64 { return float64(of.State().Caches.Owing) }),
-		own("cache_ranges", "Keys and ranges that caches may have, as recorded by this leader.",
+		ownMetric("caches_pending", "Caches with pending invalidations from this leader.",
+			func() float64 { return float64(of.State().Caches.Unacknowledged) }),
+		ownMetric("cache_ranges", "Keys and ranges that caches may have, as recorded by this leader.",
 			func() float64 { return float64(of.State().Caches.Spans) }),
-		own("cache_writes_waiting", "Writes waiting for caches.",
+		ownMetric("cache_writes_waiting", "Writes waiting for caches.",
 			func() float64 { return float64(of.State().Caches.Waiting) }),
 	}
 }
@@ -209,26 +209,26 @@ func etcdGauges(of *Member) []scraped {
 		fact("server_version", "server_version", version.EtcdVersion),
 		fact("cluster_version", "cluster_version", version.EtcdAPIVersion),
 		fact("server_id", "server_id", memberLabel(of.ID)),
-		etcds("server_has_leader", "1 if the member has a leader, else 0.",
+		etcdMetric("server_has_leader", "1 if the member has a leader, else 0.",
 			func() float64 { return oneIf(of.Status().Leader != 0) }),
-		etcds("server_is_leader", "1 on the leader, else 0.",
+		etcdMetric("server_is_leader", "1 on the leader, else 0.",
 			func() float64 { return oneIf(of.Status().Primary) }),
-		etcds("server_is_learner", "1 on a learner, else 0.",
+		etcdMetric("server_is_learner", "1 on a learner, else 0.",
 			func() float64 { return oneIf(of.View().Learner(of.ID)) }),
-		etcds("server_proposals_committed_total", "Last log index that this member knows to be "+
+		etcdMetric("server_proposals_committed_total", "Last log index that this member knows to be "+
 			"committed.", func() float64 { return float64(of.Status().Index) }),
-		etcds("server_proposals_applied_total", "Last log index applied by this member.",
+		etcdMetric("server_proposals_applied_total", "Last log index applied by this member.",
 			func() float64 { return float64(of.View().Index) }),
-		etcds("mvcc_db_total_size_in_bytes", "Size of the data directory.",
+		etcdMetric("mvcc_db_total_size_in_bytes", "Size of the data directory.",
 			func() float64 { return float64(max(int64(of.Disk.Usage().DiskBytes), inUse())) }),
-		etcds("mvcc_db_total_size_in_use_in_bytes",
+		etcdMetric("mvcc_db_total_size_in_use_in_bytes",
 			"Size of the state, which the quota limits; same as leasehold_state_bytes.",
 			func() float64 { return float64(inUse()) }),
-		etcds("server_quota_backend_bytes", "Quota for the state, in bytes.",
+		etcdMetric("server_quota_backend_bytes", "Quota for the state, in bytes.",
 			func() float64 { return float64(of.View().Quota) }),
-		etcds("debugging_mvcc_keys_total", "Keys in the store.",
+		etcdMetric("debugging_mvcc_keys_total", "Keys in the store.",
 			func() float64 { return float64(of.View().KV.Len()) }),
-		etcds("debugging_mvcc_current_revision", "Current revision of the store.",
+		etcdMetric("debugging_mvcc_current_revision", "Current revision of the store.",
 			func() float64 { return float64(of.View().KV.Revision()) }),
 	}
 }

@@ -41,9 +41,9 @@ func newSlowLog(after time.Duration, log *slog.Logger) *slowLog {
 	return &slowLog{after: int64(after), log: log, most: slowLines}
 }
 
-// mayBe reports whether a call that has waited this many nanoseconds for one request might turn out
-// to be slow. Some calls make several requests to the core.
-func (s *slowLog) mayBe(waited int64) bool { return s != nil && waited >= s.after/8 }
+// mayBeSlow reports whether a call that has waited this many nanoseconds for one request might turn
+// out to be slow. Some calls make several requests to the core.
+func (s *slowLog) mayBeSlow(waited int64) bool { return s != nil && waited >= s.after/8 }
 
 // isSlow reports whether a call that took this many nanoseconds is slow.
 func (s *slowLog) isSlow(took int64) bool { return s != nil && took >= s.after }
@@ -58,7 +58,7 @@ func (s *slowLog) look(c *Call, now int64, err error) {
 	if waits { // waiting for other clients does not make a call slow
 		took = c.asking
 	}
-	if !s.isSlow(took) || !s.counts() {
+	if !s.isSlow(took) || !s.allowLine() {
 		return
 	}
 	fields := []any{
@@ -90,9 +90,9 @@ func (s *slowLog) look(c *Call, now int64, err error) {
 // ms converts nanoseconds to milliseconds, with three decimals.
 func ms(nanoseconds int64) float64 { return float64(nanoseconds/1000) / 1000 }
 
-// counts reports whether another line can be logged in this window. Otherwise, it counts the call
-// as omitted.
-func (s *slowLog) counts() bool {
+// allowLine reports whether another line can be logged in this window. Otherwise, it counts the
+// call as omitted.
+func (s *slowLog) allowLine() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.logged >= s.most {

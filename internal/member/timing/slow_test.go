@@ -55,9 +55,9 @@ func TestSlowCallsAreBounded(t *testing.T) {
 	})
 }
 
-// TestSlowIsWhatTakesLong checks that only calls exceeding the limit are logged. For calls that
+// TestSlowThreshold checks that only calls exceeding the limit are logged. For calls that
 // wait for other clients, only the time in the core counts.
-func TestSlowIsWhatTakesLong(t *testing.T) {
+func TestSlowThreshold(t *testing.T) {
 	const limit = int64(300 * time.Millisecond)
 	for _, c := range []struct {
 		name         string

@@ -183,7 +183,7 @@ func (s *Stages) Answered(p *replica.Proposal, now int64) {
 	}
 	t := s.call.tracer
 	s.answered, s.leads = now, t.log.leads
-	if s.known = s.call.traced || t.slow.mayBe(now-s.requested); !s.known {
+	if s.known = s.call.traced || t.slow.mayBeSlow(now-s.requested); !s.known {
 		return
 	}
 	if s.index, s.wait = p.Index, p.Wait; s.index != 0 {
@@ -258,7 +258,7 @@ func Requested(of native.Traced, requested int64) Stages {
 // is logged.
 func (t *Tracer) EndRequest(s *Stages, p *replica.Proposal, to native.Answered, now int64) {
 	if s.call == nil {
-		if s.requested == 0 || !t.slow.mayBe(now-s.requested) {
+		if s.requested == 0 || !t.slow.mayBeSlow(now-s.requested) {
 			return
 		}
 		late, ok := to.(native.Late)

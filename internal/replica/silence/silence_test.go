@@ -122,9 +122,9 @@ func (p *player) sayf(format string, args ...any) {
 	p.out = append(p.out, fmt.Sprintf(format, args...))
 }
 
-// TestNobody checks that a Watch without members has nothing to do, and can drop the measurements
-// of removed members.
-func TestNobody(t *testing.T) {
+// TestNoMembers checks that a Watch without members has nothing to do, and can drop the
+// measurements of removed members.
+func TestNoMembers(t *testing.T) {
 	w := New(Config{Heartbeat: 100, Most: 1000})
 	w.Advance(1)
 	w.Answered(7, 3, 1)

@@ -28,7 +28,7 @@ func TestAnswersNoCall(t *testing.T) {
 	} {
 		a := &app.App{}
 		a.Flags.CommandTimeout = time.Second
-		l := NewLookout(a, &clientv3.ConfigSpec{
+		l := NewProber(a, &clientv3.ConfigSpec{
 			Endpoints: []string{at}, DialTimeout: time.Second, Auth: auth,
 		})
 		var x Member

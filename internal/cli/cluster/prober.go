@@ -12,30 +12,30 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// Lookout queries the members of a cluster, possibly many times. It keeps its clients so that it
+// Prober queries the members of a cluster, possibly many times. It keeps its clients so that it
 // logs in only once.
-type Lookout struct {
+type Prober struct {
 	a    *app.App
 	spec *clientv3.ConfigSpec
 
-	mu      sync.Mutex        // guards clients
-	clients map[string]*asker // by endpoint; "" for the whole cluster
+	mu      sync.Mutex                 // guards clients
+	clients map[string]*endpointClient // by endpoint; "" for the whole cluster
 }
 
-// asker is a client together with the reason why it last failed to connect.
-type asker struct {
+// endpointClient is a client together with the reason why it last failed to connect.
+type endpointClient struct {
 	*clientv3.Client
 	why *app.DialError
 }
 
-// NewLookout returns a Lookout for the cluster in spec.
-func NewLookout(a *app.App, spec *clientv3.ConfigSpec) *Lookout {
-	return &Lookout{a: a, spec: spec, clients: make(map[string]*asker)}
+// NewProber returns a Prober for the cluster in spec.
+func NewProber(a *app.App, spec *clientv3.ConfigSpec) *Prober {
+	return &Prober{a: a, spec: spec, clients: make(map[string]*endpointClient)}
 }
 
 // client returns the client for an endpoint, or for the whole cluster if endpoint is "". A client
-// that has to log in can fail here. The asker can still report the reason: see failed.
-func (l *Lookout) client(endpoint string) (*asker, error) {
+// that has to log in can fail here. The endpointClient can still report the reason: see failed.
+func (l *Prober) client(endpoint string) (*endpointClient, error) {
 	l.mu.Lock()
 	c := l.clients[endpoint]
 	l.mu.Unlock()
@@ -48,7 +48,7 @@ func (l *Lookout) client(endpoint string) (*asker, error) {
 	}
 	made, err := l.a.DialReporting(spec, why)
 	if err != nil {
-		return &asker{why: why}, err
+		return &endpointClient{why: why}, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,17 +56,17 @@ func (l *Lookout) client(endpoint string) (*asker, error) {
 		_ = made.Close()
 		return first, nil
 	}
-	c = &asker{made, why}
+	c = &endpointClient{made, why}
 	l.clients[endpoint] = c
 	return c, nil
 }
 
-// saysNothing describes a process that accepts connections but does not respond to calls.
+// noResponse describes a process that accepts connections but does not respond to calls.
 const saysNothing = "it accepts connections, but does not respond to calls"
 
 // failed records why a member that accepts connections did not respond. The error from a call that
 // timed out does not include the reason.
-func (x *Member) failed(c *asker, err error) {
+func (x *Member) failed(c *endpointClient, err error) {
 	x.Cause = cmp.Or(c.why.Cause(), cause.CallFailed)
 	switch why := c.why.String(); {
 	case NeedsLogin(err):
@@ -81,7 +81,7 @@ func (x *Member) failed(c *asker, err error) {
 }
 
 // Close closes all clients.
-func (l *Lookout) Close() {
+func (l *Prober) Close() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, c := range l.clients {

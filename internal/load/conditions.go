@@ -11,18 +11,18 @@ import (
 )
 
 const (
-	// renewEvery is the interval between Watchful's renewals.
+	// renewEvery is the interval between the renewals of MeasureConditions.
 	renewEvery = 5 * time.Millisecond
-	// blink is the interval between checks for pauses of the process. stillness is the shortest
-	// pause that counts.
-	blink     = time.Millisecond
-	stillness = 10 * time.Millisecond
-	// hopeless is the time after which an unanswered renewal counts as lost.
-	hopeless = 5 * time.Second
+	// checkInterval is the interval between checks for pauses of the process. minPause is the
+	// shortest pause that counts.
+	checkInterval = time.Millisecond
+	minPause      = 10 * time.Millisecond
+	// lossTimeout is the time after which an unanswered renewal counts as lost.
+	lossTimeout = 5 * time.Second
 )
 
-// A Weather describes the conditions for a lease holder, as measured by Watchful.
-type Weather struct {
+// Conditions are the conditions for a lease holder, as measured by MeasureConditions.
+type Conditions struct {
 	RoundTrip Histogram
 	// Sent is the number of renewals. Lost is the number of unanswered renewals.
 	Sent, Lost int
@@ -31,18 +31,18 @@ type Weather struct {
 	Took   time.Duration
 }
 
-// Watchful renews a lease at a constant rate for the given time, whether or not earlier renewals
-// have been answered. It measures round trips, losses and pauses. At the end, it revokes the lease.
-// If progress is not nil, it is called with the fraction of the time that has passed.
-func Watchful(
+// MeasureConditions renews a lease at a constant rate for the given time, whether or not earlier
+// renewals have been answered. It measures round trips, losses and pauses. At the end, it revokes
+// the lease. If progress is not nil, it is called with the fraction of the time that has passed.
+func MeasureConditions(
 	ctx context.Context, c *Client, d time.Duration, progress func(float64),
-) (Weather, error) {
+) (Conditions, error) {
 	g, err := c.Lease(0).LeaseGrant(ctx, &pb.LeaseGrantRequest{TTL: remoteTTL})
 	if err != nil {
-		return Weather{}, err
+		return Conditions{}, err
 	}
 	defer func() {
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hopeless)
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lossTimeout)
 		defer cancel()
 		// If this fails, the lease expires.
 		_, _ = c.Lease(0).LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: g.ID})
@@ -54,16 +54,16 @@ func Watchful(
 	defer cancel()
 	stream, err := c.Lease(0).LeaseKeepAlive(ctx)
 	if err != nil {
-		return Weather{}, err
+		return Conditions{}, err
 	}
-	w := &watchful{lease: g.ID, stream: stream, sent: make(chan time.Time, int(d/renewEvery)+2)}
+	w := &conditionProbe{lease: g.ID, stream: stream, sent: make(chan time.Time, int(d/renewEvery)+2)}
 	var wg sync.WaitGroup
 	wg.Go(w.receive)
 	began := time.Now()
 	err = w.send(ctx, d, progress)
 	w.weather.Took = time.Since(began)
 	close(w.sent)
-	given := time.AfterFunc(hopeless, cancel)
+	given := time.AfterFunc(lossTimeout, cancel)
 	wg.Wait()
 	given.Stop()
 	if err == nil && w.failed != nil && !isCancelled(w.failed) {
@@ -73,25 +73,25 @@ func Watchful(
 	return w.weather, err
 }
 
-type watchful struct {
+type conditionProbe struct {
 	lease  int64
 	stream pb.Lease_LeaseKeepAliveClient
 	// sent contains the send time of each renewal that has not been answered. The responses for a
 	// lease arrive in order on one stream.
 	sent    chan time.Time
-	weather Weather
+	weather Conditions
 	failed  error // error from receive
 }
 
 // send sends renewals at the given rate, and records pauses in which it could not do so.
-func (w *watchful) send(ctx context.Context, d time.Duration, progress func(float64)) error {
+func (w *conditionProbe) send(ctx context.Context, d time.Duration, progress func(float64)) error {
 	began := time.Now()
-	tick := time.NewTicker(blink)
+	tick := time.NewTicker(checkInterval)
 	defer tick.Stop()
 	last, due := began, began
 	for {
 		now := time.Now()
-		if still := now.Sub(last) - blink; still >= stillness {
+		if still := now.Sub(last) - checkInterval; still >= minPause {
 			w.weather.Pauses.Add(still)
 		}
 		last = now
@@ -116,7 +116,7 @@ func (w *watchful) send(ctx context.Context, d time.Duration, progress func(floa
 }
 
 // receive counts responses until all renewals have been answered.
-func (w *watchful) receive() {
+func (w *conditionProbe) receive() {
 	for at := range w.sent {
 		r, err := w.stream.Recv()
 		if err != nil {
