@@ -1,26 +1,26 @@
-// Bench compares servers in one run on one machine: leasehold, etcd, ZooKeeper, and the ceiling, a
-// bare gRPC server that stores nothing:
+// Bench compares several servers on one machine in one run: leasehold, etcd, ZooKeeper, and the
+// ceiling, a bare gRPC server that stores nothing:
 //
 //	go run -C bench . -etcd /path/to/etcd
 //	go run -C bench . -etcd /path/to/etcd -targets leasehold,etcd,zookeeper -run '^client-'
 //
-// Without -leasehold it builds cmd/leasehold first. Without -etcd it leaves etcd out. The ceiling
-// is this program itself, and ZooKeeper needs Debian's package libzookeeper-java. Clusters are
-// compared with
+// Without -leasehold it builds cmd/leasehold first. Without -etcd it omits etcd. The ceiling is
+// this program itself, and ZooKeeper requires Debian's package libzookeeper-java. To compare
+// clusters, use
 //
 //	go run -C bench . -etcd /path/to/etcd -members 3
 //
-// in which case the ceiling is still one process, because it has nothing to replicate. The target
-// synced is a ceiling that writes each request to a file, and syncs the file before it answers. The
-// cost of access control is measured with
+// The ceiling is then still one process, because it has nothing to replicate. The target synced is
+// a ceiling that writes each request to a file and syncs the file before it answers. To measure the
+// cost of access control, use
 //
 //	go run -C bench . -targets leasehold,leasehold-users -run '^(grant|put)/64$|^keepalive'
 //
 // The target leasehold-audit has no users, and its audit log records every change.
 //
-// This is a separate module, so that leasehold does not depend on the clients of other servers.
-// Package compare has the workloads, and the program in sidebyside provokes known faults of etcd in
-// etcd and in leasehold.
+// This is a separate module so that leasehold does not depend on other servers' clients. Package
+// compare contains the workloads. The program in sidebyside provokes known faults of etcd in both
+// etcd and leasehold.
 package main
 
 import (
@@ -194,7 +194,7 @@ func (o *options) targets(ctx context.Context, dir string) error {
 	return nil
 }
 
-// build returns the path of the leasehold binary, which it builds unless one was given.
+// build returns the path of the leasehold binary. It builds the binary unless one was given.
 func (o *options) build(ctx context.Context, dir string) (string, error) {
 	if o.leasehold != "" {
 		return o.leasehold, nil

@@ -12,10 +12,10 @@ func init() {
 	background.Start = func(c any, f func(context.Context)) { c.(*Client).releases.start(f) }
 }
 
-// closeTimeout bounds how long Close waits for releases that continue in the background.
+// closeTimeout caps how long Close waits for releases that continue in the background.
 const closeTimeout = 5 * time.Second
 
-// releases are the releases that continue after their callers' contexts have ended.
+// releases tracks the releases that continue after their callers' contexts have ended.
 type releases struct {
 	running sync.WaitGroup
 
@@ -31,7 +31,8 @@ func newReleases() *releases {
 	return r
 }
 
-// start runs f on a goroutine, or at once with an ended context if the client is closed.
+// start runs f on a new goroutine. If the client is closed, it runs f synchronously, with a
+// canceled context.
 func (r *releases) start(f func(context.Context)) {
 	r.mu.Lock()
 	closed := r.closed
@@ -39,14 +40,14 @@ func (r *releases) start(f func(context.Context)) {
 		r.running.Go(func() { f(r.ctx) })
 	}
 	r.mu.Unlock()
-	if closed { // r.ctx may not have ended yet
+	if closed { // r.ctx may not be canceled yet
 		ended, cancel := context.WithCancel(r.ctx)
 		cancel()
 		f(ended)
 	}
 }
 
-// close waits until all releases have ended, but at most for closeTimeout.
+// close waits up to closeTimeout for all releases to end.
 func (r *releases) close() {
 	r.mu.Lock()
 	r.closed = true

@@ -5,43 +5,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
-
-	pb "leasehold.dev/api/leasehold/v1"
 )
-
-// Revoke with an ended context returns at once, and Close waits until the cluster has answered.
-func TestRevokeAfterContext(t *testing.T) {
-	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
-		l := grant(t, c, Grant{})
-		answered := false
-		f.set(func() {
-			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
-				if r.GetRevoke() == nil {
-					return f.obey(s, r)
-				}
-				time.AfterFunc(time.Second, func() {
-					answered = true
-					s.say(f.obey(s, r)...)
-				})
-				return nil
-			}
-		})
-		ended, cancel := context.WithCancel(t.Context())
-		cancel()
-		start := time.Now()
-		want(t, l.Revoke(ended), context.Canceled)
-		is(t, l, ErrReleased)
-		if d := time.Since(start); d != 0 {
-			t.Errorf("Revoke returned after %v", d)
-		}
-		if err := c.Close(); err != nil || !answered {
-			t.Errorf("Close: %v; lease revoked: %v", err, answered)
-		}
-		if err := l.Revoke(ended); err == nil {
-			t.Error("Revoke succeeds on a closed client")
-		}
-	})
-}
 
 // A release that starts while Close waits for others has an ended context, so it does not block its
 // caller.
@@ -60,7 +24,8 @@ func TestReleaseWhileClosing(t *testing.T) {
 	})
 }
 
-// Close waits at most closeTimeout for a cluster that does not answer.
+// TestCloseTimeout checks that Close waits no longer than closeTimeout if the cluster does not
+// answer.
 func TestCloseTimeout(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{TTL: time.Hour})

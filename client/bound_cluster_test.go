@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// bound puts keys with a TTL: each has a lease that needs no handling, and that is gone when
-// the key is put again, deleted or has ended, not before its time.
+// bound puts keys with a TTL. Each key gets its own lease, which the client does not have to
+// manage. The lease ends when the key is put again, is deleted or expires, and not before.
 func bound(t *testing.T, c *client.Client) {
 	ctx := ask(t)
 	gone := func(l leases.Ref) {

@@ -18,20 +18,20 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// cacheLink keeps a cache connected to the cluster while members and streams come and go. Each
-// cache of package cache has one.
+// cacheLink keeps a cache connected to the cluster when members or streams fail. Each cache of
+// package cache has one.
 type cacheLink struct {
 	client *Client
 	lease  leases.Ref
 	to     cachelink.Events
-	link   atomic.Pointer[link] // the link that call was sent on
+	link   atomic.Pointer[link] // the link that carries call
 
-	mu    sync.Mutex // guards the following fields, and is held while Opening is called
+	mu    sync.Mutex // guards the following fields; held during calls to Opening
 	call  *call      // nil if there is none
 	last  uint64     // the term in which the cache was last opened
-	tries int        // consecutive refusals
+	tries int        // consecutive rejections
 	timer *time.Timer
-	late  *time.Timer // of CloseAfter
+	late  *time.Timer // set by CloseAfter
 	over  bool
 }
 
@@ -51,7 +51,7 @@ func init() {
 	})
 }
 
-// linkCache connects the cache of a lease that holds ranges.
+// linkCache connects a cache to the cluster. l is the cache's lease, which has held ranges.
 func (c *Client) linkCache(l *Lease, to cachelink.Events) (*cacheLink, error) {
 	k := &cacheLink{client: c, lease: l.Ref(), to: to}
 	now, err := c.mux.enter(k)
@@ -104,18 +104,19 @@ func (k *cacheLink) stopLocked() {
 }
 
 const (
-	// maxDropped bounds the ranges in one acknowledgement; members accept at most 10,000. Its size
-	// is bounded like that of a message.
+	// maxDropped is the maximum number of ranges in one acknowledgment; members accept at most
+	// 10,000. An acknowledgment must also fit into a message.
 	maxDropped = 4096
-	// rangeBytes is a lower bound on the size of a range without its keys.
+	// rangeBytes is a lower bound on the encoded size of a range, excluding its keys.
 	rangeBytes = 16
 )
 
-// Ack acknowledges invalidations. It is lost if the stream breaks; the cluster then sends them
-// again. A range that has been invalidated again must not be acknowledged.
+// Ack acknowledges invalidations. If the stream breaks, the acknowledgment is lost, and the
+// cluster sends the invalidations again. The caller must not acknowledge a range that has been
+// invalidated again.
 //
-// A large acknowledgement is split into several messages. Each is correct on its own, and all are
-// sent before later requests.
+// A large acknowledgment is split into several messages. Each is correct on its own, and all of
+// them are sent before later requests.
 func (k *cacheLink) Ack(a cachelink.Ack) {
 	l := k.link.Load()
 	if l == nil {
@@ -132,7 +133,7 @@ func (k *cacheLink) Ack(a cachelink.Ack) {
 	}
 }
 
-// fitting returns how many ranges fit into one acknowledgement.
+// fitting returns how many ranges fit into one acknowledgment.
 func fitting(list []keyrange.Range) (n int) {
 	for size := 0; n < len(list) && n < maxDropped && size < maxMessage/2; n++ {
 		size += rangeBytes + len(list[n].Key) + len(list[n].End)
@@ -146,8 +147,8 @@ func (k *cacheLink) tooLong(r keyrange.Range) bool {
 	return len(r.Key)+len(r.End) > k.client.most
 }
 
-// Fill reads a range, linearizably, and returns the term in which the cache may keep it, or 0 if it
-// may not.
+// Fill reads a range linearizably. term is the term in which the cache may keep the range, or 0 if
+// the cache must not keep it.
 func (k *cacheLink) Fill(
 	ctx context.Context, r keyrange.Range,
 ) (_ store.RangeResult, term uint64, _ error) {
@@ -191,12 +192,12 @@ func (k *cacheLink) beginLocked(l *link) {
 	k.link.Store(l)
 	k.call = q
 	if l.submit(q) != nil {
-		k.call = nil // the next link begins it again
+		k.call = nil // the next link begins the call again
 		k.link.Store(nil)
 	}
 }
 
-// check rejects a request that would end the stream for all callers.
+// check rejects requests that would break the stream for all callers.
 func (k *cacheLink) check(r *pb.Request) error {
 	if n := proto.Size(r); n > max(k.client.most, maxMessage)+fixedBytes {
 		return fmt.Errorf("%w: the report of cached ranges is too large: %d bytes", ErrInvalid, n)
@@ -204,8 +205,8 @@ func (k *cacheLink) check(r *pb.Request) error {
 	return nil
 }
 
-// take handles a response, or the error that ends the call. Invalidations are valid no matter on
-// which call they arrive.
+// take handles a response, or the error that ends the call. Invalidations are valid regardless of
+// the call on which they arrive.
 func (k *cacheLink) take(l *link, q *call, r *pb.Response, err error) {
 	m := r.GetCache()
 	if m.GetSeq() != 0 || len(m.GetDrop()) > 0 {
@@ -214,9 +215,9 @@ func (k *cacheLink) take(l *link, q *call, r *pb.Response, err error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	switch {
-	case k.call != q: // the call was abandoned
+	case k.call != q: // the call has been abandoned
 	case err != nil:
-		k.lostLocked() // the next link restarts it, if there is none yet
+		k.lostLocked() // the next link restarts the call; there may already be one
 	case r.GetError() != nil:
 		k.lostLocked()
 		k.refusedLocked(errorOf(r.GetError()))
@@ -239,7 +240,7 @@ func (k *cacheLink) lostLocked() {
 	k.to.Opening()
 }
 
-// refusedLocked handles a call that the member ended.
+// refusedLocked handles a call that was ended by the member.
 func (k *cacheLink) refusedLocked(err error) {
 	k.to.Refused(err)
 	if !passes(err) {
@@ -253,9 +254,9 @@ func (k *cacheLink) refusedLocked(err error) {
 	})
 }
 
-// caches are the caches of a client.
+// caches holds the caches of a client.
 type caches struct {
-	mu   sync.Mutex // for goroutines that change the list
+	mu   sync.Mutex // held while the list is being changed
 	list atomic.Pointer[[]*cacheLink]
 }
 
@@ -283,8 +284,8 @@ func (c *caches) remove(k *cacheLink) {
 	}
 }
 
-// writing makes the caches drop what a request may write before it is sent, so that the write need
-// not wait for them.
+// writing makes the caches drop the keys that a request may write. This happens before the request
+// is sent, so that the write does not have to wait for this client's caches.
 func (c *caches) writing(r *pb.Request) {
 	list := c.list.Load()
 	if list == nil {
@@ -331,7 +332,7 @@ func touchedKeys(keys [][]byte) []keyrange.Range {
 	return out
 }
 
-// touchedByTxn appends the keys that either branch of a transaction may write.
+// touchedByTxn appends the keys that a transaction may write in either branch.
 func touchedByTxn(t *pb.TxnRequest, out []keyrange.Range) []keyrange.Range {
 	for _, list := range [][]*pb.Op{t.GetSuccess(), t.GetFailure()} {
 		for _, o := range list {

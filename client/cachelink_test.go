@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// fakeCache records what a cacheLink reports.
+// fakeCache records the calls that a cacheLink makes.
 type fakeCache struct {
 	mu      sync.Mutex
 	reports []string
@@ -43,7 +43,7 @@ func (f *fakeCache) Refused(err error) {
 	f.note("refused %v", errors.Is(err, ErrUnavailable))
 }
 
-// wantReports checks the reports since the last call.
+// wantReports checks the reports recorded since its last call.
 func (f *fakeCache) wantReports(t *testing.T, want ...string) {
 	t.Helper()
 	synctest.Wait()
@@ -55,7 +55,7 @@ func (f *fakeCache) wantReports(t *testing.T, want ...string) {
 	f.reports = nil
 }
 
-// cacheRequests returns those that were received so far.
+// cacheRequests returns the cache requests received so far.
 func (f *fake) cacheRequests() (out []*pb.Request) {
 	for _, r := range f.requests() {
 		if r.GetCache() != nil {
@@ -69,7 +69,8 @@ func cacheResponse(r *pb.Request, m *pb.CacheResponse) *pb.Response {
 	return &pb.Response{Id: r.Id, More: true, Body: &pb.Response_Cache{Cache: m}}
 }
 
-// A cache reports what it has on each new stream, and again on request; invalidations reach it.
+// TestCacheLink checks that a cache reports its contents on each new stream and on request, and
+// that it receives invalidations.
 func TestCacheLink(t *testing.T) {
 	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
 		term := uint64(3)
@@ -113,7 +114,8 @@ func TestCacheLink(t *testing.T) {
 	})
 }
 
-// A refused cache is offered again if the reason may pass, otherwise not.
+// TestCacheLinkRefused checks that a rejected cache is registered again if the reason is temporary,
+// and not otherwise.
 func TestCacheLinkRefused(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		reason := pb.Reason_REASON_UNAVAILABLE
@@ -140,8 +142,8 @@ func TestCacheLinkRefused(t *testing.T) {
 	})
 }
 
-// A cache drops what the client is about to write and reports that before the write, even while the
-// client waits for many answers.
+// TestCacheWrites checks that a cache drops the keys that its client is about to write, and reports
+// this before the write. This holds even while the client is waiting for many responses.
 func TestCacheWrites(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l, cache := grant(t, c, Grant{}), &fakeCache{}
@@ -181,39 +183,6 @@ func TestCacheWrites(t *testing.T) {
 			t.Errorf("the last request is %v", all[len(all)-1])
 		}
 		k.Close()
-	})
-}
-
-// Whether a lease is valid is known without a lock, with the same result as with one (T2, T10).
-func TestValid(t *testing.T) {
-	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
-		l := grant(t, c, Grant{Grace: ttl})
-		if !l.Valid() {
-			t.Error("a new lease is not valid")
-		}
-		pass(ttl)
-		if !l.Valid() {
-			t.Error("it is not valid though it is renewed")
-		}
-		f.set(func() { f.answer = silent })
-		until := l.ValidUntil()
-		pass(time.Until(until) - 1)
-		if !l.Valid() {
-			t.Error("it has ended too early")
-		}
-		pass(1)
-		if l.Valid() {
-			t.Error("it is valid past its end")
-		}
-		f.set(func() { f.answer = f.obey })
-		pass(ttl - 1) // before its grace ends
-		if !l.Valid() || l.Err() != nil {
-			t.Errorf("it has not come back: %v", l.Err())
-		}
-		l.Close()
-		if l.Valid() {
-			t.Error("it is valid after its end")
-		}
 	})
 }
 
@@ -283,7 +252,8 @@ func TestAckBytes(t *testing.T) {
 	}
 }
 
-// A range that fits no message is left out, and the rest is reported.
+// TestAckTooLong checks that a range that does not fit into a message is omitted and the rest is
+// reported.
 func TestAckTooLong(t *testing.T) {
 	l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
 	k := &cacheLink{client: &Client{most: 1000}}
@@ -298,8 +268,8 @@ func TestAckTooLong(t *testing.T) {
 	}
 }
 
-// A cache with more ranges than fit a message is refused, and the stream continues for everything
-// else.
+// TestHasTooLong checks that a cache is rejected if its ranges do not fit into one message, and
+// that other requests on the stream continue.
 func TestHasTooLong(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		cache := &fakeCache{has: []keyrange.Range{{Key: string(make([]byte, 4<<20))}}}

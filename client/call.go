@@ -17,32 +17,33 @@ import (
 type kind uint8
 
 const (
-	numbered kind = iota // changes something; its number makes it take effect once
-	repeated             // changes something, but may be repeated
+	numbered kind = iota // changes something; its number makes it take effect only once
+	repeated             // changes something, but is safe to repeat
 	read                 // changes nothing
 	renewal              // retried by package holder
-	watching             // restarted by its Watcher
+	watching             // restarted by the Watcher
 )
 
-// spec holds the properties of a request that the client needs in addition to its message.
+// spec holds what the client needs to know about a request in addition to its message.
 type spec struct {
-	op   string // for errors
-	on   string // the name or key, quoted after op in errors unless empty
+	op   string // used in errors
+	on   string // the name or key; if not empty, errors quote it after op
 	kind kind
-	// unsure is true if an earlier attempt may have taken effect, and tried if there was one.
+	// tried is true if there has been an attempt. unsure is true if an attempt may have taken
+	// effect.
 	unsure, tried bool
 	// number is the number of a numbered request, once assigned.
 	number number
-	// begins is the ticket that the request starts to wait for, and ends the one that it stops
-	// waiting for; either may be nil.
+	// begins is the ticket that the request starts waiting for. ends is the ticket that it stops
+	// waiting for. Either can be nil.
 	begins, ends *Ticket
-	// first is the call of the first attempt, usually the only one, with the request itself. Later
-	// attempts use copies: an old link may still be sending the first one.
+	// first is the call for the first attempt, which is usually the only one. It uses the request
+	// itself. Later attempts use copies, because an old link may still be sending the original.
 	first call
 }
 
-// ask is a request and its spec in one allocation, because requests are frequent. M is its message,
-// and B the wrapper of the message.
+// ask holds a request and its spec in a single allocation, because requests are frequent. M is the
+// type of the message, and B is the type that wraps it.
 type ask[B, M any] struct {
 	spec
 	request pb.Request
@@ -50,12 +51,12 @@ type ask[B, M any] struct {
 	message M
 }
 
-// retry repeats attempt until it succeeds, or fails permanently.
+// retry calls attempt until it succeeds or fails permanently.
 func (c *Client) retry(
 	ctx context.Context, s *spec, attempt func(*link) error,
 ) (err error) {
 	defer func() { c.calls.of(err).Add(1) }()
-	var last error // the last error that a member returned
+	var last error // the last error returned by a member
 	for failures := 0; ; failures++ {
 		l, err := c.mux.get(ctx)
 		if err != nil {
@@ -67,7 +68,7 @@ func (c *Client) retry(
 		}
 		if !s.retryable(err) {
 			if !errors.Is(err, errOver) {
-				last = nil // this error is the answer
+				last = nil // the error is the answer itself
 			}
 			return s.fail(err, last)
 		}
@@ -78,7 +79,7 @@ func (c *Client) retry(
 			return s.fail(fault.Cause(ctx), err)
 		}
 		if errors.Is(err, errMoved) {
-			continue // another member is available at once
+			continue // another member is available immediately
 		}
 		if cause := c.mux.pause(ctx, backOff(failures)); cause != nil {
 			return s.fail(cause, err)
@@ -86,7 +87,7 @@ func (c *Client) retry(
 	}
 }
 
-// retryable reports whether to retry after an error, and records the consequences of the error.
+// retryable reports whether to retry after an error, and records what the error implies.
 func (s *spec) retryable(err error) bool {
 	var broken *linkError
 	sent := errors.As(err, &broken) && broken.sent
@@ -96,13 +97,13 @@ func (s *spec) retryable(err error) bool {
 		return false
 	case s.number.session != nil && errors.Is(err, errSessionDropped):
 		s.number.session.forget()
-		s.number = number{} // a new number cannot repeat anything, unless the old one was sent
+		s.number = number{} // a write that was not sent can safely get a new number
 		return !s.unsure
 	case errors.Is(err, ErrUnavailable), broken != nil && !sent:
 		return true
 	case broken == nil && errors.Is(err, ErrNotLoggedIn):
 		// Users or roles changed before the request was applied, so it had no effect. If the login
-		// is no longer valid, the stream ends, and the request is answered on the next one.
+		// has become invalid, the stream ends, and the request is answered on the next stream.
 		return true
 	case errors.Is(err, ErrUnknownOutcome), sent:
 		s.unsure = s.unsure || s.kind != read
@@ -110,13 +111,13 @@ func (s *spec) retryable(err error) bool {
 	default:
 		if s.kind == numbered && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrNoSpace) &&
 			!errors.Is(err, ErrLimitReached) && !errors.Is(err, ErrPermissionDenied) {
-			s.unsure = false // the four may apply only to the last attempt
+			s.unsure = false // these four errors may apply only to the last attempt
 		}
 		return false
 	}
 }
 
-// fail builds the error of a call from the last error and, if there is one, the error before it.
+// fail builds the error that a call returns, from the last error and the error before it, if any.
 func (s *spec) fail(err, before error) error {
 	if before != nil && !errors.Is(before, err) {
 		err = fmt.Errorf("%w (%w)", err, before)
@@ -127,10 +128,10 @@ func (s *spec) fail(err, before error) error {
 	return fault.In("client: "+s.op, s.on, err)
 }
 
-// errOver marks the error of an attempt whose context ended.
+// errOver marks the error from an attempt whose context ended.
 var errOver = errors.New("given up")
 
-// overBy returns an errOver whose text is the cause of the context's end.
+// overBy returns an errOver whose text is the reason why the context ended.
 func overBy(ctx context.Context) error { return &over{fault.Cause(ctx)} }
 
 type over struct{ cause error }
@@ -139,7 +140,7 @@ func (o *over) Error() string { return o.cause.Error() }
 
 func (o *over) Unwrap() []error { return []error{errOver, o.cause} }
 
-// do sends a request over the stream and retries until it has an answer.
+// do sends a request over the stream, and retries until it gets an answer.
 func (c *Client) do(
 	ctx context.Context, s *spec, r *pb.Request,
 ) (resp *pb.Response, err error) {
@@ -151,8 +152,8 @@ func (c *Client) do(
 	return resp, err
 }
 
-// timed is do for a request that starts a TTL; sent is the moment before the attempt that was
-// answered.
+// timed is like do, for a request that starts a TTL. sent is a time just before the answered
+// attempt.
 func (c *Client) timed(
 	ctx context.Context, s *spec, r *pb.Request,
 ) (resp *pb.Response, sent moment, err error) {
@@ -165,7 +166,7 @@ func (c *Client) timed(
 	return resp, sent, err
 }
 
-// attempt sends a request over a link once.
+// attempt makes one attempt to send a request over a link.
 func (c *Client) attempt(
 	ctx context.Context, l *link, s *spec, r *pb.Request,
 ) (*pb.Response, error) {
@@ -175,7 +176,7 @@ func (c *Client) attempt(
 		if err != nil {
 			return nil, err
 		}
-		s.first.size = int32(min(n, maxMessage)) // a message is no larger
+		s.first.size = int32(min(n, maxMessage)) // messages are never larger
 	}
 	if s.kind == numbered && s.number.session == nil {
 		n, err := c.number(ctx, l)
@@ -199,8 +200,8 @@ func (c *Client) attempt(
 	return c.await(ctx, l, q)
 }
 
-// check returns an upper bound on the size of a request, and an error if the request would end the
-// stream for all callers.
+// check returns an upper bound on the size of a request. It returns an error for a request that
+// would break the stream for all callers.
 func (c *Client) check(r *pb.Request) (n int, err error) {
 	n, ok := atMost(r)
 	switch {
@@ -213,10 +214,10 @@ func (c *Client) check(r *pb.Request) (n int, err error) {
 	return n, nil
 }
 
-// maxTraceParent is much more than the header needs today.
+// maxTraceParent is far larger than the header needs to be today.
 const maxTraceParent = 256
 
-// traceParent returns the traceparent header of a call, or "".
+// traceParent returns the traceparent header for a call, or "".
 func (c *Client) traceParent(ctx context.Context) string {
 	parent := c.mux.cfg.TraceParent
 	if parent == nil {
@@ -224,12 +225,12 @@ func (c *Client) traceParent(ctx context.Context) string {
 	}
 	text := parent(ctx)
 	if len(text) > maxTraceParent || !utf8.ValidString(text) {
-		return "" // a bad trace header must not fail a call
+		return "" // an invalid trace header must not make a call fail
 	}
 	return text
 }
 
-// call returns the call of the next attempt.
+// call returns the call for the next attempt.
 func (s *spec) call(r *pb.Request) *call {
 	q := &s.first
 	if s.tried {
@@ -241,7 +242,7 @@ func (s *spec) call(r *pb.Request) *call {
 	return q
 }
 
-// await submits a call and waits for its only or first answer.
+// await submits a call and waits for its first answer, which may be the only one.
 func (c *Client) await(ctx context.Context, l *link, q *call) (*pb.Response, error) {
 	q.answered = c.tokens.get()
 	if err := l.submit(q); err != nil {
@@ -249,7 +250,7 @@ func (c *Client) await(ctx context.Context, l *link, q *call) (*pb.Response, err
 	}
 	select {
 	case <-q.answered:
-		c.tokens.put(q.answered) // a call sends one token, so the channel is empty again
+		c.tokens.put(q.answered) // a call sends only one token, so the channel is empty again
 		r, err := q.response, q.err
 		q.response = nil // the call may remain open
 		if e := r.GetError(); e != nil {
@@ -262,8 +263,8 @@ func (c *Client) await(ctx context.Context, l *link, q *call) (*pb.Response, err
 	}
 }
 
-// tokens are unused, empty channels of capacity 1. Each client has its own, so that in a test they
-// belong to its virtual time.
+// tokens is a pool of empty channels of capacity 1. Each client has its own pool, because channels
+// from one synctest bubble must not be used in another.
 type tokens struct{ pool sync.Pool }
 
 func (t *tokens) get() chan struct{} {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -17,7 +16,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// Every reason of the API has an error.
+// TestReasonsComplete checks that every reason in the API has a corresponding error.
 func TestReasonsComplete(t *testing.T) {
 	for n, name := range pb.Reason_name {
 		if _, ok := reasons[pb.Reason(n)]; ok == (n == 0) {
@@ -34,7 +33,7 @@ func TestReasonsComplete(t *testing.T) {
 	want(t, errorOf(&pb.Error{Reason: 1000}), ErrUnknownOutcome)
 }
 
-// The error names who holds a name or an ID.
+// TestTaken checks that the error names the holder of a name or an ID.
 func TestTaken(t *testing.T) {
 	for r, sentinel := range map[pb.Reason]error{
 		pb.Reason_REASON_NAME_TAKEN: ErrNameTaken, pb.Reason_REASON_ID_TAKEN: ErrIDTaken,
@@ -46,7 +45,7 @@ func TestTaken(t *testing.T) {
 		var taken *TakenError
 		if !errors.As(err, &taken) || taken.Holder.ID != 7 || taken.Holder.Token != 9 ||
 			taken.Holder.Owner != "me" ||
-			!strings.Contains(err.Error(), "lease 0000000000000007 of") { // as etcdctl has it
+			!strings.Contains(err.Error(), "lease 0000000000000007 of") { // formatted as in etcdctl
 			t.Errorf("%v: holder %+v", err, taken)
 		}
 	}
@@ -107,52 +106,6 @@ func TestEndpoints(t *testing.T) {
 	}
 }
 
-// Requests made while a message is on its way travel in one message.
-func TestGather(t *testing.T) {
-	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
-		withSession(t, c, f)
-		f.mu.Lock() // nobody can send
-		errs := make(chan error, 100)
-		put := func() {
-			go func() {
-				_, err := c.Put(t.Context(), store.Put{Key: "k"})
-				errs <- err
-			}()
-		}
-		put()
-		l := c.mux.current()
-		for sent := false; !sent; { // until the first is taken out of the queue
-			l.mu.Lock()
-			sent = l.last == 3 // after the session, and the write that asked for it
-			l.mu.Unlock()
-		}
-		for range 99 {
-			put()
-		}
-		for n := 0; n < 99; {
-			l.mu.Lock()
-			n = l.queue.len()
-			l.mu.Unlock()
-		}
-		f.mu.Unlock()
-		for range 100 {
-			if err := <-errs; err != nil {
-				t.Fatal(err)
-			}
-		}
-		if len(f.seen) != 2 || len(f.seen[1].message.Requests) != 99 {
-			t.Errorf("%d messages", len(f.seen))
-		}
-		var ids []uint64
-		for _, r := range f.requests() {
-			ids = append(ids, r.Id)
-		}
-		if !slices.IsSorted(ids) || len(slices.Compact(ids)) != 100 {
-			t.Errorf("ids %v", ids)
-		}
-	})
-}
-
 // A caller that gives up tells the member. A write that was sent may have taken effect; a read, or
 // what was never sent, has not.
 func TestCancel(t *testing.T) {
@@ -183,7 +136,8 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// A call waits for a member until its context ends, and then says why there is none.
+// TestNoMember checks that a call waits for a member until its context ends, and that the error
+// then explains why no member was available.
 func TestNoMember(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -201,38 +155,6 @@ func TestNoMember(t *testing.T) {
 		time.AfterFunc(time.Second, func() { f.set(func() { delete(f.down, "b") }) })
 		if _, err := c.Put(t.Context(), store.Put{Key: "k"}); err != nil {
 			t.Error(err)
-		}
-	})
-}
-
-// When a stream breaks, pending requests go to the next member.
-func TestBroken(t *testing.T) {
-	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
-		withSession(t, c, f)
-		f.set(func() { f.answer = silent })
-		put, get, txn := make(chan error, 1), make(chan error, 1), make(chan error, 1)
-		go func() {
-			_, err := c.Put(t.Context(), store.Put{Key: "k"})
-			put <- err
-		}()
-		go func() {
-			_, err := c.Range(t.Context(), store.Range{Key: "k"})
-			get <- err
-		}()
-		go func() { // it changes nothing, so it is a read
-			_, err := c.Txn(t.Context(), store.Txn{
-				If:   []store.Compare{store.Key("k").Missing()},
-				Then: []store.Op{store.Range{Key: "k"}},
-			})
-			txn <- err
-		}()
-		synctest.Wait()
-		f.set(func() { f.answer = f.obey; close(f.opened[0].cut) })
-		if err := errors.Join(<-put, <-get, <-txn); err != nil {
-			t.Error(err)
-		}
-		if f.last().name == f.opened[0].name {
-			t.Error("it did not go to the next member")
 		}
 	})
 }
@@ -274,8 +196,8 @@ func TestNotSent(t *testing.T) {
 	})
 }
 
-// While all members refuse everything, a client cycles through them more and more slowly (T26), and
-// continues when one serves again.
+// TestNoQuorum checks that a client cycles through the members at increasing intervals while all of
+// them refuse every request (T26), and that it continues once a member serves requests again.
 func TestNoQuorum(t *testing.T) {
 	inBubble(t, 3, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -298,8 +220,8 @@ func TestNoQuorum(t *testing.T) {
 	})
 }
 
-// A stopped member is left: reads and writes go to the next at once, and grants are answered once
-// it responds again.
+// TestLeavesSilentMember checks that a client leaves a stopped member. Reads and writes immediately
+// go to the next member. Pending grants are answered once the old member responds.
 func TestLeavesSilentMember(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -335,7 +257,7 @@ func TestLeavesSilentMember(t *testing.T) {
 	})
 }
 
-// Close ends all pending calls with ErrClosed.
+// TestClose checks that Close ends all pending calls with ErrClosed.
 func TestClose(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		l, err := c.Grant(t.Context(), Grant{TTL: time.Minute})
@@ -375,7 +297,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// isNot returns an error if err is not that.
+// isNot returns an error unless err wraps that.
 func isNot(err, that error) error {
 	if errors.Is(err, that) {
 		return nil
@@ -383,7 +305,8 @@ func isNot(err, that error) error {
 	return fmt.Errorf("%w is not %w", err, that)
 }
 
-// No more calls are in flight than the server reads, and all are answered.
+// TestManyCalls checks that no more calls are in flight than the server accepts, and that all calls
+// are answered.
 func TestManyCalls(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -414,8 +337,8 @@ func TestManyCalls(t *testing.T) {
 	})
 }
 
-// If a server that has served says later that it does not know the API, earlier requests may have
-// taken effect.
+// TestForeignLate checks the outcome of pending requests if a server that has been serving later
+// reports that it does not know the API. Those requests may have taken effect.
 func TestForeignLate(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)

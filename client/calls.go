@@ -8,29 +8,29 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// call is one request of a link.
+// call is a request on a link.
 type call struct {
 	request  *pb.Request
-	deadline time.Time // zero for none
-	session  *session  // the session of the request's number, nil if it has none
-	ends     *call     // the call that the same message cancels, nil for none
-	size     int32     // at least the size of the request; 0 if submit must compute it
+	deadline time.Time // zero if there is none
+	session  *session  // the session that assigned the request's number; nil if it has no number
+	ends     *call     // the call that the same message cancels; nil if there is none
+	size     int32     // upper bound on the size of the request; 0 if submit must compute it
 
-	// Guarded by the link's mutex once the call is submitted.
+	// Guarded by the link's mutex once the call has been submitted.
 	kind kind
-	gone bool   // abandoned, or answered for the last time
+	gone bool   // the call was abandoned, or has received its last answer
 	id   uint64 // 0 until it is sent
 
-	// done is called with each response, or with the error after the last one. It is called without
-	// locks held, and must not block. A call without done has one answer.
+	// done is called with each response, and with the error after the last response. It is called
+	// without locks held, and must not block. A call without done gets only one answer.
 	done func(*pb.Response, error)
-	// answered has capacity 1, and receives a token when the answer is in response or err.
+	// answered has capacity 1. It receives a token when response or err has been set.
 	answered chan struct{}
 	response *pb.Response
 	err      error
 }
 
-// deliver passes a response to the call, or the error after the last one.
+// deliver passes the call a response, or the error that follows the last response.
 func (c *call) deliver(r *pb.Response, err error) {
 	if c.done != nil {
 		c.done(r, err)
@@ -39,24 +39,24 @@ func (c *call) deliver(r *pb.Response, err error) {
 	c.answer(r, err)
 }
 
-// answer sets the only or first answer.
+// answer sets the first answer, which may be the only one.
 func (c *call) answer(r *pb.Response, err error) {
 	c.response, c.err = r, err
 	c.answered <- struct{}{}
 }
 
-// openSlots is a power of 2, and larger than the usual number of open calls.
+// openSlots is a power of 2 larger than the usual number of open calls.
 const openSlots = 1024
 
-// openCalls are the calls of a link that were sent and may get more answers, by ID. IDs are
-// consecutive and most calls are open briefly, so most have a slot to themselves.
+// openCalls maps IDs to a link's calls that have been sent and may receive more responses. IDs are
+// consecutive and most calls are open only briefly, so calls rarely share a slot.
 type openCalls struct {
 	n     int
 	slots [openSlots]*call // by ID
-	more  map[uint64]*call // calls whose slot is taken
+	more  map[uint64]*call // calls whose slot is occupied
 }
 
-// get returns the open call with an ID, or nil.
+// get returns the open call with the given ID, or nil.
 func (o *openCalls) get(id uint64) *call {
 	if c := o.slots[id%openSlots]; c != nil && c.id == id {
 		return c
@@ -67,7 +67,7 @@ func (o *openCalls) get(id uint64) *call {
 // has reports whether a call is open.
 func (o *openCalls) has(c *call) bool { return o.get(c.id) == c }
 
-// add adds a call whose ID is not open.
+// add adds a call. Its ID must not be open already.
 func (o *openCalls) add(c *call) {
 	o.n++
 	if s := &o.slots[c.id%openSlots]; *s == nil {
@@ -115,7 +115,7 @@ func (o *openCalls) all() []*call {
 // fifo is a queue of calls that reuses its memory.
 type fifo struct {
 	list []*call
-	head int // index in list; earlier elements are nil
+	head int // index of the first element in list; earlier elements are nil
 }
 
 func (f *fifo) len() int { return len(f.list) - f.head }
@@ -148,12 +148,12 @@ func (f *fifo) drain() []*call {
 	return list
 }
 
-// fixedBytes is an upper bound on the tags, lengths and numbers in a request, or a part of one, of
-// the kinds that atMost knows.
+// fixedBytes is an upper bound on the size of all tags, lengths and numbers in a request, or in a
+// part of one. The bound applies to the kinds that atMost handles.
 const fixedBytes = 128
 
 // atMost returns an upper bound on the size of a request. For frequent kinds it does not examine
-// every field. ok is false if a text is not valid UTF-8.
+// every field. ok is false if a string is not valid UTF-8.
 func atMost(r *pb.Request) (n int, ok bool) {
 	switch x := r.Body.(type) {
 	case *pb.Request_Put:

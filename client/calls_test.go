@@ -12,7 +12,8 @@ import (
 	"leasehold.dev/internal/holder"
 )
 
-// The queue of calls keeps their order, and does not grow although it is hardly ever empty.
+// TestFIFO checks that the queue of calls preserves their order, and that it does not grow even if
+// it is rarely empty.
 func TestFIFO(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	var f fifo
@@ -41,8 +42,8 @@ func TestFIFO(t *testing.T) {
 	}
 }
 
-// A message is bounded by maxMessage, but for its last request: members end the stream for a much
-// larger one.
+// TestMessageBytes checks that only the last request can make a message larger than maxMessage,
+// because members end the stream if a message is much larger.
 func TestMessageBytes(t *testing.T) {
 	refs := make([]holder.Ref, maxRenewals)
 	for i := range refs {

@@ -13,8 +13,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A shorter TTL applies before it is requested, and as long as the request may still take effect,
-// however many others follow. A refused change no longer applies.
+// TestChangeTTL checks that a client applies a shorter TTL before it requests it, and keeps
+// applying it, despite any later changes, while the request may still take effect. A refused change
+// does not limit later changes.
 func TestChangeTTL(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{})
@@ -46,8 +47,8 @@ func TestChangeTTL(t *testing.T) {
 	})
 }
 
-// A change whose answer was lost is requested again, and counts from before the attempt that is
-// answered (T2).
+// TestChangeTTLAgain checks that a change is requested again if its response was lost. The new TTL
+// is counted from before the attempt that is answered (T2).
 func TestChangeTTLAgain(t *testing.T) {
 	for name, tt := range map[string]struct{ has, left, want time.Duration }{
 		"done once":        {time.Hour, time.Hour, time.Hour},
@@ -80,8 +81,8 @@ func TestChangeTTLAgain(t *testing.T) {
 	}
 }
 
-// Changes of one lease's TTL are made one at a time; otherwise the answer to the first could count
-// for longer than what the second left (T2).
+// TestChangeTTLOneAtATime checks that changes to a lease's TTL are made one at a time. Otherwise
+// the client could rely on the first response for longer than the second change allows (T2).
 func TestChangeTTLOneAtATime(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -112,8 +113,8 @@ func TestChangeTTLOneAtATime(t *testing.T) {
 	})
 }
 
-// For this program, the lease ends before its hand-over is requested. It can be kept again with its
-// new token.
+// TestHandOver checks that the lease ends for this program before the hand-over is requested. The
+// program can keep it again with the new token.
 func TestHandOver(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{})
@@ -134,7 +135,7 @@ func TestHandOver(t *testing.T) {
 		}
 		within(t, next, ttl)
 		is(t, l, ErrHandedOver)
-		old := &Granted{Info: l.Info(), sent: g.sent} // as another client received it
+		old := &Granted{Info: l.Info(), sent: g.sent} // the grant as received by another client
 		var lost *LostError
 		_, err = c.Keep(old, 0)
 		if !errors.As(err, &lost) || *lost != (LostError{Cause: leases.HandedOver, Owner: "you"}) {
@@ -149,8 +150,8 @@ func TestHandOver(t *testing.T) {
 	})
 }
 
-// The remaining time in a repeated answer counts from before the request was sent (T2, T3). A lease
-// that has ended since cannot be kept.
+// TestHandOverAgain checks that the remaining time in a repeated response is counted from before
+// the request was sent (T2, T3). A lease that has ended in the meantime cannot be kept.
 func TestHandOverAgain(t *testing.T) {
 	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -158,7 +159,8 @@ func TestHandOverAgain(t *testing.T) {
 			f.set(func() { f.answer = f.obey })
 			l := grant(t, c, Grant{})
 			f.tries(breaks, func(s *fakeStream, r *pb.Request) []*pb.Response {
-				f.answer = silent // or a renewal, which is due at once, may count already
+				// otherwise a renewal, which is due immediately, could already count
+				f.answer = silent
 				out := f.obey(s, r)
 				out[0].GetHandOver().Lease.RemainingMs = left.Milliseconds()
 				return out
@@ -177,7 +179,7 @@ func TestHandOverAgain(t *testing.T) {
 	})
 }
 
-// about checks for how long a lease is valid, if it was asked for again after a short pause.
+// about checks how long a lease remains valid. It allows for a short pause before a retry.
 func about(t *testing.T, l *Lease, want time.Duration) {
 	t.Helper()
 	rest := time.Until(l.ValidUntil())
@@ -186,7 +188,8 @@ func about(t *testing.T, l *Lease, want time.Duration) {
 	}
 }
 
-// Questions about leases are retried at the next member, and end with their context.
+// TestReads checks that queries about leases are retried on the next member and end with their
+// context.
 func TestReads(t *testing.T) {
 	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
 		first := f.last()
@@ -221,9 +224,9 @@ func TestReads(t *testing.T) {
 	})
 }
 
-// A lease that was handed over, or that the cluster reported gone, cannot be kept again with its
-// grant; one that was only closed can (T19, T25). Handing over through an old handle also ends a
-// newer one of the same incarnation.
+// TestKeepAgain checks which leases can be kept again with their original grant. A lease that was
+// only closed can. A lease that was handed over, or that the cluster reported gone, cannot (T19,
+// T25). A hand-over through an old handle also ends newer handles of the same incarnation.
 func TestKeepAgain(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		handOver := func(l *Lease) error {
@@ -278,7 +281,7 @@ func TestKeepAgain(t *testing.T) {
 			want(t, first.Err(), ErrReplaced)
 			held := newer
 			if tt.want == ErrHandedOver {
-				held = first // the older handle will do
+				held = first // an older handle can hand over the lease as well
 			}
 			if err := tt.end(held); err != nil {
 				t.Errorf("%s: %v", tt.what, err)
@@ -294,9 +297,9 @@ func TestKeepAgain(t *testing.T) {
 	})
 }
 
-// A lease that was revoked by reference, without being kept, cannot be kept again with its grant
-// (T19). References to other incarnations mean nothing, and what cannot be kept any more is
-// forgotten.
+// TestKeepRevoked checks that a lease that was revoked by reference, without being kept, cannot be
+// kept again with its grant (T19). References to other incarnations have no effect. The client
+// forgets leases that can no longer be kept.
 func TestKeepRevoked(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, _ *fake) {
 		grant := func() *Granted {
@@ -345,19 +348,20 @@ func TestKeepRevoked(t *testing.T) {
 		g.ending.note(ErrLost)
 		_ = c.Revoke(t.Context(), leases.Ref{ID: g.ID})
 		_, err := c.Keep(g, 0)
-		want(t, err, ErrLost) // that came first
+		want(t, err, ErrLost) // the first error
 	})
 }
 
-// Released leases take no memory, but for a few that were granted together with one that still
-// exists.
+// TestEndingsForgotten checks that released leases use no memory, except for a few that were
+// granted together with a lease that still exists.
 func TestEndingsForgotten(t *testing.T) {
 	var f endings
 	for i := range lease.ID(100) {
 		f.follow(&Granted{Info: leases.Info{ID: i%10 + 1, Token: 7}})
 	}
 	kept := f.follow(&Granted{Info: leases.Info{ID: 50, Token: 7}})
-	for left := 0; left == 0 || left >= endingsTogether; runtime.Gosched() { // or it times out
+	// if the leases are never freed, the test times out
+	for left := 0; left == 0 || left >= endingsTogether; runtime.Gosched() {
 		runtime.GC()
 		f.mu.Lock()
 		left = len(f.of)

@@ -7,10 +7,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// clock measures the time since it was created, including time in which the machine was suspended.
-// Go's monotonic clock stops then. The wall clock does not, but it can be set. So between two
-// readings the clock advances by the larger of the two differences. If the clock advances too fast,
-// validity ends early, which is safe. It is never slower than the monotonic clock.
+// clock measures the time since it was created, including time during which the machine was
+// suspended. Go's monotonic clock stops during a suspend. The wall clock continues, but it can be
+// set. So between two readings, the clock advances by the larger of the two differences. If the
+// clock advances too fast, validity ends early, which is safe. It is never slower than the
+// monotonic clock.
 type clock struct {
 	source func() time.Time
 
@@ -19,7 +20,7 @@ type clock struct {
 	elapsed time.Duration
 }
 
-// newClock returns a clock that reads source, or time.Now if that is nil.
+// newClock returns a clock that reads source. If source is nil, it reads time.Now.
 func newClock(source func() time.Time) *clock {
 	if source == nil {
 		source = time.Now
@@ -41,14 +42,14 @@ func (c *clock) readLocked() time.Duration {
 	return c.elapsed
 }
 
-// step returns how far the clock advances, given the differences of the monotonic and the wall
-// clock.
+// step returns how far the clock advances, given how far the monotonic clock and the wall clock
+// have advanced.
 func step(monotonic, wall time.Duration) time.Duration { return max(monotonic, wall, 0) }
 
-// window is a span of time, for callers that must not wait for the clock's mutex.
+// window is a time span for callers that cannot wait for the clock's mutex.
 type window struct {
 	base time.Time
-	wall int64 // of base, in nanoseconds
+	wall int64 // wall time of base, in nanoseconds
 	left time.Duration
 }
 
@@ -57,7 +58,7 @@ func (w *window) within(now time.Time) bool {
 	return step(now.Sub(w.base), time.Duration(now.UnixNano()-w.wall)) < w.left
 }
 
-// window returns the window from now until an instant.
+// window returns the window from now until the given instant.
 func (c *clock) window(until lease.Instant) *window {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -65,10 +66,11 @@ func (c *clock) window(until lease.Instant) *window {
 	return &window{base: c.last, wall: c.last.UnixNano(), left: left}
 }
 
-// now returns the reading as an instant of package holder.
+// now returns the current reading as an instant of package holder.
 func (c *clock) now() lease.Instant { return instantOf(c.read()) }
 
-// moment is an instant and its clock. The clocks of clients have different origins.
+// moment is an instant together with its clock. The clocks of different clients have different
+// origins.
 type moment struct {
 	clock *clock
 	at    lease.Instant
@@ -76,13 +78,13 @@ type moment struct {
 
 func (c *clock) moment() moment { return moment{c, c.now()} }
 
-// instant converts a moment to an instant of this clock, rounded down. It is negative if the moment
-// was before the clock's origin. A moment without a clock is the clock's origin.
+// instant converts a moment to an instant of this clock, rounded down. The result is negative if
+// the moment was before the clock's origin. The zero moment is the clock's origin.
 func (c *clock) instant(m moment) lease.Instant {
 	if m.clock == c || m.clock == nil {
 		return m.at
 	}
-	now := c.read() // read first, so that a delay makes the result earlier
+	now := c.read() // the clock is read first, so that a delay makes the result earlier
 	d := now + m.clock.until(m.at)
 	at := instantOf(d)
 	if time.Duration(at)*time.Millisecond > d {
@@ -93,7 +95,7 @@ func (c *clock) instant(m moment) lease.Instant {
 
 func instantOf(d time.Duration) lease.Instant { return lease.Instant(d / time.Millisecond) }
 
-// until returns the time until an instant.
+// until returns the time remaining until an instant.
 func (c *clock) until(t lease.Instant) time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()

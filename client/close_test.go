@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// Close ends a call that waits between attempts at once.
+// TestCloseInBackOff checks that Close immediately ends a call that is waiting between attempts.
 func TestCloseInBackOff(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -24,7 +24,7 @@ func TestCloseInBackOff(t *testing.T) {
 		go func() { _, err := c.Get(context.Background(), "k"); over <- err }()
 		go func() { _, err := c.Put(context.Background(), store.Put{Key: "k"}); over <- err }()
 		go func() { over <- c.Revoke(context.Background(), leases.Ref{ID: 7}) }()
-		pass(10 * time.Second) // so the pauses are long
+		pass(10 * time.Second) // so the delays are long
 		synctest.Wait()
 		at := time.Now()
 		if err := c.Close(); err != nil {

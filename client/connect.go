@@ -8,14 +8,14 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// A connection that takes longer than usual may never be established, so the next member is tried
-// in parallel after this delay.
+// A connection that takes longer than usual may never be established, so the client tries the next
+// member in parallel after this delay.
 const (
 	longestStagger  = 100 * time.Millisecond
 	shortestStagger = 10 * time.Millisecond
-	// leisurelyStagger replaces longestStagger if no caller waits for a link. When many clients
-	// connect at once, members are slow to answer; a shorter delay would triple the number of
-	// connections.
+	// leisurelyStagger replaces longestStagger if no caller is waiting for a link. When many
+	// clients connect at the same time, members answer slowly, and a shorter delay would triple the
+	// number of connections.
 	leisurelyStagger = time.Second
 )
 
@@ -26,8 +26,8 @@ type attempt struct {
 	err   error
 }
 
-// connectAny connects to some member. It tries each endpoint once, starting with first, and returns
-// how many others it tried.
+// connectAny connects to any member. It tries each endpoint at most once, starting with first. It
+// also returns the number of other endpoints it tried.
 func (m *mux) connectAny(first int) (_ *link, others int, _ error) {
 	places := make([]int, len(m.endpoints))
 	for i := range places {
@@ -36,9 +36,9 @@ func (m *mux) connectAny(first int) (_ *link, others int, _ error) {
 	return m.race(m.ctx, places, m.connect)
 }
 
-// race tries endpoints in order, and starts the next one as soon as one has failed or is slow, so
-// that a dead member does not delay the client. It returns the first link, and how many other
-// endpoints it tried; or the last error if there is no link.
+// race tries endpoints in order. It starts the next attempt as soon as an attempt fails or is slow,
+// so that a dead member does not delay the client. It returns the first link, or the last error if
+// there is none, and the number of other endpoints it tried.
 func (m *mux) race(
 	ctx context.Context, places []int, try func(context.Context, int) (*link, error),
 ) (_ *link, others int, _ error) {
@@ -51,7 +51,7 @@ func (m *mux) race(
 	}()
 	next := time.NewTimer(0)
 	defer next.Stop()
-	var waits <-chan struct{} // set until a caller waits
+	var waits <-chan struct{} // nil once a caller is waiting
 	for {
 		select {
 		case <-next.C:
@@ -98,7 +98,7 @@ func discard(results <-chan attempt, n int) {
 	}
 }
 
-// connect opens a link to one member. The context bounds only the opening.
+// connect opens a link to one member. The context applies only to the opening.
 func (m *mux) connect(ctx context.Context, place int) (*link, error) {
 	conn, err := m.dial(m.endpoints[place], &m.cfg)
 	if err != nil {
@@ -122,8 +122,8 @@ func (m *mux) connect(ctx context.Context, place int) (*link, error) {
 	return l, nil
 }
 
-// cut shortens a delay during which no lease is renewed, to at most half of the time until the
-// first lease ends. The result is at least least.
+// cut shortens a delay during which no lease is renewed, to at most a third of the time until the
+// first lease ends. The result is never less than least.
 func (m *mux) cut(d, least time.Duration) time.Duration {
 	if left, ok := m.left(); ok {
 		d = max(least, min(d, left/3))

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A program learns whether there is a connection to a member, when that changes, and why there is
-// none.
+// TestConnection checks that a program can find out whether there is a connection to a member, when
+// this changes, and why there is no connection.
 func TestConnection(t *testing.T) {
 	inBubble(t, 2, Config{AnyMember: true}, func(t *testing.T, c *Client, f *fake) {
 		first, err := c.Connection(t.Context())

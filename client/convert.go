@@ -32,7 +32,7 @@ func (g *Grant) write(m *pb.GrantRequest) {
 	m.Holds = rangeMessages(g.holds)
 }
 
-// grantedOf converts the answer to a grant that was sent after a moment.
+// grantedOf converts the answer to a grant. sent is a time before the grant was sent.
 func grantedOf(m *pb.GrantResponse, sent moment) *Granted {
 	return &Granted{
 		Info: infoOf(m.GetLease()), Secret: m.GetSecret(), Existed: m.GetExisted(), sent: sent,
@@ -57,7 +57,7 @@ func infoOf(m *pb.Lease) leases.Info {
 	return i
 }
 
-// ttlOf is msUp for package holder.
+// ttlOf is like msUp, but returns a lease.TTL.
 func ttlOf(d time.Duration) lease.TTL { return lease.TTL(msUp(d)) }
 
 func bytesOf(list []string) [][]byte {
@@ -77,7 +77,7 @@ func rangeMessages(list []keyrange.Range) []*pb.KeyRange {
 	return out
 }
 
-// heldOf converts ranges that a cache has or must drop.
+// heldOf converts ranges that a cache holds or must drop.
 func heldOf(list []*pb.KeyRange) []keyrange.Range {
 	if len(list) == 0 {
 		return nil
@@ -89,7 +89,7 @@ func heldOf(list []*pb.KeyRange) []keyrange.Range {
 	return out
 }
 
-// duration converts milliseconds, and caps them at the longest Duration, 292 years.
+// duration converts milliseconds to a Duration. It caps them at the longest Duration, 292 years.
 func duration(ms int64) time.Duration {
 	return time.Duration(min(ms, int64(1<<63-1)/int64(time.Millisecond))) * time.Millisecond
 }

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// Calls in flight do not fail because users or roles change: a put, a watch and a cache that a
-// member refuses for that reason are retried on the same stream.
+// TestOldLoginIsTriedAgain checks that calls in flight do not fail because users or roles change.
+// If a member refuses a put, a watch or a cache for that reason, it is retried on the same stream.
 func TestOldLoginIsTriedAgain(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -54,8 +54,8 @@ func TestOldLoginIsTriedAgain(t *testing.T) {
 	})
 }
 
-// A stream that is refused before the member said anything did nothing. One that ends later may
-// have.
+// TestRefusedStreamDidNothing checks that requests on a stream have had no effect if the stream was
+// refused before the member's first message. If the stream ends later, they may have had an effect.
 func TestRefusedStreamDidNothing(t *testing.T) {
 	for _, opened := range []bool{false, true} {
 		ctx, cancel := context.WithCancel(t.Context())
@@ -68,7 +68,7 @@ func TestRefusedStreamDidNothing(t *testing.T) {
 		if err := l.submit(c); err != nil {
 			t.Fatal(err)
 		}
-		l.take() // it is sent
+		l.take() // marks it as sent
 		if opened {
 			l.deliver(nil)
 		}

@@ -17,11 +17,11 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// gate is a server of leasehold.v1.StreamService over gRPC, in memory, that does what a fake says.
+// gate is an in-memory gRPC server of leasehold.v1.StreamService. It answers like a fake.
 type gate struct {
 	pb.UnimplementedStreamServiceServer
 	fake   *fake
-	closed atomic.Bool // it sends nothing any more
+	closed atomic.Bool // no more messages can be sent
 }
 
 func (g *gate) Open(s pb.StreamService_OpenServer) error {
@@ -43,8 +43,7 @@ func (g *gate) Open(s pb.StreamService_OpenServer) error {
 	}
 }
 
-// dialed runs a test in a time of its own, with a client that goes to a server through
-// Config.Dial.
+// dialed runs a test in virtual time, with a client that connects to a server through Config.Dial.
 func dialed(
 	t *testing.T, c Config, register func(*grpc.Server), test func(*testing.T, *Client),
 ) {
@@ -76,8 +75,9 @@ func dialed(
 	})
 }
 
-// With connections in memory, a client including gRPC runs in virtual time: a lease is kept alive
-// for a day, and ends to the millisecond when nothing answers.
+// TestDial checks that a client, including gRPC, runs in virtual time if its connections are in
+// memory. A lease is kept alive for a day, and expires with millisecond precision when the server
+// stops answering.
 func TestDial(t *testing.T) {
 	g := &gate{fake: &fake{}}
 	register := func(s *grpc.Server) { pb.RegisterStreamServiceServer(s, g) }
@@ -88,7 +88,7 @@ func TestDial(t *testing.T) {
 		}
 		pass(24 * time.Hour)
 		is(t, l, nil)
-		synctest.Wait() // no renewal is on its way
+		synctest.Wait() // no renewal is in flight
 		g.closed.Store(true)
 		until := time.Until(l.ValidUntil())
 		pass(until - 1)
@@ -98,8 +98,8 @@ func TestDial(t *testing.T) {
 	})
 }
 
-// A client of servers without leasehold.v1, such as etcd, says so at once, and that nothing was
-// done.
+// TestNotLeasehold checks that a client immediately reports servers without leasehold.v1, such as
+// etcd. The error says that nothing was done.
 func TestNotLeasehold(t *testing.T) {
 	dialed(t, exact, func(*grpc.Server) {}, func(t *testing.T, c *Client) {
 		start := time.Now()
@@ -114,7 +114,7 @@ func TestNotLeasehold(t *testing.T) {
 	})
 }
 
-// fail does one of each, and returns what came of it.
+// fail performs one call of each type and returns the errors.
 func fail(ctx context.Context, c *Client) map[string]error {
 	out := make(map[string]error)
 	_, out["get"] = c.Get(ctx, "k")
@@ -126,7 +126,8 @@ func fail(ctx context.Context, c *Client) map[string]error {
 	return out
 }
 
-// What was sent on a stream that the server does not know was not done.
+// TestNothingDone checks that requests had no effect if they were sent on a stream that the server
+// does not know.
 func TestNothingDone(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() { f.answer = silent })
@@ -147,8 +148,9 @@ func TestNothingDone(t *testing.T) {
 	})
 }
 
-// If some servers are not Leasehold and the others cannot be reached, the error says both; when one
-// is back the client continues.
+// TestSomeNotLeasehold checks that the error reports both problems if some servers are not
+// Leasehold and the others are unreachable. The client continues once an unreachable member is
+// back.
 func TestSomeNotLeasehold(t *testing.T) {
 	inBubble(t, 3, exact, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -172,7 +174,8 @@ func TestSomeNotLeasehold(t *testing.T) {
 			}
 			pass(time.Second)
 		}
-		// A caller that looks for another member just when this one is left gets no old result.
+		// A caller that looks for another member just as the client leaves this one must not get an
+		// old result.
 		f.set(func() { f.answer = silent })
 		l, unusable := c.mux.current(), errors.New("nobody looked")
 		q := newProbe()

@@ -19,9 +19,9 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// dialDirect is New's dialer. The stream gets a connection of its own without HTTP/2, which costs
-// the member much less than gRPC. It falls back to gRPC if a proxy in between supports nothing
-// else.
+// dialDirect is New's dialer. The stream uses a dedicated connection without HTTP/2, which costs
+// the member much less than gRPC. dialDirect falls back to gRPC if an intermediate proxy does not
+// support the direct protocol.
 func dialDirect(e endpoint, c *settings) (connection, error) {
 	if c.GRPC || c.shared.ways.needsGRPC(&e) {
 		return dialGRPC(e, c)
@@ -29,26 +29,27 @@ func dialDirect(e endpoint, c *settings) (connection, error) {
 	return &directConnection{endpoint: e, cfg: c}, nil
 }
 
-// ways remembers which protocol each endpoint needs.
+// ways records which protocol each endpoint needs.
 type ways struct {
 	mu sync.Mutex
-	of map[string]way // by the endpoint's text
+	of map[string]way // keyed by the endpoint's text
 }
 
-// way is what the client has learned about one endpoint.
+// way holds what the client knows about one endpoint.
 type way struct {
-	grpc   bool      // rejected the direct protocol
-	direct bool      // has used the direct protocol
-	late   int       // connections since then without any response
-	since  time.Time // when it began to need gRPC
+	grpc   bool      // the endpoint rejected the direct protocol
+	direct bool      // the endpoint has used the direct protocol
+	late   int       // connections that received no response; irrelevant once direct is set
+	since  time.Time // when the client began to use gRPC
 }
 
 const (
-	// maxUnanswered is how many connections without a response are allowed before gRPC is used: a
-	// proxy in between may be waiting for a protocol that it understands.
+	// maxUnanswered is the number of connections without a response after which the client uses
+	// gRPC. An intermediate proxy may be waiting for a protocol that it understands.
 	maxUnanswered = 3
-	// gRPCTime is how long the result is valid for an endpoint that needs gRPC: by then another
-	// program may listen there, or it may be less busy.
+	// gRPCTime is how long the client keeps using gRPC for an endpoint before it tries the direct
+	// protocol again. After that time, another program may be listening there, or it may be less
+	// busy.
 	gRPCTime = time.Hour
 )
 
@@ -65,7 +66,7 @@ func (w *ways) needsGRPC(e *endpoint) bool {
 	return of.needsGRPC()
 }
 
-// learn updates what the client has learned about an endpoint.
+// learn updates what the client knows about an endpoint.
 func (w *ways) learn(e *endpoint, change func(*way)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -85,7 +86,7 @@ func (w *ways) learn(e *endpoint, change func(*way)) {
 type directConnection struct {
 	endpoint endpoint
 	cfg      *settings
-	instead  connection // the gRPC connection used in its place, or nil
+	instead  connection // the gRPC connection used instead, or nil
 }
 
 // Open implements connection.
@@ -97,8 +98,9 @@ func (d *directConnection) Open(ctx context.Context) (pb.StreamService_OpenClien
 	return s, err
 }
 
-// openGRPC opens the stream with gRPC. If that succeeds, the endpoint needs gRPC. But an endpoint
-// that has used the direct protocol may just have been shutting down; it is tried again next time.
+// openGRPC opens the stream with gRPC. If that succeeds, the client uses gRPC for this endpoint
+// from now on. The exception is an endpoint that has used the direct protocol before. It may just
+// have been shutting down, so the direct protocol is tried again next time.
 func (d *directConnection) openGRPC(ctx context.Context) (pb.StreamService_OpenClient, error) {
 	conn, err := dialGRPC(d.endpoint, d.cfg)
 	if err != nil {
@@ -125,13 +127,15 @@ func (d *directConnection) open(ctx context.Context) (grpc.ClientStream, error) 
 	switch {
 	case err == nil:
 		d.cfg.shared.ways.learn(&d.endpoint, func(w *way) { w.direct = true })
-	case errors.Is(context.Cause(ctx), context.DeadlineExceeded): // but not if the attempt was canceled
+	case errors.Is(context.Cause(ctx), context.DeadlineExceeded): // cancellation does not count
 		d.cfg.shared.ways.learn(&d.endpoint, func(w *way) { w.late++ })
 		return nil, fault.Cause(ctx)
 	case ctx.Err() != nil:
 		return nil, fault.Cause(ctx)
 	case d.endpoint.tls == nil:
-		return nil, direct.ErrNotSpoken // perhaps reset for it; TLS negotiates it
+		// The server may have reset the connection because it does not support the protocol. This
+		// cannot happen with TLS, which negotiates the protocol.
+		return nil, direct.ErrNotSpoken
 	default:
 		return nil, err
 	}
@@ -145,11 +149,11 @@ func (d *directConnection) proxied() bool {
 		return false
 	}
 	to := &url.URL{Scheme: "https", Host: address}
-	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: to}) // like gRPC
+	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: to}) // same rule as gRPC
 	return proxy != nil || err != nil
 }
 
-// dial connects, with TLS if the endpoint uses it.
+// dial connects to the endpoint, using TLS if configured.
 func (d *directConnection) dial(ctx context.Context) (c net.Conn, err error) {
 	network, address := "unix", strings.TrimPrefix(d.endpoint.target, "unix:")
 	if _, of, ok := strings.Cut(d.endpoint.target, "passthrough:///"); ok {
@@ -178,8 +182,8 @@ func (d *directConnection) dial(ctx context.Context) (c net.Conn, err error) {
 	return secured, nil
 }
 
-// tlsFor returns a configuration that also offers gRPC's protocol, so that a server without the
-// direct protocol completes the handshake.
+// tlsFor returns a configuration that also offers gRPC's protocol, so that the handshake succeeds
+// with servers that do not support the direct protocol.
 func tlsFor(c *tls.Config, network, address string) *tls.Config {
 	c = c.Clone()
 	c.NextProtos = []string{direct.Protocol, "h2"}
@@ -201,7 +205,7 @@ func (d *directConnection) Close() error {
 	return nil
 }
 
-// Invoke implements grpc.ClientConnInterface for logins. They are rare, so each uses a new
+// Invoke implements grpc.ClientConnInterface for logins. Logins are rare, so each uses a new
 // connection.
 func (d *directConnection) Invoke(
 	ctx context.Context, method string, in, out any, options ...grpc.CallOption,

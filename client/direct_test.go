@@ -20,13 +20,13 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// A client falls back to gRPC if a member or proxy speaks nothing else, over TLS too, and uses only
-// gRPC if the config asks for it.
+// TestGRPCInstead checks that a client falls back to gRPC, with and without TLS, if a member or
+// proxy supports nothing else. If so configured, the client uses only gRPC.
 func TestGRPCInstead(t *testing.T) {
 	for name, c := range map[string]struct {
 		config         Config
 		direct, secure bool
-		mute           bool // what it does not know it takes and says nothing
+		mute           bool // the server accepts unknown protocols and does not answer
 		want           string
 	}{
 		"both":       {direct: true, want: "direct"},
@@ -56,7 +56,7 @@ func TestGRPCInstead(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer client.Close()
-			for range 2 { // the second time it knows
+			for range 2 { // the second time, the client remembers the protocol
 				if by := <-asked; by != c.want {
 					t.Errorf("asked by %s, want %s", by, c.want)
 				}
@@ -69,7 +69,7 @@ func dialUnix(ctx context.Context, endpoint string) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", endpoint[len("unix:"):])
 }
 
-// asks reports the protocol of each stream, and ends the stream when the report is read.
+// asks reports the protocol of each stream and ends the stream once the report has been read.
 type asks struct {
 	pb.UnimplementedStreamServiceServer
 	by    string
@@ -87,7 +87,7 @@ func (a asks) Open(g pb.StreamService_OpenServer) error {
 	return nil
 }
 
-// serveWays serves gRPC, and the other protocol, at a socket until the test ends.
+// serveWays serves gRPC, and optionally the other protocol, on a socket until the test ends.
 func serveWays(t *testing.T, path string, also, secure bool, asked chan<- string) *listen.Mux {
 	t.Helper()
 	l, err := net.Listen("unix", path)
@@ -127,8 +127,8 @@ func serveWays(t *testing.T, path string, also, secure bool, asked chan<- string
 	return m
 }
 
-// A certificate must match the endpoint's host, as with gRPC, unless the configuration names
-// another; the configuration is not modified.
+// TestServerName checks that, as with gRPC, a certificate must match the endpoint's host unless the
+// configuration specifies another name. The configuration is not modified.
 func TestServerName(t *testing.T) {
 	for _, c := range []struct{ network, address, set, want string }{
 		{"tcp", "far.example:2379", "", "far.example"},
@@ -144,8 +144,9 @@ func TestServerName(t *testing.T) {
 	}
 }
 
-// Endpoints that the environment has a proxy for are left to gRPC, which uses it. The test runs in
-// its own process, because the environment is read once.
+// TestProxy checks that gRPC is used for endpoints that have a proxy in the environment, because
+// gRPC supports proxies. The test runs in its own process, because the environment is read only
+// once.
 func TestProxy(t *testing.T) {
 	const proxy, none = "HTTPS_PROXY=http://proxy.example:3128", "NO_PROXY=near.example"
 	if os.Getenv("LEASEHOLD_TEST_PROXY") == "" {
@@ -172,7 +173,8 @@ func TestProxy(t *testing.T) {
 	}
 }
 
-// An endpoint that needed gRPC is probed again after an hour.
+// TestWayIsForgotten checks that after an hour the client again probes the protocol of an endpoint
+// that needed gRPC.
 func TestWayIsForgotten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var w ways

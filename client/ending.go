@@ -10,15 +10,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ending records what happened to a lease under one token. The Granted and everything made from it
-// share it. A nil ending records nothing.
+// ending records how a lease ended under one token. It is shared by the Granted and everything made
+// from it. A nil ending records nothing.
 type ending struct {
 	mu  sync.Mutex
-	err error // why it must not be kept again, or nil
+	err error // why the lease must not be kept again, or nil
 }
 
-// note records why the lease has ended, if that is permanent: the program gave it away, or the
-// cluster reported that it is gone. A lease that was merely not kept alive may be kept again.
+// note records why the lease has ended, if that is permanent: the program has given up the lease,
+// or the cluster has reported it as gone. A lease that merely was not kept alive can be kept again.
 func (e *ending) note(why error) {
 	if e == nil || !errors.Is(why, ErrReleased) && !errors.Is(why, ErrHandedOver) &&
 		!errors.Is(why, ErrLost) {
@@ -31,7 +31,7 @@ func (e *ending) note(why error) {
 	}
 }
 
-// why returns why the lease must not be kept again, or nil.
+// why returns the reason why the lease must not be kept again, or nil.
 func (e *ending) why() error {
 	if e == nil {
 		return nil
@@ -41,33 +41,34 @@ func (e *ending) why() error {
 	return e.err
 }
 
-// endings finds, by ID, the endings of leases that the program still refers to, so that they are
-// notified when a lease ends through a reference. It keeps no lease reachable.
+// endings maps IDs to the endings of leases that the program still references. A call that ends
+// leases by reference records in it why they ended. endings does not keep any lease reachable.
 type endings struct {
 	mu    sync.Mutex // guards the following fields
 	of    map[lease.ID]incarnation
-	block weak.Pointer[endingBlock] // the last block, possibly with room
+	block weak.Pointer[endingBlock] // the last block; it may have room for more endings
 	ids   *[endingsTogether]lease.ID
-	used  int // in the block
+	used  int // number of endings in use in block
 }
 
-// endingsTogether endings share a block, and are kept while the program refers to any of their
-// leases. The runtime finds the cleanup of an object in a list for several kilobytes of small
-// objects; with one cleanup per lease, that search would dominate the cost of a grant.
+// endingsTogether is the number of endings in a block. A block stays in memory while the program
+// references any of its leases. The runtime searches for the cleanup of an object in a list that
+// covers several kilobytes of small objects. With one cleanup per lease, that search would dominate
+// the cost of a grant.
 const endingsTogether = 16
 
-// endingBlock has consecutive endings.
+// endingBlock holds consecutive endings.
 type endingBlock struct{ endings [endingsTogether]ending }
 
 // incarnation is a lease under one token.
 type incarnation struct {
 	token lease.Token
 	block weak.Pointer[endingBlock]
-	at    int          // index in the block
-	next  *incarnation // another incarnation of the same ID, or nil
+	at    int          // index within the block
+	next  *incarnation // another incarnation with the same ID, or nil
 }
 
-// ending returns the ending of the lease, or nil if the program has dropped it.
+// ending returns the ending of the lease, or nil if the program no longer references the lease.
 func (l incarnation) ending() *ending {
 	if b := l.block.Value(); b != nil {
 		return &b.endings[l.at]
@@ -92,14 +93,14 @@ func (e *endings) follow(g *Granted) *Granted {
 		e.of = make(map[lease.ID]incarnation)
 	}
 	if old, ok := e.of[g.ID]; ok {
-		before := old // a copy: old itself would escape for every lease
+		before := old // a copy, so that old does not escape for every lease
 		l.next = &before
 	}
 	e.of[g.ID] = l
 	return g
 }
 
-// followAll is follow for every grant in a transaction.
+// followAll is like follow, for every grant in a transaction.
 func (e *endings) followAll(list []Result) {
 	for i := range list {
 		if r := &list[i]; r.Grant != nil {
@@ -110,7 +111,7 @@ func (e *endings) followAll(list []Result) {
 	}
 }
 
-// forget drops endings that the program no longer refers to.
+// forget removes endings that the program no longer references.
 func (e *endings) forget(ids *[endingsTogether]lease.ID) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -119,7 +120,7 @@ func (e *endings) forget(ids *[endingsTogether]lease.ID) {
 	}
 }
 
-// note records why the leases identified by a reference have ended.
+// note records why the leases that match a reference have ended.
 func (e *endings) note(r leases.Ref, why error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -132,13 +133,13 @@ func (e *endings) note(r leases.Ref, why error) {
 	})
 }
 
-// keepLocked keeps the incarnations of an ID for which keep returns true.
+// keepLocked removes the incarnations of an ID for which keep returns false.
 func (e *endings) keepLocked(id lease.ID, keep func(incarnation) bool) {
 	only, ok := e.of[id]
 	if !ok {
 		return
 	}
-	if only.next == nil { // the usual case, without an allocation
+	if only.next == nil { // this is the usual case, and needs no allocation
 		if !keep(only) {
 			delete(e.of, id)
 		}

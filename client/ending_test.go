@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// A put on a lease that is about to expire or be revoked is refused, or its key is deleted with the
-// lease.
+// TestT21 checks a put with a lease that is about to expire or be revoked. Either the put is
+// rejected, or its key is deleted together with the lease.
 func TestT21(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -48,7 +48,7 @@ func TestT21(t *testing.T) {
 			var err error
 			puts := 0
 			for last := false; err == nil && !last; puts++ {
-				last = len(ended) > 0 // so the lease is gone before this put
+				last = len(ended) > 0 // the lease has ended, so this put is the last
 				_, err = c.Put(ctx, store.Put{Key: fmt.Sprint(name, "/", puts), Lease: g.ID})
 			}
 			if !errors.Is(err, client.ErrLeaseNotFound) {
@@ -65,8 +65,8 @@ func TestT21(t *testing.T) {
 	})
 }
 
-// A closed client can be collected although a callback of the program that it knows refers to a
-// lease.
+// TestClosedClientIsCollected checks that a closed client can be garbage collected even if one of
+// the program's callbacks refers to a lease.
 func TestClosedClientIsCollected(t *testing.T) {
 	members := newCluster(t, 1)
 	var freed func()

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// An endpoint without a port is refused at once, unless the program makes the connections itself.
+// TestEndpointPort checks that an endpoint without a port is rejected immediately, unless the
+// program makes the connections itself.
 func TestEndpointPort(t *testing.T) {
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	for _, text := range []string{"a", "http://a", "https://10.0.0.1", "::1", "[::1]", "a:"} {

@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// Error is a condition that a program may want to handle: calls return errors that wrap one, so
-// [errors.Is] finds it.
+// Error is a condition that a program can handle. Calls return errors that wrap an Error, so
+// [errors.Is] can match it.
 type Error string
 
 // Error implements error.
@@ -28,82 +28,85 @@ func (e Error) Is(target error) bool {
 const (
 	// ErrInvalid means that the request is malformed or contradicts itself.
 	ErrInvalid Error = "invalid request"
-	// ErrLeaseNotFound means that there is no such lease, or that the token or the secret is not
-	// the lease's.
+	// ErrLeaseNotFound means that the lease does not exist, or that the token or the secret does
+	// not match it.
 	ErrLeaseNotFound Error = "no such lease"
-	// ErrNameTaken means that a live lease has the name: see [TakenError].
+	// ErrNameTaken means that a live lease already has the name. See [TakenError].
 	ErrNameTaken Error = "name is taken"
-	// ErrIDTaken means that a live lease has the ID: see [TakenError]. For a grant in a
-	// transaction, it does not identify the lease.
+	// ErrIDTaken means that a live lease already has the ID. See [TakenError]. For a grant in a
+	// transaction, the error does not identify that lease.
 	ErrIDTaken Error = "lease ID is taken"
-	// ErrKeyNotFound means that there is no such key.
+	// ErrKeyNotFound means that the key does not exist.
 	ErrKeyNotFound Error = "no such key"
-	// ErrTooManyKeys means that the lease already has as many keys as it may have.
+	// ErrTooManyKeys means that the lease already has the maximum number of keys.
 	ErrTooManyKeys Error = "too many keys on the lease"
 	// ErrTooManyHolds means that the owner's leases, or all leases together, have reached their
-	// limit of held ranges; the message names the limit and a remedy.
+	// limit of held ranges. The message names the limit and a remedy.
 	ErrTooManyHolds Error = "too many held ranges"
 	// ErrCompacted means that the cluster no longer has the requested revision.
 	ErrCompacted Error = "revision was compacted"
-	// ErrFutureRevision means that the store has not reached the requested revision. A program gets
-	// this error if it continues from a known revision after a restore has returned the cluster to
-	// an earlier state. It must then read everything again, as after [ErrCompacted]; so errors.Is
-	// matches that, too.
+	// ErrFutureRevision means that the store has not reached the requested revision. This happens
+	// when a restore has returned the cluster to an earlier state and a program continues from a
+	// revision that it saw before the restore. The program must then read everything again, as
+	// after [ErrCompacted]. That is why errors.Is matches ErrCompacted as well.
 	ErrFutureRevision Error = "revision is in the future"
-	// ErrNoSpace means that the quota of the store is used up.
+	// ErrNoSpace means that the store has reached its quota.
 	ErrNoSpace Error = "no space left in the store"
-	// ErrLimitReached means that the user has reached one of its limits; the message includes the
+	// ErrLimitReached means that the user has reached one of its limits. The message includes the
 	// limit and the current use.
 	ErrLimitReached Error = "limit reached"
-	// ErrPermissionDenied means that the user lacks a permission; the message names it.
+	// ErrPermissionDenied means that the user lacks a permission. The message names the permission.
 	ErrPermissionDenied Error = "permission denied"
-	// ErrNotLoggedIn means that the cluster has users, and does not accept the client's password
-	// or token, or the client has none. Calls return it at once, but the client keeps trying to
-	// log in: calls succeed again when the login does.
+	// ErrNotLoggedIn means that the cluster has users, and the client's password or token was
+	// rejected or is missing. Calls return it immediately, but the client keeps trying to log in.
+	// Once a login succeeds, calls succeed again.
 	ErrNotLoggedIn Error = "not logged in"
-	// ErrUnavailable means that no member could serve the request, and nothing changed. Calls keep
-	// trying, so they return it only when their context ends. If the error is also
-	// [ErrUnknownOutcome], this is true only of the last attempt: an earlier one may have taken
-	// effect. So check for ErrUnknownOutcome first.
+	// ErrUnavailable means that no member could serve the request, and that nothing has changed.
+	// Calls are retried, so they return this error only when their context ends. If the error also
+	// matches [ErrUnknownOutcome], only the last attempt is known to have changed nothing; an
+	// earlier one may have taken effect. So check for ErrUnknownOutcome first.
 	ErrUnavailable Error = "unavailable"
 	// ErrUnknownOutcome means that the request may have taken effect, or may still do so.
 	ErrUnknownOutcome Error = "unknown outcome"
 )
 
-// These errors are the client's own.
+// These errors come from the client itself.
 const (
-	// ErrNotLeasehold means that the servers are not Leasehold members (etcd, for instance), or
-	// that a proxy in front of them does not forward leasehold.v1. Nothing changed.
+	// ErrNotLeasehold means that the servers are not Leasehold members (they may be etcd, for
+	// instance), or that a proxy in front of them does not forward leasehold.v1. Nothing has
+	// changed.
 	ErrNotLeasehold Error = "no endpoint serves leasehold.v1"
-	// ErrOtherCluster means that an endpoint belongs to a different cluster than the client: see
+	// ErrOtherCluster means that an endpoint belongs to a different cluster than the client. See
 	// [Config.ClusterID]. The client ignores that endpoint and tries the others. If all endpoints
-	// belong to other clusters, calls fail at once.
+	// belong to other clusters, calls fail immediately.
 	ErrOtherCluster Error = "the endpoint belongs to another cluster"
-	// ErrClosed means that the client, the watch or the lease was closed.
+	// ErrClosed means that the client, the watch or the lease has been closed.
 	ErrClosed Error = "closed"
 )
 
-// These errors are the reasons why a [Hold] or a lease has ended: they are the causes of its
-// context, and the results of Err. After [Client.Close] the cause is [ErrClosed].
+// These errors are the reasons why a [Hold] or a lease has ended. The Err method returns the
+// reason, which is also the cause of the context. After [Client.Close] the reason is [ErrClosed].
 const (
-	// ErrJeopardy means that no renewal was acknowledged in time. The lease may still be alive.
+	// ErrJeopardy means that no renewal has been acknowledged in time. The lease may still be
+	// alive.
 	ErrJeopardy Error = "client: the lease is in jeopardy"
-	// ErrExpired means that no renewal was acknowledged in time, and by its own clock, the client
-	// has given up the lease. The cluster has not reported what happened to the lease.
+	// ErrExpired means that no renewal was acknowledged in time and that the client has given up
+	// the lease according to its own clock. The cluster has not reported what happened to the
+	// lease.
 	ErrExpired Error = "client: the lease was not renewed in time, by the client's " +
 		"own clock; whether it still exists is unknown"
 	// ErrLost means that the cluster has ended the lease (see [LostError]), or has deleted a key
-	// on it, such as that of a lock.
+	// attached to it, such as the key of a lock.
 	ErrLost Error = "client: lost"
-	// ErrReleased means that this program released or revoked it, or tried to.
+	// ErrReleased means that this program released or revoked the lease, or tried to.
 	ErrReleased Error = "client: released"
 	// ErrHandedOver means that this client handed the lease over, or tried to.
 	ErrHandedOver Error = "client: the lease was handed over"
-	// ErrReplaced means that the client has a newer [Lease] of the same ID.
+	// ErrReplaced means that the client has a newer [Lease] with the same ID.
 	ErrReplaced Error = "client: the lease has a newer handle"
 )
 
-// reasons maps the errors of leasehold.v1.
+// reasons maps the error reasons of leasehold.v1 to this package's errors.
 var reasons = map[pb.Reason]error{
 	pb.Reason_REASON_INVALID:           ErrInvalid,
 	pb.Reason_REASON_LEASE_NOT_FOUND:   ErrLeaseNotFound,
@@ -123,9 +126,10 @@ var reasons = map[pb.Reason]error{
 	pb.Reason_REASON_LIMIT_REACHED:     ErrLimitReached,
 }
 
-// TakenError means that another lease has the name, the ID or the lock that the caller requested.
+// TakenError means that another lease already has the requested name, ID or lock.
 type TakenError struct {
-	// Holder is the lease, without its remaining time. Of the holder of a lock only the ID is set.
+	// Holder is the lease, without its remaining time. For the holder of a lock, only the ID is
+	// set.
 	Holder leases.Info
 	// Err is ErrNameTaken, ErrIDTaken or lock.ErrLocked.
 	Err error
@@ -150,10 +154,11 @@ func (e *TakenError) Error() string {
 // Unwrap returns Err.
 func (e *TakenError) Unwrap() error { return e.Err }
 
-// errSessionDropped means that the cluster has dropped the client's session, so nothing changed.
+// errSessionDropped means that the cluster has dropped the client's session, so nothing has
+// changed.
 var errSessionDropped = errors.New("the session was dropped")
 
-// plainWords are messages from members that only repeat the reason.
+// plainWords lists messages from members that only repeat the reason.
 var plainWords = []string{
 	"lease not found", "lease already exists", "key not found", "revision has been compacted",
 	"revision is in the future", "permission denied",
@@ -175,7 +180,7 @@ func errorOf(e *pb.Error) error {
 	return fmt.Errorf("%w: %s", err, strings.TrimPrefix(e.Message, "permission denied: "))
 }
 
-// reasonError returns the error of one lease in a batch.
+// reasonError returns the error for one lease in a batch.
 func reasonError(r pb.Reason) error {
 	if err := reasons[r]; err != nil {
 		return err
@@ -183,9 +188,9 @@ func reasonError(r pb.Reason) error {
 	return ErrUnknownOutcome
 }
 
-// linkError means that a request got no answer.
+// linkError means that a request has not been answered.
 type linkError struct {
-	sent  bool // so it may have taken effect
+	sent  bool // the request may have taken effect
 	cause error
 }
 
@@ -198,7 +203,7 @@ func (e *linkError) Error() string {
 
 func (e *linkError) Unwrap() error { return e.cause }
 
-// plainError is a connection error with the useful part of gRPC's text.
+// plainError is a connection error that keeps only the useful part of gRPC's text.
 type plainError struct {
 	text string
 	err  error

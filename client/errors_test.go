@@ -9,7 +9,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Connection errors are shortened for people, and still wrap the original error.
+// TestPlain checks that connection errors are shortened for users and still wrap the original
+// error.
 func TestPlain(t *testing.T) {
 	if plain(nil) != nil {
 		t.Error("nothing is an error")
@@ -35,7 +36,7 @@ func TestPlain(t *testing.T) {
 		},
 		{codes.Unavailable, `connection error: desc = "cut`, `"cut`},
 		{
-			codes.Unavailable, // as of a port that speaks TLS: see listen.TestRefusedHandshakes
+			codes.Unavailable, // returned by a TLS port: see listen.TestRefusedHandshakes
 			`connection error: desc = "error reading server preface: http2: failed reading the ` +
 				`frame payload: http2: frame too large, note that the frame header looked like an ` +
 				`HTTP/1.1 header"`,

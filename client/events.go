@@ -16,28 +16,30 @@ import (
 )
 
 // LeaseWatcher is a stream of lease events. It survives failures of members and connections, and
-// lasts until it is closed. Next may be called by one goroutine at a time, Close by any.
+// lasts until it is closed. Next may be called by only one goroutine at a time. Close may be called
+// by any goroutine.
 type LeaseWatcher struct {
 	resumable
 	ask leases.Watch
 
 	// Guarded by mu.
-	after  uint64 // everything up to here was queued or returned
+	after  uint64 // all events up to here have been queued or returned
 	queue  []leases.Update
-	events int // in the queue
-	// slow holds the latest event about each slow cache.
+	events int // number of events in the queue
+	// slow holds the latest event for each slow cache.
 	slow map[slowCache]leases.Event
 }
 
-// slowCache identifies a lease held by one holder.
+// slowCache identifies a slow cache by its lease and token.
 type slowCache struct {
 	id    lease.ID
 	token lease.Token
 }
 
-// LeaseEvents starts a stream of lease events. When it returns, the stream has begun: it delivers
-// all events from then on, or after the requested event. If the cluster no longer has those,
-// LeaseEvents fails with [ErrCompacted]. The context bounds only the start; Close ends the stream.
+// LeaseEvents starts a stream of lease events. The stream has begun when LeaseEvents returns: it
+// delivers all events from then on, or all events after the requested one. If the cluster no longer
+// has those events, LeaseEvents fails with [ErrCompacted]. The context applies only to the start;
+// Close ends the stream.
 func (c *Client) LeaseEvents(ctx context.Context, ask leases.Watch) (*LeaseWatcher, error) {
 	ask.Labels = maps.Clone(ask.Labels)
 	w := &LeaseWatcher{ask: ask, after: ask.After}
@@ -57,9 +59,9 @@ func (c *Client) LeaseEvents(ctx context.Context, ask leases.Watch) (*LeaseWatch
 	return w, nil
 }
 
-// Next waits for the next events and returns them. An error other than the context's ends the
-// stream. It is [ErrClosed] after Close, and [ErrCompacted] if the cluster no longer has the next
-// events: then list the leases to get the current state.
+// Next waits for the next events and returns them. Any error other than the context's ends the
+// stream. The error is [ErrClosed] after Close, and [ErrCompacted] if the cluster no longer has the
+// next events. After ErrCompacted, list the leases to get the current state.
 func (w *LeaseWatcher) Next(ctx context.Context) (leases.Update, error) {
 	for {
 		w.mu.Lock()
@@ -89,8 +91,8 @@ func (w *LeaseWatcher) Next(ctx context.Context) (leases.Update, error) {
 	}
 }
 
-// Seq returns the number of the last event that Next has returned. A program that restarts
-// continues after it.
+// Seq returns the number of the last event returned by Next. A program that restarts can continue
+// after that event.
 func (w *LeaseWatcher) Seq() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -100,7 +102,7 @@ func (w *LeaseWatcher) Seq() uint64 {
 	return w.after
 }
 
-// before returns a number up to which all events precede the update.
+// before returns the number of the last event that precedes the update.
 func before(u *leases.Update) uint64 {
 	for i := range u.Events {
 		if seq := u.Events[i].Seq; seq > 0 {
@@ -110,8 +112,8 @@ func before(u *leases.Update) uint64 {
 	return u.Seq
 }
 
-// Updates yields the results of Next until it fails; the error is yielded last. It does not close
-// the stream.
+// Updates yields the results of Next until it fails. The error is yielded last. Updates does not
+// close the stream.
 func (w *LeaseWatcher) Updates(ctx context.Context) iter.Seq2[leases.Update, error] {
 	return all(ctx, w.Next)
 }
@@ -161,9 +163,9 @@ func (w *LeaseWatcher) handleLocked(r *pb.Response, first bool) bool {
 	return true
 }
 
-// followSlowLocked tracks slow caches, and removes events that the program already has. The first
-// response of a stream lists all slow caches; any other cache that was slow has recovered, which
-// another member may have noticed.
+// followSlowLocked tracks slow caches, and removes events that the program has already received.
+// The first response of a stream lists all slow caches. If a cache that was slow is not on the
+// list, it has recovered in the meantime, so followSlowLocked adds an event for that.
 func (w *LeaseWatcher) followSlowLocked(list []leases.Event, first bool) []leases.Event {
 	had := w.slow
 	if first {

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/client/leases"
 )
 
-// happened is a response with events of these numbers; all earlier ones were delivered.
+// happened returns a response with the given events. All events up to seq have been sent.
 func happened(id, seq uint64, events ...uint64) *pb.Response {
 	m := &pb.EventsResponse{Seq: seq}
 	for _, n := range events {
@@ -25,7 +25,7 @@ func happened(id, seq uint64, events ...uint64) *pb.Response {
 	return &pb.Response{Id: id, More: true, Body: &pb.Response_Events{Events: m}}
 }
 
-// eventsRequest returns the last request for events, and how many there were.
+// eventsRequest returns the last request for events and the number of such requests.
 func (f *fake) eventsRequest() (id uint64, r *pb.EventsRequest, n int) {
 	for _, q := range f.requests() {
 		if e := q.GetEvents(); e != nil {
@@ -45,7 +45,7 @@ func leaseEvents(t *testing.T, c *Client, ask leases.Watch) *LeaseWatcher {
 	return w
 }
 
-// beginsAt makes members begin each stream of events at a number.
+// beginsAt makes members start each event stream at a given sequence number.
 func (f *fake) beginsAt(seq uint64) {
 	f.set(func() {
 		f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
@@ -57,8 +57,8 @@ func (f *fake) beginsAt(seq uint64) {
 	})
 }
 
-// Filters are sent to the member, events arrive in order, and the stream resumes at another member,
-// past events that were filtered out.
+// TestLeaseEvents checks that filters are sent to the member and that events arrive in order. The
+// stream resumes on another member after the last known event, even if that event was filtered out.
 func TestLeaseEvents(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.beginsAt(7)
@@ -103,8 +103,8 @@ func TestLeaseEvents(t *testing.T) {
 	})
 }
 
-// A stream that cannot start says why. One that started before the first event continues with that,
-// as does a program with a Seq of 0.
+// TestLeaseEventsBegin checks that a stream that cannot start reports the reason. A stream that
+// started before the first event resumes from the beginning, and so does a program with a Seq of 0.
 func TestLeaseEventsBegin(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.beginsAt(0)
@@ -138,13 +138,15 @@ func TestLeaseEventsBegin(t *testing.T) {
 	})
 }
 
-// Every event arrives once, in order, however often streams break and however slow the program is.
+// TestLeaseEventsOnce checks that every event arrives once and in order, even if streams break
+// often and the program is slow.
 func TestLeaseEventsOnce(t *testing.T) {
 	const total = 3 * maxEvents
 	for seed := range uint64(10) {
 		inBubble(t, 3, Config{}, func(t *testing.T, c *Client, f *fake) {
 			rng := rand.New(rand.NewPCG(seed, 7))
-			slow := rand.New(rand.NewPCG(seed, 8)) // the fake answers on goroutines of its own
+			// a separate source, because the fake answers on its own goroutines
+			slow := rand.New(rand.NewPCG(seed, 8))
 			f.set(func() {
 				f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
 					if r.GetEvents() == nil {
@@ -170,7 +172,8 @@ func TestLeaseEventsOnce(t *testing.T) {
 			w := leaseEvents(t, c, leases.Watch{After: 1})
 			for last := uint64(1); last < total; {
 				if slow.IntN(50) == 0 {
-					pass(20 * time.Millisecond) // so much comes that it is left with the cluster
+					// enough events arrive that the client leaves some with the cluster
+					pass(20 * time.Millisecond)
 				}
 				u, err := w.Next(t.Context())
 				if err != nil {
@@ -193,8 +196,9 @@ func TestLeaseEventsOnce(t *testing.T) {
 	}
 }
 
-// A program is notified once of each slow cache and of its end, even if either happened between
-// members: the first response of a stream lists the slow ones.
+// TestLeaseEventsSlowCaches checks that a program is notified once when a cache becomes slow and
+// once when it no longer is. This holds even if the change happens while the client is between
+// members, because the first response on a stream lists all slow caches.
 func TestLeaseEventsSlowCaches(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		slow := func(id uint64, kind pb.LeaseEvent_Kind, leases ...int64) *pb.Response {

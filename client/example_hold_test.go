@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// What a program does while it holds something can be one function for all that rests on a lease:
-// here for a lock, and for a place in a group.
+// Every resource that depends on a lease is a Hold. Code that runs while a program holds a resource
+// can therefore be written once. This example uses it with a lock and with a group membership.
 func ExampleHold() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -51,14 +51,15 @@ func ExampleHold() {
 	// member held: false
 }
 
-// The holder of a lease learns how it was lost, here to an operator.
+// This example shows how the holder of a lease finds out how it was lost. Here, an operator revoked
+// it.
 func ExampleLostError() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()
 	connect := func() *client.Client {
 		c, err := client.New(client.Config{
 			Endpoints:  []string{endpoint},
-			RenewAfter: 0.01, // asks for each lease every tenth of a second, to learn of it soon
+			RenewAfter: 0.01, // renews every lease each tenth of a second, to detect its loss soon
 		})
 		if err != nil {
 			log.Fatal(err)
@@ -86,7 +87,7 @@ func ExampleLostError() {
 	// the lease was revoked
 }
 
-// A client with the ID of its cluster does not use the members of another one.
+// A client configured with the ID of its cluster rejects the members of any other cluster.
 func ExampleConfig_clusterID() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()

@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A lease is kept alive until the program gives it up, and says at any time how far it can be
-// relied on.
+// A lease is kept alive until the program ends it. The program can check at any time how long the
+// lease remains valid.
 func ExampleLease() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -27,14 +27,14 @@ func ExampleLease() {
 	if _, err := c.Put(ctx, store.Put{Key: "up/me", Lease: held.ID()}); err != nil {
 		log.Fatal(err)
 	}
-	changed := held.Changed() // ask for it first, then for Err
+	changed := held.Changed() // call Changed before Err
 	fmt.Println(held.Err(), time.Until(held.ValidUntil()) > 3*time.Second)
 	if err := held.ChangeTTL(ctx, time.Minute); err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(time.Until(held.ValidUntil()) > 50*time.Second, held.Valid())
 
-	// Close leaves it to end by itself, Revoke ends it with its keys.
+	// Close lets the lease expire. Revoke ends it immediately and deletes its keys.
 	if err := held.Revoke(ctx); err != nil {
 		log.Fatal(err)
 	}
@@ -49,8 +49,8 @@ func ExampleLease() {
 	// true
 }
 
-// A program that makes room for another hands its lease over, with name and keys: no other program
-// can have it in between, and what the old token fences is over.
+// A program that is being replaced by another one hands over its lease with its name and keys. No
+// other program can acquire the lease in between, and the old token is fenced off.
 func ExampleLease_HandOver() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()
@@ -75,14 +75,14 @@ func ExampleLease_HandOver() {
 		log.Fatal(err)
 	}
 	fmt.Println("old:", held.Err())
-	// In another process, which was told the secret:
+	// In the other process, which has received the secret:
 	next, err := young.Resume(ctx, leases.Ref{Name: "primary"}, g.Secret, 0)
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println(next.Info().Owner, "has a later token:", next.Token() > held.Token())
 
-	// What has no memory of the tokens that it has seen asks the cluster.
+	// A resource that does not remember the tokens that it has seen asks the cluster instead.
 	for _, token := range []lease.Token{held.Token(), next.Token()} {
 		valid, _, err := young.CheckLease(ctx, leases.Ref{Name: "primary", Token: token})
 		if err != nil {
@@ -97,8 +97,8 @@ func ExampleLease_HandOver() {
 	// may write: true
 }
 
-// A transaction grants a lease, and puts a key on it, only if the key does not exist; the lease is
-// kept alive then.
+// This transaction grants a lease and puts a key with it, but only if the key does not exist. The
+// client then keeps the lease alive.
 func ExampleClient_Keep() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -117,13 +117,14 @@ func ExampleClient_Keep() {
 	if !r.Succeeded {
 		log.Fatal("there is one already")
 	}
-	held, err := c.Keep(r.Results[0].Grant, 0) // it counts from before the transaction was sent
+	// its TTL is counted from before the transaction was sent
+	held, err := c.Keep(r.Results[0].Grant, 0)
 	if err != nil {
 		log.Fatal(err)
 	}
 	fmt.Println("valid:", held.Valid())
 
-	held.Close() // before a transaction ends it
+	held.Close() // stop renewing the lease before a transaction revokes it
 	r, err = c.Txn(ctx, store.Txn{Then: []store.Op{held.Ref().Revoke()}})
 	if err != nil {
 		log.Fatal(err)

@@ -12,15 +12,16 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A client names all members and goes to the one that leads. Nothing waits for a connection
-// but the calls, and who wants to know of it.
+// A client is configured with all members and connects to the leader. Creating a client does not
+// wait for a connection. Calls do, and so does Connection.
 func ExampleConfig() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()
 	c, err := client.New(client.Config{
 		Endpoints: []string{endpoint},
-		Grace:     time.Second,           // in which a lease that is late may yet be saved
-		Margin:    20 * time.Millisecond, // that this program needs to stop
+		// how long a lease can still be saved after it was not renewed in time
+		Grace:  time.Second,
+		Margin: 20 * time.Millisecond, // how long this program needs to stop
 	})
 	if err != nil {
 		log.Fatal(err)
@@ -31,15 +32,15 @@ func ExampleConfig() {
 	defer cancel()
 	now, err := c.Connection(ctx)
 	if err != nil {
-		log.Fatal(err) // ErrUnavailable, with why the last member could not be reached
+		log.Fatal(err) // ErrUnavailable, with the reason why the last member was unreachable
 	}
 	fmt.Println("connected:", now.Endpoint == endpoint)
 	// Output:
 	// connected: true
 }
 
-// Two wait in a queue: the keys of a prefix, each with the ID of its owner's lease. Package lock
-// makes locks and elections of this.
+// Two programs wait in a queue. The queue consists of the keys with a common prefix, each
+// containing the ID of its owner's lease. Package lock builds locks and elections on such queues.
 func ExampleTicket() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -53,7 +54,7 @@ func ExampleTicket() {
 		if err != nil {
 			log.Fatal(err)
 		}
-		return ticket // nil if the key was there
+		return ticket // nil if the key already existed
 	}
 	grant := func() *client.Lease {
 		l, err := c.Grant(ctx, client.Grant{TTL: 10 * time.Second})
@@ -65,7 +66,7 @@ func ExampleTicket() {
 	ann, bob := grant(), grant()
 	first, second := enter(ann), enter(bob)
 	fmt.Println("ann:", first.Wait(ctx))
-	if err := ann.Revoke(ctx); err != nil { // her key goes with her lease
+	if err := ann.Revoke(ctx); err != nil { // deletes her key as well
 		log.Fatal(err)
 	}
 	fmt.Println("bob:", second.Wait(ctx))
@@ -73,7 +74,7 @@ func ExampleTicket() {
 	var gone *client.GoneError
 	fmt.Println("ann's key:", errors.As(first.Err(), &gone), gone.Cause)
 
-	// A waiter that still has its key leaves the queue, and deletes the key, by one message.
+	// A waiter that still has its key leaves the queue and deletes the key with a single message.
 	key := fmt.Sprintf("printer/%x", bob.ID())
 	r, err := second.Leave(ctx, store.Txn{Then: []store.Op{store.Delete{Key: key}}})
 	fmt.Println("bob leaves:", r.Succeeded, err)

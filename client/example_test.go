@@ -13,9 +13,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A program that must run only once in the cluster holds a name while it works, and fences
-// what it writes: even if it is stopped at a bad moment and wakes up when the name is
-// another's, the write does nothing.
+// A program that must run only once in the cluster holds a lease with a name while it works, and
+// fences its writes. Suppose that the program is paused and resumes after another one has acquired
+// the name. In that case its write has no effect.
 func ExampleClient_Grant() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()
@@ -37,7 +37,7 @@ func ExampleClient_Grant() {
 		log.Fatal(err)
 	}
 
-	work := held.Context() // ends in time if the lease cannot be kept
+	work := held.Context() // canceled early enough if the lease cannot be kept alive
 	r, err := c.Txn(work, store.Txn{
 		If:   []store.Compare{store.NameHeld("jobs/nightly", held.Token())},
 		Then: []store.Op{store.Put{Key: "nightly/last", Value: []byte("done")}},
@@ -47,7 +47,7 @@ func ExampleClient_Grant() {
 	}
 	fmt.Println("written:", r.Succeeded)
 
-	// The name is free at once for the next.
+	// The name is available to the next program immediately.
 	fmt.Println("revoked:", held.Revoke(ctx))
 	fmt.Println("then:", held.Err())
 	// Output:
@@ -56,8 +56,8 @@ func ExampleClient_Grant() {
 	// then: client: released
 }
 
-// A program that follows keys reads them first, and watches from the revision after what it has
-// read: nothing is missed in between.
+// A program that follows keys first reads them and then watches from the revision after the one it
+// read. It does not miss any changes in between.
 func ExampleWatcher() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -80,7 +80,7 @@ func ExampleWatcher() {
 	defer w.Close()
 	u, err := w.Next(ctx)
 	if err != nil {
-		log.Fatal(err) // if it is ErrCompacted, the program reads again
+		log.Fatal(err) // if it is ErrCompacted, the program reads the keys again
 	}
 	for _, e := range u.Events {
 		fmt.Printf("%s is %s\n", e.KV.Key, e.KV.Value)
@@ -89,7 +89,7 @@ func ExampleWatcher() {
 	// nodes/a is 10.0.0.1
 }
 
-// A program that has stopped following leases goes on where it was.
+// A program that stopped following leases can resume from the last event it received.
 func ExampleLeaseWatcher() {
 	c, stop := inprocess.Client()
 	defer stop()

@@ -27,27 +27,28 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// fake is members without a network. What they answer is the test's to say.
+// fake simulates members without a network. The test determines their responses.
 type fake struct {
 	mu sync.Mutex
-	// answer returns the responses to a request; none is no answer. It is called with
-	// mu held.
+	// answer returns the responses to a request, or nil if the request is not answered. It is
+	// called with mu held.
 	answer func(s *fakeStream, r *pb.Request) []*pb.Response
-	// take, if it is set, deals with whole messages instead; the same holds.
+	// take, if set, handles whole messages in place of answer. It is also called with mu held.
 	take    func(s *fakeStream, m *pb.ClientMessage)
-	down    map[string]bool // members that cannot be reached
-	dead    map[string]bool // members that nothing comes from, not even a refusal
+	down    map[string]bool // unreachable members
+	dead    map[string]bool // members that send nothing at all and do not refuse connections
 	foreign map[string]bool // members that do not know leasehold.v1
-	refused int             // tries to reach members that are down
-	// leader is the member that leads, empty for none; no member reports it if says is false.
+	refused int             // attempts to reach members that are down
+	// leader is the member that leads, or empty if there is no leader. Members report it only if
+	// reportsLeader is set.
 	leader        string
 	reportsLeader bool
-	frozen        map[string]bool // members that say nothing, and take everything
+	frozen        map[string]bool // members that accept all messages and never answer
 	opened        []*fakeStream   // all streams, in the order in which they were opened
 	seen          []seen
-	// sessions is how many sessions were opened.
+	// sessions is the number of sessions opened.
 	sessions uint64
-	// granted is the last ID that was chosen for a lease; tests choose theirs below 1000.
+	// granted is the last lease ID chosen by the fake. Tests choose IDs below 1000.
 	granted int64
 }
 
@@ -95,7 +96,7 @@ func (c fakeConn) Open(ctx context.Context) (pb.StreamService_OpenClient, error)
 
 func (c fakeConn) Close() error { return nil }
 
-// fakeStream is a client's end of a stream.
+// fakeStream is the client's end of a stream.
 type fakeStream struct {
 	grpc.ClientStream
 	ctx  context.Context
@@ -163,10 +164,10 @@ func (s *fakeStream) Recv() (*pb.ServerMessage, error) {
 	}
 }
 
-// say sends a response out of turn.
+// say sends a response that the client did not ask for.
 func (s *fakeStream) say(list ...*pb.Response) { s.out <- &pb.ServerMessage{Responses: list} }
 
-// memberID is that of a fake member, 0 for no name.
+// memberID returns the ID of a fake member, or 0 if name is empty.
 func memberID(name string) (id uint64) {
 	for _, c := range name {
 		id = uint64(c-'a') + 1
@@ -174,14 +175,14 @@ func memberID(name string) (id uint64) {
 	return id
 }
 
-// leadership is what a member says of who leads.
+// leadership returns the message with which a member reports the leader.
 func (f *fake) leadership(name string) *pb.ServerMessage {
 	return &pb.ServerMessage{Leadership: &pb.Leadership{
 		MemberId: memberID(name), LeaderId: memberID(f.leader),
 	}}
 }
 
-// lead makes a member the leader, and all say so.
+// lead makes a member the leader. All members report it.
 func (f *fake) lead(name string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -193,14 +194,14 @@ func (f *fake) lead(name string) {
 	}
 }
 
-// streams returns how many streams were opened.
+// streams returns the number of streams opened.
 func (f *fake) streams() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.opened)
 }
 
-// openedAt returns with which members a stream is open, in the order of their names.
+// openedAt returns the names of the members with an open stream, in alphabetical order.
 func (f *fake) openedAt() (names string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -214,14 +215,14 @@ func (f *fake) openedAt() (names string) {
 	return strings.Join(list, "")
 }
 
-// last returns the stream that was opened last.
+// last returns the most recently opened stream.
 func (f *fake) last() *fakeStream {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.opened[len(f.opened)-1]
 }
 
-// requests returns all requests that were received so far, in order.
+// requests returns all requests received so far, in order.
 func (f *fake) requests() []*pb.Request {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -232,14 +233,14 @@ func (f *fake) requests() []*pb.Request {
 	return out
 }
 
-// set changes what members do.
+// set changes the behavior of the members.
 func (f *fake) set(change func()) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	change()
 }
 
-// inBubble runs a test with a client of n fake members, in a time of its own.
+// inBubble runs a test in virtual time with a client of n fake members.
 func inBubble(t *testing.T, n int, c Config, test func(*testing.T, *Client, *fake)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -266,7 +267,8 @@ func inBubble(t *testing.T, n int, c Config, test func(*testing.T, *Client, *fak
 	})
 }
 
-// withSession lets a client open its session before the test begins to look.
+// withSession makes the client open its session, so that the session's requests do not disturb the
+// test.
 func withSession(t *testing.T, c *Client, f *fake) {
 	t.Helper()
 	if _, err := c.Put(t.Context(), store.Put{Key: "first"}); err != nil {
@@ -275,7 +277,7 @@ func withSession(t *testing.T, c *Client, f *fake) {
 	f.set(func() { f.seen = nil })
 }
 
-// obey does what is asked, without doing anything.
+// obey returns the response of a successful request. It keeps no state.
 func (f *fake) obey(_ *fakeStream, r *pb.Request) []*pb.Response {
 	out := &pb.Response{Id: r.Id}
 	h := &pb.Header{Revision: 1}
@@ -321,7 +323,7 @@ func (f *fake) obey(_ *fakeStream, r *pb.Request) []*pb.Response {
 	return []*pb.Response{out}
 }
 
-// obeyLease is obey for requests about leases. There is one, with token 1.
+// obeyLease is like obey, for requests about leases. There is a single lease, with token 1.
 func obeyLease(r *pb.Request, out *pb.Response) (ok bool) {
 	l := &pb.Lease{Id: 7, Token: 1, TtlMs: fakeTTL, RemainingMs: fakeTTL}
 	switch x := r.Body.(type) {
@@ -352,10 +354,10 @@ func obeyLease(r *pb.Request, out *pb.Response) (ok bool) {
 	return true
 }
 
-// fakeTTL is the TTL of the tests' leases, in milliseconds.
+// fakeTTL is the TTL of the tests' leases in milliseconds.
 const fakeTTL = 9000
 
-// renewed answers a renewal with one reason for all.
+// renewed returns a response with the same reason for every renewed lease.
 func renewed(r *pb.RenewRequest, reason pb.Reason) *pb.Response_Renew {
 	m := &pb.RenewResponse{TtlMs: make([]int64, len(r.Ids))}
 	for i, id := range r.Ids {
@@ -368,20 +370,20 @@ func renewed(r *pb.RenewRequest, reason pb.Reason) *pb.Response_Renew {
 	return &pb.Response_Renew{Renew: m}
 }
 
-// refuse answers with an error.
+// refuse returns an error response.
 func refuse(r *pb.Request, reason pb.Reason) []*pb.Response {
 	return []*pb.Response{{Id: r.Id, Body: &pb.Response_Error{Error: &pb.Error{
 		Reason: reason, Message: "says the fake",
 	}}}}
 }
 
-// silent answers nothing.
+// silent does not answer the request.
 func silent(*fakeStream, *pb.Request) []*pb.Response { return nil }
 
-// pass lets the bubble's time go by.
+// pass waits while virtual time advances.
 func pass(d time.Duration) { <-time.After(d) }
 
-// want checks that an error is all of these.
+// want checks that an error wraps all of the given errors.
 func want(t *testing.T, err error, all ...error) {
 	t.Helper()
 	for _, w := range all {

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// The leases of a client stay alive together through changes of every kind; released ones end on
-// time.
+// TestGroupsOfClient checks that a client's leases are kept alive together while leases are added,
+// changed and removed. Released leases end on time.
 func TestGroupsOfClient(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

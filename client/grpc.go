@@ -15,12 +15,12 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// dialer creates a connection, which need not be established yet.
+// dialer creates a connection. The connection may be established later.
 type dialer func(endpoint, *settings) (connection, error)
 
-// inFlight is how many bytes a member may send before this client has read them. A fixed window
-// keeps gRPC from estimating one: on an idle stream, it would ping for nearly every message, and so
-// double the packets.
+// inFlight is the number of bytes that a member can send before this client has read them. A fixed
+// window keeps gRPC from estimating one. On an idle stream, gRPC would send a ping for nearly every
+// message, which would double the number of packets.
 const inFlight = 1 << 20
 
 // dialGRPC is the dialer for gRPC connections.
@@ -60,7 +60,7 @@ func newConn(e endpoint, c *settings, more ...grpc.DialOption) (*grpc.ClientConn
 	return grpc.NewClient(e.target, append(options, more...)...)
 }
 
-// freshTLS reads RootCAFile at each handshake, because gRPC reconnects by itself.
+// freshTLS reads RootCAFile at each handshake, because gRPC reconnects automatically.
 type freshTLS struct {
 	credentials.TransportCredentials
 	endpoint endpoint
@@ -94,10 +94,11 @@ func (c grpcConnection) Open(ctx context.Context) (pb.StreamService_OpenClient, 
 		})
 }
 
-// DialMember waits until the client is connected to a member, and opens a second connection to it,
-// for calls that this package does not have, such as those of other services. The calls use the
-// client's login, and fail on a member of another cluster. The caller must close the connection. It
-// stays open when the client moves to another member; Connection.Changed signals that.
+// DialMember waits until the client is connected to a member, and opens a second connection to that
+// member. It is intended for calls that this package does not offer, such as calls to other
+// services. The calls use the client's login, and fail if the member belongs to another cluster.
+// The caller must close the connection. It stays open when the client moves to another member;
+// Connection.Changed reports such a move.
 func (c *Client) DialMember(
 	ctx context.Context, options ...grpc.DialOption,
 ) (*grpc.ClientConn, Connection, error) {

@@ -7,22 +7,23 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Hold depends on a lease and has at most one holder. It is a lock, the lead of an election, the
-// role of the primary, an ID from a pool, an item of a queue, or a membership in a group. All of
-// them have these methods, with the same meanings, so that a program can treat them alike.
+// Hold is something that depends on a lease and has at most one holder: a lock, leadership in an
+// election, the role of the primary, a pool ID, a queue item, or a group membership. They all have
+// these methods, with the same meanings, so that a program can treat them alike.
 type Hold interface {
-	// Token is the fencing token: every later holder has a higher one.
+	// Token returns the fencing token. Every later holder has a higher one.
 	Token() lease.Token
-	// ValidUntil is when the program must stop, unless a renewal succeeds before. It is in the past
-	// if Err is not nil.
+	// ValidUntil returns the time at which the program must stop unless a renewal succeeds first.
+	// It is in the past if Err is not nil.
 	ValidUntil() time.Time
-	// Context ends when the program must stop, before another holder can begin. Its cause is the
-	// reason, and wraps [context.Canceled].
+	// Context returns a context that is canceled when the program must stop, before another holder
+	// can begin. Its cause is the reason, and wraps [context.Canceled].
 	Context() context.Context
-	// Err is nil while the program holds it, by the clock, and then the reason why it does not.
+	// Err returns nil while the hold is valid according to the clock. After that it returns the
+	// reason why the hold ended.
 	Err() error
-	// Release gives up the hold. The hold ends for the program at once, even if Release fails. If
-	// ctx ends before the cluster answers, Release returns the cause and continues in the
+	// Release gives up the hold. The hold ends for the program immediately, even if Release fails.
+	// If ctx ends before the cluster answers, Release returns the cause and continues in the
 	// background; [Client.Close] waits for it.
 	Release(ctx context.Context) error
 }

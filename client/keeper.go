@@ -13,29 +13,29 @@ import (
 	"leasehold.dev/lease"
 )
 
-// maxRenewals bounds the leases in one renewal.
+// maxRenewals is the maximum number of leases in one renewal request.
 const maxRenewals = 5000
 
-// longestSleep bounds how long the keeper sleeps while there are leases. Timers stop while the
-// machine is suspended, but leases do not.
+// longestSleep caps how long the keeper sleeps while it has leases. If the machine is suspended,
+// timers stop but leases do not.
 const longestSleep = time.Second
 
-// keeper keeps the leases of a client alive: one goroutine drives a holder.Set with the
-// clock and the link.
+// keeper keeps the leases of a client alive. Its goroutine drives a holder.Set with the clock and
+// the link.
 type keeper struct {
 	clock *clock
 	mux   *mux
-	link  *link         // the link of the last renewal; belongs to run
-	wake  chan struct{} // capacity 1: something may be due earlier
+	link  *link         // the link used for the last renewal; owned by run
+	wake  chan struct{} // capacity 1: the next deadline may be earlier now
 	stop  chan struct{} // closed by close
 	all   sync.WaitGroup
 
-	mu     sync.Mutex // guards the following fields, and the states of the leases
+	mu     sync.Mutex // guards the following fields and the states of the leases
 	closed bool
 	set    *holder.Set
-	// leases are the leases that have not ended. Invariant: each is in set.
+	// leases holds the leases that have not ended. Invariant: each of them is in set.
 	leases map[lease.ID]*Lease
-	// windows are the leases for which the program has called Lease.Valid.
+	// windows holds the leases on which the program has called Lease.Valid.
 	windows map[*Lease]struct{}
 	count   leaseCounts
 }
@@ -78,7 +78,7 @@ func (k *keeper) run() {
 	}
 }
 
-// step does what is due now, and returns the time until the next step.
+// step performs all actions that are due, and returns the time until the next step.
 func (k *keeper) step() time.Duration {
 	for {
 		l := k.mux.current()
@@ -91,7 +91,7 @@ func (k *keeper) step() time.Duration {
 }
 
 // due returns the next batch to send over a link. If there is none, it returns the time until the
-// set has something to do.
+// set next has work to do.
 func (k *keeper) due(l *link) (_ holder.Batch, next time.Duration, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -112,8 +112,8 @@ func (k *keeper) due(l *link) (_ holder.Batch, next time.Duration, ok bool) {
 	return holder.Batch{}, min(max(0, k.clock.until(at)), longestSleep), false
 }
 
-// left returns how long the lease that ends first stays valid or, in jeopardy, can still be saved;
-// ok is false without leases.
+// left returns the time until the first lease stops being valid or, for a lease in jeopardy, until
+// it can no longer be saved. ok is false if there are no leases.
 func (k *keeper) left() (_ time.Duration, ok bool) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -125,7 +125,8 @@ func (k *keeper) left() (_ time.Duration, ok bool) {
 	return max(0, k.clock.until(at)), true
 }
 
-// send sends a batch. It leaves the member if that has not answered since the previous batch.
+// send sends a batch. If the member has not answered since the previous batch, send leaves the
+// member.
 func (k *keeper) send(l *link, b holder.Batch) {
 	if l == nil {
 		k.answered(b, nil)
@@ -134,7 +135,7 @@ func (k *keeper) send(l *link, b holder.Batch) {
 	waited := time.Duration(b.Waited) * time.Millisecond
 	if waited > 0 && l.silence() >= waited/2 {
 		notify(l.bad)
-		k.answered(b, nil) // retried soon, with another member
+		k.answered(b, nil) // the set retries soon, with another member
 		return
 	}
 	err := l.submit(&call{
@@ -150,7 +151,7 @@ func (k *keeper) send(l *link, b holder.Batch) {
 	}
 }
 
-// columns builds the request of a batch.
+// columns builds the request for a batch.
 func columns(b *holder.Batch) *pb.RenewRequest {
 	r := &pb.RenewRequest{}
 	if n := len(b.Leases); n > 0 {
@@ -168,15 +169,15 @@ func columns(b *holder.Batch) *pb.RenewRequest {
 	return r
 }
 
-// judge makes the client leave a member that does not renew leases with this TTL in time.
+// judge makes the client leave a member that is not renewing leases with the given TTL in time.
 func (k *keeper) judge(l *link, ttl time.Duration) {
 	if ttl > 0 && l.refusal() >= min(refusals, ttl/8) {
 		notify(l.bad)
 	}
 }
 
-// answered handles the answer to a batch, nil if there will be none. It returns the shortest TTL of
-// the leases that were not renewed, or 0.
+// answered processes the answer to a batch. r is nil if there will be no answer. answered returns
+// the shortest TTL among the leases that were not renewed, or 0.
 func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -229,7 +230,7 @@ func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration
 	return refused
 }
 
-// groupsLocked handles the part of an answer about groups.
+// groupsLocked processes the part of an answer that concerns groups.
 func (k *keeper) groupsLocked(b *holder.Batch, r *pb.Response) {
 	if r.GetRenew() == nil {
 		k.set.LeaveAgain(b.Seq, b.Leave)
@@ -254,21 +255,21 @@ func (k *keeper) groupsLocked(b *holder.Batch, r *pb.Response) {
 	}
 }
 
-// reopenLocked updates Lease.Valid after the answer to a renewal.
+// reopenLocked updates the window of Lease.Valid after a renewal has been answered.
 func (k *keeper) reopenLocked(id lease.ID) {
 	if l := k.leases[id]; l != nil {
 		k.openLocked(l)
 	}
 }
 
-// advanceLocked advances all states to now.
+// advanceLocked advances the states of all leases to the current time.
 func (k *keeper) advanceLocked() {
 	k.set.Advance(k.clock.now())
 	k.changedLocked(nil)
 }
 
-// changedLocked applies changes of state to the leases. lost contains the reasons for leases that
-// the cluster just reported as gone.
+// changedLocked applies state changes to the leases. lost contains the reasons for leases that the
+// cluster has just reported as gone.
 func (k *keeper) changedLocked(lost map[lease.ID]*LostError) {
 	for _, ch := range k.set.Changes() {
 		l := k.leases[ch.ID]
@@ -282,14 +283,16 @@ func (k *keeper) changedLocked(lost map[lease.ID]*LostError) {
 	}
 }
 
-// refreshLocked picks up renewals, which change no status.
+// refreshLocked copies the lease's state from the set. A renewal changes the state but not the
+// status.
 func (k *keeper) refreshLocked(l *Lease) {
 	if k.leases[l.info.ID] == l {
 		l.state, _ = k.set.State(l.info.ID)
 	}
 }
 
-// errorOfState returns the error of a lease that is not OK: lost, if the cluster reported it gone.
+// errorOfState returns the error for a lease that is not OK. lost is not nil if the cluster
+// reported the lease as gone.
 func errorOfState(s holder.State, lost *LostError) error {
 	switch {
 	case s.Status == holder.OK:
@@ -321,7 +324,7 @@ func (l *Lease) becomeLocked(s holder.State, err error) {
 	l.changed = make(chan struct{})
 }
 
-// openLocked sets the window of Lease.Valid, if the program uses it.
+// openLocked updates the window of Lease.Valid if the program uses it.
 func (k *keeper) openLocked(l *Lease) {
 	switch {
 	case !l.validUsed:
@@ -333,7 +336,7 @@ func (k *keeper) openLocked(l *Lease) {
 	}
 }
 
-// ask starts the window of Lease.Valid.
+// ask creates the window of Lease.Valid.
 func (k *keeper) ask(l *Lease) *window {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -346,8 +349,8 @@ func (k *keeper) ask(l *Lease) *window {
 	return l.window.Load()
 }
 
-// lostBy returns the error of a lease that the cluster reported as gone. by is the caller that
-// revoked it, or its new owner.
+// lostBy returns the error for a lease that the cluster reported as gone. by is the caller that
+// revoked the lease, or its new owner.
 func lostBy(how leases.Kind, by string) *LostError {
 	if how == leases.Revoked {
 		return &LostError{Cause: how, By: by}
@@ -355,7 +358,7 @@ func lostBy(how leases.Kind, by string) *LostError {
 	return &LostError{Cause: how, Owner: by}
 }
 
-// add starts to keep a lease alive.
+// add starts keeping a lease alive.
 func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -368,7 +371,7 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 	k.advanceLocked()
 	old := k.leases[g.ID]
 	if old != nil {
-		if old.info.Token > g.Token { // tokens only grow (L5)
+		if old.info.Token > g.Token { // tokens only increase (L5)
 			lost := &LostError{Cause: old.over}
 			if old.over != 0 {
 				lost.Owner = old.info.Owner
@@ -403,7 +406,7 @@ func (k *keeper) add(c *Client, g *Granted, grace time.Duration) (*Lease, error)
 	return l, nil
 }
 
-// end gives up a lease, unless it has ended.
+// end gives up a lease unless it has already ended.
 func (k *keeper) end(l *Lease, why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -413,7 +416,7 @@ func (k *keeper) end(l *Lease, why error) {
 	}
 }
 
-// giveUp is end for the lease that a reference identifies, if the client holds it.
+// giveUp is like end, for the lease that a reference identifies, if the client holds that lease.
 func (k *keeper) giveUp(r leases.Ref, why error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -438,8 +441,8 @@ func (k *keeper) overLocked(l *Lease, why error) {
 	l.becomeLocked(s, why)
 }
 
-// begin waits until no change of a lease's TTL is in flight. Otherwise the answer to an earlier
-// change would report a TTL that a later one has already replaced.
+// begin waits until no TTL change of a lease is in flight, and begins one. If two were in flight,
+// the answer to the earlier change could report a TTL that the later one has already replaced.
 func (k *keeper) begin(ctx context.Context, l *Lease) error {
 	for {
 		k.mu.Lock()
@@ -459,7 +462,7 @@ func (k *keeper) begin(ctx context.Context, l *Lease) error {
 	}
 }
 
-// over ends the change that begin began.
+// over ends the TTL change started by begin.
 func (k *keeper) over(l *Lease) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -467,7 +470,7 @@ func (k *keeper) over(l *Lease) {
 	l.turn = nil
 }
 
-// shorten records that another TTL is about to be requested.
+// shorten records that a new TTL is about to be requested.
 func (k *keeper) shorten(l *Lease, ttl lease.TTL) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -488,8 +491,8 @@ func (k *keeper) refused(l *Lease, ttl lease.TTL) {
 	}
 }
 
-// confirmed records that the cluster has set the TTL requested after sent, and the current TTL,
-// which is usually the same.
+// confirmed records that the cluster has set a TTL. sent is a time before the request was made. ttl
+// is the current TTL, which is usually the requested one.
 func (k *keeper) confirmed(l *Lease, requested, ttl lease.TTL, sent moment) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -12,15 +12,15 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// leadership is what a member has reported about the leader. ID 0 means no member.
+// leadership is a member's report about which member leads. leader is 0 if there is none.
 type leadership struct {
-	known  bool   // the member has reported something
-	member uint64 // the member that reported
+	known  bool   // the member has sent a report
+	member uint64 // the member that sent the report
 	leader uint64
-	urls   []string // of the leader, if reported
+	urls   []string // the leader's addresses, if reported
 }
 
-// setLeadership records what the member reports about the leader, if anything.
+// setLeadership records the member's report about the leader, if it sent one.
 func (l *link) setLeadership(m *pb.Leadership) {
 	if m == nil {
 		return
@@ -31,7 +31,7 @@ func (l *link) setLeadership(m *pb.Leadership) {
 	notify(l.news)
 }
 
-// leadership returns what the member has reported about the leader.
+// leadership returns the member's latest report about the leader.
 func (l *link) leadership() leadership {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -44,36 +44,36 @@ func (l *link) leads() bool {
 	return lead.known && lead.leader == lead.member
 }
 
-// elsewhere reports whether the leader is not the client's member.
+// elsewhere reports whether a member other than the client's leads.
 func (l leadership) elsewhere() bool { return l.leader != 0 && l.leader != l.member }
 
 const (
-	// A client looks for the leader within firstLook after it is notified that another member
-	// leads. The delay is random, because all clients of a member are notified at once. It doubles
-	// with each move, up to lastLook, since the leader may change too often to be worth following,
-	// and is reset if the client stayed for calm.
+	// When a member reports that another member leads, its clients look for the leader within
+	// firstLook. The delay is random because all of them receive the report at the same time. It
+	// doubles with each move, up to lastLook, because following a leader that keeps changing is not
+	// worthwhile. It is reset once the client has stayed with a member for calm.
 	firstLook = 20 * time.Millisecond
 	lastLook  = 30 * time.Second
 	calm      = time.Minute
-	// lookAgain is the first delay before an unreachable leader is tried again.
+	// lookAgain is the first delay before the client retries an unreachable leader.
 	lookAgain = 200 * time.Millisecond
 )
 
 // seeker finds the leader while the client is connected to another member. It belongs to the mux's
-// goroutine; each search runs on its own goroutine, which ends with it.
+// goroutine. Each search runs on its own goroutine, which exits when the search ends.
 type seeker struct {
 	mux   *mux
-	due   *time.Timer // when to look
-	armed bool        // due is set to fire
-	// searching cancels the search in progress. found has capacity 1 and receives its result, nil
-	// for none. Both are nil without a search.
+	due   *time.Timer // fires when it is time to look
+	armed bool        // due is running
+	// searching cancels the search in progress. found has capacity 1 and receives the result of the
+	// search, or nil if it found no member. Both are nil while no search is running.
 	searching context.CancelFunc
 	found     chan *link
 	suspects  bool // the search was started by suspect
 
 	lead  leadership // the leader to find
-	vain  int        // consecutive failed searches for it
-	moves int        // in quick succession
+	vain  int        // consecutive failed searches for that leader
+	moves int        // moves in quick succession
 	moved time.Time  // time of the last move
 }
 
@@ -83,7 +83,7 @@ func newSeeker(m *mux) *seeker {
 	return s
 }
 
-// follow handles what the client's member reports about the leader.
+// follow processes the latest report about the leader from the client's member.
 func (s *seeker) follow(l *link) {
 	lead := l.leadership()
 	if !lead.known {
@@ -99,7 +99,7 @@ func (s *seeker) follow(l *link) {
 	}
 	s.lead = lead
 	if s.armed || s.searching != nil {
-		return // soon enough; it will look for the leader of that time
+		return // the pending search is soon enough, and will use the latest report
 	}
 	if time.Since(s.moved) >= calm {
 		s.moves = 0
@@ -112,7 +112,7 @@ func (s *seeker) arm(d time.Duration) {
 	s.armed = true
 }
 
-// rest stops looking until there is news.
+// rest stops looking until the next report.
 func (s *seeker) rest() {
 	s.due.Stop()
 	s.armed = false
@@ -123,14 +123,14 @@ func (s *seeker) look(not int) {
 	s.armed = false
 	places := s.mux.candidates(s.lead, not, s.vain == 0)
 	if len(places) == 0 {
-		return // no endpoint is the leader's
+		return // none of the endpoints belongs to the leader
 	}
 	s.search(places, func(l leadership) bool { return l.leader == l.member })
 }
 
-// suspect is called when the client's member has stopped responding. If that member led when it was
-// last heard from, suspect asks the other members whether one of them leads by now: a machine that
-// is gone does not break its streams.
+// suspect is called when the client's member has stopped responding. If that member led according
+// to its last report, suspect asks the other members whether one of them leads now. It has to ask,
+// because a machine that has failed does not close its streams.
 func (s *seeker) suspect(l *link) {
 	if s.armed || s.searching != nil || !l.leads() {
 		return
@@ -148,7 +148,7 @@ func (s *seeker) suspect(l *link) {
 	}
 }
 
-// search looks among endpoints for a member whose report satisfies ok.
+// search looks for a member whose report satisfies ok, among the given endpoints.
 func (s *seeker) search(places []int, ok func(leadership) bool) {
 	ctx, cancel := context.WithCancel(s.mux.ctx)
 	found := make(chan *link, 1)
@@ -161,20 +161,20 @@ func (s *seeker) search(places []int, ok func(leadership) bool) {
 	})
 }
 
-// take handles the result of a search, which may be nil, while the client is connected to another
-// member. It returns the link to move to, or nil.
+// take handles the result of a search while the client is connected to another member. next is nil
+// if the search found nothing. take returns the link to move to, or nil.
 func (s *seeker) take(next, now *link) *link {
 	s.searching()
 	s.searching, s.found = nil, nil
 	if s.suspects && next != nil && now.silence() > 0 {
-		return next // next knows which member leads
+		return next // next's member knows the leader
 	}
 	if next == nil && !s.suspects {
 		s.vain++
 	}
 	if !now.leadership().elsewhere() {
 		if next != nil {
-			next.leave() // the leader has changed again, or is about to
+			next.leave() // the leader has changed again or is about to change
 		}
 		return nil
 	}
@@ -187,7 +187,7 @@ func (s *seeker) take(next, now *link) *link {
 	return next
 }
 
-// halt ends a search in progress.
+// halt cancels the search in progress, if any.
 func (s *seeker) halt() {
 	s.rest()
 	if s.searching == nil {
@@ -200,16 +200,17 @@ func (s *seeker) halt() {
 	s.searching, s.found = nil, nil
 }
 
-// identify records the member behind an endpoint, or 0 if that is no longer known.
+// identify records which member is behind an endpoint. 0 means that this is no longer known.
 func (m *mux) identify(place int, member uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.members[place] = member
 }
 
-// candidates returns the endpoints that may be the leader's: the one that is known to be that
-// member, or that has its address. If there is none, the first call returns all endpoints except
-// the client's own, and later calls those that could not be reached.
+// candidates returns the endpoints that may belong to the leader: the endpoint known to belong to
+// that member or, on the first call, those at the leader's addresses. If there are none, the first
+// call returns all endpoints except the client's current one. Later calls return only the endpoints
+// whose member is unknown.
 func (m *mux) candidates(lead leadership, not int, first bool) []int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -235,7 +236,7 @@ func (m *mux) candidates(lead leadership, not int, first bool) []int {
 // at reports whether an endpoint is among the leader's addresses.
 func (l leadership) at(endpoint string) bool {
 	return slices.ContainsFunc(l.urls, func(url string) bool {
-		a, _ := address.Parse(url) // without a port nothing matches
+		a, _ := address.Parse(url) // if the port is missing, nothing matches
 		b, _ := address.Parse(endpoint)
 		return a.Address == b.Address
 	})
@@ -244,7 +245,7 @@ func (l leadership) at(endpoint string) bool {
 // errNotWanted means that a member does not report the expected leader.
 var errNotWanted = errors.New("another leads")
 
-// connectIf is connect, but leaves the member unless its report of the leader satisfies ok.
+// connectIf is like connect, but leaves the member if its report of the leader does not satisfy ok.
 func (m *mux) connectIf(
 	search context.Context, place int, ok func(leadership) bool,
 ) (*link, error) {
@@ -252,7 +253,7 @@ func (m *mux) connectIf(
 	defer cancel()
 	l, err := m.connect(ctx, place)
 	if err != nil {
-		if search.Err() == nil { // else the member is not at fault
+		if search.Err() == nil { // otherwise the member is not at fault
 			m.identify(place, 0)
 		}
 		return nil, err

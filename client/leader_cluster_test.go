@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// leaderOf returns the member that all members, but those that do not run, say leads; nil if
-// they do not agree.
+// leaderOf returns the leader on which all members agree, ignoring members that are not running. It
+// returns nil if they do not agree.
 func leaderOf(ctx context.Context, t *testing.T, members ...*member) *member {
 	t.Helper()
 	var id uint64
@@ -32,8 +32,8 @@ func leaderOf(ctx context.Context, t *testing.T, members ...*member) *member {
 	return leads
 }
 
-// atLeader waits until a client, of those that may be asked, is with the leader alone, and
-// returns it.
+// atLeader waits until a client is connected only to the leader, and returns the leader. It
+// considers only the given members.
 func atLeader(ctx context.Context, t *testing.T, members ...*member) (leads *member) {
 	t.Helper()
 	eventually(t, "the client is with the leader", func() bool {
@@ -45,7 +45,7 @@ func atLeader(ctx context.Context, t *testing.T, members ...*member) (leads *mem
 	return leads
 }
 
-// moveLeader moves the leadership from one member to another, unless it has gone by itself.
+// moveLeader transfers leadership from one member to another, unless it has already moved.
 func moveLeader(ctx context.Context, t *testing.T, from, to *member) {
 	t.Helper()
 	s, err := to.etcd(t).Status(ctx, to.Member.Endpoint())
@@ -54,7 +54,7 @@ func moveLeader(ctx context.Context, t *testing.T, from, to *member) {
 	}
 	eventually(t, "the leadership moves", func() bool {
 		_, err := from.etcd(t).MoveLeader(ctx, s.Header.MemberId)
-		if errors.Is(err, rpctypes.ErrTimeout) { // who is to lead did not keep up just then
+		if errors.Is(err, rpctypes.ErrTimeout) { // the transferee was not up to date
 			return false
 		}
 		if err != nil && !errors.Is(err, rpctypes.ErrNotLeader) {
@@ -64,7 +64,7 @@ func moveLeader(ctx context.Context, t *testing.T, from, to *member) {
 	})
 }
 
-// without returns the members but one.
+// without returns all members except one.
 func without(list []*member, not *member) (out []*member) {
 	for _, m := range list {
 		if m != not {
@@ -74,8 +74,9 @@ func without(list []*member, not *member) (out []*member) {
 	return out
 }
 
-// A client follows the leader. While it moves, and answers are lost, requests take effect once,
-// leases stay valid, and a watch loses and repeats nothing.
+// TestLeader checks that a client follows the leader. While leadership moves and responses are
+// lost, requests take effect once, leases remain valid, and a watch neither loses nor repeats
+// events.
 func TestLeader(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 3)

@@ -12,11 +12,11 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// soon is time enough to go to a leader that can be reached.
+// soon is enough time to connect to a reachable leader.
 const soon = time.Second
 
-// followed is inBubble with three members, one of which leads, and a client that is connected to
-// it.
+// followed is like inBubble with three members, one of which is the leader. The client is connected
+// to the leader.
 func followed(t *testing.T, c Config, test func(*testing.T, *Client, *fake)) {
 	t.Helper()
 	inBubble(t, 3, c, func(t *testing.T, c *Client, f *fake) {
@@ -30,8 +30,8 @@ func followed(t *testing.T, c Config, test func(*testing.T, *Client, *fake)) {
 	})
 }
 
-// The client follows the leader. A request in flight is answered by the member it was sent to, and
-// sent to no other; a watch resumes, and leases stay valid.
+// TestFollowsLeader checks that a client follows the leader. A request in flight is answered by the
+// member that received it and is not sent to another. A watch resumes, and leases remain valid.
 func TestFollowsLeader(t *testing.T) {
 	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
 		l, w := grant(t, c, Grant{}), watch(t, c, 0)
@@ -56,7 +56,7 @@ func TestFollowsLeader(t *testing.T) {
 			asked := f.requests()
 			f.set(func() { f.answer = f.obey })
 			f.lead(leads)
-			pass(firstLook<<3 + 1) // less than the time to hand over
+			pass(firstLook<<3 + 1) // less than the time that a move takes
 			if at := f.openedAt(); !strings.Contains(at, leads) || len(at) != 2 {
 				t.Fatalf("it is with %q", at)
 			}
@@ -99,17 +99,18 @@ func TestFollowsLeader(t *testing.T) {
 	})
 }
 
-// What the previous member does not answer is sent to the leader, a write with its original number.
+// TestFollowsUnanswered checks that requests that the previous member does not answer are sent to
+// the leader, and that writes keep their original numbers.
 func TestFollowsUnanswered(t *testing.T) {
 	followed(t, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() { f.frozen["b"] = true })
-		errs, n := make(chan error, 10), 1 // the grant
+		errs, n := make(chan error, 10), 1 // n includes the grant
 		go func() {
 			_, err := c.GrantOnly(t.Context(), Grant{TTL: time.Minute})
 			errs <- err
 		}()
 		for kind, write := range writes(c) {
-			if kind != "hand over" && kind != "change ttl" { // they begin with a grant
+			if kind != "hand over" && kind != "change ttl" { // these two start with a grant
 				go func() { errs <- write(t.Context()) }()
 				n++
 			}
@@ -117,7 +118,7 @@ func TestFollowsUnanswered(t *testing.T) {
 		synctest.Wait()
 		start := time.Now()
 		f.set(func() {
-			f.leader = "c" // the other says nothing
+			f.leader = "c" // the old leader does not answer
 			f.opened[len(f.opened)-1].out <- f.leadership("b")
 		})
 		for range n {
@@ -145,8 +146,8 @@ func TestFollowsUnanswered(t *testing.T) {
 	})
 }
 
-// When the leader's machine disappears, the client goes to another member at once, and to the next
-// leader once there is one.
+// TestLeaderDies checks that the client immediately connects to another member when the leader's
+// machine disappears, and to the next leader once there is one.
 func TestLeaderDies(t *testing.T) {
 	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{})
@@ -170,8 +171,9 @@ func TestLeaderDies(t *testing.T) {
 	})
 }
 
-// A leader that falls silent without closing the stream is left once another member knows of a new
-// leader; until then it has the full timeout.
+// TestLeaderFallsSilent checks when a client leaves a leader that becomes unresponsive without
+// closing the stream. It leaves once another member reports a new leader. Until then, the leader
+// has the full timeout to respond.
 func TestLeaderFallsSilent(t *testing.T) {
 	for name, tt := range map[string]struct {
 		silent, next string
@@ -200,8 +202,8 @@ func TestLeaderFallsSilent(t *testing.T) {
 	}
 }
 
-// What the client follows continues at the leader even if the old stream breaks during the move and
-// that is noticed late.
+// TestMovesFromBroken checks that watches and caches continue on the leader if the old stream
+// breaks during the move and the client detects this late.
 func TestMovesFromBroken(t *testing.T) {
 	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
 		watch(t, c, 0)
@@ -212,7 +214,7 @@ func TestMovesFromBroken(t *testing.T) {
 		defer k.Close()
 		synctest.Wait()
 		old, late := c.mux.current(), make(chan struct{})
-		old.mu.Lock() // so that it is not sent, and learns of the end first
+		old.mu.Lock() // so that it is not sent before the stream ends
 		old.urgent.push(&call{done: func(*pb.Response, error) { <-late }})
 		old.mu.Unlock()
 		broken := f.last()
@@ -236,7 +238,8 @@ func TestMovesFromBroken(t *testing.T) {
 	})
 }
 
-// Dead members do not keep a starting client from live ones.
+// TestDeadEndpoints checks that dead members do not prevent a starting client from reaching live
+// ones.
 func TestDeadEndpoints(t *testing.T) {
 	inBubble(t, 5, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -256,8 +259,8 @@ func TestDeadEndpoints(t *testing.T) {
 	})
 }
 
-// A leader that only this client cannot reach is tried less and less often; in the meantime the
-// client stays with its member.
+// TestLeaderOutOfReach checks that a client that cannot reach a working leader retries it at
+// increasing intervals. In the meantime, the client remains connected to its current member.
 func TestLeaderOutOfReach(t *testing.T) {
 	for name, fault := range map[string]func(*fake) map[string]bool{
 		"refused": func(f *fake) map[string]bool { return f.down },
@@ -291,8 +294,8 @@ func TestLeaderOutOfReach(t *testing.T) {
 	}
 }
 
-// If the leader is not among the endpoints, each is tried once, and the client stays where it is
-// until a leader is among them.
+// TestLeaderUnknown checks a client whose endpoints do not include the leader. It tries each
+// endpoint once and stays connected to its member until one of the endpoints becomes the leader.
 func TestLeaderUnknown(t *testing.T) {
 	followed(t, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() { f.down["a"] = true })
@@ -304,7 +307,7 @@ func TestLeaderUnknown(t *testing.T) {
 			t.Errorf("with %q, %d streams, then %d", at, begun, f.streams())
 		}
 		f.set(func() { f.down["a"] = false })
-		pass(2 * lastLook) // the one that did not answer is asked again
+		pass(2 * lastLook) // the client tries the endpoint that was down once more
 		if at := f.openedAt(); at != "b" || f.streams() != begun+1 {
 			t.Errorf("with %q, %d streams, then %d", at, begun, f.streams())
 		}
@@ -316,7 +319,7 @@ func TestLeaderUnknown(t *testing.T) {
 	})
 }
 
-// With AnyMember, the client stays with its member.
+// TestAnyMember checks that a client with AnyMember remains connected to its member.
 func TestAnyMember(t *testing.T) {
 	inBubble(t, 3, Config{AnyMember: true}, func(t *testing.T, c *Client, f *fake) {
 		for _, leads := range []string{"a", "b", "", "c"} {
@@ -329,8 +332,9 @@ func TestAnyMember(t *testing.T) {
 	})
 }
 
-// While leaders change fast the client moves less and less often, and all requests are answered.
-// Then it goes to the leader.
+// TestLeaderFlaps checks that a client moves at increasing intervals while the leader changes
+// rapidly, and that all requests are answered. Once the leader is stable, the client connects to
+// it.
 func TestLeaderFlaps(t *testing.T) {
 	followed(t, exact, func(t *testing.T, c *Client, f *fake) {
 		l, begun := grant(t, c, Grant{}), f.streams()
@@ -353,12 +357,13 @@ func TestLeaderFlaps(t *testing.T) {
 	})
 }
 
-// A client whose leases are about to end tries to connect as often as needed; one with none, or
-// only long ones, does not. There is always a pause.
+// TestUrgent checks that a client whose leases are about to expire tries to connect as often as
+// necessary. A client without leases, or with only long ones, does not. There is always a pause
+// between attempts.
 func TestUrgent(t *testing.T) {
 	for _, tt := range []struct {
 		ttl, outage time.Duration
-		most        int // tries in the outage
+		most        int // maximum number of attempts during the outage
 	}{
 		{200 * time.Millisecond, 120 * time.Millisecond, 40},
 		{time.Second, 600 * time.Millisecond, 100},

@@ -15,10 +15,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// LostError wraps ErrLost, and describes how the lease ended under the token that the client had.
+// LostError wraps ErrLost, and describes how the lease ended for the client's token.
 type LostError struct {
 	// Cause is [leases.Expired], [leases.Revoked], [leases.HandedOver] or [leases.Resumed], or 0 if
-	// the member does not know.
+	// the cause is unknown.
 	Cause leases.Kind
 	// By names the caller that revoked the lease, as in [leases.Event].
 	By string
@@ -46,25 +46,25 @@ func (e *LostError) Error() string {
 // Unwrap returns ErrLost.
 func (e *LostError) Unwrap() error { return ErrLost }
 
-// Lease is a lease that is kept alive. Its methods may be called from any goroutine.
+// Lease is a lease that the client keeps alive. Its methods are safe for concurrent use.
 type Lease struct {
 	client  *Client
 	keeper  *keeper
 	info    leases.Info
 	secret  []byte
 	exist   bool
-	over    leases.Kind // how it was taken over, as in Granted
+	over    leases.Kind // how the lease was taken over, as in Granted
 	ending  *ending
 	window  atomic.Pointer[window] // nil until Valid is called
-	once    sync.Once              // makes session
+	once    sync.Once              // guards the creation of session
 	session *Session
 
 	// Guarded by the keeper's mutex.
 	state     holder.State
-	err       error // why it is not OK
-	validUsed bool  // Valid was called
+	err       error // why the lease is not OK
+	validUsed bool  // Valid has been called
 	changed   chan struct{}
-	turn      chan struct{} // nil, or closed when the change of TTL in progress is done
+	turn      chan struct{} // closed when the TTL change in progress ends; nil if there is none
 	ctx       context.Context
 	cancel    context.CancelCauseFunc
 }
@@ -72,13 +72,13 @@ type Lease struct {
 // ID returns the lease's ID.
 func (l *Lease) ID() lease.ID { return l.info.ID }
 
-// Token returns the fencing token: every later holder has a higher one.
+// Token returns the fencing token. Every later holder has a higher one.
 func (l *Lease) Token() lease.Token { return l.info.Token }
 
-// Ref identifies the lease and its token.
+// Ref returns a reference that identifies the lease and its token.
 func (l *Lease) Ref() leases.Ref { return leases.Ref{ID: l.info.ID, Token: l.info.Token} }
 
-// Info returns what the cluster reported when the lease was granted.
+// Info returns the cluster's description of the lease as of the grant.
 func (l *Lease) Info() leases.Info { return l.info }
 
 // Existed reports whether an earlier request with the same request ID created the lease.
@@ -88,8 +88,8 @@ func (l *Lease) Existed() bool { return l.exist }
 // is not resumable, or if the answer to the original request was lost.
 func (l *Lease) Secret() []byte { return l.secret }
 
-// Valid reports whether Err is nil. It takes no lock and costs about as much as reading the clock,
-// for programs that check very often.
+// Valid reports whether Err would return nil. It takes no lock and costs about as much as reading
+// the clock. It is intended for programs that check very often.
 func (l *Lease) Valid() bool {
 	w := l.window.Load()
 	if w == nil {
@@ -98,9 +98,9 @@ func (l *Lease) Valid() bool {
 	return w.within(l.keeper.clock.source())
 }
 
-// Err returns nil while the lease is valid, and then the reason why it is not: [ErrJeopardy] if it
-// may become valid again, or the reason why it has ended for good. It reads the clock, so it is
-// right even just after a pause of the process.
+// Err returns nil while the lease is valid. After that it returns [ErrJeopardy] if the lease may
+// become valid again, or the reason why it has ended for good. Err reads the clock, so its result
+// is correct even immediately after the process was paused.
 func (l *Lease) Err() error {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
@@ -109,8 +109,8 @@ func (l *Lease) Err() error {
 	return l.err
 }
 
-// ValidUntil returns when the program must stop, unless a renewal succeeds before. Compare it with
-// time.Now soon: it shifts when the wall clock is set.
+// ValidUntil returns the time at which the program must stop unless a renewal succeeds first.
+// Compare the result with time.Now soon: it becomes wrong when the wall clock is set.
 func (l *Lease) ValidUntil() time.Time {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
@@ -119,16 +119,17 @@ func (l *Lease) ValidUntil() time.Time {
 	return l.keeper.clock.source().Add(l.keeper.clock.until(l.state.ValidUntil))
 }
 
-// Changed returns a channel that is closed when Err changes next. Call Changed before Err.
+// Changed returns a channel that is closed at the next change of Err's result. Call Changed before
+// Err.
 func (l *Lease) Changed() <-chan struct{} {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
 	return l.changed
 }
 
-// Context returns a context that is canceled when the lease stops being valid, before the cluster
-// may end it, or as soon as the program gives it up. Its cause is the reason. If the lease becomes
-// valid again after [ErrJeopardy], Context returns a new context from then on.
+// Context returns a context that is canceled when the lease stops being valid or the program gives
+// it up. The lease stops being valid before the cluster can end it. The cause is the reason. If the
+// lease becomes valid again after [ErrJeopardy], later calls return a new context.
 func (l *Lease) Context() context.Context {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
@@ -136,14 +137,14 @@ func (l *Lease) Context() context.Context {
 	return l.ctx
 }
 
-// Close stops keeping the lease alive. The lease ends at once for the program, with [ErrClosed],
-// and after its TTL for the cluster.
+// Close stops keeping the lease alive. For the program, the lease ends immediately, with
+// [ErrClosed]. In the cluster, it ends after its TTL.
 func (l *Lease) Close() { l.keeper.end(l, ErrClosed) }
 
-// Revoke ends the lease and deletes its keys. The lease ends at once for the program, with
-// [ErrReleased], even if Revoke fails. It is not an error if the lease has already ended. If the
-// context ends before the cluster answers, Revoke returns the cause and continues in the background
-// for as long as the lease would be valid; [Client.Close] waits for it.
+// Revoke ends the lease and deletes its keys. For the program, the lease ends immediately, with
+// [ErrReleased], even if Revoke fails. Revoking a lease that has already ended is not an error. If
+// the context ends before the cluster answers, Revoke returns the cause and continues in the
+// background for as long as the lease would be valid; [Client.Close] waits for it.
 func (l *Lease) Revoke(ctx context.Context) error {
 	l.ending.note(ErrReleased)
 	left := time.Until(l.ValidUntil())
@@ -156,15 +157,16 @@ func (l *Lease) Revoke(ctx context.Context) error {
 	return err
 }
 
-// HandOver transfers the lease to another owner, with a new token and its full TTL; the new owner
-// keeps it alive with [Client.Keep]. The lease ends for this program before the request is sent,
-// with [ErrHandedOver], even if HandOver fails.
+// HandOver transfers the lease to another owner, with a new token and its full TTL. The new owner
+// keeps it alive with [Client.Keep]. For this program, the lease ends with [ErrHandedOver] before
+// the request is sent, even if HandOver fails.
 func (l *Lease) HandOver(ctx context.Context, owner string) (*Granted, error) {
 	return l.handOver(ctx, owner, false)
 }
 
-// HandOverResumable is like HandOver, but for another process, which takes the lease over with the
-// Secret: see [Client.Resume]. Secret is empty if the answer to an earlier attempt was lost.
+// HandOverResumable is like HandOver, but transfers the lease to another process. That process
+// resumes the lease with the Secret; see [Client.Resume]. Secret is empty if the answer to an
+// earlier attempt was lost.
 func (l *Lease) HandOverResumable(ctx context.Context, owner string) (*Granted, error) {
 	return l.handOver(ctx, owner, true)
 }
@@ -172,7 +174,7 @@ func (l *Lease) HandOverResumable(ctx context.Context, owner string) (*Granted, 
 func (l *Lease) handOver(ctx context.Context, owner string, resumable bool) (*Granted, error) {
 	l.ending.note(ErrHandedOver)
 	l.client.endings.note(l.Ref(), ErrHandedOver)
-	l.keeper.giveUp(l.Ref(), ErrHandedOver) // including a newer handle
+	l.keeper.giveUp(l.Ref(), ErrHandedOver) // even if it now has a newer handle
 	s := &spec{op: fmt.Sprintf("hand over lease %016x", l.info.ID), kind: numbered}
 	r, sent, err := l.client.timed(ctx, s, &pb.Request{Body: &pb.Request_HandOver{
 		HandOver: &pb.HandOverRequest{
@@ -188,10 +190,10 @@ func (l *Lease) handOver(ctx context.Context, owner string, resumable bool) (*Gr
 	}), nil
 }
 
-// ChangeTTL gives the lease another TTL, which starts over. A shorter TTL limits the validity from
-// just before the request is sent, even if the call fails. After [ErrUnknownOutcome] it also limits
-// each renewal, since the change may still take effect. A TTL of 0 or less fails with [ErrInvalid]
-// and changes nothing. Concurrent calls run one after another.
+// ChangeTTL sets the TTL of the lease and restarts its lifetime. A shorter TTL limits the validity
+// from just before the request is sent, even if the call fails. After [ErrUnknownOutcome] it also
+// limits the validity after each renewal, because the change may still take effect. A TTL of 0 or
+// less fails with [ErrInvalid] and changes nothing. Concurrent calls are executed one at a time.
 func (l *Lease) ChangeTTL(ctx context.Context, ttl time.Duration) error {
 	if ttl <= 0 {
 		return fmt.Errorf("client: change ttl of lease %016x to %v: %w", l.info.ID, ttl, ErrInvalid)
@@ -212,7 +214,7 @@ func (l *Lease) ChangeTTL(ctx context.Context, ttl time.Duration) error {
 	case err != nil:
 		l.keeper.refused(l, ttlOf(ttl))
 		return err
-	case m.GetRemainingMs() <= 0: // an earlier attempt was applied, and the lease has ended since
+	case m.GetRemainingMs() <= 0: // an earlier attempt was applied, and the lease has since ended
 		return s.fail(ErrLeaseNotFound, nil)
 	}
 	l.keeper.confirmed(l, ttlOf(ttl), lease.TTL(m.GetTtlMs()), sent)

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// exact is a Config that takes nothing off a validity.
+// exact is a Config without safety margins for drift or processing time.
 var exact = Config{Drift: -1, Margin: -1}
 
 const ttl = fakeTTL * time.Millisecond
@@ -33,11 +33,14 @@ func grant(t *testing.T, c *Client, g Grant) *Lease {
 	return l
 }
 
-// is checks whether a lease is valid, and why not.
+// is checks whether a lease is valid, which is known with and without a lock, and why not.
 func is(t *testing.T, l *Lease, err error) {
 	t.Helper()
 	if got := l.Err(); !errors.Is(got, err) || (got == nil) != (err == nil) {
 		t.Errorf("the lease has error %v, want %v", got, err)
+	}
+	if l.Valid() != (err == nil) {
+		t.Errorf("valid: %t, with error %v", l.Valid(), err)
 	}
 	cause := context.Cause(l.Context())
 	if (cause == nil) != (err == nil) || !errors.Is(cause, err) && !errors.Is(cause, ErrJeopardy) {
@@ -45,7 +48,7 @@ func is(t *testing.T, l *Lease, err error) {
 	}
 }
 
-// within checks for how long a lease is valid yet.
+// within checks how much longer a lease is valid.
 func within(t *testing.T, l *Lease, want time.Duration) {
 	t.Helper()
 	if got := time.Until(l.ValidUntil()); got != want {
@@ -53,7 +56,8 @@ func within(t *testing.T, l *Lease, want time.Duration) {
 	}
 }
 
-// A lease counts from before its grant and each renewal was sent, however late the answers arrive.
+// TestT2 checks that the validity of a lease is counted from before its grant and each renewal were
+// sent, even if the responses arrive late.
 func TestT2(t *testing.T) {
 	inBubble(t, 1, Config{Drift: 1e-2, Margin: 10 * time.Millisecond},
 		func(t *testing.T, c *Client, f *fake) {
@@ -80,7 +84,7 @@ func TestT2(t *testing.T) {
 		})
 }
 
-// The leases of a client are renewed together.
+// TestBatches checks that a client renews its leases together.
 func TestBatches(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		const n = 500
@@ -97,7 +101,7 @@ func TestBatches(t *testing.T) {
 		for _, r := range f.requests()[before:] {
 			renewals += len(r.GetRenew().GetIds())
 		}
-		// Each a third of the TTL, or up to a sixth of it earlier.
+		// Each lease is renewed after a third of its TTL, or up to a sixth of it earlier.
 		if requests := len(f.requests()) - before; requests > 1000 || renewals < n*20 ||
 			renewals > n*40 {
 			t.Errorf("%d requests for %d renewals", requests, renewals)
@@ -105,8 +109,8 @@ func TestBatches(t *testing.T) {
 	})
 }
 
-// Without acknowledgements a lease is in jeopardy from its valid until; within its grace it may
-// recover, and is still the same lease.
+// TestJeopardy checks that a lease whose renewals are not acknowledged is in jeopardy once its
+// validity ends. Within its grace it can recover, and it remains the same lease.
 func TestJeopardy(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		start := time.Now()
@@ -130,7 +134,8 @@ func TestJeopardy(t *testing.T) {
 	})
 }
 
-// After its grace a lease has ended for good, and nothing can revive it (T25).
+// TestExpired checks that a lease has ended for good after its grace, and that nothing can revive
+// it (T25).
 func TestExpired(t *testing.T) {
 	for _, grace := range []time.Duration{0, 3 * time.Second} {
 		inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
@@ -147,7 +152,7 @@ func TestExpired(t *testing.T) {
 			synctest.Wait()
 			list := f.requests()
 			f.set(func() { f.answer = f.obey })
-			for _, r := range list { // what it waited for in vain comes now
+			for _, r := range list { // the overdue responses arrive now
 				f.last().say(f.obey(nil, r)...)
 			}
 			pass(time.Hour)
@@ -159,21 +164,6 @@ func TestExpired(t *testing.T) {
 			}
 		})
 	}
-}
-
-// A lease that the cluster reports gone has ended at once.
-func TestLost(t *testing.T) {
-	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
-		l := grant(t, c, Grant{Grace: time.Hour})
-		f.set(func() {
-			f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {
-				reason := pb.Reason_REASON_LEASE_NOT_FOUND
-				return []*pb.Response{{Id: r.Id, Body: renewed(r.GetRenew(), reason)}}
-			}
-		})
-		<-l.Context().Done()
-		is(t, l, ErrLost)
-	})
 }
 
 // After a call of Revoke, whatever it returns, the lease is never valid again, and later renewals
@@ -205,8 +195,8 @@ func TestT19(t *testing.T) {
 	})
 }
 
-// A grant whose answer was lost is sent again with the same request ID, and counts from before the
-// attempt that is answered.
+// TestT3 checks that a grant is sent again with the same request ID if its response was lost. The
+// TTL is counted from before the attempt that is answered.
 func TestT3(t *testing.T) {
 	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
 		var made, again time.Time
@@ -243,7 +233,8 @@ func TestT3(t *testing.T) {
 	})
 }
 
-// A grant whose answer arrives when the lease may have ended fails.
+// TestLateGrant checks that a grant fails if its response arrives when the lease may already have
+// ended.
 func TestLateGrant(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -257,8 +248,8 @@ func TestLateGrant(t *testing.T) {
 	})
 }
 
-// Leases survive when the connected member is stopped, cut off or killed, however short their TTL
-// is beside Config.Silence.
+// TestMemberStops checks that leases survive when the connected member is stopped, cut off or
+// killed, even if their TTL is short compared to Config.Silence.
 func TestMemberStops(t *testing.T) {
 	faults := map[string]func(*fake, *fakeStream){
 		"stopped": func(f *fake, s *fakeStream) { f.frozen[s.name] = true },
@@ -293,8 +284,8 @@ func TestMemberStops(t *testing.T) {
 	}
 }
 
-// A lease granted in a transaction can be kept, unless it may have ended: the answer to a repeated
-// number may arrive that late.
+// TestTxnGrant checks that a lease granted in a transaction can be kept unless it may have ended.
+// The response to a repeated request can arrive that late.
 func TestTxnGrant(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		left := int64(fakeTTL)
@@ -331,8 +322,8 @@ func TestTxnGrant(t *testing.T) {
 	})
 }
 
-// A wall clock that jumps forward, as after a suspend, counts; one that jumps back does not stop
-// the clock (T10).
+// TestClock checks that the client's clock follows a wall clock that jumps forward, as after a
+// suspend. A wall clock that jumps back does not stop it (T10).
 func TestClock(t *testing.T) {
 	for _, tt := range []struct{ monotonic, wall, want time.Duration }{
 		{time.Second, time.Second, time.Second},
@@ -356,8 +347,8 @@ func TestClock(t *testing.T) {
 	})
 }
 
-// Timers stop during suspend. Soon after, leases that are still valid are renewed, and the contexts
-// of the others cancelled.
+// TestSuspended checks that soon after a suspend, during which timers stop, leases that are still
+// valid are renewed and the contexts of the others are canceled.
 func TestSuspended(t *testing.T) {
 	var asleep atomic.Int64
 	c := exact
@@ -380,8 +371,8 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// A failed Keep replaces nothing: neither with an outdated grant of a lease that has been renewed
-// since, nor with a token that is no longer the lease's.
+// TestKeepInVain checks that a failed Keep does not replace a lease. Keep fails with an outdated
+// grant of a lease that has been renewed since, and with a token that the lease no longer has.
 func TestKeepInVain(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		g, err := c.GrantOnly(t.Context(), Grant{ID: 7, TTL: ttl})
@@ -418,8 +409,8 @@ func TestKeepInVain(t *testing.T) {
 	})
 }
 
-// A caller may modify its map after the call returns: a request that is sent later, or sent again,
-// has the labels from before.
+// TestLabelsAreTheCallers checks that a caller can modify its map after the call returns. A request
+// that is sent later or resent contains the original labels.
 func TestLabelsAreTheCallers(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() { f.answer = silent })
@@ -453,7 +444,8 @@ func TestLabelsAreTheCallers(t *testing.T) {
 	})
 }
 
-// A new lease is renewed once before the leader would checkpoint its silence, after 250 ms.
+// TestFirstRenewal checks that a new lease is renewed once within 250 ms. After that, the leader
+// would checkpoint that the lease has not been renewed.
 func TestFirstRenewal(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		grant(t, c, Grant{})

@@ -18,42 +18,43 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Grant describes a lease to grant, or the lease of a session: see [Client.Open]. It is a
-// [store.Op]; in a transaction it needs an ID (see [leases.NewID]) and has no Keys.
+// Grant describes a lease to be granted, or the lease of a session to be opened (see
+// [Client.Open]). It is a [store.Op]. In a transaction it needs an ID (see [leases.NewID]) and has
+// no Keys.
 type Grant struct {
-	// TTL is how long the lease lives after its grant and after each renewal, in whole
-	// milliseconds, rounded up.
+	// TTL is the lifetime of the lease after its grant and after each renewal. It is rounded up to
+	// whole milliseconds.
 	TTL time.Duration
-	// ID is the ID of the lease; 0 lets the server choose.
+	// ID is the ID of the lease. If it is 0, the server chooses one.
 	ID lease.ID
-	// Name belongs to at most one live lease; empty for none.
+	// Name is the name of the lease, or empty. At most one live lease can have a given name.
 	Name string
-	// Owner is the program's label, such as its host. It is shown to people, and to programs that
-	// find a name or a lock taken.
+	// Owner is a label chosen by the program, such as its host. It is shown to operators, and to
+	// programs that find a name or a lock taken.
 	Owner  string
 	Labels map[string]string
-	// RequestID makes a grant idempotent: a repeated grant by the same owner returns and renews the
-	// lease that the first one created, if it is alive. If it is empty, [Client.Grant] generates
-	// one.
+	// RequestID makes a grant idempotent. If the same owner repeats the grant while the lease is
+	// alive, the existing lease is returned and renewed. If RequestID is empty, [Client.Grant]
+	// generates one.
 	RequestID string
-	// LockDelay is how long the name and the keys stay taken after the lease expires.
+	// LockDelay is how long the name and the keys stay taken after the lease has expired.
 	LockDelay time.Duration
-	// KeepKeys detaches the keys when the lease expires, instead of deleting them.
+	// KeepKeys makes expiry detach the keys instead of deleting them.
 	KeepKeys bool
-	// Keys are put together with the grant. Only Key and Value are used; do not modify a Value
+	// Keys are written together with the grant. Only Key and Value are used. Do not modify a Value
 	// afterwards (see [store.Put]).
 	Keys []store.KV
-	// If Resumable is set, the grant returns a secret: see [Client.Resume].
+	// Resumable makes the grant return a secret. See [Client.Resume].
 	Resumable bool
-	// Grace is how long the client keeps trying to renew the lease after it stopped being valid.
-	// Its error is then [ErrJeopardy]: it may have ended, or may become valid again. 0 means
-	// Config.Grace, negative means none.
+	// Grace is how long the client keeps trying to renew the lease after it has stopped being
+	// valid. During that time its error is [ErrJeopardy]: the lease may have ended, or may become
+	// valid again. 0 means Config.Grace, and a negative value means no grace.
 	Grace time.Duration
 
 	holds []keyrange.Range // what the holder may cache while the lease is valid
 }
 
-// Granted is a lease that was granted. No client keeps it alive yet.
+// Granted is a lease that has been granted, but that no client is keeping alive yet.
 type Granted struct {
 	leases.Info
 	// Secret is set if the lease is resumable and this request created it.
@@ -63,14 +64,14 @@ type Granted struct {
 
 	sent   moment // just before the request was sent
 	ending *ending
-	// over is how the lease was taken over from its previous holder: leases.HandedOver or
-	// leases.Resumed, or 0 if it was granted.
+	// over is leases.HandedOver or leases.Resumed if the lease was taken over from a previous
+	// holder, and 0 if it was granted.
 	over leases.Kind
 }
 
 // Grant grants a lease and keeps it alive until it is revoked, closed, handed over or lost. If the
-// name is taken it returns a [TakenError]. If the context ends first, the cluster may still grant
-// the lease; it then ends after its TTL, because no client keeps it alive.
+// name is taken, Grant returns a [TakenError]. If the context ends first, the cluster may still
+// grant the lease. That lease ends after its TTL, because no client keeps it alive.
 func (c *Client) Grant(ctx context.Context, g Grant) (*Lease, error) {
 	granted, err := c.GrantOnly(ctx, g)
 	if err != nil {
@@ -96,12 +97,14 @@ func (c *Client) GrantOnly(ctx context.Context, g Grant) (*Granted, error) {
 	return c.endings.follow(grantedOf(resp.GetGrant(), sent)), nil
 }
 
-// Keep keeps a lease alive that this client, or another client in the process, granted with
-// [Client.GrantOnly] or in a transaction. The grace is as in [Grant]. Keep fails with [ErrExpired]
-// if the lease has no time left. It fails with [ErrReleased], [ErrHandedOver] or [ErrLost] if a
-// Lease made from this Granted has ended that way, if the granting client revoked it by a
-// [leases.Ref], or if this client holds the lease under a later token (the [LostError] says how it
-// got that). On success an older [Lease] of the same ID has ended.
+// Keep keeps alive a lease that this client, or another client in the process, has granted with
+// [Client.GrantOnly] or in a transaction. grace has the same meaning as in [Grant]. Keep fails with
+// [ErrExpired] if the lease has no time left.
+//
+// Keep fails with [ErrReleased], [ErrHandedOver] or [ErrLost] if a Lease made from this Granted has
+// ended for that reason, or if the granting client revoked the lease by a [leases.Ref]. It also
+// fails if this client holds the lease under a later token; the [LostError] describes how the
+// client got that token. If Keep succeeds, any older [Lease] with the same ID has ended.
 func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
 	if grace == 0 {
 		grace = c.grace
@@ -111,7 +114,7 @@ func (c *Client) Keep(g *Granted, grace time.Duration) (*Lease, error) {
 
 // Resume makes this client the holder of a resumable lease, given its secret, and keeps the lease
 // alive. The lease gets a new token. The old token becomes invalid, and its holder loses the lease.
-// The grace is as in [Grant].
+// grace has the same meaning as in [Grant].
 func (c *Client) Resume(
 	ctx context.Context, ref leases.Ref, secret []byte, grace time.Duration,
 ) (*Lease, error) {
@@ -127,10 +130,11 @@ func (c *Client) Resume(
 	}, grace)
 }
 
-// Revoke ends leases and deletes their keys. It tries every lease and joins the errors; the error
-// for a lease that does not exist is [ErrLeaseNotFound]. Leases that this client keeps alive end
-// for the program before the request is sent. Revoke sends one request per 10,000 leases. It first
-// resolves each Name, so that a repeated request never ends a lease that got the name later.
+// Revoke ends leases and deletes their keys. It tries every lease and joins the errors. The error
+// for a lease that does not exist is [ErrLeaseNotFound]. For the program, leases that this client
+// keeps alive end before the request is sent. Revoke sends one request per 10,000 leases. It
+// resolves each Name first, so that a retried request cannot end a lease that acquires the name
+// later.
 func (c *Client) Revoke(ctx context.Context, refs ...leases.Ref) error {
 	refs, failed := c.identified(ctx, refs)
 	for _, r := range refs {
@@ -143,8 +147,8 @@ func (c *Client) Revoke(ctx context.Context, refs ...leases.Ref) error {
 	return fault.Join(failed...)
 }
 
-// identified resolves all references to IDs, and returns the errors of those that it cannot
-// resolve.
+// identified resolves all references to IDs. It also returns the errors for the references that it
+// cannot resolve.
 func (c *Client) identified(
 	ctx context.Context, refs []leases.Ref,
 ) (out []leases.Ref, failed []error) {
@@ -169,7 +173,7 @@ func (c *Client) identified(
 	return out, failed
 }
 
-// maxRevoked is the maximum number of leases that members revoke in one call.
+// maxRevoked is the maximum number of leases that a member revokes in one call.
 const maxRevoked = 10_000
 
 func (c *Client) revoke(ctx context.Context, refs []leases.Ref) []error {
@@ -191,10 +195,10 @@ func (c *Client) revoke(ctx context.Context, refs []leases.Ref) []error {
 	return append(v.failed, err)
 }
 
-// revocation is the rest of a Revoke.
+// revocation is the state of a Revoke in progress.
 type revocation struct {
 	left   []leases.Ref
-	tried  map[leases.Ref]bool // may have been revoked by an earlier attempt
+	tried  map[leases.Ref]bool // leases that an earlier attempt may have revoked
 	failed []error
 }
 
@@ -206,7 +210,7 @@ func (v *revocation) message() *pb.Request {
 	return &pb.Request{Body: &pb.Request_Revoke{Revoke: m}}
 }
 
-// take handles the results of an attempt. It returns an error if some leases must be retried.
+// take processes the results of an attempt. It returns an error if some leases must be retried.
 func (v *revocation) take(results []*pb.RevokeResult) error {
 	var left []leases.Ref
 	var again error
@@ -232,13 +236,13 @@ func (v *revocation) take(results []*pb.RevokeResult) error {
 	return again
 }
 
-// Describe returns everything about one lease except its keys, linearizably. r has the ID or the
-// Name of the lease. If Token is set as well, only a lease with that token is found.
+// Describe returns all information about a lease except its keys, linearizably. r identifies the
+// lease by ID or by Name. If r.Token is set as well, the lease must have that token.
 func (c *Client) Describe(ctx context.Context, r leases.Ref) (leases.Info, error) {
 	return c.describe(ctx, r, false)
 }
 
-// DescribeKeys is like Describe, and also returns the attached keys.
+// DescribeKeys is like Describe, but also returns the attached keys.
 func (c *Client) DescribeKeys(ctx context.Context, r leases.Ref) (leases.Info, error) {
 	return c.describe(ctx, r, true)
 }
@@ -258,7 +262,7 @@ func (c *Client) describe(ctx context.Context, r leases.Ref, keys bool) (leases.
 	return info, nil
 }
 
-// List yields leases, page by page; it stops after an error.
+// List yields leases, requesting them page by page. It stops after an error.
 func (c *Client) List(ctx context.Context, f leases.Filter) iter.Seq2[leases.Info, error] {
 	f.Labels = maps.Clone(f.Labels)
 	return func(yield func(leases.Info, error) bool) {
@@ -293,7 +297,8 @@ func listRequest(f leases.Filter, page string) *pb.ListRequest {
 	return r
 }
 
-// Attach moves keys to a lease, in one revision. The keys must exist and keep their values.
+// Attach attaches keys to a lease, in one revision. A key that was attached to another lease moves.
+// The keys must exist and keep their values.
 func (c *Client) Attach(ctx context.Context, r leases.Ref, keys ...string) error {
 	s := &spec{op: fmt.Sprintf("attach to %s", r), kind: numbered}
 	_, err := c.do(ctx, s, &pb.Request{Body: &pb.Request_Attach{
@@ -303,7 +308,7 @@ func (c *Client) Attach(ctx context.Context, r leases.Ref, keys ...string) error
 }
 
 // Detach detaches keys from a lease, in one revision. The keys keep their values. A key that is not
-// attached to this lease counts as not found; the zero Ref stands for any lease.
+// attached to this lease counts as not found. The zero Ref matches any lease.
 func (c *Client) Detach(ctx context.Context, r leases.Ref, keys ...string) error {
 	req := &pb.DetachRequest{Keys: bytesOf(keys)}
 	if r != (leases.Ref{}) {
@@ -315,11 +320,12 @@ func (c *Client) Detach(ctx context.Context, r leases.Ref, keys ...string) error
 }
 
 // CheckLease reports, linearizably, whether r.Token is the token of the live lease with r's ID or
-// Name. It also returns the lease's token, or 0 if there is no such lease. It is meant for a
-// resource that cannot store the highest token it has seen.
+// Name. It also returns the lease's current token, or 0 if the lease does not exist. It is intended
+// for resources that cannot store the highest token they have seen.
 //
-// It accepts only the tokens of leases ([Lease.Token]). A lock or an election draws its own token
-// for each holder, since one lease can hold many locks; use their Owner condition instead.
+// CheckLease accepts only the tokens of leases ([Lease.Token]). A lock or an election draws a token
+// for each holder, because one lease can hold many locks. Use the Condition method of the lock or
+// the leadership instead.
 func (c *Client) CheckLease(
 	ctx context.Context, r leases.Ref,
 ) (valid bool, current lease.Token, err error) {

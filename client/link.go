@@ -17,15 +17,15 @@ import (
 
 const (
 	// maxCalls and maxWatches bound the open requests of a stream; the server reads at most 4,096.
-	// Renewals are few, and are always sent.
+	// Renewals are exempt, because there are few of them.
 	maxCalls   = 2048
 	maxWatches = 1536
-	// maxRequests and maxMessage bound the number of requests in one message and, approximately,
-	// its size in bytes.
+	// maxRequests bounds the number of requests in one message. maxMessage is an approximate bound
+	// on its size in bytes.
 	maxRequests = 512
 	maxMessage  = 256 << 10
-	// drainTime is how long the client waits for the answers of a member that it has left, or
-	// handOverTime if it left for the leader.
+	// drainTime is how long the client waits for pending answers after it has left a member.
+	// handOverTime applies instead if it left for the leader.
 	drainTime    = 7 * time.Second
 	handOverTime = 250 * time.Millisecond
 )
@@ -35,31 +35,31 @@ var errMoved = errors.New("the client has moved to another member")
 
 // connection is a connection to one member.
 type connection interface {
-	// Open opens the stream, which ends with the context.
+	// Open opens the stream. The stream ends with the context.
 	Open(ctx context.Context) (pb.StreamService_OpenClient, error)
 	Close() error
 }
 
-// link is a stream to one member. Two goroutines drive it: one sends queued requests, one
+// link is a stream to one member. It has two goroutines: one sends queued requests, the other
 // receives.
 type link struct {
-	place   int // of the endpoint, in Config.Endpoints
+	place   int // index of the endpoint in Config.Endpoints
 	conn    connection
 	stream  pb.StreamService_OpenClient
 	ctx     context.Context
 	cancel  context.CancelFunc
 	answers []answer      // reused by deliver
-	wake    chan struct{} // capacity 1: something can be sent
-	bad     chan struct{} // capacity 1: the member rejects everything
-	news    chan struct{} // capacity 1: the member has reported the leader
-	ended   chan struct{} // closed when nothing more will be received
+	wake    chan struct{} // capacity 1: there may be something to send
+	bad     chan struct{} // capacity 1: the member rejects all requests
+	news    chan struct{} // capacity 1: the member has sent a report about the leader
+	ended   chan struct{} // closed when nothing more can be received
 
 	mu sync.Mutex // guards the following fields
 	outbox
 	open openCalls
 	load load
 	last uint64
-	why  error // why no more calls are accepted
+	why  error // why the link accepts no more calls
 	pulse
 	lead leadership // the member's last report
 }
@@ -68,23 +68,24 @@ type link struct {
 type outbox struct {
 	urgent fifo // renewals
 	queue  fifo
-	notes  []*pb.Request // requests without an answer
-	// answered counts the callers that got an answer and have not made another request. asking
-	// counts the queued calls. delay reads both without the mutex.
+	notes  []*pb.Request // requests that get no answer
+	// answered counts the callers that have received an answer and have not made another request.
+	// asking counts the queued calls. delay reads both without the mutex.
 	answered, asking atomic.Int32
 }
 
 // pulse tracks the health of a member.
 type pulse struct {
-	oldestRequest time.Time // when it was sent, if no answer has followed; zero for none
+	// time of the oldest request sent since the last answer; zero if there is none
+	oldestRequest time.Time
 	lastResponse  time.Time
-	useful        bool      // it has given an answer other than a rejection
-	refusing      time.Time // when the member began to reject everything
+	useful        bool      // the member has sent an answer other than a rejection
+	refusing      time.Time // when the member began to reject all requests
 }
 
 // load counts the open requests of a link.
 type load struct {
-	calls   int // those that maxCalls bounds
+	calls   int // calls limited by maxCalls
 	watches int
 }
 
@@ -96,7 +97,7 @@ func newLink(place int, conn connection, s pb.StreamService_OpenClient, cancel f
 	}
 }
 
-// run drives the link until the stream ends.
+// run receives messages, and returns when the stream has ended.
 func (l *link) run() {
 	var sender sync.WaitGroup
 	sender.Go(l.send)
@@ -113,12 +114,12 @@ func (l *link) run() {
 		l.deliver(m.Responses)
 	}
 	sender.Wait()
-	_ = l.conn.Close() // an error changes nothing
+	_ = l.conn.Close() // an error makes no difference
 }
 
-// submit queues a call to be sent soon. An error means that it will never be sent.
+// submit queues a call for sending. If it returns an error, the call will never be sent.
 func (l *link) submit(c *call) error {
-	if c.size == 0 { // known for frequent kinds
+	if c.size == 0 { // the size is already known for frequent kinds
 		c.size = int32(min(proto.Size(c.request), maxMessage))
 	}
 	l.mu.Lock()
@@ -136,8 +137,9 @@ func (l *link) submit(c *call) error {
 	return nil
 }
 
-// note queues a request that has no answer. It is sent before calls that are already queued, except
-// possibly renewals, and is lost with the link. It must not exceed the size of a request.
+// note queues a request that gets no answer. It is sent before calls that are already queued,
+// except possibly renewals. If the link fails, the request is lost. It must not exceed the maximum
+// request size.
 func (l *link) note(r *pb.Request) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +151,7 @@ func (l *link) noteLocked(r *pb.Request) {
 	notify(l.wake)
 }
 
-// forget abandons a call, and reports whether it was sent.
+// forget abandons a call and reports whether it has been sent.
 func (l *link) forget(c *call) (sent bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -160,7 +162,7 @@ func (l *link) forget(c *call) (sent bool) {
 	return c.id != 0
 }
 
-// cancelOf cancels a call that was sent.
+// cancelOf returns a request that cancels a call that has been sent.
 func cancelOf(c *call) *pb.Request {
 	m := &struct {
 		request pb.Request
@@ -183,7 +185,7 @@ func (l *link) send() {
 			}
 		}
 		if err := l.stream.Send(m); err != nil {
-			l.cancel() // the receiver gets the error
+			l.cancel() // the receiver reports the error
 			return
 		}
 	}
@@ -233,8 +235,8 @@ func (l *link) take() *pb.ClientMessage {
 	return m
 }
 
-// addNotesLocked adds notes up to half of a message, which leaves room for renewals, and returns
-// their approximate size.
+// addNotesLocked adds notes that fill up to half of a message, which leaves room for renewals. It
+// returns their approximate size.
 func (l *link) addNotesLocked(m *pb.ClientMessage) (size int) {
 	n := 0
 	for ; n < len(l.notes) && size < maxMessage/2 && n < maxRequests/2; n++ {
@@ -248,15 +250,16 @@ func (l *link) addNotesLocked(m *pb.ClientMessage) (size int) {
 	return size
 }
 
-// addLocked adds a request to a message that is about to be sent.
+// addLocked adds a request to the next message to be sent.
 func (l *link) addLocked(m *pb.ClientMessage, r *pb.Request) {
 	l.last++
 	r.Id = l.last
 	m.Requests = append(m.Requests, r)
 }
 
-// next removes and returns the next call that may be sent, in a message for the session of, if not
-// nil. Only renewals are sent before notes.
+// next removes and returns the next call that can be sent. If the message already belongs to a
+// session (of is not nil), the call must belong to that session as well. Only renewals are sent
+// before notes.
 func (l *link) next(of *pb.SessionRef) *call {
 	for {
 		from := &l.urgent
@@ -268,7 +271,7 @@ func (l *link) next(of *pb.SessionRef) *call {
 		}
 		c := from.first()
 		if s := c.session; s != nil && of != nil && s.ref != of {
-			return nil // sent in the next message
+			return nil // the call goes into the next message
 		}
 		from.pop()
 		if !c.gone {
@@ -277,7 +280,7 @@ func (l *link) next(of *pb.SessionRef) *call {
 	}
 }
 
-// count adds n to the open requests of a call's kind.
+// count adds n to the number of open requests of the call's kind.
 func (l *link) count(c *call, n int) {
 	switch c.kind {
 	case watching:
@@ -288,10 +291,10 @@ func (l *link) count(c *call, n int) {
 	}
 }
 
-// waiting reports whether the member should answer some open request soon.
+// waiting reports whether any open request should be answered soon.
 func (l *link) waiting() bool { return l.open.len() > l.load.watches }
 
-// answer is a response or an error, and its call.
+// answer is a call with its response or error.
 type answer struct {
 	call     *call
 	response *pb.Response
@@ -311,7 +314,7 @@ func (l *link) deliver(list []*pb.Response) {
 		case !r.More:
 			l.open.remove(c)
 			l.count(c, -1)
-		case c.kind == numbered: // from now on it waits for its ticket
+		case c.kind == numbered: // from now on, the call is waiting for its ticket
 			l.count(c, -1)
 			c.kind = watching
 			l.count(c, 1)
@@ -341,11 +344,11 @@ func (l *link) deliver(list []*pb.Response) {
 	l.answers = l.answers[:0]
 }
 
-// refusals is how long a member may reject everything before the client leaves it.
+// refusals is how long a member can reject all requests before the client leaves it.
 const refusals = 250 * time.Millisecond
 
-// refusalOf reports whether a response shows that the member cannot serve anything now. For a
-// renewal, this means that no lease was renewed.
+// refusalOf reports whether a response shows that the member cannot serve requests now. For a
+// renewal this means that no lease was renewed.
 func refusalOf(r *pb.Response) bool {
 	if slices.ContainsFunc(r.GetRenew().GetTtlMs(), func(ttl int64) bool { return ttl > 0 }) {
 		return false
@@ -359,7 +362,7 @@ func refusalOf(r *pb.Response) bool {
 	return len(results) > 0 || r.GetError().GetReason() == pb.Reason_REASON_UNAVAILABLE
 }
 
-// judge records whether the member rejects everything.
+// judge records whether the member is rejecting all requests.
 func (l *link) judge(refuses bool) {
 	switch {
 	case !refuses:
@@ -371,7 +374,7 @@ func (l *link) judge(refuses bool) {
 	}
 }
 
-// refusal returns how long the member has rejected everything.
+// refusal returns how long the member has been rejecting all requests.
 func (l *link) refusal() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -381,7 +384,7 @@ func (l *link) refusal() time.Duration {
 	return time.Since(l.refusing)
 }
 
-// silence returns how long the member has left requests without any answer.
+// silence returns how long the member has sent no answers while requests were pending.
 func (l *link) silence() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -391,30 +394,30 @@ func (l *link) silence() time.Duration {
 	return time.Since(l.oldestRequest)
 }
 
-// idle reports whether there are only watches, and nothing was received for d.
+// idle reports whether the link has only watches and has received nothing for d.
 func (l *link) idle(d time.Duration) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.load.watches > 0 && l.oldestRequest.IsZero() && time.Since(l.lastResponse) >= d
 }
 
-// wasUseful reports whether the member has done anything but reject requests.
+// wasUseful reports whether the member has ever done anything other than reject requests.
 func (l *link) wasUseful() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.useful
 }
 
-// end ends the link: open calls get an error.
+// end ends the link. All open calls fail with why.
 func (l *link) end(why error) {
 	l.cancel()
 	l.fail(why, func(*call) bool { return true })
 	close(l.ended)
 }
 
-// handOver leaves the link for one to the leader. Unsent calls, reads and watches move there. The
-// other calls will probably be answered soon, so the link waits briefly for them: sending them
-// again would cost more.
+// handOver leaves the link for a link to the leader. Unsent calls, reads and watches move there.
+// The remaining calls will probably be answered soon, and sending them again would cost more, so
+// the link waits briefly for their answers.
 func (l *link) handOver() {
 	l.fail(errMoved, func(c *call) bool { return c.kind == read || c.kind == watching })
 	l.mu.Lock()
@@ -425,8 +428,8 @@ func (l *link) handOver() {
 	}
 }
 
-// leave leaves the link for another one. Unsent calls and those that may be repeated move there;
-// the link waits a while for the other answers.
+// leave leaves the link for another one. Unsent calls and calls that can be retried move there. The
+// link waits for the remaining answers, up to drainTime.
 func (l *link) leave() {
 	l.fail(errMoved, func(c *call) bool {
 		return c.kind == read || c.kind == numbered || c.kind == watching
@@ -439,7 +442,7 @@ func (l *link) leave() {
 	}
 }
 
-// leftLocked ends a link that was left and has no open calls.
+// leftLocked cancels the link if it has been left and has no open calls.
 func (l *link) leftLocked() bool {
 	if l.why == nil || l.open.len() > 0 {
 		return false
@@ -448,7 +451,8 @@ func (l *link) leftLocked() bool {
 	return true
 }
 
-// fail makes the link accept no more calls, and fails unsent calls and the open ones that match.
+// fail stops the link from accepting calls. Unsent calls fail, and so do open calls for which match
+// returns true.
 func (l *link) fail(why error, match func(*call) bool) {
 	var answers []answer
 	l.mu.Lock()
@@ -472,7 +476,7 @@ func (l *link) fail(why error, match func(*call) bool) {
 		}
 		l.open.remove(c)
 		l.count(c, -1)
-		if c.kind == watching { // other calls may keep the stream open
+		if c.kind == watching { // other calls may keep the stream open, and with it the watch
 			l.noteLocked(cancelOf(c))
 		}
 		if !c.gone {
@@ -489,7 +493,7 @@ func deliverAll(list []answer) {
 	}
 }
 
-// notify sends a token to a channel of capacity 1, unless it has one.
+// notify sends a token to a channel of capacity 1 if the channel is empty.
 func notify(c chan<- struct{}) {
 	select {
 	case c <- struct{}{}:

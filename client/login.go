@@ -34,13 +34,13 @@ func (c *Config) checkLogin() error {
 }
 
 const (
-	// keyToken is the header with the token of a call, as in etcd.
+	// keyToken is the metadata key for the token of a call, as in etcd.
 	keyToken = "token"
-	// methodLogin is etcd's method. The client uses no more of etcd's API than a login needs.
+	// methodLogin is etcd's login method. It is the only part of etcd's API that the client uses.
 	methodLogin = "/etcdserverpb.Auth/Authenticate"
 )
 
-// logins keeps the token of a login, for all members.
+// logins holds the token from a login. All members accept the same token.
 type logins struct {
 	user, password, fixed, file string // as in Config
 
@@ -48,7 +48,7 @@ type logins struct {
 	token string
 }
 
-// context adds the client's credential to the metadata of ctx. It also returns the token.
+// context adds the client's credential to the metadata of ctx, and also returns the token.
 func (l *logins) context(
 	ctx context.Context, conn grpc.ClientConnInterface,
 ) (_ context.Context, token string, err error) {
@@ -75,9 +75,9 @@ func readToken(file string) (string, error) {
 	return token, err
 }
 
-// logIn returns the token of an earlier login or of a new one, or "" if the cluster has no users.
-// Two connections may log in at the same time: another member may be tried because the first one is
-// unresponsive.
+// logIn returns the token from an earlier or a new login, or "" if the cluster has no users. Two
+// connections can log in at the same time, because the client tries another member if the first one
+// does not respond.
 func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (string, error) {
 	l.mu.Lock()
 	token := l.token
@@ -110,7 +110,7 @@ func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (stri
 	return token, nil
 }
 
-// refused drops a token that a member rejected, and returns the reason why the client cannot
+// refused drops a token that was rejected by a member. It returns the reason why the client cannot
 // connect.
 func (l *logins) refused(token string, why error) error {
 	l.mu.Lock()
@@ -120,7 +120,7 @@ func (l *logins) refused(token string, why error) error {
 	}
 	switch {
 	case l.user != "":
-		return why // it will log in again
+		return why // the client will log in again
 	case l.fixed == "" && l.file == "":
 		text := ErrNotLoggedIn.Error() + ": the cluster requires a login, and none is configured"
 		return &plainError{text: text, err: errors.Join(ErrNotLoggedIn, why)}
@@ -128,7 +128,7 @@ func (l *logins) refused(token string, why error) error {
 	return fmt.Errorf("%w: the token was rejected: %w", ErrNotLoggedIn, plain(why))
 }
 
-// textOf returns a text field of a message, or "".
+// textOf returns the value of a text field in a message, or "".
 func textOf(b []byte, field protowire.Number) string {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)

@@ -21,7 +21,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// authConn is a connection to a member that gives a token for the password "secret".
+// authConn is a connection to a member that issues a token for the password "secret".
 type authConn struct {
 	grpc.ClientConnInterface
 	logins int
@@ -49,7 +49,7 @@ func (c *authConn) Invoke(
 	return err
 }
 
-// sent returns the token that a member is sent.
+// sent returns the token that the client sends to a member.
 func sent(t *testing.T, l *logins, c grpc.ClientConnInterface) string {
 	t.Helper()
 	ctx, token, err := l.context(t.Context(), c)
@@ -64,7 +64,8 @@ func sent(t *testing.T, l *logins, c grpc.ClientConnInterface) string {
 	return token
 }
 
-// The client logs in once for many connections, and again when a member refuses the token.
+// TestLogIn checks that the client logs in once for many connections, and again when a member
+// rejects the token.
 func TestLogIn(t *testing.T) {
 	c := new(authConn)
 	l := &logins{user: "bob", password: "secret"}
@@ -87,7 +88,7 @@ func TestLogIn(t *testing.T) {
 	}
 }
 
-// hung is a connection to a member that answers nothing.
+// hung is a connection to a member that never answers.
 type hung struct{ grpc.ClientConnInterface }
 
 func (hung) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption) error {
@@ -95,7 +96,8 @@ func (hung) Invoke(ctx context.Context, _ string, _, _ any, _ ...grpc.CallOption
 	return ctx.Err()
 }
 
-// The client goes to another member while its login at a hung one is still waiting.
+// TestLogInBesideHungMember checks that the client can connect to another member while its login to
+// a hung member is still pending.
 func TestLogInBesideHungMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := &logins{user: "bob", password: "secret"}
@@ -120,7 +122,7 @@ func TestLogInBesideHungMember(t *testing.T) {
 	})
 }
 
-// A refused login, and a cluster without users.
+// TestLogInRefused checks a rejected login, and a login to a cluster without users.
 func TestLogInRefused(t *testing.T) {
 	c := new(authConn)
 	l := &logins{user: "bob", password: "wrong"}
@@ -143,7 +145,7 @@ func TestLogInRefused(t *testing.T) {
 	}
 }
 
-// The token file is read again when it changes.
+// TestTokenFile checks that the token file is read again when it changes.
 func TestTokenFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "token")
 	l := &logins{file: file}
@@ -166,7 +168,7 @@ func TestTokenFile(t *testing.T) {
 	}
 }
 
-// Contradictory login settings are refused.
+// TestLoginConfig checks that contradictory login settings are rejected.
 func TestLoginConfig(t *testing.T) {
 	for _, c := range []Config{
 		{User: "bob", Token: "x"}, {Token: "x", TokenFile: "y"}, {Password: "x"},
@@ -178,7 +180,7 @@ func TestLoginConfig(t *testing.T) {
 	}
 }
 
-// refusing is a connection that the member refuses until it takes the login.
+// refusing is a connection to a member that rejects the login until taken is set.
 type refusing struct {
 	connection
 	taken *atomic.Bool
@@ -193,8 +195,9 @@ func (c refusing) Open(ctx context.Context) (pb.StreamService_OpenClient, error)
 	return c.connection.Open(ctx)
 }
 
-// When a member refuses the login, calls fail at once instead of waiting for another member. The
-// client retries rarely, and continues once the login is accepted.
+// TestLoginRefusedAtOnce checks that calls fail immediately when a member rejects the login,
+// instead of waiting for another member. The client retries infrequently, and continues once the
+// login is accepted.
 func TestLoginRefusedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := new(fake)
@@ -226,7 +229,7 @@ func TestLoginRefusedAtOnce(t *testing.T) {
 		}
 		taken.Store(true)
 		time.Sleep(loginPause)
-		synctest.Wait() // the try that is due at this instant
+		synctest.Wait() // run the attempt that is due now
 		if _, err := c.Range(t.Context(), store.Range{Key: "k"}); err != nil {
 			t.Errorf("after the login was taken: %v", err)
 		}

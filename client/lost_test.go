@@ -10,7 +10,8 @@ import (
 	"leasehold.dev/client/leases"
 )
 
-// The error of a lease that the cluster reports gone says how it ended.
+// TestLostError checks that the error of a lease that the cluster reported gone contains how it
+// ended.
 func TestLostError(t *testing.T) {
 	for _, tt := range []struct {
 		result *pb.RenewResult

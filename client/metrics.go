@@ -14,12 +14,12 @@ type callCounts struct {
 	ok, refused, unavailable, unknown, timedOut, canceled atomic.Uint64
 }
 
-// of returns the counter for a call that ends with err.
+// of returns the counter for a call that ended with err.
 func (n *callCounts) of(err error) *atomic.Uint64 {
 	switch {
 	case err == nil:
 		return &n.ok
-	case errors.Is(err, ErrUnknownOutcome): // first: see ErrUnavailable
+	case errors.Is(err, ErrUnknownOutcome): // checked first: see ErrUnavailable
 		return &n.unknown
 	case errors.Is(err, ErrUnavailable):
 		return &n.unavailable
@@ -32,17 +32,17 @@ func (n *callCounts) of(err error) *atomic.Uint64 {
 	}
 }
 
-// connectCounts counts the connections of a mux.
+// connectCounts counts connection events of a mux.
 type connectCounts struct{ made, lost, moved, failed atomic.Uint64 }
 
-// leaseCounts counts the outcomes of a keeper's leases.
+// leaseCounts counts what happened to a keeper's leases.
 type leaseCounts struct {
 	inJeopardy                                    int
 	renewals, repeated, jeopardies, expired, lost uint64
 }
 
-// Metrics returns the client's counters, for programs that export them. Each call only increments a
-// counter, and the cost of Metrics does not depend on the number of leases.
+// Metrics returns the client's counters, for programs that export them. Each client call only
+// increments a counter, and the cost of Metrics does not depend on the number of leases.
 func (c *Client) Metrics() metrics.Snapshot {
 	m, n := &c.mux.count, &c.calls
 	s := metrics.Snapshot{
@@ -59,7 +59,7 @@ func (c *Client) Metrics() metrics.Snapshot {
 	return s
 }
 
-// measure adds the counters of leases.
+// measure adds the lease counters to s.
 func (k *keeper) measure(s *metrics.Snapshot) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -73,7 +73,7 @@ func (k *keeper) measure(s *metrics.Snapshot) {
 	}
 }
 
-// countLocked updates the counters for a lease that changes state.
+// countLocked updates the counters when a lease changes state.
 func (k *keeper) countLocked(was, is holder.State, err error) {
 	if was.Status == holder.Jeopardy {
 		k.count.inJeopardy--

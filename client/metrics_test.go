@@ -13,7 +13,8 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// Each call is counted once, by its outcome, however often it is tried.
+// TestMetricsOfCalls checks that each call is counted once by its outcome, regardless of the number
+// of attempts.
 func TestMetricsOfCalls(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -38,7 +39,7 @@ func TestMetricsOfCalls(t *testing.T) {
 			outcome metrics.Outcome
 			answer  func(*fakeStream, *pb.Request) []*pb.Response
 			call    func(context.Context) error
-			ctx     context.Context // without a deadline; nil for one with
+			ctx     context.Context // has no deadline; nil for a context with a deadline
 		}{
 			{metrics.OK, f.obey, put, nil},
 			{metrics.OK, f.obey, read, nil},
@@ -83,7 +84,8 @@ func TestMetricsOfCalls(t *testing.T) {
 	})
 }
 
-// Metrics show leases in danger before they end, and why they ended.
+// TestMetricsOfLeases checks that metrics show leases that are in danger before they end, and why
+// they ended.
 func TestMetricsOfLeases(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		if m := c.Metrics(); m.Leases != 0 || m.Valid != 0 {
@@ -157,7 +159,8 @@ func TestMetricsOfLeases(t *testing.T) {
 	})
 }
 
-// Metrics count connections made, lost, left for the leader, and failed.
+// TestMetricsOfConnections checks that metrics count connections that were opened, lost, left for
+// the leader, or failed.
 func TestMetricsOfConnections(t *testing.T) {
 	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
 		check := func(what string, want metrics.Snapshot) {

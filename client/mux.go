@@ -19,36 +19,36 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// mux keeps a link to one member at a time, preferably the leader. One goroutine finds members and
-// watches the link.
+// mux maintains a link to one member at a time, preferably the leader. One goroutine finds members
+// and monitors the link.
 type mux struct {
 	endpoints []endpoint
 	dial      dialer
 	cfg       settings
 	log       *slog.Logger
-	// left returns how long the lease that ends first stays valid; ok is false if there is no
-	// lease.
+	// left returns the time until the first lease stops being valid. ok is false if there are no
+	// leases.
 	left   func() (_ time.Duration, ok bool)
-	ctx    context.Context // ends with close
+	ctx    context.Context // canceled by close
 	cancel context.CancelCauseFunc
 	all    sync.WaitGroup
-	now    atomic.Pointer[link] // link, for goroutines that do not hold mu
-	calls  atomic.Int32         // waiting for a link
-	wanted chan struct{}        // capacity 1: another call waits, or a follower was added
+	now    atomic.Pointer[link] // same as link, for goroutines that do not hold mu
+	calls  atomic.Int32         // number of calls waiting for a link
+	wanted chan struct{}        // capacity 1: another call is waiting, or a follower was added
 	count  connectCounts
 
 	mu        sync.Mutex // guards the following fields
-	link      *link      // nil while there is none
+	link      *link      // nil if there is none
 	changed   chan struct{}
-	failure   error    // of the last attempt to connect
-	unfit     error    // why no endpoint is usable, nil if not known
-	members   []uint64 // the last known member of each endpoint, 0 if unknown
+	failure   error    // error from the last attempt to connect
+	unfit     error    // why no endpoint is usable; nil if unknown
+	members   []uint64 // the last known member behind each endpoint; 0 if unknown
 	followers map[follower]struct{}
 }
 
-// follower is a request that lasts until it is closed and moves from link to link.
+// follower is a long-lived request that moves from link to link until it is closed.
 type follower interface {
-	// begin begins the request on a link, unless it is already on one.
+	// begin starts the request on a link, unless it is already on one.
 	begin(l *link)
 	// end ends the request.
 	end(why error)
@@ -65,7 +65,7 @@ func newMux(c settings, list []endpoint, dial dialer) *mux {
 	return m
 }
 
-// start starts to look for a member.
+// start starts looking for a member.
 func (m *mux) start() { m.all.Go(m.run) }
 
 // close ends the link and all followers, and waits for them.
@@ -81,7 +81,7 @@ func (m *mux) close() {
 	m.all.Wait()
 }
 
-// get returns the link, and waits until there is one.
+// get returns the link, waiting until there is one.
 func (m *mux) get(ctx context.Context) (*link, error) {
 	if l := m.now.Load(); l != nil && m.ctx.Err() == nil {
 		return l, nil
@@ -111,14 +111,14 @@ func (m *mux) get(ctx context.Context) (*link, error) {
 	}
 }
 
-// lastFailure returns the error of the last attempt to connect, or nil.
+// lastFailure returns the error from the last attempt to connect, or nil.
 func (m *mux) lastFailure() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.failure
 }
 
-// notConnected is the error of a call that ends without a member.
+// notConnected returns the error for a call that ended before the client was connected.
 func notConnected(cause, failure error) error {
 	if failure == nil {
 		return fmt.Errorf("%w: not connected yet: %w", ErrUnavailable, cause)
@@ -126,14 +126,14 @@ func notConnected(cause, failure error) error {
 	return fmt.Errorf("%w: %w (last attempt to connect: %w)", ErrUnavailable, cause, failure)
 }
 
-// current returns the link, or nil.
+// current returns the link, or nil if there is none.
 func (m *mux) current() *link {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.link
 }
 
-// run keeps a link until close.
+// run maintains a link until close is called.
 func (m *mux) run() {
 	s := newSeeker(m)
 	w := reports{elsewhere: make(map[int]bool)}
@@ -165,17 +165,17 @@ func (m *mux) run() {
 	}
 }
 
-// loginPause is how long a client waits after its name and password were rejected: checking them
-// costs members CPU time, and members check only a few wrong ones.
+// loginPause is how long a client waits after its name and password were rejected. Checking a
+// password costs a member CPU time, and members limit how many wrong passwords they check.
 const loginPause = 5 * time.Second
 
-// mostSpread bounds the delay before a client without waiting callers connects.
+// mostSpread caps the delay before a client connects if no caller is waiting.
 const mostSpread = 3 * time.Second
 
-// spread waits for a random part of the time that the leases have left, if the client lost its link
-// and has only leases to renew. When a member fails, all its clients lose their links at once; if
-// all of them connected to the other members at once, none would be served in time. The wait ends
-// when a call, a watch or a cache needs a link.
+// spread delays reconnecting by a random part of the remaining validity of the leases, if the
+// client has only leases to renew. When a member fails, all its clients lose their links at the
+// same time. If all of them connected to the other members immediately, none would be served in
+// time. The delay ends when a call, a watch or a cache needs a link.
 func (m *mux) spread() {
 	d := m.slack(mostSpread)
 	if d <= 0 {
@@ -194,15 +194,16 @@ func (m *mux) spread() {
 	}
 }
 
-// slack returns how long the client can do without a link, capped at most. It is 0 if the client
-// has no leases, or has watches, or if a call waits.
+// slack returns how long the client can do without a link, up to most. It returns 0 if the client
+// has no leases, has watches, or has a call waiting.
 func (m *mux) slack(most time.Duration) time.Duration {
 	left, ok := m.left()
 	if !ok {
 		return 0
 	}
 	m.mu.Lock()
-	busy := len(m.followers) > 0 || m.link != nil // with a link it looks for the leader
+	// with a link, the client is looking for the leader
+	busy := len(m.followers) > 0 || m.link != nil
 	m.mu.Unlock()
 	if busy || m.calls.Load() > 0 {
 		return 0
@@ -210,21 +211,21 @@ func (m *mux) slack(most time.Duration) time.Duration {
 	return min(left/3, most)
 }
 
-// leastPause bounds how often a client whose leases are about to end tries to connect.
+// leastPause is the minimum interval between connection attempts when leases are about to end.
 const leastPause = 20 * time.Millisecond
 
-// reports holds what servers have reported about themselves since one of them last served the
-// client.
+// reports holds the servers' reports about themselves since the client last had a useful link.
 type reports struct {
-	foreign error // from a server other than Leasehold, or nil
-	// elsewhere are the endpoints of other clusters, and other is the last such error.
+	foreign error // error from a server other than Leasehold, or nil
+	// elsewhere lists endpoints that belong to other clusters. other is the latest error from such
+	// an endpoint.
 	elsewhere map[int]bool
 	other     error
-	login     error // why the last login was rejected, or nil
+	login     error // why the last login was rejected; nil if it was not
 }
 
-// missed records endpoints that could not be reached. They may return as members of the client's
-// cluster.
+// missed records that endpoints could not be reached. When they come back, they may belong to the
+// client's cluster.
 func (w *reports) missed(others int, err error) {
 	if w.login = nil; errors.Is(err, ErrNotLoggedIn) {
 		w.login = err
@@ -255,9 +256,9 @@ func (w *reports) linkEnded(l *link, why error) {
 	}
 }
 
-// unfit returns the reason why none of the endpoints is usable, or nil if one may be. An endpoint
-// of another cluster stays unusable, but while any endpoint may be of the client's cluster, the
-// client waits for it.
+// unfit returns the reason why no endpoint is usable, or nil if one may be. An endpoint of another
+// cluster remains unusable. The client keeps waiting as long as any endpoint may belong to its own
+// cluster.
 func (w *reports) unfit(round, endpoints int) error {
 	switch {
 	case len(w.elsewhere) == endpoints:
@@ -271,7 +272,8 @@ func (w *reports) unfit(round, endpoints int) error {
 	}
 }
 
-// failed records why there is no link, and why no endpoint is usable; unfit is nil if one may be.
+// failed records why there is no link and why no endpoint is usable. unfit is nil if an endpoint
+// may be usable.
 func (m *mux) failed(why, unfit error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -281,14 +283,14 @@ func (m *mux) failed(why, unfit error) {
 	}
 }
 
-// wakeLocked wakes the callers that wait for a link.
+// wakeLocked wakes the callers waiting for a link.
 func (m *mux) wakeLocked() {
 	close(m.changed)
 	m.changed = make(chan struct{})
 }
 
-// unusable returns the reason why no endpoint is usable, or nil if one may be, and a channel that
-// is closed when that may have changed.
+// unusable returns the reason why no endpoint is usable, or nil if one may be. It also returns a
+// channel that is closed when this may have changed.
 func (m *mux) unusable() (changed <-chan struct{}, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -298,8 +300,8 @@ func (m *mux) unusable() (changed <-chan struct{}, why error) {
 	return m.changed, why
 }
 
-// stay keeps a link, and moves to the leader when it can be reached, until the current link has
-// ended or must be left. It returns that link and the reason.
+// stay uses a link until it ends or must be left. It moves to the leader as soon as the leader can
+// be reached. It returns the last link it used, and the reason for leaving it.
 func (m *mux) stay(l *link, s *seeker) (*link, error) {
 	defer s.halt()
 	m.set(l)
@@ -317,7 +319,7 @@ func (m *mux) stay(l *link, s *seeker) (*link, error) {
 	}
 }
 
-// enter adds a follower, which is then moved from link to link.
+// enter adds a follower. From then on, the follower is moved whenever the link changes.
 func (m *mux) enter(f follower) (*link, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -341,7 +343,7 @@ func (m *mux) exit(f follower) {
 	delete(m.followers, f)
 }
 
-// set sets the link, and moves the followers to it.
+// set sets the link and moves the followers to it.
 func (m *mux) set(l *link) {
 	m.mu.Lock()
 	m.linkLocked(l)
@@ -355,8 +357,7 @@ func (m *mux) linkLocked(l *link) {
 	m.now.Store(l)
 }
 
-// lose records that the link is lost. If the link was useful, it also resets the state of the
-// endpoints.
+// lose records that the link has been lost. If the link was useful, lose also clears unfit.
 func (m *mux) lose(l *link) {
 	useful := l.wasUseful()
 	m.mu.Lock()
@@ -368,17 +369,17 @@ func (m *mux) lose(l *link) {
 	m.wakeLocked()
 }
 
-// move replaces a link with another. There is a link at all times, so calls do not fail.
+// move replaces one link with another. There is a link at all times, so no calls fail.
 func (m *mux) move(from, to *link) {
 	m.mu.Lock()
 	m.linkLocked(to)
 	m.wakeLocked()
 	m.mu.Unlock()
-	from.handOver() // after this, followers are on no link
+	from.handOver() // after this, no follower is on a link
 	m.lead(to)
 }
 
-// lead starts the followers' requests on a link.
+// lead begins the requests of all followers on a link.
 func (m *mux) lead(l *link) {
 	m.mu.Lock()
 	list := slices.Collect(maps.Keys(m.followers))
@@ -388,8 +389,8 @@ func (m *mux) lead(l *link) {
 	}
 }
 
-// watch returns the reason why the link has ended or must be left, or the link to the leader once
-// there is one.
+// watch waits until the link has ended or must be left, and returns the reason. If a link to the
+// leader is found first, watch returns that link.
 func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 	look := time.NewTicker(max(m.cfg.Silence/4, time.Millisecond))
 	defer look.Stop()
@@ -418,14 +419,14 @@ func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 				s.suspect(l)
 			}
 			if l.idle(m.cfg.Silence) {
-				_ = l.submit(newProbe()) // an ended link reports itself
+				_ = l.submit(newProbe()) // if the link has ended, l.ended reports it
 			}
 		}
 	}
 }
 
-// newProbe returns a request that shows whether a member can still serve reads. A client that only
-// watches would not notice otherwise.
+// newProbe returns a request that shows whether a member can still serve reads. Without it, a
+// client that only watches could not detect that its member no longer can.
 func newProbe() *call {
 	return &call{
 		kind: read, done: func(*pb.Response, error) {},

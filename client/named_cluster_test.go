@@ -11,8 +11,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// named uses a lease by its name: in puts, operations of transactions, attachments, and to revoke
-// it. A name stands for the lease that has it then; with the token of another it stands for none.
+// named uses a lease by its name in puts, transactions, attachments and a revocation. A name refers
+// to the lease that currently has it. With the token of another lease, it does not refer to any
+// lease.
 func named(t *testing.T, c *client.Client) {
 	ctx := ask(t)
 	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute, Name: "named"}))

@@ -54,14 +54,15 @@ func opMessages(list []store.Op) []*pb.Op {
 	return out
 }
 
-// piece is an operation in one allocation: the operation, its body, and the body's message.
+// piece holds an operation, its body and the body's message in a single allocation.
 type piece[B, M any] struct {
 	op      pb.Op
 	body    B
 	message M
 }
 
-// opMessage converts an operation. An unknown type has no body, and members reject it.
+// opMessage converts an operation. An operation of unknown type gets no body, and members reject
+// it.
 func opMessage(o store.Op) *pb.Op {
 	switch o := o.(type) {
 	case store.Put:
@@ -122,7 +123,7 @@ func txnMessage(t *store.Txn) *pb.Op {
 	return &pb.Op{Op: &pb.Op_Txn{Txn: m}}
 }
 
-// drawToken is immutable, so it is shared.
+// drawToken is immutable and therefore shared.
 var drawToken = &pb.Op{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}}
 
 func waitMessage(a store.Wait) *pb.Wait {

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// A put refers to its lease by ID alone if possible; with a name or token it sends a reference
-// instead.
+// TestPutMessage checks that a put refers to its lease by ID alone if possible. With a name or
+// token it sends a reference instead.
 func TestPutMessage(t *testing.T) {
 	for name, c := range map[string]struct {
 		put  store.Put

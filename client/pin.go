@@ -9,11 +9,12 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// keyCluster is the header in which a member reports its cluster and a client the cluster that it
-// expects. A member rejects a client that expects another cluster.
+// keyCluster is the metadata key for the ID of a cluster. A member sends the ID of its own cluster,
+// and a client sends the ID it expects. A member rejects a client that expects another cluster.
 const keyCluster = "leasehold-cluster"
 
-// otherClusterError is [ErrOtherCluster] with the IDs of the client's cluster and the endpoint's.
+// otherClusterError is an [ErrOtherCluster] that contains the IDs of the client's cluster and of
+// the endpoint's cluster.
 type otherClusterError struct {
 	want, got uint64
 	refused   bool // the member rejected the request, so nothing changed
@@ -27,7 +28,7 @@ func (e *otherClusterError) Error() string {
 		e.got, e.want)
 }
 
-// pin is the ID of the client's cluster, 0 until known.
+// pin holds the ID of the client's cluster; it is 0 until the ID is known.
 type pin struct{ id atomic.Uint64 }
 
 // context adds the expected cluster to the metadata of ctx.
@@ -38,8 +39,8 @@ func (p *pin) context(ctx context.Context) context.Context {
 	return ctx
 }
 
-// check compares the header of a member's answer with the pin. The first answer sets it. A server
-// that sends no such header is not a Leasehold member.
+// check compares the header of a member's answer with the pin. The first answer sets the pin. A
+// server that does not send the header is not a Leasehold member.
 func (p *pin) check(md metadata.MD) *otherClusterError {
 	texts := md.Get(keyCluster)
 	if len(texts) == 0 {
@@ -55,6 +56,6 @@ func (p *pin) check(md metadata.MD) *otherClusterError {
 	return nil
 }
 
-// ClusterID returns the ID of the client's cluster: the configured one, or that of the first member
-// that answered. It is 0 until one has.
+// ClusterID returns the ID of the client's cluster: either the configured ID or the ID reported by
+// the first member that answered. It returns 0 until a member has answered.
 func (c *Client) ClusterID() uint64 { return c.mux.cfg.shared.pin.id.Load() }

@@ -10,12 +10,12 @@ import (
 
 	"leasehold.dev/client"
 	"leasehold.dev/client/store"
-	"leasehold.dev/server"
 	"leasehold.dev/test/inprocess"
 )
 
-// A member that lost its disk founds another cluster at the same address. A client of the first one
-// rejects it and reports both IDs, whether it learned the ID or was configured with it.
+// TestPinnedCluster checks what happens when a member that has lost its disk founds a new cluster
+// at the same address. A client of the first cluster rejects the member and reports both IDs,
+// whether it detected the first ID or was configured with it.
 func TestPinnedCluster(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		dir := inprocess.Dir(t)
@@ -58,7 +58,8 @@ func TestPinnedCluster(t *testing.T) {
 	})
 }
 
-// While one endpoint may belong to the client's cluster, the client waits for that one.
+// TestPinWaits checks that the client keeps waiting while one endpoint may still belong to its
+// cluster.
 func TestPinWaits(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		dir := inprocess.Dir(t)
@@ -94,32 +95,4 @@ func TestPinWaits(t *testing.T) {
 			t.Error(err)
 		}
 	})
-}
-
-// A restore keeps the cluster's ID, so clients continue.
-func TestPinAfterRestore(t *testing.T) {
-	config := inprocess.Config(inprocess.Dir(t), "m")
-	member := inprocess.Start(t, config)
-	member.Await()
-	c := inprocess.Connect(t, client.Config{}, member.Endpoint())
-	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
-	defer cancel()
-	if _, err := c.Put(ctx, store.Put{Key: "k", Value: []byte("v")}); err != nil {
-		t.Fatal(err)
-	}
-	backup, err := inprocess.Etcd(t, member.Endpoint()).Snapshot(ctx)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer backup.Close()
-	restored := config
-	restored.DataDir += "-restored"
-	if err := server.Restore(backup, restored, server.RestoreOptions{}); err != nil {
-		t.Fatal(err)
-	}
-	member.End()
-	inprocess.Start(t, restored).Await()
-	if r, err := c.Range(ctx, store.Range{Key: "k"}); err != nil || len(r.KVs) != 1 {
-		t.Errorf("after the restore: %v, %v", r, err)
-	}
 }

@@ -8,7 +8,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// A call whose context ends during an unanswered attempt reports the error of the attempt before.
+// TestReasonOfEarlierTry checks that a call whose context ends during an unanswered attempt returns
+// the error of the previous attempt.
 func TestReasonOfEarlierTry(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		tries := 0
@@ -33,8 +34,8 @@ func TestReasonOfEarlierTry(t *testing.T) {
 	})
 }
 
-// The context of a lease ends with a cause that is the lease's own error and context.Canceled, and
-// so do calls that use it.
+// TestCauses checks that the context of a lease is canceled with a cause that wraps both the
+// lease's error and context.Canceled. Calls that use the context return the same.
 func TestCauses(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, _ *fake) {
 		l := grant(t, c, Grant{})

@@ -19,8 +19,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Releasing any hold with an ended context returns at once, and Close waits until the cluster has
-// answered.
+// TestReleaseAfterContext checks that releasing any hold with a context that has ended returns
+// immediately, and that Close waits for the cluster's response.
 func TestReleaseAfterContext(t *testing.T) {
 	const ttl = time.Minute
 	session := func(ctx context.Context, c *client.Client) *client.Session {
@@ -77,8 +77,8 @@ func TestReleaseAfterContext(t *testing.T) {
 	}
 }
 
-// Lead and Do return the function's result soon after it returned, even if no member answers, and
-// at once if the hold was lost.
+// TestLeadReturns checks that Lead and Do return the function's result soon after the function
+// returns, even if no member answers. If the hold was lost, they return immediately.
 func TestLeadReturns(t *testing.T) {
 	const ttl = time.Minute
 	failed := errors.New("failed")
@@ -128,8 +128,8 @@ func TestLeadReturns(t *testing.T) {
 	}
 }
 
-// A claim whose context ends before the cluster answers is revoked, so that its item does not stay
-// claimed for a TTL.
+// TestClaimAfterContext checks that a claim is revoked if its context ends before the cluster
+// answers. Otherwise the item would remain claimed for a TTL.
 func TestClaimAfterContext(t *testing.T) {
 	var granted, revoked atomic.Int64
 	answer := func(r *pb.Request) *pb.Response {
@@ -156,7 +156,7 @@ func TestClaimAfterContext(t *testing.T) {
 	})
 }
 
-// agree does what a request asks for, without keeping anything.
+// agree returns the response of a successful request. It keeps no state.
 func agree(r *pb.Request) *pb.Response {
 	h := &pb.Header{Revision: 9}
 	switch x := r.Body.(type) {

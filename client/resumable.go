@@ -10,40 +10,40 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// resumable is a request with many responses that lasts until it is closed. When a member or a
-// stream fails, it resumes where it left off.
+// resumable is a request with many responses that lasts until it is closed. If a member or a stream
+// fails, it resumes where it left off.
 type resumable struct {
 	mux *mux
 	of  resumption
-	// ready has capacity 1 and wakes the waiter; nil if nothing waits.
+	// ready has capacity 1 and wakes the waiter. It is nil if there is no waiter.
 	ready chan struct{}
 
-	mu    sync.Mutex // guards the following fields, and the fields that embedding types list
-	link  *link      // the link of call
-	call  *call      // the current request, nil for none
-	fresh bool       // call has no response yet
+	mu    sync.Mutex // guards the following fields, and the fields so marked in embedding types
+	link  *link      // the link that call is on
+	call  *call      // the current request, or nil
+	fresh bool       // call has not received a response yet
 	begun bool       // the cluster has confirmed the request
-	full  bool       // the program is behind; requests pause until it has caught up
+	full  bool       // the program is behind; requests pause until it catches up
 	tries int        // consecutive rejections
 	timer *time.Timer
-	err   error // why nothing more comes
+	err   error // why no more responses follow
 }
 
-// resumption builds the next request of a resumable, from where it left off, and handles responses.
-// Its methods are called with mu held.
+// resumption builds the next request of a resumable, continuing where it left off, and handles
+// responses. Its methods are called with mu held.
 type resumption interface {
-	// requestLocked returns the request that resumes here.
+	// requestLocked returns a request that resumes from the current position.
 	requestLocked() *pb.Request
-	// handleLocked handles a response. first is true if it confirms the request. It reports whether
-	// the response is of the right kind.
+	// handleLocked handles a response. first is true if the response confirms the request.
+	// handleLocked reports whether the response has the expected type.
 	handleLocked(m *pb.Response, first bool) bool
-	// lostLocked drops responses that will be sent again.
+	// lostLocked discards responses that will be sent again.
 	lostLocked()
 	// endedLocked is called once, with the reason why no more responses follow.
 	endedLocked(why error)
 }
 
-// start begins the request on the current link, if there is one.
+// start begins the request on the current link, if any.
 func (w *resumable) start() error {
 	l, err := w.mux.enter(w)
 	if err == nil && l != nil {
@@ -52,7 +52,7 @@ func (w *resumable) start() error {
 	return err
 }
 
-// await waits until the request is confirmed.
+// await waits until the cluster has confirmed the request.
 func (w *resumable) await(ctx context.Context) error {
 	for {
 		changed, unusable := w.mux.unusable()
@@ -81,13 +81,13 @@ func (w *resumable) await(ctx context.Context) error {
 	}
 }
 
-// close ends the request, also on the member.
+// close ends the request, both locally and on the member.
 func (w *resumable) close() {
 	w.mux.exit(w)
 	w.end(ErrClosed)
 }
 
-// end ends the request, unless it has ended.
+// end ends the request unless it has already ended.
 func (w *resumable) end(why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -104,7 +104,7 @@ func (w *resumable) overLocked(why error) {
 	notify(w.ready)
 }
 
-// stopLocked ends the request on the member.
+// stopLocked cancels the request on the member.
 func (w *resumable) stopLocked() {
 	if w.timer != nil {
 		w.timer.Stop()
@@ -120,7 +120,7 @@ func (w *resumable) leftLocked() {
 	w.of.lostLocked()
 }
 
-// begin begins or resumes the request on a link, unless it is on one.
+// begin begins or resumes the request on a link, unless it is already on one.
 func (w *resumable) begin(l *link) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -145,10 +145,10 @@ func (w *resumable) take(q *call, r *pb.Response, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.call != q {
-		return // from an abandoned call
+		return // the call has been abandoned
 	}
 	if err != nil {
-		w.leftLocked() // the next link restarts it, if there is none yet
+		w.leftLocked() // the next link restarts the request; there may already be one
 		return
 	}
 	if e := refusedAs(r); e != nil {
@@ -158,7 +158,7 @@ func (w *resumable) take(q *call, r *pb.Response, err error) {
 	first := w.fresh
 	w.fresh = false
 	if !w.of.handleLocked(r, first) {
-		w.refusedLocked(ErrUnavailable) // the member ended it
+		w.refusedLocked(ErrUnavailable) // the member ended the request
 		return
 	}
 	w.tries = 0
@@ -171,8 +171,8 @@ func (w *resumable) take(q *call, r *pb.Response, err error) {
 	}
 }
 
-// refusedAs returns the reason why a request, or the wait of an applied request, was rejected, or
-// nil.
+// refusedAs returns the reason why a request was rejected, or why the wait of an applied request
+// was rejected. It returns nil if neither was.
 func refusedAs(r *pb.Response) *pb.Error {
 	if e := r.GetTxn().GetWaitRefused(); e != nil {
 		return e
@@ -180,13 +180,13 @@ func refusedAs(r *pb.Response) *pb.Error {
 	return r.GetError()
 }
 
-// passes reports whether a rejection is temporary: see spec.retryable.
+// passes reports whether a rejection is temporary. See spec.retryable.
 func passes(err error) bool {
 	return errors.Is(err, ErrUnavailable) || errors.Is(err, ErrUnknownOutcome) ||
 		errors.Is(err, ErrNotLoggedIn)
 }
 
-// refusedLocked handles a call that the member ended.
+// refusedLocked handles a call that was ended by the member.
 func (w *resumable) refusedLocked(err error) {
 	w.leftLocked()
 	if !passes(err) {
@@ -204,7 +204,7 @@ func (w *resumable) resume() {
 	}
 }
 
-// tooMuchLocked stops the responses. The cluster keeps them until the program has caught up.
+// tooMuchLocked pauses the responses. The cluster keeps them until the program has caught up.
 func (w *resumable) tooMuchLocked() {
 	w.full = true
 	w.stopLocked()

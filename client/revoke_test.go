@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A lease that is gone at the second attempt was revoked by the first; at the first attempt it did
-// not exist.
+// TestRevokeRepeated checks the result of Revoke if the lease does not exist. On the second
+// attempt, this means that the first attempt revoked it. On the first attempt, it is an error.
 func TestRevokeRepeated(t *testing.T) {
 	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
 		try := 0
@@ -38,7 +38,7 @@ func TestRevokeRepeated(t *testing.T) {
 	})
 }
 
-// The outcome is unknown if it is unknown for one of the leases.
+// TestRevokeUnsure checks that the outcome is unknown if it is unknown for any of the leases.
 func TestRevokeUnsure(t *testing.T) {
 	unknown, unavailable := pb.Reason_REASON_UNKNOWN_OUTCOME, pb.Reason_REASON_UNAVAILABLE
 	for _, reasons := range [][]pb.Reason{{unknown, unavailable}, {unavailable, unknown}} {
@@ -60,8 +60,9 @@ func TestRevokeUnsure(t *testing.T) {
 	}
 }
 
-// Revoking a lease of this client ends it for the program first, also by ID: a cache that rests on
-// it delays no member. Another token means another incarnation.
+// TestRevokeOwn checks that revoking one of the client's own leases, even by ID, first ends the
+// lease for the program. A cache that depends on the lease therefore does not delay members. A
+// different token means a different incarnation.
 func TestRevokeOwn(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		for _, ref := range []func(*Lease) leases.Ref{
@@ -90,10 +91,11 @@ func TestRevokeOwn(t *testing.T) {
 	})
 }
 
-// More leases than fit one call are revoked by several, and a missing one does not stop the others.
+// TestRevokeMany checks that several calls are made if there are too many leases for one, and that
+// a missing lease does not stop the others from being revoked.
 func TestRevokeMany(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
-		const most = 10_000 // of internal/api/native
+		const most = 10_000 // as in internal/api/native
 		revoked := make(map[int64]bool)
 		f.set(func() {
 			f.answer = func(_ *fakeStream, r *pb.Request) []*pb.Response {

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// Each connection trusts the certificates that RootCAFile has at that moment.
+// TestRootCAFile checks that each connection trusts the current certificates in RootCAFile.
 func TestRootCAFile(t *testing.T) {
 	secure := &tls.Config{MinVersion: tls.VersionTLS12}
 	file := filepath.Join(t.TempDir(), "ca.pem")
@@ -77,7 +77,8 @@ func TestRootCAFile(t *testing.T) {
 	}
 }
 
-// serveTLS returns a dialer of servers of gRPC with a certificate of an authority.
+// serveTLS runs a gRPC server with a certificate issued by an authority. It returns a dialer for
+// it.
 func serveTLS(t *testing.T, a *certs.Authority) func(context.Context, string) (net.Conn, error) {
 	cert := a.Issue("server")
 	s := grpc.NewServer(grpc.Creds(credentials.NewServerTLSFromCert(&cert)))

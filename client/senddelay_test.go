@@ -9,7 +9,8 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// Callers that were answered together and ask again at once share a few messages.
+// TestAskTogether checks that callers share a few messages if they were answered together and
+// immediately make new requests.
 func TestAskTogether(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -51,7 +52,8 @@ func TestAskTogether(t *testing.T) {
 	})
 }
 
-// A single caller is hardly delayed by waiting for others that do not come, and soon not at all.
+// TestSendDelayEnds checks that a single caller is hardly delayed by waiting for other callers, and
+// soon not at all.
 func TestSendDelayEnds(t *testing.T) {
 	l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
 	l.answered.Store(64)

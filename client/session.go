@@ -13,21 +13,22 @@ import (
 	"leasehold.dev/lease"
 )
 
-// defaultTTL is the TTL of a session for which the program sets none.
+// defaultTTL is the TTL of a session if the program does not set one.
 const defaultTTL = 10 * time.Second
 
 var _ Hold = (*Session)(nil)
 
 // Session is an open session. Packages lock and members use it for locks, elections and group
-// memberships. All of them end with the session, and a lost session never returns: the program
-// opens another one, as [Client.Run] does. Its methods may be called from any goroutine.
+// memberships, all of which end when the session ends. A lost session cannot be recovered: the
+// program opens another one, as [Client.Run] does. Its methods are safe for concurrent use.
 type Session struct {
 	lease *Lease
 	ctx   context.Context
 }
 
-// Open grants a lease, with a TTL of 10 s if that is 0, and opens a session on it. The client keeps
-// it alive until Release, or until it is lost. It has no grace, and no request ID.
+// Open grants a lease and opens a session on it. The TTL is 10 s if g.TTL is 0. The client keeps
+// the lease alive until Release is called or the lease is lost. A session has no grace period and
+// no request ID; Open rejects a Grant that sets either.
 func (c *Client) Open(ctx context.Context, g Grant) (*Session, error) {
 	if g.Grace > 0 || g.RequestID != "" {
 		return nil, fmt.Errorf("client: open a session: %w: grace and request ID cannot be set", ErrInvalid)
@@ -43,28 +44,29 @@ func (c *Client) Open(ctx context.Context, g Grant) (*Session, error) {
 	return l.Session(), nil
 }
 
-// Session returns the session on a lease that the program has already, for example one that it
-// resumed. It returns the same one each time. If the lease stops being valid, the session is lost,
+// Session returns the session on a lease that the program already holds, for example a resumed
+// lease. Every call returns the same session. If the lease stops being valid, the session is lost,
 // even if the lease becomes valid again after [ErrJeopardy].
 func (l *Lease) Session() *Session {
 	l.once.Do(func() { l.session = &Session{lease: l, ctx: uses.With(l.Context())} })
 	return l.session
 }
 
-// Client returns the client of the session.
+// Client returns the client that opened the session.
 func (s *Session) Client() *Client { return s.lease.client }
 
 // Lease returns the lease of the session.
 func (s *Session) Lease() *Lease { return s.lease }
 
-// Token returns the fencing token of the lease. A lock has its own token.
+// Token returns the fencing token of the lease. A lock acquired in the session has its own token.
 func (s *Session) Token() lease.Token { return s.lease.Token() }
 
-// Context returns a context that ends when the session is lost or released, before the cluster may
-// grant others the locks of the session. Its cause is the reason.
+// Context returns a context that is canceled when the session is lost or released. That happens
+// before the cluster can grant the session's locks to others. The context's cause is the reason.
 func (s *Session) Context() context.Context { return s.ctx }
 
-// Err returns nil while the session is valid, by the clock, and then the reason why it is not.
+// Err returns nil while the session is valid according to the clock. After that it returns the
+// reason why the session ended.
 func (s *Session) Err() error {
 	switch {
 	case s.ctx.Err() != nil:
@@ -76,8 +78,8 @@ func (s *Session) Err() error {
 	}
 }
 
-// ValidUntil returns when the program must stop, unless a renewal succeeds before. It is zero if
-// the session has ended.
+// ValidUntil returns the time at which the program must stop unless a renewal succeeds first. It is
+// zero if the session has ended.
 func (s *Session) ValidUntil() time.Time {
 	if s.Err() != nil {
 		return time.Time{}
@@ -85,18 +87,19 @@ func (s *Session) ValidUntil() time.Time {
 	return s.lease.ValidUntil()
 }
 
-// Release ends the session and everything acquired in it: see [Lease.Revoke].
+// Release ends the session and everything acquired in it. See [Lease.Revoke].
 func (s *Session) Release(ctx context.Context) error { return s.lease.Revoke(ctx) }
 
-// Run opens a session and calls f in it. The context of f ends with ctx, and when the session is
-// lost, before others can acquire what f holds. f must then return. When f returns, Run releases
-// the session, even if ctx has ended.
+// Run opens a session and calls f in it. The context passed to f is canceled when ctx ends or the
+// session is lost, before others can acquire what f holds. f must then return. When f returns, Run
+// releases the session, even if ctx has ended.
 //
-// If the session was lost before f returned, Run logs that, waits (longer after each short
-// session), and calls f again in a new session. It revokes the lost lease first, in case the
-// cluster still has it. Otherwise Run returns the result of f.
+// If the session was lost before f returned, Run logs the loss, waits (longer after each short
+// session), and calls f again in a new session. It first revokes the lost lease, in case the
+// cluster still has it. In all other cases Run returns the result of f.
 //
-// Run returns an error if it cannot open the first session. Later it keeps trying until ctx ends.
+// Run returns an error if it cannot open the first session. If it cannot open a later one, it keeps
+// trying until ctx ends.
 func (c *Client) Run(
 	ctx context.Context, g Grant, f func(ctx context.Context, s *Session) error,
 ) error {
@@ -120,23 +123,24 @@ func (c *Client) Run(
 	}
 }
 
-// run calls f, and releases the session. It also returns the reason why the session was lost, if
-// that was before f returned.
+// run calls f and releases the session. If the session was lost before f returned, run also returns
+// the reason.
 func (s *Session) run(
 	ctx context.Context, f func(ctx context.Context, s *Session) error,
 ) (err, lost error) {
 	during, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(s.ctx, func() {
-		if why := fault.Cause(s.ctx); !byProgram(why) { // else f may still wait for the release
+		// otherwise f may still be waiting for the release
+		if why := fault.Cause(s.ctx); !byProgram(why) {
 			cancel(why)
 		}
 	})()
-	defer func() { // even if f panics
+	defer func() { // runs even if f panics
 		last, done := context.WithTimeout(context.WithoutCancel(ctx), background.Wait)
 		defer done()
 		if lost = s.Err(); lost != nil {
-			done() // the cluster may be unreachable, and the lease expires anyway
+			done() // the cluster may be unreachable; the lease will expire in any case
 		}
 		if byProgram(lost) {
 			lost = nil
@@ -146,15 +150,16 @@ func (s *Session) run(
 	return f(during, s), nil
 }
 
-// byProgram reports whether a session ended because the program gave it up.
+// byProgram reports whether a session ended because the program released it or handed it over.
 func byProgram(why error) bool {
 	return errors.Is(why, ErrReleased) || errors.Is(why, ErrHandedOver)
 }
 
-// longestBackOff bounds the wait between sessions in Run.
+// longestBackOff caps the wait between sessions in Run.
 const longestBackOff = 10 * time.Second
 
-// reopen opens a session after short sessions that ended in a row. last is the lease of the latest.
+// reopen opens a session after short consecutive sessions. last is the lease of the most recent
+// one.
 func (c *Client) reopen(ctx context.Context, g Grant, last *Lease, short int) (*Session, error) {
 	gone := errors.Is(last.Err(), ErrLost)
 	for ; ; short++ {
@@ -162,7 +167,7 @@ func (c *Client) reopen(ctx context.Context, g Grant, last *Lease, short int) (*
 		if err := c.mux.pause(ctx, d); err != nil {
 			return nil, fmt.Errorf("client: open a session: %w", err)
 		}
-		if !gone { // otherwise its keys would block the new session until it expires
+		if !gone { // otherwise its keys would block the new session until the lease expires
 			err := c.Revoke(ctx, last.Ref())
 			gone = err == nil || errors.Is(err, ErrLeaseNotFound)
 		}

@@ -17,8 +17,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// A function runs in a session that is released when it returns; after a loss it runs again in a
-// new one, until it returns in a valid session.
+// TestRun checks that a function runs in a session that is released when the function returns. If
+// the session is lost, the function runs again in a new one, until it returns in a valid session.
 func TestRun(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -36,7 +36,7 @@ func TestRun(t *testing.T) {
 			if len(seen) == 3 {
 				return mine
 			}
-			// By another client, as if it had expired.
+			// Another client revokes it, as if it had expired.
 			if err := r.Dial(client.Config{}).Revoke(ctx, s.Lease().Ref()); err != nil {
 				t.Error(err)
 			}
@@ -58,8 +58,9 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// Run returns when its context ends, with the session released before Close returns; when f
-// releases the session itself; and with the error of a session that cannot be opened.
+// TestRunEnds checks when Run returns. It returns when its context ends, in which case the session
+// is released before Close returns. It also returns when f releases the session itself, and when a
+// session cannot be opened.
 func TestRunEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -92,8 +93,9 @@ func TestRunEnds(t *testing.T) {
 	})
 }
 
-// A session that was lost by the client's clock does not delay the next one, even if the cluster
-// still has its lease: here, because another client has renewed it.
+// TestRunRevokesLost checks that a session that has ended by the client's clock does not delay the
+// next one, even if its lease still exists in the cluster. Here it exists because another client
+// renewed it.
 func TestRunRevokesLost(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -129,7 +131,7 @@ func TestRunRevokesLost(t *testing.T) {
 	})
 }
 
-// Open refuses what a session cannot have.
+// TestOpenRefuses checks that Open rejects options that a session cannot have.
 func TestOpenRefuses(t *testing.T) {
 	c := rig.Must[*client.Client](t)(client.New(client.Config{Endpoints: []string{"127.0.0.1:1"}}))
 	defer c.Close()
@@ -140,7 +142,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// Sessions that are lost at once follow each other more and more slowly.
+// TestRunBacksOff checks that Run opens sessions at increasing intervals if each is lost
+// immediately.
 func TestRunBacksOff(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -12,36 +12,38 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// maxAhead bounds the numbers of a session that are open, or settled after an open one. The cluster
-// keeps as many answers per session.
+// maxAhead bounds how far a session's numbers can run ahead of its oldest open write. The cluster
+// stores the same number of answers per session.
 const maxAhead = 4096
 
-// sessions numbers a client's writes, so that a retried write takes effect once. There is usually
-// one session. There may be more while a write takes very long, since the numbers after it run out.
+// sessions assigns numbers to a client's writes, so that a retried write takes effect only once.
+// There is usually one session. A very slow write can exhaust its session's numbers; the client
+// then opens another session.
 type sessions struct {
-	mu      sync.Mutex // guards the following fields, and the fields of the sessions
-	list    []*session
-	opening chan struct{} // nil, or closed when the attempt to open a session is over
+	mu   sync.Mutex // guards the following fields and the fields of each session
+	list []*session
+	// closed when the current attempt to open a session ends; nil if there is none
+	opening chan struct{}
 }
 
-// session is a session in the cluster, which may have dropped it since the last use.
+// session is a session in the cluster. The cluster may have dropped it since its last use.
 //
-// Invariant: the numbers from settled to last are open, except those in done.
+// Invariant: the numbers from settled to last are open, except for those marked in done.
 type session struct {
 	of            *sessions
 	ref           *pb.SessionRef
 	settled, last uint64
-	done          [maxAhead]bool // by number modulo maxAhead
+	done          [maxAhead]bool // indexed by number modulo maxAhead
 }
 
-// number is the number of a write; the zero value means none.
+// number identifies a write within a session. The zero value means that there is none.
 type number struct {
 	session *session
 	n       uint64
 }
 
-// number assigns a number. If no session has one left, it opens another session over the link.
-// After an error the write itself has not been sent.
+// number assigns a number to a write. If every session has run out of numbers, it opens another
+// session over the link. If number returns an error, the write has not been sent.
 func (c *Client) number(ctx context.Context, l *link) (number, error) {
 	p := &c.sessions
 	for {
@@ -67,7 +69,8 @@ func (c *Client) number(ctx context.Context, l *link) (number, error) {
 	}
 }
 
-// take returns a number, or a channel to wait for; first is true if the caller must open a session.
+// take returns either a number or a channel to wait for. first is true if the caller must open a
+// session.
 func (p *sessions) take() (_ number, opening chan struct{}, first bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -83,7 +86,7 @@ func (p *sessions) take() (_ number, opening chan struct{}, first bool) {
 	return number{}, p.opening, first
 }
 
-// opened adds a session that was opened, nil if that failed.
+// opened adds the session that the caller has opened. ref is nil if that failed.
 func (p *sessions) opened(ref *pb.SessionRef) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -94,7 +97,7 @@ func (p *sessions) opened(ref *pb.SessionRef) {
 	p.opening = nil
 }
 
-// openSession opens a session. If the answer is lost, the cluster eventually drops the session.
+// openSession opens a session. If the answer is lost, the cluster drops the session eventually.
 func (c *Client) openSession(ctx context.Context, l *link) (*pb.SessionRef, error) {
 	var nonce [8]byte
 	_, _ = rand.Read(nonce[:]) // never fails
@@ -109,14 +112,15 @@ func (c *Client) openSession(ctx context.Context, l *link) (*pb.SessionRef, erro
 		return resp.GetSession().GetSession(), nil
 	case errors.As(err, &broken):
 		return nil, &linkError{cause: broken.cause}
-	case errors.Is(err, ErrUnknownOutcome): // unknown for the session, not for the write
+	// the outcome is unknown for the session, not for the write
+	case errors.Is(err, ErrUnknownOutcome):
 		return nil, fmt.Errorf("%w: no session was opened: %v", ErrUnavailable, err)
 	default:
 		return nil, err
 	}
 }
 
-// settle marks a number whose answer the client no longer needs.
+// settle marks a number as settled: the client no longer needs the answer.
 func (n number) settle() {
 	s := n.session
 	if s == nil {
@@ -131,7 +135,7 @@ func (n number) settle() {
 	}
 }
 
-// below returns the number below which all are settled.
+// below returns the number below which all numbers are settled.
 func (s *session) below() uint64 {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()

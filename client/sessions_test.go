@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// writes are a write of each kind that has a number.
+// writes returns one write of each type that is numbered.
 func writes(c *Client) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"put": func(ctx context.Context) error {
@@ -51,7 +51,7 @@ func writes(c *Client) map[string]func(context.Context) error {
 	}
 }
 
-// sentNumbers returns the messages with numbered requests, and all their requests.
+// sentNumbers returns the messages that contain numbered requests, and all their numbered requests.
 func (f *fake) sentNumbers() (messages []*pb.ClientMessage, requests []*pb.Request) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -69,7 +69,8 @@ func (f *fake) sentNumbers() (messages []*pb.ClientMessage, requests []*pb.Reque
 	return messages, requests
 }
 
-// tries lets the fake answer the tries of writes in turn; what is left is obeyed.
+// tries makes the fake answer successive attempts of writes with the given functions. Afterward it
+// obeys all requests.
 func (f *fake) tries(list ...func(*fakeStream, *pb.Request) []*pb.Response) {
 	f.set(func() {
 		f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
@@ -83,19 +84,19 @@ func (f *fake) tries(list ...func(*fakeStream, *pb.Request) []*pb.Response) {
 	})
 }
 
-// refuses is a member that answers with an error.
+// refuses makes a member answer with an error.
 func refuses(reason pb.Reason) func(*fakeStream, *pb.Request) []*pb.Response {
 	return func(_ *fakeStream, r *pb.Request) []*pb.Response { return refuse(r, reason) }
 }
 
-// breaks is a member whose stream breaks when it has received a request.
+// breaks makes a member break the stream when it receives a request.
 func breaks(s *fakeStream, _ *pb.Request) []*pb.Response {
 	close(s.cut)
 	return nil
 }
 
-// A write of unknown outcome is sent again with its number, whatever the reason, and the cluster's
-// answer counts.
+// TestSentAgain checks that a write whose outcome is unknown is sent again with its number, for any
+// reason, and that the cluster's final response determines the result.
 func TestSentAgain(t *testing.T) {
 	unknown := refuses(pb.Reason_REASON_UNKNOWN_OUTCOME)
 	for name, tt := range map[string]struct {
@@ -118,7 +119,7 @@ func TestSentAgain(t *testing.T) {
 			first: unknown, then: refuses(pb.Reason_REASON_LIMIT_REACHED),
 			want: []error{ErrLimitReached}, unsure: true,
 		},
-		"denied": { // the first may have been done before the right was taken away
+		"denied": { // the first attempt may have succeeded before the permission was revoked
 			first: unknown, then: refuses(pb.Reason_REASON_PERMISSION_DENIED),
 			want: []error{ErrPermissionDenied}, unsure: true,
 		},
@@ -151,8 +152,8 @@ func TestSentAgain(t *testing.T) {
 	}
 }
 
-// If the cluster no longer knows the session and the write was not sent before, it is sent with a
-// number of a new session.
+// TestForgotten checks that a write that was not sent before gets a number in a new session if the
+// cluster no longer knows the old session.
 func TestForgotten(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -173,8 +174,8 @@ func TestForgotten(t *testing.T) {
 	})
 }
 
-// The client reports which writes it no longer waits for: answered, or given up. An open one holds
-// up those behind it.
+// TestSettled checks that the client acknowledges the numbers of writes that were answered or
+// abandoned. A pending write delays the acknowledgment of all later ones.
 func TestSettled(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f) // number 1
@@ -207,8 +208,9 @@ func TestSettled(t *testing.T) {
 	})
 }
 
-// A session is opened with the first write; reads and grants do not wait for it, and all writes
-// share it. Before that nothing was sent, so no outcome is unknown.
+// TestSessionOpens checks that a session is opened with the first write and shared by all writes.
+// Reads and grants do not wait for it. Before the session is open no write has been sent, so no
+// outcome is unknown.
 func TestSessionOpens(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		closed := false
@@ -252,8 +254,9 @@ func TestSessionOpens(t *testing.T) {
 	})
 }
 
-// When a pending write blocks a session's numbers, another session is opened; each message is of
-// one session. Once the write is answered the first session is used again.
+// TestNumbersRunOut checks that a second session is opened if a pending write blocks the numbers of
+// the first. Each message belongs to one session. Once the write is answered, the first session is
+// used again.
 func TestNumbersRunOut(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)

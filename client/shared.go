@@ -10,15 +10,15 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// shared is the state common to a client's connections: its login, its cluster, and the protocol of
-// each endpoint.
+// shared is the state that a client's connections have in common: its login, its cluster, and the
+// protocol of each endpoint.
 type shared struct {
 	pin  pin
 	who  logins
 	ways ways
 }
 
-// openStream opens the stream of leasehold.v1 with begin.
+// openStream opens the stream of leasehold.v1 by calling begin.
 func (s *shared) openStream(
 	ctx context.Context, conn grpc.ClientConnInterface,
 	begin func(context.Context) (grpc.ClientStream, error),
@@ -30,7 +30,8 @@ func (s *shared) openStream(
 	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: stream}, nil
 }
 
-// open opens a stream with begin, with the client's credential and its cluster in the metadata.
+// open opens a stream by calling begin. The metadata contains the client's credential and cluster
+// ID.
 func (s *shared) open(
 	ctx context.Context, conn grpc.ClientConnInterface,
 	begin func(context.Context) (grpc.ClientStream, error),
@@ -46,13 +47,13 @@ func (s *shared) open(
 	return &judged{ClientStream: stream, shared: s, token: token}, nil
 }
 
-// judged is a stream that checks the cluster before it returns a message. Its end shows whether the
-// credential was accepted.
+// judged is a stream that checks the cluster ID before it returns the first message. The error at
+// its end shows whether the credential was accepted.
 type judged struct {
 	grpc.ClientStream
 	shared  *shared
 	token   string
-	checked bool // used by the receiver only
+	checked bool // used only by the receiver
 }
 
 // RecvMsg implements grpc.ClientStream.
@@ -60,7 +61,7 @@ func (j *judged) RecvMsg(m any) error {
 	err := j.ClientStream.RecvMsg(m)
 	if !j.checked {
 		j.checked = true
-		md, _ := j.Header() // present, unless the stream has failed
+		md, _ := j.Header() // the header is present unless the stream has failed
 		if other := j.shared.pin.check(md); other != nil {
 			other.refused = err != nil
 			return other
@@ -69,7 +70,7 @@ func (j *judged) RecvMsg(m any) error {
 	return j.shared.who.judge(j.token, err)
 }
 
-// stream returns an interceptor that does this for streams of any service.
+// stream returns an interceptor that applies open to streams of any service.
 func (s *shared) stream() grpc.StreamClientInterceptor {
 	return func(
 		ctx context.Context, d *grpc.StreamDesc, conn *grpc.ClientConn, method string,
@@ -81,7 +82,7 @@ func (s *shared) stream() grpc.StreamClientInterceptor {
 	}
 }
 
-// call returns the same for unary calls.
+// call returns the equivalent interceptor for unary calls.
 func (s *shared) call() grpc.UnaryClientInterceptor {
 	return func(
 		ctx context.Context, method string, req, reply any, conn *grpc.ClientConn,
@@ -98,7 +99,7 @@ func (s *shared) call() grpc.UnaryClientInterceptor {
 	}
 }
 
-// judge handles an error that rejects the credential, and returns other errors unchanged.
+// judge handles an error that rejects the credential. It returns other errors unchanged.
 func (l *logins) judge(token string, err error) error {
 	if status.Code(err) == codes.Unauthenticated {
 		return l.refused(token, err)

@@ -10,7 +10,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// What the client adds to a program is bounded: modules, and bytes of the executable.
+// TestSize checks how much the client adds to a program: the number of modules and the size of the
+// executable.
 func TestSize(t *testing.T) {
 	tier.RealTime(t)
 	const mostModules, mostBytes = 8, 14 << 20

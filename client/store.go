@@ -42,7 +42,7 @@ func (c *Client) Range(ctx context.Context, r store.Range) (store.RangeResult, e
 	return rangeResult(resp.GetReadRange()), err
 }
 
-// Get reads one key, linearizably. It returns [ErrKeyNotFound] if there is none.
+// Get reads one key linearizably. It returns [ErrKeyNotFound] if the key does not exist.
 func (c *Client) Get(ctx context.Context, key string) (store.KV, error) {
 	r, err := c.Range(ctx, store.Range{Key: key})
 	switch {
@@ -72,7 +72,7 @@ func rangeResult(m *pb.RangeResponse) store.RangeResult {
 	}
 }
 
-// kvOf converts a pair, or nil.
+// kvOf converts a pair; nil becomes nil.
 func kvOf(m *pb.KeyValue) *store.KV {
 	if m == nil {
 		return nil

@@ -12,11 +12,11 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// stormClients are the clients of members of which one dies, and shortClients those of them whose
-// leases are short.
+// stormClients is the number of clients in the test, and shortClients the number of them with short
+// leases.
 const stormClients, shortClients = 300, 12
 
-// storm notes when clients open streams to members that live, each of which takes a while.
+// storm records when clients open streams to live members. Opening a stream takes a while.
 type storm struct {
 	*fake
 	takes time.Duration
@@ -25,7 +25,7 @@ type storm struct {
 	opened []time.Time
 }
 
-// stormConn is a connection to a member in a storm.
+// stormConn is a client's connection to a member of a storm.
 type stormConn struct {
 	fakeConn
 	storm *storm
@@ -49,7 +49,7 @@ func (c stormConn) Open(ctx context.Context) (pb.StreamService_OpenClient, error
 	return c.fakeConn.Open(ctx)
 }
 
-// connect makes a client with three members.
+// connect returns a client of three members.
 func (s *storm) connect(t *testing.T) *Client {
 	list := []endpoint{{text: "a"}, {text: "b"}, {text: "c"}}
 	c, err := start(exact, list, func(e endpoint, _ *settings) (connection, error) {
@@ -62,12 +62,12 @@ func (s *storm) connect(t *testing.T) *Client {
 	return c
 }
 
-// isWith reports whether a client has a link to a member.
+// isWith reports whether a client is connected to a member.
 func isWith(c *Client, name string) bool {
 	return c.mux.endpoints[c.mux.current().place].text == name
 }
 
-// kill lets a member die, and forgets what was opened.
+// kill makes a member fail and clears the record of opened streams.
 func (s *storm) kill(name string) {
 	s.set(func() {
 		s.down[name] = true
@@ -82,8 +82,9 @@ func (s *storm) kill(name string) {
 	s.mu.Unlock()
 }
 
-// When a member dies, clients that only keep leases alive move to others one by one and lose no
-// lease. A client with a pending request, or without leases, moves at once.
+// TestStormOfClients checks that when a member dies, clients that only keep leases alive move to
+// other members gradually and lose no leases. A client with a pending request, or without leases,
+// moves immediately.
 func TestStormOfClients(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{
@@ -127,11 +128,11 @@ func TestStormOfClients(t *testing.T) {
 		s.mu.Lock()
 		opened := slices.Clone(s.opened)
 		s.mu.Unlock()
-		// Those in a hurry may have tried both members.
+		// Clients with short leases may have tried both members.
 		if n, most := len(opened), len(lost)+1; n < most || n > most+2+shortClients {
 			t.Errorf("%d clients have tried to connect %d times", most, n)
 		}
-		half := len(lost) / 2 // many more than those in a hurry
+		half := len(lost) / 2 // many more than the clients with short leases
 		for i := range opened[half:] {
 			if d := opened[i+half].Sub(opened[i]); d < mostSpread/20 {
 				t.Errorf("%d clients have come within %v", half, d)
@@ -152,7 +153,8 @@ func TestStormOfClients(t *testing.T) {
 	})
 }
 
-// A client that waits before it moves to another member moves at once when a watch begins.
+// TestWatchEndsWaiting checks that a client that is delaying its move to another member moves
+// immediately when a watch starts.
 func TestWatchEndsWaiting(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{

@@ -13,11 +13,11 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// lessor is what members of a ledger know of leases. It counts from when it is asked, forgets at
-// elections all but the TTL, and ends what is not renewed to the nanosecond.
+// lessor simulates the leases of a ledger's members. TTLs start when the request is handled, an
+// election restarts them, and leases that are not renewed expire with nanosecond precision.
 type lessor struct {
 	*ledger
-	leases map[int64]*leased // guarded by the fake's mu, as the rest
+	leases map[int64]*leased // this and the following fields are guarded by the fake's mu
 	byAsk  map[string]int64  // by request ID
 	tokens uint64
 }
@@ -37,7 +37,7 @@ func (l *lessor) find(id int64, token uint64) *leased {
 	return x
 }
 
-// run restarts the TTL of a lease, and returns the lease.
+// run restarts the TTL of a lease and returns the lease.
 func (x *leased) run(id int64) *pb.Lease {
 	if at := time.Now().Add(time.Duration(x.ttl) * time.Millisecond); at.After(x.expiry) {
 		x.expiry = at
@@ -45,7 +45,7 @@ func (x *leased) run(id int64) *pb.Lease {
 	return &pb.Lease{Id: id, Token: x.token, TtlMs: x.ttl, RemainingMs: x.ttl}
 }
 
-// elect makes another leader, which has the TTLs.
+// elect simulates the election of a new leader, which restarts all TTLs.
 func (l *lessor) elect() {
 	for id, x := range l.leases {
 		if l.find(id, x.token) != nil {
@@ -55,7 +55,7 @@ func (l *lessor) elect() {
 	}
 }
 
-// do does what is asked about leases, and returns nil for anything else.
+// do handles requests about leases. It returns nil for all other requests.
 func (l *lessor) do(r *pb.Request) *pb.Response {
 	out := &pb.Response{Id: r.Id}
 	switch q := r.Body.(type) {
@@ -108,8 +108,8 @@ func (l *lessor) grant(r *pb.GrantRequest) *pb.Lease {
 	return l.leases[id].run(id)
 }
 
-// again is the answer to a repeated request: the lease is renewed, or
-// nothing remains of it.
+// again returns the response to a repeated request. The lease in it is renewed, or omitted if it no
+// longer exists.
 func (l *lessor) again(done *pb.Response) *pb.Response {
 	out := proto.CloneOf(done)
 	m := out.GetChangeTtl().GetLease()
@@ -126,9 +126,9 @@ func (l *lessor) again(done *pb.Response) *pb.Response {
 	return out
 }
 
-// No lease is valid that the lessor may have ended, or has under another token, while answers are
-// lost and late, streams break, requests are delayed, leaders change, TTLs change and leases are
-// handed over.
+// TestHolders checks that no client considers a lease valid that the lessor may have ended or that
+// has a different token. Meanwhile, responses are lost and delayed, streams break, requests are
+// delayed, leaders and TTLs change, and leases are handed over.
 func TestHolders(t *testing.T) {
 	for seed := range uint64(12) {
 		holders(t, seed)
@@ -166,7 +166,7 @@ func holders(t *testing.T, seed uint64) {
 			pass(time.Duration(rng.IntN(100)) * time.Millisecond)
 			mu.Lock()
 			for _, held := range all {
-				f.mu.Lock() // so that nobody does anything in between
+				f.mu.Lock() // so that nothing changes in between
 				ended := l.find(int64(held.ID()), uint64(held.Token())) == nil
 				valid := held.Valid()
 				f.mu.Unlock()
@@ -191,7 +191,7 @@ func holders(t *testing.T, seed uint64) {
 	})
 }
 
-// holdOne returns a lease that is kept alive, nil if there is none in time.
+// holdOne returns a lease that is kept alive, or nil if none could be granted in time.
 func holdOne(ctx context.Context, c *Client, rng *rand.Rand) *Lease {
 	ctx, cancel := context.WithTimeout(ctx, patience(rng))
 	defer cancel()
@@ -204,7 +204,7 @@ func holdOne(ctx context.Context, c *Client, rng *rand.Rand) *Lease {
 
 func someTTL(rng *rand.Rand) time.Duration { return time.Duration(1+rng.IntN(10)) * time.Second }
 
-// use does something with a lease, and returns the next one to use, nil for none.
+// use performs operations on a lease. It returns the next lease to use, or nil.
 func use(ctx context.Context, c *Client, l *Lease, rng *rand.Rand) *Lease {
 	for range 1 + rng.IntN(5) {
 		pass(time.Duration(rng.IntN(8000)) * time.Millisecond)

@@ -13,18 +13,17 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// ledger is what members do together that lose answers, break streams, do late what they were
-// asked for long ago, and forget sessions. What they do is done as the state machine does it:
-// once for each number.
+// ledger simulates members that lose responses, break streams, execute requests late, and forget
+// sessions. Like the state machine, it executes each number once.
 type ledger struct {
 	*fake
-	rng      *rand.Rand // like what follows, guarded by the fake's mu
+	rng      *rand.Rand // this and the following fields are guarded by the fake's mu
 	sessions map[uint64]*account
-	applied  map[string]int   // how often the put of each value took effect
-	revision map[string]int64 // by which it did last
+	applied  map[string]int   // how often each value has been put
+	revision map[string]int64 // revision of the last put of each value
 	now      int64
-	open     map[*fakeStream]map[uint64]bool // requests without an answer
-	leases   *lessor                         // nil if nothing is asked about leases
+	open     map[*fakeStream]map[uint64]bool // unanswered requests
+	leases   *lessor                         // nil if the test makes no requests about leases
 }
 
 func newLedger(f *fake, seed uint64) *ledger {
@@ -35,13 +34,13 @@ func newLedger(f *fake, seed uint64) *ledger {
 	}
 }
 
-// account is a session.
+// account is the state of a session.
 type account struct {
 	settled uint64
 	answers map[uint64]*pb.Response
 }
 
-// apply does a request, and returns the response.
+// apply executes a request and returns the response.
 func (l *ledger) apply(m *pb.ClientMessage, r *pb.Request) *pb.Response {
 	if r.Number == 0 {
 		return l.do(r)
@@ -87,7 +86,7 @@ func (l *ledger) do(r *pb.Request) *pb.Response {
 	return l.obey(nil, r)[0]
 }
 
-// later does something after a while, as long as the test runs.
+// later calls f after a random delay, unless the test has ended.
 func (l *ledger) later(f func()) {
 	time.AfterFunc(time.Duration(l.rng.IntN(3000))*time.Millisecond, func() {
 		l.mu.Lock()
@@ -96,7 +95,7 @@ func (l *ledger) later(f func()) {
 	})
 }
 
-// reply sends a response, unless the request has had one.
+// reply sends a response unless the request has already been answered.
 func (l *ledger) reply(s *fakeStream, r *pb.Response) {
 	if l.open[s][r.Id] && !s.isCut() {
 		delete(l.open[s], r.Id)
@@ -110,7 +109,7 @@ func (l *ledger) breakOff(s *fakeStream) {
 	}
 }
 
-// take deals with a message.
+// take handles a message.
 func (l *ledger) take(s *fakeStream, m *pb.ClientMessage) {
 	if l.open[s] == nil {
 		l.open[s] = make(map[uint64]bool)
@@ -132,7 +131,7 @@ func (l *ledger) chance(s *fakeStream, m *pb.ClientMessage, r *pb.Request) {
 	case n < 70:
 		out := l.apply(m, r)
 		l.later(func() { l.reply(s, out) })
-	case n < 80: // even when the stream has broken, and no caller waits any longer
+	case n < 80: // even if the stream has broken and no caller is waiting anymore
 		l.later(func() { l.reply(s, l.apply(m, r)) })
 	case n < 83:
 		l.apply(m, r)
@@ -160,8 +159,9 @@ func (l *ledger) chance(s *fakeStream, m *pb.ClientMessage, r *pb.Request) {
 	}
 }
 
-// A put is reported done, with its revision, only if it is; and not done only if it never will be.
-// Members lose and delay answers, break streams and forget sessions; callers give up at any time.
+// TestOutcomes checks that a put is reported as done, with its revision, only if it took effect,
+// and as not done only if it never will. Members lose and delay responses, break streams and forget
+// sessions. Callers give up at random times.
 func TestOutcomes(t *testing.T) {
 	for seed := range uint64(6) {
 		outcomes(t, seed)
@@ -215,7 +215,7 @@ func outcomes(t *testing.T, seed uint64) {
 	})
 }
 
-// patience is for how long a caller waits.
+// patience returns how long a caller waits.
 func patience(rng *rand.Rand) time.Duration {
 	switch rng.IntN(4) {
 	case 0:

@@ -12,13 +12,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// GoneError ends a [Ticket] whose key was deleted, or is no longer attached to a lease. It wraps
-// [ErrKeyNotFound].
+// GoneError ends a [Ticket] if its key has been deleted or is no longer attached to a lease. It
+// wraps [ErrKeyNotFound].
 type GoneError struct {
 	Key string
-	// Cause and Lease are the reason for the deletion of the key, at or before Revision. A key that
-	// still exists without a lease counts as [store.Deleted]. Cause is [store.Unknown] if the
-	// cluster no longer knew.
+	// Cause and Lease describe why the key was deleted, at or before Revision. If the key still
+	// exists but has no lease, Cause is [store.Deleted]. If the cluster no longer knows the cause,
+	// Cause is [store.Unknown].
 	Cause    store.Cause
 	Lease    lease.ID
 	Revision int64
@@ -36,7 +36,7 @@ func (e *GoneError) Error() string {
 func (e *GoneError) Unwrap() error { return ErrKeyNotFound }
 
 // Ticket tracks the position of a key in a wait queue. It survives failures of members and
-// connections, and lasts until it is closed. Its methods may be called from any goroutine.
+// connections, and lasts until it is closed. Its methods are safe for concurrent use.
 type Ticket struct {
 	resumable
 	client *Client
@@ -44,32 +44,33 @@ type Ticket struct {
 
 	// Guarded by mu.
 	revision int64
-	has      bool // it is the key's turn
+	has      bool // the key is ready
 	after    string
-	polls    bool          // the stream has no room for a watch, so the client polls
-	ready    chan struct{} // closed when it is the key's turn; nil until used
+	polls    bool          // the stream has no room for another watch, so the client polls
+	ready    chan struct{} // closed when the key is ready; nil until used
 	ctx      context.Context
-	cancel   context.CancelCauseFunc // nil like ctx until used
+	cancel   context.CancelCauseFunc // like ctx, nil until used
 }
 
 // lookEvery is the interval for polling a ticket.
 const lookEvery = time.Second
 
-// Enter applies a transaction and, if its conditions held, starts to wait for the turn of a key.
-// The key must exist after the transaction; the transaction may put it. So one round trip puts a
-// key into a wait queue and returns its position. The member sends a message for each later change.
+// Enter applies a transaction. If the transaction's conditions hold, Enter starts waiting until a
+// key is ready (see [store.Wait]). The key must exist after the transaction; the transaction can
+// create it. So a single round trip adds a key to a wait queue and returns its position. The member
+// sends a message after each later change.
 //
-// Enter returns no Ticket if the conditions did not hold. Otherwise the caller must close the
-// Ticket. If Enter returns an error and a result that has succeeded, the transaction was applied
-// and there is no Ticket: a user that meanwhile lost the permission to read the queue gets
-// [ErrPermissionDenied].
+// If the conditions did not hold, Enter returns no Ticket. Otherwise the caller must close the
+// Ticket. If Enter returns both an error and a result with Succeeded set, the transaction was
+// applied but there is no Ticket. This happens with [ErrPermissionDenied] if the user has just lost
+// the permission to read the queue.
 func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResult, *Ticket, error) {
 	if n := 2*len(a.Key) + len(a.Prefix) + len(a.IgnoredValue) + 2*fixedBytes; n > c.most {
 		return TxnResult{}, nil, fmt.Errorf("client: enter %.100q: %w: a request for its turn "+
 			"takes %d bytes; the limit is %d", a.Key, ErrInvalid, n, c.most)
 	}
 	w := newTicket(c, a)
-	switch _, err := w.mux.enter(&w.resumable); { // from now on Close removes it
+	switch _, err := w.mux.enter(&w.resumable); { // from now on, Close removes the ticket
 	case errors.Is(err, errTooManyWatches):
 		w.polls = true // not shared yet
 	case err != nil:
@@ -101,7 +102,7 @@ func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResul
 func newTicket(c *Client, a store.Wait) *Ticket {
 	w := &Ticket{client: c, ask: a}
 	w.mux, w.of = c.mux, w
-	w.full = true // nothing can resume before the transaction is answered
+	w.full = true // nothing can resume until the transaction has been answered
 	return w
 }
 
@@ -112,8 +113,8 @@ func (w *Ticket) Revision() int64 {
 	return w.revision
 }
 
-// Ready returns a channel that is closed once the key is ready. The holder must check by its own
-// clock whether the lease is still valid.
+// Ready returns a channel that is closed when the key is ready. The holder must still check by its
+// own clock that the lease is valid.
 func (w *Ticket) Ready() <-chan struct{} {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -127,22 +128,22 @@ func (w *Ticket) Ready() <-chan struct{} {
 	return w.ready
 }
 
-// closed is a closed channel.
+// closed is a channel that is already closed.
 var closed = func() chan struct{} {
 	c := make(chan struct{})
 	close(c)
 	return c
 }()
 
-// After returns the key whose deletion made this key ready, or "" if unknown.
+// After returns the key whose deletion made this key ready, or "" if it is unknown.
 func (w *Ticket) After() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.after
 }
 
-// Context returns a context that ends when the key is gone (the cause is then a [*GoneError]) or
-// the ticket is closed.
+// Context returns a context that is canceled when the key is gone or the ticket is closed. If the
+// key is gone, the cause is a [*GoneError].
 func (w *Ticket) Context() context.Context {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -155,15 +156,15 @@ func (w *Ticket) Context() context.Context {
 	return w.ctx
 }
 
-// Err returns nil until the context ends, and then its cause.
+// Err returns nil until the context is canceled. After that it returns the cause.
 func (w *Ticket) Err() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.err
 }
 
-// Wait waits until the key is ready. It fails with a [*GoneError] if the key is gone, and with
-// [ErrClosed] after Close.
+// Wait waits until the key is ready. It returns a [*GoneError] if the key is gone, and [ErrClosed]
+// after Close.
 func (w *Ticket) Wait(ctx context.Context) error {
 	if has, err := w.state(); err == nil && !has {
 		select {
@@ -182,7 +183,7 @@ func (w *Ticket) Wait(ctx context.Context) error {
 	}
 }
 
-// state reports whether the key is ready, and the reason if the ticket has ended.
+// state reports whether the key is ready. If the ticket has ended, it also returns the reason.
 func (w *Ticket) state() (has bool, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -192,18 +193,18 @@ func (w *Ticket) state() (has bool, err error) {
 // Close stops waiting. It does not delete the key.
 func (w *Ticket) Close() { w.close() }
 
-// Leave stops waiting and applies a transaction that deletes the key, in one message.
+// Leave stops waiting and applies a transaction that deletes the key, all in one message.
 func (w *Ticket) Leave(ctx context.Context, t store.Txn) (TxnResult, error) {
 	w.mux.exit(&w.resumable)
 	w.mu.Lock()
 	w.overLocked(ErrClosed)
 	w.mu.Unlock()
-	defer w.Close() // in case the message was not sent
+	defer w.Close() // needed if the message was not sent
 	c := spec{op: "leave", on: w.ask.Key, kind: numbered, ends: w}
 	return w.client.txn(ctx, c, t)
 }
 
-// callOn returns the ticket's call if it is on a link, else nil.
+// callOn returns the ticket's call if it is on the given link, and nil otherwise.
 func (w *Ticket) callOn(l *link) *call {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -213,8 +214,8 @@ func (w *Ticket) callOn(l *link) *call {
 	return w.call
 }
 
-// adopt routes the responses after a transaction's first one to the ticket. Responses out of order,
-// while a link ends, are ignored.
+// adopt routes all responses after the transaction's first one to the ticket. Responses that arrive
+// out of order while a link is ending are ignored.
 func (w *Ticket) adopt(l *link, q *call) {
 	began, ended := false, false // guarded by mu
 	q.done = func(r *pb.Response, err error) {
@@ -247,7 +248,7 @@ func (w *Ticket) adopt(l *link, q *call) {
 	}
 }
 
-// moveOn resumes the ticket on the current link, if it is still on one that the client has left.
+// moveOn resumes the ticket on the current link if it is still on a link that the client has left.
 func (w *Ticket) moveOn(from *link) {
 	w.mu.Lock()
 	if w.link == from {
@@ -257,7 +258,7 @@ func (w *Ticket) moveOn(from *link) {
 	w.resume()
 }
 
-// requestLocked returns the request for the ticket's state, for the same member or another. It
+// requestLocked returns a request for the current state of the ticket. Any member can serve it. It
 // applies only if the key has not been replaced.
 func (w *Ticket) requestLocked() *pb.Request {
 	is := store.Key(w.ask.Key).CreateRevision(store.Equal, w.revision)
@@ -274,7 +275,7 @@ func (w *Ticket) handleLocked(r *pb.Response, _ bool) bool {
 	}
 	t := m.GetTicket()
 	if w.revision == 0 {
-		w.revision = t.GetCreateRevision() // even if it is gone: cleaning up needs it
+		w.revision = t.GetCreateRevision() // recorded even if the key is gone: the cleanup needs it
 	}
 	switch {
 	case w.err != nil:
@@ -284,7 +285,7 @@ func (w *Ticket) handleLocked(r *pb.Response, _ bool) bool {
 			Key: w.ask.Key, Cause: store.Cause(t.GetCause()), Lease: lease.ID(t.GetLease()),
 			Revision: m.GetHeader().GetRevision(),
 		}
-		if t == nil { // nothing followed the key when it was deleted
+		if t == nil { // no key was ahead when the key was deleted
 			gone.Cause = store.Unknown
 		}
 		w.overLocked(gone)
@@ -325,6 +326,6 @@ func (w *Ticket) poll() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.call == nil {
-		w.lostLocked() // there was no link
+		w.lostLocked() // there is no link
 	}
 }

@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// queueOf makes fake members serve one wait queue: state is where each key stands that is asked
-// for, created 5.
+// queueOf makes fake members serve a wait queue. Every requested key has create revision 5 and the
+// given state.
 func (f *fake) queueOf(state *pb.Ticket_State) {
 	f.set(func() {
 		f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
@@ -27,7 +27,7 @@ func (f *fake) queueOf(state *pb.Ticket_State) {
 	})
 }
 
-// waitAnswer is a response of a transaction that waits.
+// waitAnswer returns the response to a transaction with a wait.
 func waitAnswer(id uint64, state pb.Ticket_State) *pb.Response {
 	m := &pb.TxnResponse{
 		Header: &pb.Header{Revision: 9}, Succeeded: true,
@@ -38,7 +38,7 @@ func waitAnswer(id uint64, state pb.Ticket_State) *pb.Response {
 	}
 }
 
-// waits returns the requests that wait, in order.
+// waits returns the requests with a wait, in order.
 func (f *fake) waits() (list []*pb.Request) {
 	for _, r := range f.requests() {
 		if r.GetTxn().GetWait() != nil {
@@ -59,7 +59,8 @@ func enter(t *testing.T, c *Client) *Ticket {
 	return w
 }
 
-// answerWaits lets the fake answer transactions that wait so, and do all else.
+// answerWaits makes the fake answer transactions with a wait by calling answer. The fake obeys all
+// other requests.
 func (f *fake) answerWaits(answer func(r *pb.Request) *pb.Response) {
 	f.set(func() {
 		f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
@@ -80,8 +81,9 @@ func gone(t *testing.T, err error) *GoneError {
 	return g
 }
 
-// A turn arrives by a message, and so does its end. After a break the waiter asks again with a
-// transaction that changes nothing and requires the same key.
+// TestTicket checks that messages notify the waiter of its turn and of the end of its turn. After
+// the stream breaks, the waiter resumes with a transaction that changes nothing and requires the
+// same key.
 func TestTicket(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -91,7 +93,7 @@ func TestTicket(t *testing.T) {
 		brief, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
 		want(t, w.Wait(brief), context.DeadlineExceeded)
-		for range 3 { // it is asked for again wherever the client turns to
+		for range 3 { // the client repeats the wait on every member it moves to
 			close(f.last().cut)
 			pass(5 * time.Second)
 		}
@@ -123,7 +125,7 @@ func TestTicket(t *testing.T) {
 	})
 }
 
-// The first answer may already be final.
+// TestTicketAtOnce checks that the first response can already be final.
 func TestTicketAtOnce(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -136,21 +138,21 @@ func TestTicketAtOnce(t *testing.T) {
 		w.Close()
 		want(t, w.Wait(t.Context()), ErrClosed)
 		want(t, w.Err(), ErrClosed)
-		want(t, context.Cause(w.Context()), ErrClosed) // also for a later call
+		want(t, context.Cause(w.Context()), ErrClosed) // later calls get the same error
 		state = pb.Ticket_STATE_GONE
 		w = enter(t, c)
 		if gone(t, w.Wait(t.Context())); w.Revision() != 5 {
 			t.Errorf("created %d", w.Revision())
 		}
 		w.Close()
-		// The key was not the same any more when it was asked for again.
+		// The key had been replaced when the wait was repeated.
 		state = pb.Ticket_STATE_WAITING
 		w = enter(t, c)
 		f.set(func() { f.answer = f.obey })
 		close(f.last().cut)
 		gone(t, w.Wait(t.Context()))
 		w.Close()
-		// The conditions do not hold.
+		// The transaction's conditions do not hold.
 		_, w, err := c.Enter(t.Context(), store.Txn{}, store.Wait{Key: "l/1", Prefix: "l/"})
 		if w != nil || err != nil {
 			t.Errorf("%v, %v", w, err)
@@ -158,8 +160,9 @@ func TestTicketAtOnce(t *testing.T) {
 	})
 }
 
-// A transaction whose key its user may not follow returns its result and the reason. A ticket that
-// is refused on a retry ends with the reason.
+// TestWaitRefused checks a transaction with a key that its user is not allowed to follow. The call
+// returns the transaction's result and the reason. A ticket that is rejected on a retry ends with
+// the reason.
 func TestWaitRefused(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -182,7 +185,8 @@ func TestWaitRefused(t *testing.T) {
 	})
 }
 
-// Leaving and the transaction go in one message and close the ticket, also through another member.
+// TestTicketLeave checks that Leave sends the end of the wait and the transaction in one message
+// and closes the ticket. It works through another member as well.
 func TestTicketLeave(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -220,8 +224,8 @@ func TestTicketLeave(t *testing.T) {
 	})
 }
 
-// A caller that gives up before the answer leaves nothing open at the member; a lost first answer
-// is requested again with the same number.
+// TestTicketUnanswered checks that a caller that gives up before the response leaves nothing open
+// on the member. If the first response is lost, the request is sent again with the same number.
 func TestTicketUnanswered(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -238,7 +242,8 @@ func TestTicketUnanswered(t *testing.T) {
 		if len(r) != 2 || r[1].GetCancel() != r[0].Id {
 			t.Errorf("requests %v", r)
 		}
-		f.last().say(waitAnswer(r[0].Id, pb.Ticket_STATE_READY)) // for nobody
+		// no caller is waiting for this response
+		f.last().say(waitAnswer(r[0].Id, pb.Ticket_STATE_READY))
 		f.set(func() { f.seen = nil })
 		go func() {
 			pass(10 * time.Millisecond)
@@ -256,7 +261,8 @@ func TestTicketUnanswered(t *testing.T) {
 	})
 }
 
-// A client that follows as many keys as it may polls.
+// TestTicketsWithoutRoom checks that a client polls if it already follows the maximum number of
+// keys.
 func TestTicketsWithoutRoom(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -285,7 +291,7 @@ func TestTicketsWithoutRoom(t *testing.T) {
 		<-w.Context().Done()
 		gone(t, w.Wait(t.Context()))
 		w.Close()
-		other := enter(t, c) // it ends with the client
+		other := enter(t, c) // this ticket ends with the client
 		_ = other
 		for _, w := range list {
 			w.Close()
@@ -293,7 +299,8 @@ func TestTicketsWithoutRoom(t *testing.T) {
 	})
 }
 
-// A waiter that leaves while the stream breaks does not wait again.
+// TestTicketLeaveBroken checks that a waiter that leaves while the stream breaks does not start
+// waiting again.
 func TestTicketLeaveBroken(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -304,7 +311,7 @@ func TestTicketLeaveBroken(t *testing.T) {
 		f.set(func() {
 			answer := f.answer
 			f.answer = func(s *fakeStream, r *pb.Request) []*pb.Response {
-				if len(r.GetTxn().GetSuccess()) == 1 { // the one that leaves
+				if len(r.GetTxn().GetSuccess()) == 1 { // the transaction of Leave
 					return nil
 				}
 				return answer(s, r)
@@ -327,7 +334,7 @@ func TestTicketLeaveBroken(t *testing.T) {
 	})
 }
 
-// An ended ticket makes room for others, however it ended.
+// TestTicketsEnd checks that an ended ticket makes room for others, regardless of how it ended.
 func TestTicketsEnd(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -367,7 +374,8 @@ func TestTicketsEnd(t *testing.T) {
 	})
 }
 
-// A waiter that leaves while there is no member does not wait again before its message is sent.
+// TestTicketLeaveUnreached checks that a waiter that leaves while no member is reachable does not
+// start waiting again before its message is sent.
 func TestTicketLeaveUnreached(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -394,7 +402,8 @@ func TestTicketLeaveUnreached(t *testing.T) {
 	})
 }
 
-// A lease granted by a transaction that enters a queue cannot be kept after it was revoked (T19).
+// TestTicketGrants checks that a lease cannot be kept after it was revoked if it was granted by a
+// transaction that enters a queue (T19).
 func TestTicketGrants(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -425,8 +434,8 @@ func TestTicketGrants(t *testing.T) {
 	})
 }
 
-// Entering a queue fails at once if no message could ask for the turn again, which would end every
-// stream.
+// TestEnterTooLong checks that entering a queue fails immediately if repeating the wait would
+// require a message that is too large. Such a message would end every stream.
 func TestEnterTooLong(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		state := pb.Ticket_STATE_WAITING
@@ -439,8 +448,8 @@ func TestEnterTooLong(t *testing.T) {
 	})
 }
 
-// Entering a queue while the client closes fails. The race detector checks that nothing is written
-// that Close reads.
+// TestEnterAndClose checks that entering a queue fails while the client is closing. The race
+// detector verifies that Enter does not write data that Close reads.
 func TestEnterAndClose(t *testing.T) {
 	for range 50 {
 		c, err := New(Config{Endpoints: []string{"unix:" + filepath.Join(t.TempDir(), "none")}})
@@ -459,8 +468,8 @@ func TestEnterAndClose(t *testing.T) {
 	}
 }
 
-// If a key disappeared while it was not followed, its deletion is not attributed, even if the
-// member does not know the reason.
+// TestGoneUnseen checks that the deletion of a key is not attributed to a cause if the key
+// disappeared while it was not followed and the member does not know the cause either.
 func TestGoneUnseen(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		state := pb.Ticket_STATE_WAITING

@@ -11,11 +11,11 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// traceKey is where a test's context has what a library of traces would make of it.
+// traceKey is the context key under which a test stores its trace, as a tracing library would.
 type traceKey struct{}
 
-// Each attempt of a request carries the trace of its context. An invalid trace is left out. Opening
-// the session carries none.
+// TestTraceParent checks that each attempt of a request carries the trace from its context. An
+// invalid trace is omitted. The request that opens the session carries no trace.
 func TestTraceParent(t *testing.T) {
 	const good = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"
 	c := Config{TraceParent: func(ctx context.Context) string {

@@ -10,7 +10,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// another returns a client of the same fake members, made now.
+// another creates a new client of the same fake members.
 func another(t *testing.T, c Config, f *fake) *Client {
 	t.Helper()
 	out, err := start(c, []endpoint{{text: "a"}}, func(endpoint, *settings) (connection, error) {
@@ -24,8 +24,8 @@ func another(t *testing.T, c Config, f *fake) *Client {
 	return out
 }
 
-// A lease that one client granted and another keeps counts from before the grant was sent, however
-// far apart the clients started.
+// TestT2OtherClient checks that a lease that one client granted and another keeps is counted from
+// before the grant was sent, regardless of when the two clients started.
 func TestT2OtherClient(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		pass(time.Hour + 300*time.Microsecond)
@@ -43,12 +43,14 @@ func TestT2OtherClient(t *testing.T) {
 			if keeper == nil {
 				name, keeper = "from before it was made", another(t, exact, f)
 			}
+			f.set(func() { f.answer = silent }) // so that no renewal extends it
 			l, err := keeper.Keep(g, 0)
 			if err != nil {
 				t.Errorf("%s: %v", name, err)
 				continue
 			}
 			until := l.ValidUntil()
+			f.set(func() { f.answer = f.obey })
 			if rest := until.Sub(sent); rest > ttl || rest < ttl-2*time.Millisecond {
 				t.Errorf("%s: valid for %v from the grant on, want %v", name, rest, ttl)
 			}
@@ -64,8 +66,9 @@ func TestT2OtherClient(t *testing.T) {
 	})
 }
 
-// Requested durations are rounded up, as are those taken off a validity; remaining times are
-// rounded down. Nothing wraps at the end of time, and impossible TTLs are not requested.
+// TestT24 checks that requested durations are rounded up, as are durations subtracted from a
+// validity, and that remaining times are rounded down. No value wraps around at the maximum time,
+// and impossible TTLs are not requested.
 func TestT24(t *testing.T) {
 	c := Config{Drift: -1, Margin: time.Millisecond + 1}
 	inBubble(t, 1, c, func(t *testing.T, c *Client, f *fake) {
@@ -77,7 +80,8 @@ func TestT24(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f.set(func() { f.answer = silent }) // or a renewal, which is due at once, may count already
+		// otherwise a renewal, which is due immediately, could already count
+		f.set(func() { f.answer = silent })
 		g.Remaining = 3*time.Second - 1
 		if l, err = c.Keep(g, math.MaxInt64); err != nil {
 			t.Fatal(err)
@@ -111,7 +115,8 @@ func TestT24(t *testing.T) {
 	})
 }
 
-// renewals is a member that answers each renewal with a reason, and obeys otherwise.
+// renewals returns an answer function that answers each renewal with a reason and obeys all other
+// requests.
 func (f *fake) renewals(reason pb.Reason) func(*fakeStream, *pb.Request) []*pb.Response {
 	return func(s *fakeStream, r *pb.Request) []*pb.Response {
 		if r.GetRenew() == nil {
@@ -121,8 +126,8 @@ func (f *fake) renewals(reason pb.Reason) func(*fakeStream, *pb.Request) []*pb.R
 	}
 }
 
-// A lagging member answers a renewal "unavailable"; the lease stays alive and is renewed there or
-// elsewhere as soon as possible.
+// TestT7 checks that a lease stays alive when a lagging member answers its renewal with
+// "unavailable", and that the lease is renewed there or on another member as soon as possible.
 func TestT7(t *testing.T) {
 	inBubble(t, 2, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{})
@@ -144,7 +149,8 @@ func TestT7(t *testing.T) {
 	})
 }
 
-// A released lease gets no further renewal, however often members change, so it ends.
+// TestT9 checks that a released lease is never renewed again, even if the client moves between
+// members, so that the lease ends.
 func TestT9(t *testing.T) {
 	inBubble(t, 3, exact, func(t *testing.T, c *Client, f *fake) {
 		given, kept := grant(t, c, Grant{ID: 100}), grant(t, c, Grant{ID: 200})
@@ -169,7 +175,8 @@ func TestT9(t *testing.T) {
 	})
 }
 
-// Of two leases renewed together one gets no answer; the other is unaffected.
+// TestT15 checks two leases that are renewed together. If one renewal is not answered, the other
+// lease is unaffected.
 func TestT15(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		slow, other := grant(t, c, Grant{ID: 100}), grant(t, c, Grant{ID: 200})
@@ -192,8 +199,8 @@ func TestT15(t *testing.T) {
 	})
 }
 
-// Renewals and revocations name the incarnation, and late answers about an old one do not affect
-// the new one.
+// TestT28 checks that renewals and revocations specify the incarnation, and that late responses for
+// an old incarnation do not affect a new one.
 func TestT28(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		token := uint64(0)
@@ -244,8 +251,8 @@ func TestT28(t *testing.T) {
 	})
 }
 
-// Without a quorum nothing is renewed. Each holder stops by its own clock; one with a grace is in
-// jeopardy, and continues if the quorum is back in time.
+// TestT32 checks that no leases are renewed without a quorum. Each holder stops by its own clock. A
+// lease with a grace is in jeopardy and continues if the quorum returns in time.
 func TestT32(t *testing.T) {
 	refusals := map[string]func(*fake) func(*fakeStream, *pb.Request) []*pb.Response{
 		"each lease": func(f *fake) func(*fakeStream, *pb.Request) []*pb.Response {

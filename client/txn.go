@@ -13,35 +13,35 @@ import (
 type TxnResult struct {
 	// Revision is the revision of the store after the transaction.
 	Revision int64
-	// Succeeded is true if the conditions held.
+	// Succeeded reports whether the conditions held.
 	Succeeded bool
 	// Results contains one result for each executed operation, in order.
 	Results []Result
 }
 
-// Result is the result of one operation of a transaction; the field of that operation is set.
+// Result is the result of one operation of a transaction. Only the field of that operation is set.
 type Result struct {
 	Put    *store.PutResult
 	Delete *store.DeleteResult
 	Range  *store.RangeResult
 	Txn    *TxnResult
-	// Grant is a lease that no client keeps alive yet: see [Client.Keep]. A lease that was granted
-	// with a request ID cannot be kept: it may be an older one, and a transaction does not return
-	// its remaining time.
+	// Grant is a lease that no client is keeping alive yet. See [Client.Keep]. Keep rejects a lease
+	// granted with a request ID: it may be an older lease, and a transaction does not return its
+	// remaining time.
 	Grant *Granted
 	Renew *leases.Info
-	// Revoked is the number of keys deleted with the lease.
+	// Revoked is the number of keys that were deleted with the lease.
 	Revoked int64
 	// Token is the token that was drawn.
 	Token lease.Token
 }
 
-// Txn applies a transaction. One that only reads is retried like any read.
+// Txn applies a transaction. A transaction that only reads is retried like any other read.
 func (c *Client) Txn(ctx context.Context, t store.Txn) (TxnResult, error) {
 	return c.txn(ctx, spec{op: "txn", kind: read}, t)
 }
 
-// txn applies a transaction. It counts as a read only if it changes nothing.
+// txn applies a transaction, and treats it as a read if it changes nothing.
 func (c *Client) txn(ctx context.Context, s spec, t store.Txn) (TxnResult, error) {
 	a := &ask[pb.Request_Txn, pb.TxnRequest]{spec: s}
 	fillTxn(&a.message, &t)
@@ -56,8 +56,8 @@ func (c *Client) txn(ctx context.Context, s spec, t store.Txn) (TxnResult, error
 	return out, err
 }
 
-// sending returns the moment before the first attempt to send a transaction that may grant a lease:
-// the answer may be the answer to that attempt.
+// sending returns the moment before the first attempt to send a transaction that can grant a lease.
+// It has to be the first attempt, because that attempt may be the one that was answered.
 func (c *Client) sending(m *pb.TxnRequest) moment {
 	if !grants(m) {
 		return moment{}
@@ -65,7 +65,7 @@ func (c *Client) sending(m *pb.TxnRequest) moment {
 	return c.clock.moment()
 }
 
-// grants reports whether a transaction may grant a lease.
+// grants reports whether a transaction can grant a lease.
 func grants(m *pb.TxnRequest) bool {
 	for _, list := range [...][]*pb.Op{m.Success, m.Failure} {
 		for _, o := range list {
@@ -100,7 +100,7 @@ func reads(m *pb.TxnRequest) bool {
 	return true
 }
 
-// txnResult converts the result of a transaction that was sent after a moment.
+// txnResult converts the result of a transaction. sent is a time before the transaction was sent.
 func txnResult(m *pb.TxnResponse, sent moment) TxnResult {
 	out := TxnResult{Revision: m.GetHeader().GetRevision(), Succeeded: m.GetSucceeded()}
 	if n := len(m.GetResponses()); n > 0 {
@@ -112,7 +112,8 @@ func txnResult(m *pb.TxnResponse, sent moment) TxnResult {
 	return out
 }
 
-// resultOf switches on the response, because requests have several forms.
+// resultOf switches on the type of the response, because some operations have more than one form of
+// request.
 func resultOf(m *pb.OpResponse, sent moment) (out Result) {
 	switch x := m.Response.(type) {
 	case *pb.OpResponse_Put:

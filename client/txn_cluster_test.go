@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// grantedAgain: a repeated grant in a transaction is reported as existing, and has its whole TTL
-// (T3).
+// grantedAgain checks that a repeated grant in a transaction is reported as existing and has its
+// full TTL (T3).
 func grantedAgain(t *testing.T, c *client.Client, id lease.ID) {
 	r := must[client.TxnResult](t)(c.Txn(ask(t), store.Txn{Then: []store.Op{
 		client.Grant{ID: id, TTL: time.Minute, RequestID: "l/r"},
@@ -24,8 +24,8 @@ func grantedAgain(t *testing.T, c *client.Client, id lease.ID) {
 	}
 }
 
-// pointed gives the operations of a transaction as pointers: each has the
-// result that it has by itself.
+// pointed passes the operations of a transaction as pointers and checks that each has the same
+// result as its value would have.
 func pointed(t *testing.T, c *client.Client) {
 	id := leases.NewID()
 	before := time.Now()

@@ -14,38 +14,40 @@ import (
 	"leasehold.dev/lease"
 )
 
-// maxEvents bounds the number of events that a Watcher buffers for a slow program. Later events
-// stay in the cluster and are requested again.
+// maxEvents bounds the number of events that a Watcher buffers for a slow program. The cluster
+// keeps later events, and the Watcher requests them again.
 const maxEvents = 32 << 10
 
-// maxEventBytes bounds the size of their keys and values.
+// maxEventBytes bounds the total size of the keys and values of buffered events.
 const maxEventBytes = 32 << 20
 
-// quiet is the interval of progress notifications for a watch that does not request them. They
-// allow it to resume from a recent revision when it moves: the first one may be compacted by then.
+// quiet is the interval of progress notifications for a watch that does not request them. With
+// them, the watch can resume from a recent revision when it moves to another member. The revision
+// at which it began may have been compacted by that time.
 const quiet = 10 * time.Second
 
-// errTooManyWatches is returned at once: the stream has no room for another watch.
+// errTooManyWatches is returned immediately, because the stream has no room for another watch.
 var errTooManyWatches = fmt.Errorf("%w: more than %d watches", ErrInvalid, maxWatches)
 
 // Watcher is a watch. It survives failures of members and connections, and lasts until it is
-// closed. Next may be called by one goroutine at a time, Close by any.
+// closed. Next may be called by only one goroutine at a time. Close may be called by any goroutine.
 type Watcher struct {
 	resumable
 	ask store.Watch
 
 	// Guarded by mu.
-	from   int64         // the next revision to report; 0: from now on
-	part   []store.Event // of an incomplete revision; empty without a call
+	from   int64         // the next revision to report; 0 means from now on
+	part   []store.Event // events of an incomplete revision; empty without a call
 	queue  []store.Update
-	events int // in the queue
-	bytes  int // of their keys and values
+	events int // number of events in the queue
+	bytes  int // size of their keys and values
 }
 
-// Watch starts a watch. When it returns, the watch has begun: it reports all changes from then on,
-// or from the requested revision. If that was compacted it fails with [ErrCompacted]. If the store
-// has not reached it, Watch or Next fails with [ErrFutureRevision]; etcd's client waits. The
-// context bounds only the start; Close ends the watch.
+// Watch starts a watch. The watch has begun when Watch returns: it reports all changes from then
+// on, or from the requested revision. If that revision has been compacted, Watch fails with
+// [ErrCompacted]. If the store has not reached that revision, Watch or Next fails with
+// [ErrFutureRevision]; etcd's client would wait. The context applies only to the start; Close ends
+// the watch.
 func (c *Client) Watch(ctx context.Context, ask store.Watch) (*Watcher, error) {
 	w, err := c.WatchFrom(ask)
 	if err != nil {
@@ -58,9 +60,9 @@ func (c *Client) Watch(ctx context.Context, ask store.Watch) (*Watcher, error) {
 	return w, nil
 }
 
-// WatchFrom is like [Client.Watch], but does not wait until the watch has begun. It is meant for a
-// program that knows the first revision that it needs. Without a revision the watch begins at some
-// later moment. Next returns the errors.
+// WatchFrom is like [Client.Watch], but does not wait until the watch has begun. It is intended for
+// programs that know the first revision they need. If no revision is given, the watch begins at
+// some point after the call. Errors are returned by Next.
 func (c *Client) WatchFrom(ask store.Watch) (*Watcher, error) {
 	w := &Watcher{ask: ask, from: ask.From}
 	w.resumable = resumable{mux: c.mux, of: w, ready: make(chan struct{}, 1)}
@@ -74,9 +76,9 @@ func (c *Client) WatchFrom(ask store.Watch) (*Watcher, error) {
 	return w, nil
 }
 
-// Next waits for the next changes and returns them. An error other than the context's ends the
-// watch. It is [ErrClosed] after Close, and [ErrCompacted] if the cluster no longer has the next
-// changes.
+// Next waits for the next changes and returns them. Any error other than the context's ends the
+// watch. The error is [ErrClosed] after Close, and [ErrCompacted] if the cluster no longer has the
+// next changes.
 func (w *Watcher) Next(ctx context.Context) (store.Update, error) {
 	for {
 		w.mu.Lock()
@@ -101,8 +103,8 @@ func (w *Watcher) Next(ctx context.Context) (store.Update, error) {
 	}
 }
 
-// Updates yields the results of Next until it fails; the error is yielded last. It does not close
-// the watch.
+// Updates yields the results of Next until it fails. The error is yielded last. Updates does not
+// close the watch.
 func (w *Watcher) Updates(ctx context.Context) iter.Seq2[store.Update, error] {
 	return all(ctx, w.Next)
 }
@@ -140,8 +142,9 @@ func (w *Watcher) lostLocked() { w.part = nil }
 
 func (w *Watcher) endedLocked(error) {}
 
-// handleLocked handles a response from a member. The first one confirms the watch and has the
-// store's revision; if the watch began in the past, events up to that follow.
+// handleLocked handles a response from a member. The first response confirms the watch and contains
+// the store's revision. If the watch starts at an earlier revision, the events up to the store's
+// revision follow.
 func (w *Watcher) handleLocked(r *pb.Response, first bool) bool {
 	m := r.GetWatch()
 	if m == nil {
@@ -164,7 +167,7 @@ func (w *Watcher) handleLocked(r *pb.Response, first bool) bool {
 		w.part = append(w.part, eventOf(e))
 	}
 	if m.Fragment || len(w.part) == 0 {
-		return true // reported when complete, so that the watch can resume
+		return true // reported only when complete, so that the watch can resume
 	}
 	w.queue = append(w.queue, store.Update{Revision: revision, Events: w.part})
 	w.events += len(w.part)
@@ -177,7 +180,7 @@ func (w *Watcher) handleLocked(r *pb.Response, first bool) bool {
 	return true
 }
 
-// progressLocked reports progress up to a revision, if the program wants that.
+// progressLocked reports progress up to a revision if the program has requested it.
 func (w *Watcher) progressLocked(revision int64) {
 	if w.ask.Progress == 0 {
 		return

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// watchResponse is a response of a watch with one event for each key, all of one revision.
+// watchResponse returns a watch response with one event for each key, all at the same revision.
 func watchResponse(id uint64, revision int64, fragment bool, keys ...string) *pb.Response {
 	m := &pb.WatchResponse{Header: &pb.Header{Revision: revision}, Fragment: fragment}
 	for _, k := range keys {
@@ -24,7 +24,7 @@ func watchResponse(id uint64, revision int64, fragment bool, keys ...string) *pb
 	return &pb.Response{Id: id, More: true, Body: &pb.Response_Watch{Watch: m}}
 }
 
-// watchID returns the ID of the last watch that was asked for, and from which revision.
+// watchID returns the ID and the start revision of the last watch request.
 func (f *fake) watchID() (id uint64, from int64) {
 	for _, r := range f.requests() {
 		if w := r.GetWatch(); w != nil {
@@ -52,8 +52,8 @@ func next(t *testing.T, w *Watcher) store.Update {
 	return u
 }
 
-// Fragments of a revision are delivered when it is complete; a watch that breaks in between
-// delivers the revision from its beginning.
+// TestT14 checks that the fragments of a revision are delivered once the revision is complete. If
+// the stream breaks in between, the new watch delivers the whole revision.
 func TestT14(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		w := watch(t, c, 0) // the store is at revision 1
@@ -73,7 +73,7 @@ func TestT14(t *testing.T) {
 		if u := next(t, w); u.Revision != 5 || len(u.Events) != 3 || u.Events[2].KV.Key != "c" {
 			t.Errorf("got %+v", u)
 		}
-		f.last().say(watchResponse(id, 9, false)) // everything up to 9 was sent
+		f.last().say(watchResponse(id, 9, false)) // everything up to revision 9 has been sent
 		synctest.Wait()
 		close(f.last().cut)
 		synctest.Wait()
@@ -91,7 +91,8 @@ func TestT14(t *testing.T) {
 	})
 }
 
-// The store's revision at the start of a watch does not move it past the requested one.
+// TestWatchFromThePast checks that the store's revision at the start of a watch does not move the
+// watch past the requested revision.
 func TestWatchFromThePast(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() {
@@ -109,7 +110,8 @@ func TestWatchFromThePast(t *testing.T) {
 	})
 }
 
-// A watch whose revisions were compacted says so, at its start or later.
+// TestCompacted checks that a watch reports when its revisions have been compacted, both at its
+// start and later.
 func TestCompacted(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		w := watch(t, c, 0)
@@ -126,7 +128,8 @@ func TestCompacted(t *testing.T) {
 	})
 }
 
-// A watch that is refused temporarily is retried; one whose context ends first does not exist.
+// TestWatchRefused checks that a watch that is refused temporarily is retried. If its context ends
+// first, there is no watch.
 func TestWatchRefused(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		tries := 0
@@ -150,8 +153,8 @@ func TestWatchRefused(t *testing.T) {
 	})
 }
 
-// Events that a slow program does not take stay with the cluster, and are requested later. Nothing
-// is lost.
+// TestSlowWatcher checks that events remain with the cluster while a program is slow, and are
+// requested later. No events are lost.
 func TestSlowWatcher(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		w := watch(t, c, 0)
@@ -176,7 +179,7 @@ func TestSlowWatcher(t *testing.T) {
 	})
 }
 
-// A client that only watches notices that its member was stopped.
+// TestIdleWatchMoves checks that a client that only watches detects that its member has stopped.
 func TestIdleWatchMoves(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		w := watch(t, c, 0)
@@ -194,15 +197,15 @@ func TestIdleWatchMoves(t *testing.T) {
 	})
 }
 
-// history is a store that a model test watches: revision r has events of the keys 0 to
-// sizes[r]-1.
+// history is the history of a store that is watched in a model test. Revision r has events for keys
+// 0 to sizes[r]-1.
 type history struct {
 	rng   *rand.Rand
 	sizes []int
 }
 
-// answer answers a watch with some of the events, in pieces, and perhaps breaks the
-// stream in the middle.
+// answer answers a watch with some of its events, possibly split into several responses. It
+// sometimes breaks the stream in between.
 func (h *history) answer(s *fakeStream, r *pb.Request) []*pb.Response {
 	if r.GetWatch() == nil {
 		return nil
@@ -226,8 +229,8 @@ func (h *history) answer(s *fakeStream, r *pb.Request) []*pb.Response {
 	return out
 }
 
-// A watch sees every event once, in order, and each revision whole, however often streams break
-// (W1).
+// TestW1 checks that a watch receives every event once and in order, and each revision as a whole,
+// even if streams break often (W1).
 func TestW1(t *testing.T) {
 	for seed := range uint64(30) {
 		inBubble(t, 3, Config{}, func(t *testing.T, c *Client, f *fake) {
@@ -257,25 +260,6 @@ func TestW1(t *testing.T) {
 	}
 }
 
-// Events say why a key was deleted, and with which lease.
-func TestWhy(t *testing.T) {
-	for why, name := range pb.Event_Cause_name {
-		if why == 0 { // of a put
-			continue
-		}
-		e := eventOf(&pb.Event{
-			Kind: pb.Event_KIND_DELETE, Cause: pb.Event_Cause(why), Lease: 7,
-			Kv: &pb.KeyValue{Key: []byte("k")}, PrevKv: &pb.KeyValue{Value: []byte("v")},
-		})
-		if !e.Delete || e.Lease != 7 || e.KV.Key != "k" || string(e.Prev.Value) != "v" {
-			t.Errorf("%s: %+v", name, e)
-		}
-		if int32(e.Cause) != why || e.Cause.String() == "" || e.Cause.String()[:3] == "unk" {
-			t.Errorf("%s: %v", name, e.Cause)
-		}
-	}
-}
-
 // A client has no more watches than its stream allows.
 func TestTooManyWatches(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
@@ -289,8 +273,9 @@ func TestTooManyWatches(t *testing.T) {
 	})
 }
 
-// A watch without events follows the store's revision, so that it resumes elsewhere from there and
-// not from where it started, which may be compacted. The program is not notified.
+// TestQuietWatch checks that a watch without events tracks the store's revision. It can then resume
+// on another member from that revision instead of its start revision, which may have been
+// compacted. The program is not notified.
 func TestQuietWatch(t *testing.T) {
 	inBubble(t, 2, Config{}, func(t *testing.T, c *Client, f *fake) {
 		w := watch(t, c, 0)
@@ -315,7 +300,7 @@ func TestQuietWatch(t *testing.T) {
 	})
 }
 
-// Buffered events are bounded by size, too.
+// TestSlowWatcherBytes checks that the size of buffered events is also limited.
 func TestSlowWatcherBytes(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		w := watch(t, c, 0)

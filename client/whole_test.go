@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// The range of the empty prefix has all keys, in every kind of request.
+// TestWhole checks that the range of an empty prefix contains all keys, in every type of request.
 func TestWhole(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

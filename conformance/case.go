@@ -11,37 +11,37 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// testCase is one case of a file.
+// testCase is one case in a file.
 type testCase struct {
-	// Name begins with the name of the file, and a slash.
+	// Name is the name of the file, a slash, and the name of the case.
 	Name  string
 	Given given
-	// Clients maps the clients' names to arguments of connect. If it is empty, there is one client,
-	// "a".
+	// Clients maps client names to the arguments of connect. If it is empty, there is one client
+	// named "a".
 	Clients map[string]args
-	// Fast cases take at most a second or two, and run before every change lands.
+	// Fast cases take at most a second or two, and run before every change is merged.
 	Fast bool
-	// Without gives the reason why a language's client does not support the case.
+	// Without maps a language to the reason why its client does not support the case.
 	Without map[string]string
 	Steps   []args
 }
 
 // given describes the cluster of a case. Cases with the same description share a cluster unless
-// they need their own.
+// they require their own.
 type given struct {
 	Members int
 	Relay   bool
 	TLS     bool
 	Users   bool
 	Own     bool
-	// Flags are additional flags of the members.
+	// Flags lists additional flags for the members.
 	Flags []string
 }
 
 // args holds the arguments of a step or a request.
 type args map[string]any
 
-// text returns an argument as text, "" if it is missing.
+// text returns an argument as text, or "" if it is missing.
 func (a args) text(key string) string {
 	if a[key] == nil {
 		return ""
@@ -65,7 +65,7 @@ func (a args) list(key string) []string {
 	}
 }
 
-// loadCases reads the matching cases of a directory.
+// loadCases reads the matching cases from a directory.
 func loadCases(dir string, match *regexp.Regexp) ([]*testCase, error) {
 	files, err := filepath.Glob(filepath.Join(dir, "*.yaml"))
 	if err != nil {
@@ -97,10 +97,11 @@ func loadCases(dir string, match *regexp.Regexp) ([]*testCase, error) {
 	return slices.DeleteFunc(out, func(c *testCase) bool { return !match.MatchString(c.Name) }), nil
 }
 
-// ownKeys lists the keys of a step that are for the runner. All others are for the driver.
+// ownKeys lists the keys of a step that the runner handles. All other keys are passed to the
+// driver.
 var ownKeys = []string{"do", "want", "error", "text", "save", "later", "within_ms"}
 
-// verbs lists the steps other than requests, with their arguments.
+// verbs lists the steps that are not requests, with their arguments.
 var verbs = map[string][]string{
 	"await":   {"want", "error", "text", "save", "within_ms"},
 	"pending": {"for_ms"},
@@ -134,7 +135,7 @@ func (c *testCase) complete() error {
 	return nil
 }
 
-// dies reports whether a step's client is killed later, so that there may be no answer.
+// dies reports whether a step's client is killed later, in which case there may be no answer.
 func (c *testCase) dies(s args) bool {
 	client, _, _ := strings.Cut(s.text("do"), ".")
 	return slices.ContainsFunc(c.Steps, func(x args) bool {
@@ -167,7 +168,7 @@ func (c *testCase) checkStep(s args) error {
 	return fmt.Errorf("unknown: %v", s)
 }
 
-// ops lists the operations of drivers.
+// ops lists the operations that drivers implement.
 var ops = []string{
 	"connect", "clock", "put", "get", "range", "delete", "txn", "grant", "renew", "revoke",
 	"describe", "leases", "check_token", "session", "check", "wait_ended", "release", "run", "runs",

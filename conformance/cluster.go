@@ -19,21 +19,21 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// patience is the timeout for everything.
+// patience is the timeout of every operation.
 const patience = 60 * time.Second
 
-// cluster is the cluster of a case: members, and perhaps a relay.
+// cluster is the cluster used by a case: members and, in some cases, a relay.
 type cluster struct {
 	given   given
 	dir     string
 	binary  string
 	members []*member
 	relay   *member
-	cert    listen.TLS // self-signed; zero without TLS
+	cert    listen.TLS // self-signed; the zero value without TLS
 	admin   *clientv3.Client
 }
 
-// member is a process of the binary: a member or a relay.
+// member is a process of the binary, either a member or a relay.
 type member struct {
 	args []string
 	addr string // for clients
@@ -49,7 +49,7 @@ func (m *member) start(binary string) error {
 	return err
 }
 
-// startCluster starts members, and waits until they serve.
+// startCluster starts members and waits until they are serving.
 func startCluster(ctx context.Context, g given, binary, dir string) (_ *cluster, err error) {
 	c := &cluster{given: g, dir: dir, binary: binary}
 	defer func() {
@@ -132,7 +132,7 @@ func (c *cluster) connect() error {
 		cfg.Username, cfg.Password = "root", rootPassword
 	}
 	if c.admin != nil {
-		_ = c.admin.Close() // it had no user yet
+		_ = c.admin.Close() // the client has no user yet
 	}
 	var err error
 	c.admin, err = clientv3.New(cfg)
@@ -174,7 +174,7 @@ func eventually(ctx context.Context, what string, f func(context.Context) error)
 	}
 }
 
-// The users of a cluster with users: app may read and write below app/, and reader may read it.
+// In a cluster with users, app may read and write keys below app/, and reader may read them.
 const (
 	rootPassword = "root-password"
 	appPassword  = "app-password"
@@ -237,7 +237,7 @@ func (c *cluster) targets() []*member {
 	return c.members
 }
 
-// choose returns the members that a step selects: a number, "leader", "followers" or "all".
+// choose returns the members selected by a step: a number, "leader", "followers" or "all".
 func (c *cluster) choose(ctx context.Context, name string) ([]*member, error) {
 	switch name {
 	case "all", "":

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// All files can be read, and there are enough cases, some of them fast.
+// TestCases checks that all files can be read, and that there are enough cases, some of them fast.
 func TestCases(t *testing.T) {
 	cases, err := loadCases("cases", regexp.MustCompile(""))
 	if err != nil {

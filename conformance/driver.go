@@ -27,11 +27,11 @@ type answer struct {
 	Error *failure `json:"error"`
 }
 
-// driver is a process with a client.
+// driver is a process that runs a client.
 type driver struct {
 	cmd *exec.Cmd
 
-	mu    sync.Mutex // guards the following fields, and writing
+	mu    sync.Mutex // guards writes and the following fields
 	in    io.WriteCloser
 	last  int
 	open  map[int]chan *answer
@@ -81,7 +81,7 @@ func (d *driver) read(out io.Reader) {
 	}
 }
 
-// end fails the requests that wait for an answer.
+// end fails all requests that are waiting for an answer.
 func (d *driver) end(err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -92,7 +92,7 @@ func (d *driver) end(err error) {
 	}
 }
 
-// send sends a request, and returns a channel for the answer.
+// send sends a request and returns a channel for the answer.
 func (d *driver) send(op string, a args) (<-chan *answer, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -117,5 +117,5 @@ func (d *driver) kill() {
 	if err := d.cmd.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		panic(err)
 	}
-	_ = d.cmd.Wait() // it was killed
+	_ = d.cmd.Wait() // fails because the process was killed
 }

@@ -18,9 +18,9 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// settings are the flags.
+// settings holds the values of the flags.
 type settings struct {
-	drivers map[string][]string // commands by language
+	drivers map[string][]string // commands, keyed by language
 	cases   string
 	match   string
 	fast    bool
@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// command runs the suite according to the flags, and returns an error if anything failed.
+// command runs the suite according to the flags and returns an error if anything failed.
 func command(ctx context.Context) error {
 	s := settings{drivers: map[string][]string{}}
 	flag.Func("driver", "a driver: `LANGUAGE=COMMAND` (default: go)", func(text string) error {
@@ -76,7 +76,7 @@ func command(ctx context.Context) error {
 	return runCases(ctx, &s, dir)
 }
 
-// build builds the binaries that are not given.
+// build builds the binaries that were not specified.
 func (s *settings) build(ctx context.Context, dir string) (err error) {
 	if s.binary == "" {
 		if s.binary, err = process.Build(ctx, dir); err != nil {

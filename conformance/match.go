@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// match compares a value with an expected one: the named fields of an object, all elements of a
-// list, and the text of anything else. An object whose only key is a comparison compares. It
-// returns a description of the difference, or "".
+// match compares a value with an expected one. Of an object, it compares only the named fields; of
+// a list, all elements; of anything else, the text. An expected object whose only key is an
+// operator is a comparison. match returns a description of the difference, or "".
 func match(want, got any) string {
 	if w, ok := fields(want); ok {
 		return matchFields(w, got)
@@ -39,7 +39,7 @@ func match(want, got any) string {
 	return ""
 }
 
-// fields returns an object of a case or an answer.
+// fields returns an object of a case or an answer as args.
 func fields(x any) (args, bool) {
 	switch x := x.(type) {
 	case args:
@@ -74,7 +74,7 @@ func matchFields(want args, got any) string {
 	return ""
 }
 
-// compare compares got with the expected value. It returns known as false if op is not an operator.
+// compare applies operator op to got and with. known is false if op is not an operator.
 func compare(op string, got, with any) (holds, known bool) {
 	c, ok := order(got, with)
 	switch op {
@@ -98,7 +98,7 @@ func compare(op string, got, with any) (holds, known bool) {
 	return false, false
 }
 
-// order compares numbers of any size.
+// order compares two numbers of any size.
 func order(a, b any) (int, bool) {
 	x, okX := new(big.Rat).SetString(fmt.Sprint(a))
 	y, okY := new(big.Rat).SetString(fmt.Sprint(b))
@@ -108,12 +108,13 @@ func order(a, b any) (int, bool) {
 	return x.Cmp(y), true
 }
 
-// variables holds the values that steps have saved.
+// variables holds the values saved by steps.
 type variables map[string]string
 
 var variable = regexp.MustCompile(`\$\{?\w+\}?`)
 
-// expand replaces variables in the texts of a value. It returns an error for one that is not set.
+// expand replaces the variables in the texts of a value. It returns an error if a variable is not
+// set.
 func (v variables) expand(x any) (any, error) {
 	if f, ok := fields(x); ok {
 		return v.expandFields(f)
@@ -153,7 +154,8 @@ func (v variables) expandFields(x args) (args, error) {
 	return out, nil
 }
 
-// save saves fields of an answer. Names have dots, and numbers for elements: "kvs.0.lease".
+// save saves fields of an answer. Names are separated by dots, with numbers for list elements, as
+// in "kvs.0.lease".
 func (v variables) save(names, answer any) error {
 	list, ok := fields(names)
 	if !ok {

@@ -16,7 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The resources that clients contend for in the mixed campaign, and the workers of each client.
+// These are the resources for which clients contend in the mixed campaign, and the number of
+// workers per client.
 var contended = []string{"lock/1", "lock/2", "lock/3", "lead/1", "lead/2"}
 
 const (
@@ -28,41 +29,41 @@ const (
 type mixed struct {
 	*run
 	until   time.Time
-	waiting sync.WaitGroup // for answers to wait_ended
+	waiting sync.WaitGroup // tracks pending answers to wait_ended
 
-	mu      sync.Mutex // guards the following fields, and the drivers of the clients
+	mu      sync.Mutex // guards the following fields and the clients' drivers
 	holds   []*hold
-	highest map[string]uint64 // of the external store: the highest token of each name
+	highest map[string]uint64 // the external store's highest token for each name
 	writes  int
 	refused int
 	commits []commit
-	failed  map[string]int   // requests by error code
-	pauses  map[string][]gap // when clients were stopped
+	failed  map[string]int   // failed requests by error code
+	pauses  map[string][]gap // periods in which clients were stopped
 	faults  map[string]int
 }
 
-// hold is a lock or lead as reported by a client. Times are by the machine's clock, in
-// milliseconds.
+// hold is a lock or lead as reported by a client. Times are in milliseconds on the machine's
+// monotonic clock.
 type hold struct {
 	client, name string
 	token        uint64
-	from         float64 // the client has it
-	until        float64 // the client claimed to be the only holder until then
+	from         float64 // when the client acquired it
+	until        float64 // until when the client claimed to be the only holder
 	released     bool
-	killed       bool    // the client was killed before it reported the end
-	notified     float64 // when the client reported the loss, 0 if it did not
+	killed       bool    // the client was killed before it could report the end
+	notified     float64 // when the client reported the loss, or 0
 }
 
-// commit is a transaction that succeeded on the condition that the lock or lead was still held.
+// commit is a successful transaction that was conditional on the lock or lead still being held.
 type commit struct {
 	*hold
 	revision uint64
 }
 
-// gap is a period in which a client was stopped.
+// gap is a period during which a client was stopped.
 type gap struct{ from, to float64 }
 
-// monotonic reads the clock that all processes of the machine share, in milliseconds.
+// monotonic returns the time in milliseconds on the clock that all processes of the machine share.
 func monotonic() float64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -71,7 +72,7 @@ func monotonic() float64 {
 	return float64(t.Nano()) / 1e6
 }
 
-// runMixed runs the campaign, with two clients of each language.
+// runMixed runs the campaign with two clients of each language.
 func runMixed(ctx context.Context, s *settings, dir string) error {
 	ctx, cancel := context.WithTimeout(ctx, s.mixed+2*patience)
 	defer cancel()
@@ -107,7 +108,7 @@ func runMixed(ctx context.Context, s *settings, dir string) error {
 	return m.verdict()
 }
 
-// start starts a client's process, again if the last one was killed.
+// start starts a client's process, or restarts it after it was killed.
 func (m *mixed) start(name string) error {
 	c := m.clients[name]
 	d, err := startDriver(c.command)
@@ -120,7 +121,7 @@ func (m *mixed) start(name string) error {
 	return m.connect(name, args{"call_ms": 10000})
 }
 
-// play runs the workers and the faults until the time is up.
+// play runs the workers and injects faults until the time is up.
 func (m *mixed) play(seed uint64) {
 	var all sync.WaitGroup
 	for _, name := range slices.Sorted(maps.Keys(m.clients)) {
@@ -138,7 +139,7 @@ func (m *mixed) play(seed uint64) {
 
 func (m *mixed) over() bool { return m.ctx.Err() != nil || time.Now().After(m.until) }
 
-// send sends a request to a driver, and returns a channel for the answer.
+// send sends a request to a driver and returns a channel for the answer.
 func (m *mixed) send(name, op string, a args) (<-chan *answer, error) {
 	m.mu.Lock()
 	d := m.clients[name].driver
@@ -146,7 +147,7 @@ func (m *mixed) send(name, op string, a args) (<-chan *answer, error) {
 	return d.send(op, a)
 }
 
-// ask sends a request to a driver, and returns its answer.
+// ask sends a request to a driver and returns its answer.
 func (m *mixed) ask(name, op string, a args) (args, error) {
 	c, err := m.send(name, op, a)
 	if err != nil {
@@ -171,13 +172,13 @@ func (m *mixed) wait(c <-chan *answer) (args, error) {
 	}
 }
 
-// number returns a number of an answer.
+// number returns a numeric field of an answer.
 func number[T float64 | uint64](a args, key string) (n T) {
-	_, _ = fmt.Sscan(a.text(key), &n) // 0 if there is none
+	_, _ = fmt.Sscan(a.text(key), &n) // stays 0 if the field is missing
 	return n
 }
 
-// worker uses one session of a client after another.
+// worker uses successive sessions of a client.
 type worker struct {
 	*mixed
 	client, session string
@@ -194,11 +195,11 @@ func (w *worker) work() {
 		}
 		for !w.over() && w.once() {
 		}
-		_, _ = w.ask(w.client, "release", args{"of": w.session}) // it may be lost
+		_, _ = w.ask(w.client, "release", args{"of": w.session}) // the session may be lost
 	}
 }
 
-// once takes a lock or lead, works with it, and releases it. It returns false if the session has
+// once acquires a lock or lead, works with it, and releases it. It returns false if the session has
 // ended.
 func (w *worker) once() bool {
 	w.n++
@@ -226,10 +227,11 @@ func (w *worker) once() bool {
 		got, err := w.ask(w.client, "check", args{"of": as})
 		if err != nil {
 			time.Sleep(time.Duration(w.random.IntN(2000)) * time.Millisecond)
-			w.write(h) // a late write, which the store refuses after a later holder's
+			w.write(h) // a late write, which the store rejects if a later holder has written
 			return false
 		}
-		// Validity was read after the check was sent, so the client claims at least this.
+		// The client read the validity after the check was sent, so it claims to hold the lock at
+		// least this long.
 		w.claim(h, sent+number[float64](got, "valid_ms"))
 		time.Sleep(time.Duration(w.random.IntN(150)) * time.Millisecond)
 		w.write(h)
@@ -243,7 +245,7 @@ func (w *worker) once() bool {
 	}
 	sent := monotonic()
 	w.mu.Lock()
-	h.released, h.until = true, min(h.until, sent) // from now on it claims nothing
+	h.released, h.until = true, min(h.until, sent) // the client claims nothing after this
 	w.mu.Unlock()
 	_, err = w.ask(w.client, "release", args{"of": as})
 	return err == nil
@@ -255,7 +257,7 @@ func (m *mixed) claim(h *hold, until float64) {
 	h.until = max(h.until, until)
 }
 
-// await records when a client reports that a hold has ended.
+// await records when a client reports the end of a hold.
 func (m *mixed) await(h *hold, c <-chan *answer) {
 	got, err := m.wait(c)
 	m.mu.Lock()
@@ -266,7 +268,7 @@ func (m *mixed) await(h *hold, c <-chan *answer) {
 	h.killed = errors.As(err, new(*failure))
 }
 
-// write writes to a store that refuses tokens smaller than the largest it has seen.
+// write writes to a store that rejects tokens smaller than the largest one it has seen.
 func (m *mixed) write(h *hold) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -278,7 +280,7 @@ func (m *mixed) write(h *hold) {
 	m.writes++
 }
 
-// injure injects faults one after another, and ends each.
+// injure injects a series of faults and ends each before the next.
 func (m *mixed) injure(random *rand.Rand) {
 	names := slices.Sorted(maps.Keys(m.clients))
 	for !m.over() {
@@ -321,7 +323,7 @@ func (m *mixed) injure(random *rand.Rand) {
 	}
 }
 
-// pair injects a fault for a while.
+// pair injects a fault for a given time.
 func (m *mixed) pair(long time.Duration, begin, end args) {
 	err := m.fault(begin)
 	time.Sleep(long)
@@ -330,10 +332,10 @@ func (m *mixed) pair(long time.Duration, begin, end args) {
 	}
 }
 
-// slack is how late a client's timer may be on a busy machine, in milliseconds.
+// slack is the maximum delay of a client's timer on a busy machine, in milliseconds.
 const slack = 1000
 
-// verdict prints the counts, and returns an error if a promise was broken.
+// verdict prints the counts and returns an error if a promise was broken.
 func (m *mixed) verdict() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -382,8 +384,8 @@ func (m *mixed) verdict() error {
 	return nil
 }
 
-// due returns when a client must have reported a loss that happened before an instant, allowing for
-// the time it was stopped.
+// due returns the time by which a client must report a loss that happened at a given time, allowing
+// for periods in which the client was stopped.
 func (m *mixed) due(name string, at float64) float64 {
 	for _, g := range m.pauses[name] {
 		if g.from < at+slack {
@@ -393,7 +395,7 @@ func (m *mixed) due(name string, at float64) float64 {
 	return at + slack
 }
 
-// stale counts the transactions that succeeded after one of a later holder.
+// stale counts transactions that succeeded after a transaction by a later holder.
 func (m *mixed) stale() (n int) {
 	slices.SortFunc(m.commits, func(a, b commit) int { return cmp.Compare(a.revision, b.revision) })
 	last := map[string]commit{}

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// proxy forwards the connections of one client to one member. Data in flight when a fault begins
-// may still arrive.
+// proxy forwards connections from one client to one member. Data in flight when a fault begins may
+// still arrive.
 type proxy struct {
 	target string
 	l      net.Listener
@@ -20,13 +20,13 @@ type proxy struct {
 	heal  chan struct{} // closed when a hold ends
 }
 
-// The directions of a proxy.
+// These are the directions of a proxy.
 const (
 	up   = iota // to the member
 	down        // to the client
 )
 
-// way holds the condition of one direction.
+// way holds the state of one direction.
 type way struct {
 	delay time.Duration
 	hold  bool // nothing arrives until the fault ends
@@ -49,7 +49,7 @@ func (p *proxy) close() {
 	p.set(func() { p.cut = true })
 }
 
-// set changes the conditions. A cut ends all connections and refuses new ones.
+// set changes the state. A cut closes all connections and rejects new ones.
 func (p *proxy) set(change func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -109,13 +109,13 @@ func (p *proxy) remove(c net.Conn) {
 	delete(p.conns, c)
 }
 
-// piece is data, and when it was read.
+// piece is some data and the time at which it was read.
 type piece struct {
 	bytes []byte
 	at    time.Time
 }
 
-// pump forwards data from one side to the other, each piece with the current delay.
+// pump forwards data from one side to the other, delaying each piece by the current delay.
 func (p *proxy) pump(direction int, from io.Reader, to io.Writer) {
 	pieces := make(chan piece, 1024)
 	go func() {
@@ -139,11 +139,12 @@ func (p *proxy) pump(direction int, from io.Reader, to io.Writer) {
 			break
 		}
 	}
-	for range pieces { // until the connections are closed
+	for range pieces { // drains until the connections are closed
 	}
 }
 
-// wait waits until data read at a given time may pass. It returns false if the proxy was cut.
+// wait waits until data read at the given time may pass. It returns false if the proxy has been
+// cut.
 func (p *proxy) wait(direction int, at time.Time) bool {
 	for {
 		p.mu.Lock()

@@ -14,7 +14,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// run is one case with the drivers of one language.
+// run executes one case with the drivers of one language.
 type run struct {
 	*testCase
 	ctx     context.Context
@@ -24,10 +24,10 @@ type run struct {
 	later   map[string]<-chan *answer
 }
 
-// client is a driver in a case, with its proxies.
+// client is a driver used in a case, with its proxies.
 type client struct {
 	*driver
-	command []string // starts the driver
+	command []string // command that starts the driver
 	proxies map[*member]*proxy
 	stopped bool
 }
@@ -121,7 +121,7 @@ func (r *run) step(s args) error {
 	}
 }
 
-// ms returns an argument in milliseconds.
+// ms returns an argument in milliseconds as a duration.
 func (a args) ms(key string, otherwise int) time.Duration {
 	n := otherwise
 	if text := a.text(key); text != "" {
@@ -158,7 +158,7 @@ func (r *run) do(s args) error {
 	return r.judge(s, answer)
 }
 
-// judge waits for an answer and compares it with the expected one.
+// judge waits for an answer and compares it with the expected answer.
 func (r *run) judge(s args, c <-chan *answer) error {
 	var a *answer
 	limit := s.ms("within_ms", int(patience.Milliseconds()))
@@ -203,7 +203,7 @@ func (r *run) pending(s args) error {
 	}
 }
 
-// admin performs a step at the cluster itself.
+// admin performs a step on the cluster itself.
 func (r *run) admin(s args) error {
 	ctx, cancel := context.WithTimeout(r.ctx, patience)
 	defer cancel()
@@ -237,7 +237,7 @@ func (r *run) admin(s args) error {
 	return err
 }
 
-// fault injects a fault into processes or links. Without a client it affects members.
+// fault injects a fault into processes or links. If no client is given, it affects members.
 func (r *run) fault(s args) error {
 	ctx, cancel := context.WithTimeout(r.ctx, patience)
 	defer cancel()
@@ -320,7 +320,7 @@ func (r *run) clientFault(ctx context.Context, kind string, s args) error {
 	return nil
 }
 
-// decodeNumbers decodes an answer and keeps the spelling of numbers.
+// decodeNumbers decodes an answer and preserves the notation of numbers.
 func decodeNumbers(line []byte, a *answer) error {
 	d := json.NewDecoder(bytes.NewReader(line))
 	d.UseNumber()

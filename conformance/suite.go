@@ -17,7 +17,7 @@ type suite struct {
 	dir      string
 	table    *table
 	clusters map[string]*cluster
-	drivers  map[string]*driver // by the name of the client
+	drivers  map[string]*driver // keyed by client name
 	n        int
 }
 
@@ -35,7 +35,7 @@ func (u *suite) play(ctx context.Context, cases []*testCase) {
 	}
 }
 
-// tries runs a case, and retries it if it fails and the flags allow that.
+// tries runs a case. If the case fails, it is retried as often as the flags allow.
 func (u *suite) tries(ctx context.Context, c *testCase) outcome {
 	for n := 0; ; n++ {
 		began := time.Now()
@@ -55,7 +55,7 @@ func (u *suite) tries(ctx context.Context, c *testCase) outcome {
 	}
 }
 
-// one runs a case.
+// one runs a single case.
 func (u *suite) one(ctx context.Context, c *testCase) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -83,7 +83,7 @@ func (u *suite) one(ctx context.Context, c *testCase) error {
 	return err
 }
 
-// cleanUp removes everything that a case leaves behind before the next.
+// cleanUp removes everything left behind by a case.
 func (u *suite) cleanUp(r *run, cl *cluster) {
 	for name, c := range r.clients {
 		if c.stopped {
@@ -105,7 +105,7 @@ func (u *suite) cleanUp(r *run, cl *cluster) {
 	}
 }
 
-// reset makes a driver close everything, and reports whether it did.
+// reset makes a driver close everything, and reports whether it did so.
 func (c *client) reset() bool {
 	answer, err := c.send("reset", nil)
 	if err != nil {
@@ -165,7 +165,7 @@ type table struct {
 type outcome struct {
 	err     error
 	took    time.Duration
-	without string // the reason why it is not supported
+	without string // why the case is not supported
 }
 
 func newTable(cases []*testCase) *table {
@@ -183,7 +183,8 @@ func (t *table) add(name, language string, o outcome) {
 	t.cells[[2]string{name, language}] = o
 }
 
-// markdown returns the table for human readers, and the reasons why cases are not supported.
+// markdown returns the table for human readers, followed by the reasons why cases are not
+// supported.
 func (t *table) markdown() string {
 	head, rule := "| case |", "|---|"
 	for _, l := range t.languages {
@@ -214,7 +215,7 @@ func (t *table) markdown() string {
 	return out
 }
 
-// result prints the counts, and returns an error if a case failed.
+// result prints the counts and returns an error if a case failed.
 func (t *table) result() error {
 	bad := 0
 	for _, l := range t.languages {

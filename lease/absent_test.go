@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Leases that end during an iteration are left out, and iteration stops when the caller does.
+// TestEndsWhileListed checks that leases that end during an iteration are omitted, and that the
+// iteration stops when the caller does.
 func TestEndsWhileListed(t *testing.T) {
 	l := New(Config{})
 	grant := func() {
@@ -54,7 +55,8 @@ func TestEndsWhileListed(t *testing.T) {
 	}
 }
 
-// A lease counts with its texts, labels, other optional data and keys, and not after it has ended.
+// TestBytes checks that the size of a lease includes its texts, labels, keys and other optional
+// data, and that a lease that has ended no longer counts.
 func TestBytes(t *testing.T) {
 	for _, c := range []struct {
 		terms Terms

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// A lease stays on its account until it is moved or ends; a new lease with its ID is on none; and a
-// picture has the accounts of its time. Random commands on a few leases of three pages are compared
-// with a map.
+// TestAccounts checks that a lease stays on its account until it is moved or ends, that a new lease
+// with its ID has no account, and that a view keeps the accounts as they were. It runs random
+// commands on a few leases in three pages and compares the result with a map.
 func TestAccounts(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	l := New(Config{MinTTL: 1, MaxTTL: 1000})
@@ -52,7 +52,8 @@ func TestAccounts(t *testing.T) {
 			delete(want, id)
 		case 5:
 			if info, ok := l.Lookup(id); ok {
-				_, _ = l.HandOver(id, info.Token, Terms{Principal: "eve"}) // not if it is delayed
+				// This fails if the lease is delayed.
+				_, _ = l.HandOver(id, info.Token, Terms{Principal: "eve"})
 			}
 		case 6:
 			if rng.IntN(300) == 0 {

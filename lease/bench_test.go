@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// sizes are between which the cost of an operation should not change.
+// sizes are numbers of leases. The cost of an operation should not depend on them.
 var sizes = []int{10_000, 1_000_000}
 
 func eachSize(b *testing.B, f func(b *testing.B, n int)) {
@@ -17,8 +17,8 @@ func eachSize(b *testing.B, f func(b *testing.B, n int)) {
 	}
 }
 
-// filled returns a primary with n plain leases, of IDs as a server makes them,
-// granted evenly over half a TTL.
+// filled returns a primary with n plain leases, granted evenly over half a TTL. Their IDs look like
+// those a server would choose.
 func filled(tb testing.TB, n int) (*Lessor, []ID) {
 	r := rand.New(rand.NewPCG(1, 6))
 	l := New(Config{})
@@ -32,7 +32,7 @@ func filled(tb testing.TB, n int) (*Lessor, []ID) {
 	return l, ids
 }
 
-// heapInUse is the live heap, with everything that is garbage collected.
+// heapInUse returns the size of the live heap after garbage collection.
 func heapInUse() uint64 {
 	runtime.GC()
 	var m runtime.MemStats
@@ -40,7 +40,7 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// A plain lease stays small.
+// TestMemory checks that a plain lease takes little memory.
 func TestMemory(t *testing.T) {
 	const n, most = 100_000, 105
 	before := heapInUse()
@@ -54,8 +54,8 @@ func TestMemory(t *testing.T) {
 	runtime.KeepAlive(ids)
 }
 
-// BenchmarkRenew renews leases in random order while time passes, so that it includes the wheel's
-// work.
+// BenchmarkRenew renews leases in random order while time passes, so the result includes the timing
+// wheel's work.
 func BenchmarkRenew(b *testing.B) {
 	eachSize(b, func(b *testing.B, n int) {
 		l, ids := filled(b, n)
@@ -65,7 +65,7 @@ func BenchmarkRenew(b *testing.B) {
 		i := 0
 		b.ReportAllocs()
 		for b.Loop() {
-			if i++; i%max(1, n/20_000) == 0 { // each lease every 20 s
+			if i++; i%max(1, n/20_000) == 0 { // each lease is renewed every 20 s
 				now++
 				l.Advance(now)
 			}
@@ -95,8 +95,8 @@ func BenchmarkGrant(b *testing.B) {
 	})
 }
 
-// BenchmarkDue expires leases and grants them again, one by one, with decisions about a thousand at
-// a time.
+// BenchmarkDue expires leases and grants them again one at a time, with about a thousand decisions
+// per batch.
 func BenchmarkDue(b *testing.B) {
 	eachSize(b, func(b *testing.B, n int) {
 		const batch = 1000
@@ -112,7 +112,7 @@ func BenchmarkDue(b *testing.B) {
 		}
 		due := turn()
 		for len(due) == 0 {
-			due = turn() // until the first have grown old
+			due = turn() // until the first leases are due
 		}
 		b.ReportAllocs()
 		for b.Loop() {
@@ -130,7 +130,7 @@ func BenchmarkDue(b *testing.B) {
 }
 
 // BenchmarkLongestStep reports the longest call while a member is promoted with n leases, and while
-// all of them fall due at one instant.
+// all of them expire at the same instant.
 func BenchmarkLongestStep(b *testing.B) {
 	eachSize(b, func(b *testing.B, n int) {
 		var longest, calls time.Duration
@@ -163,8 +163,9 @@ func BenchmarkLongestStep(b *testing.B) {
 	})
 }
 
-// BenchmarkAll reports the time per lease of steps that visit all leases, which no client can
-// cause: an untrusted clock, and a primary that stops. All leases are checkpointed.
+// BenchmarkAll reports the time per lease of steps that visit all leases: Recount, called when a
+// clock is untrusted, and CheckpointAll, called when a primary stops. No client can cause these
+// steps. All leases are checkpointed.
 func BenchmarkAll(b *testing.B) {
 	perLease := func(b *testing.B, n int) {
 		b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(n), "ns/lease")
@@ -199,7 +200,7 @@ func BenchmarkAll(b *testing.B) {
 	})
 }
 
-// BenchmarkGroup renews a group each second; the cost does not depend on its size.
+// BenchmarkGroup renews a group every second. The cost does not depend on the size of the group.
 func BenchmarkGroup(b *testing.B) {
 	for _, n := range []int{1, 1_000_000} {
 		b.Run(fmt.Sprintf("leases=%d", n), func(b *testing.B) {

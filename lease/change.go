@@ -2,19 +2,19 @@ package lease
 
 import "crypto/subtle"
 
-// held finds the live lease with an ID and a token.
+// held finds the live lease with the given ID and token.
 func (l *Lessor) held(id ID, token Token) (slot uint32, ok bool) {
 	slot, ok = l.alive(id)
 	return slot, ok && l.table.record(slot).token == token
 }
 
-// ChangeTTL changes the TTL of a lease, which starts over. It returns a *TTLError, or ErrNotFound
-// if there is no lease with that ID and token, or it is delayed.
+// ChangeTTL changes the TTL of a lease and restarts it. It returns a *TTLError, or ErrNotFound if
+// there is no lease with that ID and token, or if the lease is delayed.
 //
-// On the current primary the lease ends no earlier than before. A later primary knows only the new
-// TTL. So only the holder may request a change, and it must take it into account from just before
-// it sends the request: until it knows the outcome, it considers the lease valid only for the
-// smaller of the two TTLs, counted from just before it sent the change or a later renewal.
+// On the current primary, the change never shortens the current lifetime. But a later primary knows
+// only the new TTL, so only the holder may request a change. The holder must use the smaller of the
+// two TTLs from just before it sends the request until it learns the outcome. It counts that TTL
+// from just before it sent the change or a later renewal.
 func (l *Lessor) ChangeTTL(id ID, token Token, ttl TTL) (Info, error) {
 	if err := l.checkTTL(ttl); err != nil {
 		return Info{}, err
@@ -27,8 +27,8 @@ func (l *Lessor) ChangeTTL(id ID, token Token, ttl TTL) (Info, error) {
 	return l.touch(slot), nil
 }
 
-// Touch is a renewal through the log. Every member applies it, so no confirm round is needed.
-// Token 0 means any token. It returns ErrNotFound.
+// Touch renews a lease through the log. Because every member applies the renewal, it needs no
+// confirm round. Token 0 matches any token. Touch returns ErrNotFound if there is no such lease.
 func (l *Lessor) Touch(id ID, token Token) (Info, error) {
 	slot, ok := l.alive(id)
 	if !ok || token != 0 && l.table.record(slot).token != token {
@@ -47,13 +47,13 @@ func (l *Lessor) touch(slot uint32) Info {
 }
 
 // HandOver transfers a lease, with its name and keys, to another owner. It uses only the Owner,
-// Principal and Secret of to. The TTL starts over, and the lease gets a new token and secret: the
-// old ones and the request ID become invalid. It returns ErrNotFound if there is no lease with that
-// ID and token, or if it is delayed.
+// Principal and Secret fields of to. The TTL restarts, and the lease gets a new token and secret.
+// The old token, secret and request ID become invalid. HandOver returns ErrNotFound if there is no
+// lease with that ID and token, or if the lease is delayed.
 //
-// The holder must stop before it requests the hand-over. If it does not learn the outcome, it may
-// look up the lease: if the lease still has the old token, the hand-over has not happened yet, but
-// may still happen.
+// The holder must stop using the lease before it requests the hand-over. If it does not learn the
+// outcome, it may look up the lease. If the lease still has the old token, the hand-over has not
+// happened yet, but still might.
 func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 	slot, ok := l.held(id, token)
 	if !ok {
@@ -68,12 +68,13 @@ func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 	return l.succeed(slot, x), nil
 }
 
-// Resume transfers a lease to another process of its owner that has the secret. The TTL starts
-// over, and the lease gets a new token: the old one and the request ID become invalid. It returns
-// ErrNotFound, including if the secret is wrong or the lease has none.
+// Resume transfers a lease to another process that belongs to the same owner and has the secret.
+// The TTL restarts, and the lease gets a new token. The old token and request ID become invalid.
+// Resume returns ErrNotFound if there is no such lease, if the secret is wrong, or if the lease has
+// no secret.
 //
-// The previous process may continue until its next renewal, when it learns of the change: only the
-// token distinguishes the two.
+// The previous process may keep using the lease until its next renewal fails. Until then, only the
+// token distinguishes the two processes.
 func (l *Lessor) Resume(id ID, s Secret) (Info, error) {
 	slot, ok := l.alive(id)
 	if !ok || s == (Secret{}) || !s.equal(l.table.extra(slot).orEmpty().secret) {
@@ -86,9 +87,9 @@ func (l *Lessor) Resume(id ID, s Secret) (Info, error) {
 // equal compares two secrets in constant time.
 func (s Secret) equal(t Secret) bool { return subtle.ConstantTimeCompare(s[:], t[:]) == 1 }
 
-// succeed begins the next incarnation of a lease, with a new token. The caller has subtracted the
-// lease from bytes. A late repetition of the grant must not find the lease, and give the new token
-// to the old holder.
+// succeed starts the next incarnation of a lease, with a new token. The caller has already
+// subtracted the lease from bytes. succeed clears the request ID. Otherwise a late duplicate of the
+// original grant could find the lease and return the new token to the old holder.
 func (l *Lessor) succeed(slot uint32, x *extra) Info {
 	x.requestID = ""
 	l.table.bytes += l.table.bytesOf(slot)

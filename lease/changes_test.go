@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// standings is what Standing says of all leases of a model, and Changes then.
+// standings holds the results of Changes and of Standing for every lease of a model.
 type standings struct {
 	changes uint64
 	text    string
 }
 
-// checkChanges checks that Standing changes only when Changes does.
+// checkChanges verifies that the results of Standing change only when Changes does.
 func (m *model) checkChanges() {
 	for _, l := range []*Lessor{m.primary, m.follower} {
 		now := standings{changes: l.Changes()}
@@ -27,7 +27,7 @@ func (m *model) checkChanges() {
 	}
 }
 
-// Neither a renewal nor the clock counts as a change; a recovery does.
+// TestChanges checks that a recovery counts as a change, but a renewal or a clock advance does not.
 func TestChanges(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 5000})

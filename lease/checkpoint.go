@@ -5,9 +5,9 @@ import (
 	"slices"
 )
 
-// Checkpoint sets or clears the checkpoints of leases. It skips a lease that does not exist or
-// has another token. It does not set the checkpoint of a lease that has changed since it was
-// found silent. A set checkpoint starts this member's own countdown at its current instant.
+// Checkpoint sets or clears the checkpoints of leases. It skips a lease that does not exist or has
+// a different token. It does not set the checkpoint of a lease that has changed since it was found
+// silent. When a checkpoint is set, this member starts its own countdown at its current instant.
 func (l *Lessor) Checkpoint(list []Checkpoint) {
 	for i := range list {
 		if slot, ok := l.find(list[i].ID); ok {
@@ -22,7 +22,7 @@ func (l *Lessor) checkpoint(slot uint32, c *Checkpoint) {
 	case c.Remaining < 0 || r.token != c.Token:
 		return
 	case c.Remaining > 0 && c.Stamp != 0 && r.stamp != c.Stamp:
-		// Its time has started over since; what remained then is obsolete.
+		// The TTL has restarted since the lease was found silent, so the checkpoint is obsolete.
 		if l.tracker != nil {
 			l.tracker.reinstate(slot, isPending)
 		}
@@ -31,7 +31,7 @@ func (l *Lessor) checkpoint(slot uint32, c *Checkpoint) {
 		l.table.change(slot).remaining = c.Remaining
 		*l.countdown.grow(slot) = l.now.after(c.Remaining)
 	case l.table.delayed(slot):
-		return // a renewal that came too late
+		return // the renewal came too late
 	case r.remaining != 0:
 		r = l.table.change(slot)
 		r.remaining = 0
@@ -43,12 +43,15 @@ func (l *Lessor) checkpoint(slot uint32, c *Checkpoint) {
 	}
 }
 
-// Silent returns the remaining time of up to most silent leases, ordered by ID, so that it can be
-// replicated. A lease is silent if it was not renewed for 2/5 of its TTL, or for
-// Config.CheckpointInterval if that is shorter, or for Config.Untended if it is untended. A lease
-// that stays silent is returned again after each further 2/5 of its TTL, but not before a second
-// and not later than CheckpointInterval; more often only for some time after a promotion. Silent
-// may return fewer leases than are silent: see MoreSilent. It returns nothing on a follower.
+// Silent returns the remaining time of silent leases, ordered by ID, for the caller to replicate.
+// most limits the number of leases. A lease is silent if it has not been renewed for 2/5 of its TTL
+// or for Config.CheckpointInterval, whichever is shorter. An untended lease is silent after
+// Config.Untended if that is shorter still.
+//
+// A lease that remains silent is returned again after each further 2/5 of its TTL, but after no
+// less than a second and no more than CheckpointInterval. For some time after a promotion, it is
+// returned more often. Silent may leave some silent leases for the next call: see MoreSilent. It
+// returns nothing on a follower.
 func (l *Lessor) Silent(most int) []Checkpoint {
 	if l.tracker == nil {
 		return nil
@@ -56,12 +59,13 @@ func (l *Lessor) Silent(most int) []Checkpoint {
 	return l.tracker.report(most)
 }
 
-// MoreSilent reports whether Silent has more to return. Next then returns now.
+// MoreSilent reports whether Silent has more leases to return. While it does, Next returns the
+// current instant.
 func (l *Lessor) MoreSilent() bool { return l.tracker != nil && l.tracker.silents > 0 }
 
 // CheckpointAll makes Silent return every checkpointed lease again, with its current remaining
-// time, so that a primary that is about to stop need not wait for the next interval. It does
-// nothing on a follower.
+// time. A primary that is about to stop uses it to avoid waiting for the next interval.
+// CheckpointAll does nothing on a follower.
 func (l *Lessor) CheckpointAll() {
 	if l.tracker == nil {
 		return
@@ -73,15 +77,16 @@ func (l *Lessor) CheckpointAll() {
 	}
 }
 
-// Unreport is like Reinstate, for the result of Silent: the leases are silent again.
+// Unreport does for the result of Silent what Reinstate does for the result of Due: it marks the
+// leases as silent again.
 func (l *Lessor) Unreport(silent []Checkpoint) {
 	for i := range silent {
 		l.reinstate(silent[i].ID, silent[i].Token, isPending)
 	}
 }
 
-// checkpointed records that a checkpoint of a lease was set or cleared. The primary keeps counting
-// to the true expiry.
+// checkpointed records that the checkpoint of a lease was set or cleared. The primary ignores the
+// checkpoint when it times the lease, and keeps the true expiry.
 func (t *tracker) checkpointed(slot uint32) {
 	k, r := t.timings.at(slot), t.table.record(slot)
 	if r.remaining != 0 {
@@ -89,15 +94,15 @@ func (t *tracker) checkpointed(slot uint32) {
 		t.unset(slot, isPending|isHeld|isSilent)
 		k.quiet = t.now.after(t.again(r.ttl))
 	} else {
-		// An earlier checkpoint is gone. A proposal in flight will be applied after this, and
-		// stays pending.
+		// The checkpoint was cleared. Another checkpoint may still be in flight. It will be applied
+		// later, so it remains pending.
 		k.quiet = min(k.quiet, t.now.after(t.cfg.silence(r.ttl)))
 	}
 	t.place(slot)
 }
 
-// report returns up to most silent leases and marks them. It returns fewer if many leases in the
-// queue are no longer silent.
+// report returns silent leases, no more than most, and marks them as pending. It returns fewer if
+// many leases in the queue are no longer silent.
 func (t *tracker) report(most int) []Checkpoint {
 	var out []Checkpoint
 	for looks := most + t.cfg.AtOnce/8; t.silents > 0 && len(out) < most && looks > 0; looks-- {
@@ -105,7 +110,7 @@ func (t *tracker) report(most int) []Checkpoint {
 		t.silent = t.silent[1:]
 		k, r := t.timings.at(slot), t.table.record(slot)
 		if k.state&isSilent == 0 {
-			continue // renewed, due or gone since
+			continue // renewed, due or gone in the meantime
 		}
 		if k.expiry <= t.now { // the wheel has not fired yet
 			t.place(slot)
@@ -122,19 +127,19 @@ func (t *tracker) report(most int) []Checkpoint {
 	return out
 }
 
-// silence returns how long a lease with this TTL may go unrenewed before it is checkpointed. A
-// holder that renews every third of its TTL never is.
+// silence returns how long a lease with this TTL can go unrenewed before it is checkpointed. If the
+// holder renews every third of the TTL, the lease is never checkpointed.
 func (c *Config) silence(ttl TTL) TTL {
 	return min(max(ttl/5*2, 1), c.CheckpointInterval)
 }
 
-// again returns the time between two checkpoints of a lease that stays silent. A restart of all
+// again returns the time between two checkpoints of a lease that remains silent. Restarting all
 // members extends the lease by at most that time.
 func (c *Config) again(ttl TTL) TTL {
 	return min(max(ttl/5*2, minAgain), c.CheckpointInterval)
 }
 
-// untended is silence for a lease that is untended.
+// untended is like silence, but for an untended lease.
 func (c *Config) untended(ttl TTL) TTL {
 	if c.Untended <= 0 {
 		return c.silence(ttl)

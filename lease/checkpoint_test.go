@@ -5,13 +5,13 @@ import (
 	"testing"
 )
 
-// silenced returns a primary with a lease that was checkpointed as silent and is reported once
-// more.
+// silenced returns a primary with one lease. The lease has been checkpointed as silent and reported
+// silent a second time.
 func silenced(t *testing.T) (*Lessor, Info) {
 	t.Helper()
 	l := New(Config{Untended: 250})
 	l.Promote(0)
-	l.Advance(1_000_000) // what is silent again is reported at the usual pace
+	l.Advance(1_000_000) // a repeatedly silent lease is reported at the usual pace
 	info := mustGrant(t, l, Terms{ID: 1, TTL: 10_000, LockDelay: 20_000})
 	l.Advance(1_000_300)
 	l.Checkpoint(l.Silent(10))
@@ -22,8 +22,8 @@ func silenced(t *testing.T) (*Lessor, Info) {
 	return l, info
 }
 
-// A checkpoint of an earlier incarnation, or an invalid one, does not settle the pending one: the
-// lease is not decided about before the outcome of that is known.
+// TestCheckpointOfAnotherIncarnation applies a checkpoint of another incarnation, and an invalid
+// one, while a checkpoint is pending. Neither settles the pending one, so the lease is not yet due.
 func TestCheckpointOfAnotherIncarnation(t *testing.T) {
 	for name, change := range map[string]func(*Checkpoint){
 		"another token":      func(c *Checkpoint) { c.Token-- },
@@ -47,7 +47,7 @@ func TestCheckpointOfAnotherIncarnation(t *testing.T) {
 	}
 }
 
-// Clearing a checkpoint ignores the stamp.
+// TestClearWhateverTheStamp checks that clearing a checkpoint ignores the stamp.
 func TestClearWhateverTheStamp(t *testing.T) {
 	l, info := silenced(t)
 	l.Checkpoint([]Checkpoint{{ID: 1, Token: info.Token, Stamp: info.Stamp + 5}})
@@ -56,8 +56,8 @@ func TestClearWhateverTheStamp(t *testing.T) {
 	}
 }
 
-// A silent lease ends when its checkpointed time has passed by this member's clock, or after a
-// recovery, when that has passed from then on.
+// TestSilentUntil checks that a silent lease ends when its checkpointed time has passed on this
+// member's clock. After a recovery, that time counts from the recovery.
 func TestSilentUntil(t *testing.T) {
 	l := New(Config{})
 	info := mustGrant(t, l, Terms{ID: 1, TTL: 10_000})
@@ -85,7 +85,7 @@ func TestSilentUntil(t *testing.T) {
 	}
 }
 
-// A lock delay may be as long as a lease, and no longer.
+// TestLockDelayBounds checks that a lock delay can be as long as the maximum TTL, but no longer.
 func TestLockDelayBounds(t *testing.T) {
 	l := New(Config{MaxTTL: 5000})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000, LockDelay: 5000})

@@ -2,9 +2,9 @@ package lease
 
 // dueQueue is a heap of leases past their expiry, ordered by expiry and then ID.
 //
-// An entry is stale if its lease has another expiry now, or is gone.
+// An entry is stale if the expiry of its lease has changed, or if the lease is gone.
 //
-// Invariant: no entry comes before its parent, which for entry i is entry (i-1)/fanOut.
+// Invariant: no entry sorts before its parent. The parent of entry i is entry (i-1)/fanOut.
 type dueQueue struct {
 	entries paged[dueEntry]
 	len     uint32
@@ -15,16 +15,15 @@ type dueEntry struct {
 	placed
 }
 
-// fanOut keeps the heap flat, because each level is a cache miss when a million leases are due: it
-// then has ten levels, and a binary heap twenty.
+// fanOut keeps the heap shallow, because each level costs a cache miss. With a million leases due,
+// the heap has ten levels. A binary heap would have twenty.
 const fanOut = 4
 
-// before reports whether e must be taken before o.
+// before reports whether e sorts before o.
 func (e *dueEntry) before(o *dueEntry) bool {
 	return e.expiry < o.expiry || e.expiry == o.expiry && e.id < o.id
 }
 
-// push adds a lease.
 func (q *dueQueue) push(e dueEntry) {
 	i := q.len
 	q.len++
@@ -40,7 +39,7 @@ func (q *dueQueue) push(e dueEntry) {
 	*hole = e
 }
 
-// pop removes the first lease. The queue must not be empty.
+// pop removes and returns the first entry. The queue must not be empty.
 func (q *dueQueue) pop() dueEntry {
 	hole := q.entries.at(0)
 	first := *hole
@@ -58,7 +57,8 @@ func (q *dueQueue) pop() dueEntry {
 	return first
 }
 
-// firstOf returns the first in order among the siblings that begin with a child.
+// firstOf returns the index of the entry that sorts first among siblings. child is the index of the
+// first sibling.
 func (q *dueQueue) firstOf(child uint32) uint32 {
 	first, e := child, q.entries.at(child)
 	for i := child + 1; i < min(child+fanOut, q.len); i++ {

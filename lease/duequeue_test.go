@@ -9,7 +9,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// The queue agrees with a slice that is sorted for each pop, with few and many leases per instant.
+// TestDueQueue compares the queue with a slice that is sorted before each pop, with few and with
+// many leases per instant.
 func TestDueQueue(t *testing.T) {
 	for seed := range uint64(tier.Budget(6, 20)) {
 		r := rand.New(rand.NewPCG(seed, 7))

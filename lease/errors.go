@@ -5,37 +5,37 @@ import (
 	"fmt"
 )
 
-// These errors are facts about a lease. Test for them with [errors.Is].
+// These errors describe the state of a lease. Test for them with [errors.Is].
 var (
-	// ErrNotFound means that the lease was never granted, has expired, or was revoked; or that
-	// the token or the secret is not the lease's.
+	// ErrNotFound means that the lease was never granted, has expired, or was revoked, or that the
+	// token or the secret does not match.
 	ErrNotFound = errors.New("lease: not found")
 
 	// ErrExists means that a live or delayed lease already has the ID.
 	ErrExists = errors.New("lease: already exists")
 
-	// ErrBadID means that an ID is not above zero.
+	// ErrBadID means that an ID is not positive.
 	ErrBadID = errors.New("lease: bad id")
 
-	// ErrBound means that the lease is bound to one key, and accepts no other.
+	// ErrBound means that the lease is bound to one key, and rejects any other.
 	ErrBound = errors.New("lease: bound to another key")
 
 	// ErrExpiring means that the decision to end the lease has been made, but its outcome is not
-	// known yet. The lease may become alive again, so a caller that can wait may retry once the
-	// outcome is known.
+	// known yet. The lease may be reinstated, so a caller that can wait may retry once the outcome
+	// is known.
 	ErrExpiring = errors.New("lease: expiring")
 
 	// ErrNotPrimary means that this member does not time leases.
 	ErrNotPrimary = errors.New("lease: not primary")
 
-	// ErrCorrupt means that a State for recovery contradicts itself.
+	// ErrCorrupt means that a State passed to Recover is inconsistent.
 	ErrCorrupt = errors.New("lease: corrupt state")
 )
 
 // A TTLError reports a TTL outside [Min, Max].
 type TTLError struct{ Got, Min, Max TTL }
 
-// Error describes the bounds.
+// Error returns the TTL and its bounds.
 func (e *TTLError) Error() string {
 	return fmt.Sprintf("lease: ttl %d ms is not within %d and %d ms", e.Got, e.Min, e.Max)
 }
@@ -46,7 +46,7 @@ type NameError struct {
 	Holder Info
 }
 
-// Error identifies the holder of the name.
+// Error describes the lease that holds the name.
 func (e *NameError) Error() string {
 	switch h := &e.Holder; {
 	case h.Delayed:
@@ -59,13 +59,13 @@ func (e *NameError) Error() string {
 	}
 }
 
-// A KeyLimitError reports that a lease already has as many keys as it may have.
+// A KeyLimitError reports that a lease already has the maximum number of keys.
 type KeyLimitError struct {
 	ID    ID
 	Limit int
 }
 
-// Error identifies the lease.
+// Error names the lease and the limit.
 func (e *KeyLimitError) Error() string {
 	return fmt.Sprintf("lease: lease %016x has %d keys attached, the maximum", e.ID, e.Limit)
 }

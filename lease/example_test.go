@@ -7,11 +7,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The classical lessor test: a lease of 5 s with the key "foo" is not renewed,
-// and the key goes with it.
+// Example is the classic lessor test: a lease of 5 s with the key "foo" is not renewed, so the key
+// is deleted with the lease.
 func Example() {
 	l := lease.New(lease.Config{})
-	l.Promote(0) // alone, this member is the primary
+	l.Promote(0) // the only member is the primary
 
 	info, err := l.Grant(lease.Terms{ID: 1, TTL: 5000})
 	if err != nil {
@@ -22,8 +22,8 @@ func Example() {
 	}
 	fmt.Println("foo is attached to lease", l.LeaseOf("foo"))
 
-	// The program owns the clock: it waits until there may be something to do,
-	// asks, and feeds the decisions back.
+	// The program owns the clock. It waits until there might be something to do, collects the
+	// decisions, and feeds them back.
 	for l.Len() > 0 {
 		now, _ := l.Next() // a program would sleep until then
 		l.Advance(now)
@@ -46,7 +46,7 @@ func Example() {
 	// foo is attached to lease 0
 }
 
-// A renewal restores the full TTL, until the end of the lease is decided.
+// A renewal restores the full TTL until the lease's expiry has been decided.
 func ExampleLessor_Renew() {
 	l := lease.New(lease.Config{})
 	l.Promote(0)
@@ -71,7 +71,7 @@ func ExampleLessor_Renew() {
 	// lease: not found
 }
 
-// A name is held by one lease at most, and its token fences off former holders.
+// At most one lease holds a name, and its token fences off former holders.
 func ExampleLessor_Grant() {
 	l := lease.New(lease.Config{})
 	first, _ := l.Grant(lease.Terms{ID: 1, TTL: 1000, Name: "server1", Owner: "alice"})
@@ -88,8 +88,7 @@ func ExampleLessor_Grant() {
 	// true <nil>
 }
 
-// A View is read at leisure while the Lessor goes on, and another Lessor can
-// recover from it.
+// A View can be read while the Lessor continues, and another Lessor can recover from it.
 func ExampleView() {
 	l := lease.New(lease.Config{})
 	l.Grant(lease.Terms{ID: 2, TTL: 2000})
@@ -113,8 +112,8 @@ func ExampleView() {
 	// 1 2 <nil>
 }
 
-// A holder that means to stop hands its lease to the next: the name is never
-// free in between, and only the new token counts from then on.
+// A holder that is about to stop hands its lease over to the next holder. The name is never free in
+// between, and only the new token is valid afterwards.
 func ExampleLessor_HandOver() {
 	l := lease.New(lease.Config{})
 	l.Promote(0)
@@ -134,8 +133,8 @@ func ExampleLessor_HandOver() {
 	// 1000 <nil>
 }
 
-// One call renews all leases of a group, however many they are. A lease that is ended, or taken out,
-// lives on by itself.
+// One call renews all leases of a group, regardless of their number. Lease 2 was revoked and lease
+// 3 has left the group, so the call does not renew them.
 func ExampleLessor_RenewGroup() {
 	l := lease.New(lease.Config{})
 	l.Promote(0)
@@ -163,8 +162,7 @@ func ExampleLessor_RenewGroup() {
 	// 700 true
 }
 
-// With a lock delay, the name of a lease that is lost by expiry stays taken for
-// a while.
+// With a lock delay, the name of an expired lease stays reserved for a while.
 func ExampleTerms_lockDelay() {
 	l := lease.New(lease.Config{})
 	l.Promote(0)
@@ -187,7 +185,7 @@ func ExampleTerms_lockDelay() {
 	// <nil>
 }
 
-// Errors say who holds a name, which bound a TTL missed, and which lease is full.
+// Errors report who holds a name, which bound a TTL violates, and which lease is full.
 func ExampleNameError() {
 	l := lease.New(lease.Config{MinTTL: 100, MaxKeys: 1})
 	l.Grant(lease.Terms{ID: 1, TTL: 1000, Name: "server1", Owner: "alice"})

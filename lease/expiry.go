@@ -4,59 +4,61 @@ import (
 	"leasehold.dev/internal/wheel"
 )
 
-// flags are the stages of a lease between alive and gone. A lease without flags is simply alive.
+// flags are the stages of a lease between alive and gone. A lease without flags is alive.
 type flags uint8
 
 const (
-	isDue      flags = 1 << iota // past its expiry, not decided yet
-	isExpiring                   // the decision to end it is in flight
-	isSilent                     // needs a checkpoint, not proposed yet
-	isPending                    // a checkpoint is in flight
-	isHeld                       // pending and past its expiry: the outcome comes first
+	// past its expiry, but the decision to end it has not been made yet
+	isDue      flags = 1 << iota
+	isExpiring       // the decision to end it is in flight
+	isSilent         // needs a checkpoint that has not been proposed yet
+	isPending        // a checkpoint is in flight
+	isHeld           // past its expiry, but waiting for the outcome of a pending checkpoint
 )
 
-// timing is the primary's own data about a lease.
+// timing is what the primary keeps about each lease to time it.
 type timing struct {
-	// expiry is the first instant at which the lease may end.
+	// expiry is the instant from which the lease may end.
 	expiry Instant
-	// quiet is the instant from which the lease is silent.
+	// quiet is the instant at which the lease becomes silent.
 	quiet Instant
 	state flags
-	// delayed is set if the lease has expired and expiry is the end of its lock delay. It is never
-	// reset.
+	// delayed is set once the lease has expired. After that, expiry is the end of its lock delay.
+	// delayed is never cleared.
 	delayed bool
-	// group is the index of the lease's group, and prev and next are the slots of its neighbors
-	// there; all plus 1, and 0 for none. While it is set, expiry and quiet are those from before
-	// the lease joined.
+	// group is the index of the lease's group. prev and next are the slots of its neighbors in the
+	// group's list. Each is stored plus 1, so that 0 means none. While group is set, expiry and
+	// quiet keep the values they had when the lease joined.
 	group, prev, next uint32
 }
 
 // tracker times the leases of a primary.
 //
-// A renewal changes only the two instants of a lease. Its entry in the wheel stays and fires at the
-// old time, when place checks the instants again. So a renewed lease costs the wheel one move per
-// half TTL, no matter how often it is renewed.
+// A renewal changes only the expiry and quiet instants of a lease. The entry in the wheel is not
+// moved: it fires at the old time, and then place checks the instants again. So a renewed lease
+// costs one move in the wheel per half TTL, no matter how often it is renewed.
 //
-// A lease that existed before the promotion is timed before any other operation on it: see
-// promotion.
+// A lease that existed before the promotion is timed before any other operation on it (see
+// promotion).
 //
-// Invariants: a live lease that is timed is in exactly one of the wheel, a group, isDue, isExpiring
-// and isHeld; at most one proposal of the tracker about a lease is in flight, so isExpiring
-// excludes isPending; the wheel's instant is not after expiry, and without flags not after quiet.
+// Invariants: A live lease that is timed is in the wheel or in a group, or has one of the flags
+// isDue, isExpiring and isHeld; exactly one of these holds. At most one proposal of the tracker per
+// lease is in flight, so isExpiring excludes isPending. The wheel fires a lease no later than at
+// its expiry and, if the lease has no flags, no later than at quiet.
 type tracker struct {
 	cfg       *Config
 	table     *table          // read only
-	countdown *paged[Instant] // of the Lessor
-	counting  Instant         // of the Lessor
+	countdown *paged[Instant] // belongs to the Lessor
+	counting  Instant         // copied from the Lessor
 	began     Instant
 	now       Instant
 	timings   paged[timing] // by slot
 	wheel     *wheel.Wheel
 	due       dueQueue
-	silent    []uint32 // slots, oldest first; one without isSilent is stale
-	dues      int      // leases with isDue
-	silents   int      // leases with isSilent
-	// nearMisses counts renewals.
+	silent    []uint32 // slots, oldest first; an entry without isSilent is stale
+	dues      int      // number of leases with isDue
+	silents   int      // number of leases with isSilent
+	// nearMisses counts renewals that were near misses.
 	nearMisses uint64
 	// promotion is nil once all leases are timed.
 	promotion *promotion
@@ -71,7 +73,7 @@ func newTracker(l *Lessor) *tracker {
 	}
 }
 
-// advance moves the clock, and does part of the work that is due.
+// advance moves the clock and does a bounded amount of the work that is due.
 func (t *tracker) advance(now Instant) {
 	t.now = now
 	t.wheel.Advance(int64(now), t.cfg.AtOnce, t.place)
@@ -79,21 +81,21 @@ func (t *tracker) advance(now Instant) {
 	t.meetMore()
 }
 
-// start begins to time a new lease.
+// start starts timing a new lease.
 func (t *tracker) start(slot uint32) {
 	ttl := t.table.record(slot).ttl
 	t.resume(slot, t.now.after(ttl), t.now.after(t.cfg.untended(ttl)))
 }
 
-// resume begins to time a lease that existed before the promotion.
+// resume starts timing a lease that existed before the promotion.
 func (t *tracker) resume(slot uint32, expiry, quiet Instant) {
 	*t.timings.grow(slot) = timing{expiry: expiry, quiet: quiet, delayed: t.table.delayed(slot)}
 	t.place(slot)
 }
 
-// restart begins to time the next incarnation of a lease, or its lock delay. Earlier proposals
-// about it are void. Without a lock delay, a promise to the previous holder may still be valid, and
-// is not shortened.
+// restart starts timing the next incarnation of a lease, or its lock delay. It voids earlier
+// proposals about the lease. Without a lock delay, restart never shortens the current lifetime,
+// because a promise to the previous holder may still be valid.
 func (t *tracker) restart(slot uint32, delayed bool) {
 	t.part(slot, true)
 	t.unset(slot, isDue|isSilent)
@@ -106,7 +108,8 @@ func (t *tracker) restart(slot uint32, delayed bool) {
 	t.place(slot)
 }
 
-// expiry returns the first instant at which a lease may end: 0 if the decision to end it was made.
+// expiry returns the instant from which a lease may end, or 0 if the decision to end it has been
+// made.
 func (t *tracker) expiry(slot uint32) Instant {
 	k := t.timings.at(slot)
 	if k.state&isExpiring != 0 {
@@ -115,8 +118,8 @@ func (t *tracker) expiry(slot uint32) Instant {
 	return t.end(slot)
 }
 
-// end returns the first instant at which a lease may end unless it is renewed, alone or with its
-// group.
+// end returns the instant from which a lease may end, unless it is renewed individually or as part
+// of its group.
 func (t *tracker) end(slot uint32) Instant {
 	k := t.timings.at(slot)
 	if g := t.groupAt(slot); g != nil {
@@ -133,15 +136,15 @@ func (t *tracker) forget(slot uint32) {
 	t.timings.clear(slot)
 }
 
-// place puts a lease where its instants and flags require: among the due or the silent leases, or
-// into the wheel until something is due.
+// place files a lease according to its instants and flags: among the due leases, among the silent
+// ones, or in the wheel until something is due.
 func (t *tracker) place(slot uint32) {
 	k := t.timings.at(slot)
 	switch {
 	case k.state&(isDue|isExpiring) != 0 || k.group != 0:
 	case k.expiry <= t.now && k.state&isPending != 0:
-		// Deciding now would leave two proposals in flight; if one of them is dropped, it would be
-		// unclear which.
+		// Deciding now would leave two proposals in flight. If one of them were dropped, it would
+		// be unknown which one.
 		t.wheel.Remove(slot) // it may not have fired yet
 		k.state |= isHeld
 	case k.expiry <= t.now:
@@ -162,7 +165,7 @@ func (t *tracker) place(slot uint32) {
 	}
 }
 
-// unset clears flags of a lease and keeps the queues in step.
+// unset clears flags of a lease and keeps the queues consistent.
 func (t *tracker) unset(slot uint32, f flags) {
 	k := t.timings.at(slot)
 	f &= k.state
@@ -170,7 +173,7 @@ func (t *tracker) unset(slot uint32, f flags) {
 	if f&isDue != 0 {
 		t.dues--
 		if t.dues == 0 {
-			t.due = dueQueue{} // apart from stale entries it was empty
+			t.due = dueQueue{} // only stale entries were left
 		}
 	}
 	if f&isSilent != 0 {
@@ -181,10 +184,11 @@ func (t *tracker) unset(slot uint32, f flags) {
 	}
 }
 
-// nearMiss is the fraction of the TTL (1/nearMiss) below which a renewal counts as a near miss.
+// nearMiss defines a near miss: a renewal that arrives when less than 1/nearMiss of the TTL is
+// left.
 const nearMiss = 4
 
-// renew restarts a lease's TTL, if the token is its own or 0.
+// renew restarts the TTL of a lease if the token matches. Token 0 matches any lease.
 func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 	k, r := t.timings.at(slot), t.table.record(slot)
 	if k.delayed || token != 0 && token != r.token {
@@ -196,13 +200,14 @@ func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 	if t.end(slot) < t.now.after(r.ttl/nearMiss) {
 		t.nearMisses++
 	}
-	// After a promotion, a lease may have more than its TTL left; a renewal does not shorten that.
+	// After a promotion, a lease may have more than its TTL left. A renewal does not shorten it.
 	k.expiry = max(k.expiry, t.now.after(r.ttl))
 	k.quiet = t.now.after(t.cfg.silence(r.ttl))
 	n := Renewal{TTL: r.ttl, Token: r.token}
 	if k.state != 0 || r.remaining != 0 {
-		// Rare: the entry in the wheel may be too late for the new instants, or missing. A
-		// checkpointed lease stays checkpointed until a command clears that.
+		// This is rare. The lease may have left the wheel, or its entry may fire too late for the
+		// new instants. A checkpointed lease stays checkpointed until a command clears the
+		// checkpoint.
 		n.Clear = k.state&isPending != 0 || r.remaining != 0
 		t.unset(slot, isDue|isSilent|isHeld)
 		t.place(slot)
@@ -210,8 +215,8 @@ func (t *tracker) renew(slot uint32, token Token) (Renewal, error) {
 	return n, nil
 }
 
-// touch restarts a lease's TTL, as required by a command. An earlier proposal about it is void, but
-// still in flight.
+// touch restarts the TTL of a lease on behalf of a command. An earlier proposal about the lease
+// becomes void, but may still be in flight.
 func (t *tracker) touch(slot uint32) {
 	t.part(slot, true)
 	k, ttl := t.timings.at(slot), t.table.record(slot).ttl
@@ -221,19 +226,20 @@ func (t *tracker) touch(slot uint32) {
 	t.place(slot)
 }
 
-// abandon makes a lease silent soon unless it is renewed. A lease in a group is tended.
+// abandon makes a lease silent soon unless it is renewed. A lease in a group is tended, so abandon
+// leaves it alone.
 func (t *tracker) abandon(slot uint32) {
 	k, r := t.timings.at(slot), t.table.record(slot)
 	quiet := t.now.after(t.cfg.untended(r.ttl))
 	if k.state != 0 || r.remaining != 0 || k.quiet <= quiet || k.group != 0 {
-		return // in progress already, or known to be silent
+		return // already in progress, or known to be silent
 	}
 	k.quiet = quiet
 	t.place(slot)
 }
 
-// reinstate withdraws the proposal about a lease, if it is of a kind in f: it was dropped, or the
-// lease has changed since.
+// reinstate withdraws a proposal about a lease if the lease has one of the flags in f. It is called
+// when the proposal was dropped, or when the lease has changed since.
 func (t *tracker) reinstate(slot uint32, f flags) {
 	if t.timings.at(slot).state&f == 0 {
 		return
@@ -242,15 +248,15 @@ func (t *tracker) reinstate(slot uint32, f flags) {
 	t.place(slot)
 }
 
-// again returns how long a lease that is checkpointed now may stay silent until the next
-// checkpoint. After a promotion this grows with the age of the tracker: otherwise members that
-// restart every few seconds would count the same time repeatedly.
+// again returns the time between two checkpoints of a silent lease. After a promotion, this
+// interval grows with the age of the tracker. Otherwise members that restart every few seconds
+// could restart the same countdown indefinitely.
 func (t *tracker) again(ttl TTL) TTL {
 	age := TTL(t.now - t.began)
 	return min(t.cfg.again(ttl), max(t.cfg.untended(ttl), age))
 }
 
-// hasten makes a lease silent now, unless a proposal about it is in flight.
+// hasten makes a lease silent immediately, unless a proposal about it is in flight.
 func (t *tracker) hasten(slot uint32) {
 	t.meet(slot)
 	k := t.timings.at(slot)
@@ -258,15 +264,15 @@ func (t *tracker) hasten(slot uint32) {
 	t.place(slot)
 }
 
-// decide returns up to most leases past their expiry, in order, and marks them. It returns fewer if
-// many leases in the queue are no longer due.
+// decide returns leases past their expiry, in order and no more than most, and marks them as
+// expiring. It returns fewer if many leases in the queue are no longer due.
 func (t *tracker) decide(most int) []Due {
 	var out []Due
 	for looks := most + t.cfg.AtOnce/8; t.dues > 0 && len(out) < most && looks > 0; looks-- {
 		p := t.due.pop()
 		k, r := t.timings.at(p.slot), t.table.record(p.slot)
 		if k.state&isDue == 0 || r.id != p.id || k.expiry != p.expiry {
-			continue // renewed or gone since
+			continue // renewed or gone in the meantime
 		}
 		t.unset(p.slot, isDue)
 		k.state |= isExpiring
@@ -276,7 +282,7 @@ func (t *tracker) decide(most int) []Due {
 	return out
 }
 
-// next returns an instant before which decide and report have nothing new.
+// next returns an instant before which decide and report will have nothing new.
 func (t *tracker) next() (Instant, bool) {
 	if t.silents > 0 {
 		return t.now, true
@@ -284,7 +290,7 @@ func (t *tracker) next() (Instant, bool) {
 	return t.nextDue()
 }
 
-// nextDue returns an instant before which decide has nothing new.
+// nextDue returns an instant before which decide will have nothing new.
 func (t *tracker) nextDue() (Instant, bool) {
 	if t.dues > 0 || t.promotion != nil {
 		return t.now, true

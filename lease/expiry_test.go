@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// The shortest TTL can be silent for a moment before it is reported, and the end of time is not
-// passed.
+// TestTimesAtTheirBounds checks that the shortest TTL can be silent for a moment before it is
+// reported, and that times never exceed the largest instant.
 func TestTimesAtTheirBounds(t *testing.T) {
 	c := Config{}.withDefaults()
 	if got := c.silence(4); got != 1 {
@@ -19,8 +19,8 @@ func TestTimesAtTheirBounds(t *testing.T) {
 	}
 }
 
-// catchUp moves a primary's clock, and has it look at all leases whose time has come by then. It
-// returns in how many steps.
+// catchUp moves a primary's clock and calls Advance until the primary has processed all leases due
+// by then. It returns the number of steps.
 func catchUp(l *Lessor, now Instant) (steps int) {
 	for l.Advance(now); l.tracker.behind(); l.Advance(now) {
 		steps++

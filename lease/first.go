@@ -5,18 +5,19 @@ import (
 	"slices"
 )
 
-// First returns a page of a list: copies of up to most leases, in ID order, with IDs above after,
-// for which want returns true. It visits the ID of every lease, which takes a few milliseconds for
-// a million, and sorts only the leases that it returns. A nil want accepts all. First calls want
-// only with leases that would be on the page; want must not keep or change its argument.
+// First returns one page of a listing: copies of the leases with IDs above after for which want
+// returns true, in ID order. most caps their number. First visits the ID of every lease, which
+// takes a few milliseconds for a million leases, and sorts only the leases that it returns. A nil
+// want accepts every lease. First calls want only for leases that would be on the page. want must
+// not keep or change its argument.
 func (v View) First(after ID, most int, want func(*Info) bool) []Info {
 	var first placedHeap
-	var candidate Info // here, to avoid an allocation per lease
+	var candidate Info // declared here to avoid an allocation per lease
 	for i, p := range v.pages {
 		for j := range p.records {
 			id := p.records[j].id
 			if id <= after || len(first) == most && (most == 0 || id > first[0].id) {
-				continue // free slots have ID 0, which is never above after
+				continue // free slots have ID 0, which never exceeds after
 			}
 			if want != nil {
 				if candidate = p.info(uint32(j)); !want(&candidate) {
@@ -37,7 +38,7 @@ func (v View) First(after ID, most int, want func(*Info) bool) []Info {
 	return out
 }
 
-// placedHeap has the largest ID on top.
+// placedHeap is a heap with the largest ID on top.
 type placedHeap []placed
 
 // Len implements heap.Interface.

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// The pages of a listing are those of All, for every size and owner, even with free slots.
+// TestFirst checks that the pages of a listing together equal All, for every page size and owner,
+// even with free slots.
 func TestFirst(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
 	l := New(Config{})
@@ -43,7 +44,7 @@ func TestFirst(t *testing.T) {
 	}
 }
 
-// A lease that cannot be on the page is not passed to the filter.
+// TestFirstAsksFew checks that the filter is not called for a lease that cannot be on the page.
 func TestFirstAsksFew(t *testing.T) {
 	l := New(Config{})
 	for id := range ID(100) {

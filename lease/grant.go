@@ -4,12 +4,13 @@ import (
 	"fmt"
 )
 
-// Grant creates a lease and, on a primary, starts its countdown. It returns ErrBadID, a *TTLError
-// (also for a bad lock delay), ErrExists, or a *NameError. The ID and the name of a delayed lease
-// are still taken.
+// Grant creates a lease and, on a primary, starts timing it. It returns ErrBadID, a *TTLError (for
+// a bad TTL or a bad lock delay), ErrExists, or a *NameError. A delayed lease still occupies its ID
+// and its name.
 //
-// For a repeated request (a live lease with that ID or name has the same RequestID and Owner) Grant
-// returns the lease that the first request created. Its countdown continues: see Remaining (T3).
+// A request is a duplicate if a live lease with that ID or name has the same RequestID and Owner.
+// In that case, Grant returns the lease that the first request created, without restarting its TTL:
+// see Remaining (T3).
 func (l *Lessor) Grant(t Terms) (Info, error) {
 	if err := l.CheckTerms(&t); err != nil {
 		return Info{}, err
@@ -34,8 +35,7 @@ func (l *Lessor) Grant(t Terms) (Info, error) {
 	return l.table.info(slot), nil
 }
 
-// CheckTerms returns the error that Grant would return for these terms if there were no other
-// lease.
+// CheckTerms returns the error that Grant would return for these terms if there were no leases.
 func (l *Lessor) CheckTerms(t *Terms) error {
 	if t.ID <= 0 {
 		return ErrBadID
@@ -53,17 +53,18 @@ func (l *Lessor) checkTTL(ttl TTL) error {
 	return nil
 }
 
-// Repeats reports whether t is the request that created the live lease held, so that Grant returns
-// that lease.
+// Repeats reports whether t is the same request as the one that created the live lease held. If so,
+// Grant returns that lease.
 func (t *Terms) Repeats(held *Info) bool {
 	if held.Delayed {
-		return false // it has ended
+		return false // the lease has ended
 	}
 	return t.RequestID != "" && t.RequestID == held.RequestID && t.Owner == held.Owner &&
 		t.Name == held.Name && t.Principal == held.Principal
 }
 
-// nextToken returns a new token. It never repeats one or reaches into the next generation.
+// nextToken returns a new token. It never repeats a token, and panics rather than enter the next
+// generation.
 func (l *Lessor) nextToken() Token {
 	l.lastToken++
 	if g := uint64(l.lastToken >> generationShift); g != l.generation {

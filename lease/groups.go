@@ -6,16 +6,16 @@ import (
 	"leasehold.dev/internal/wheel"
 )
 
-// GroupID identifies a group. The caller chooses it, above all earlier ones.
+// GroupID identifies a group. The caller chooses it. It must be larger than all earlier IDs.
 type GroupID uint64
 
-// OpenGroup creates an empty group for leases of a TTL, on a primary. It panics if the ID is not
-// above that of every earlier group.
+// OpenGroup creates an empty group for leases with the given TTL, if this member is primary. It
+// panics if the ID is not larger than the IDs of all earlier groups.
 //
 // The leases of a group are renewed together. A group exists only on the primary that created it,
-// and only while it is renewed: when it falls silent, it ends, and its leases live on from its last
-// renewal as if each had been renewed alone. A group costs no more than one lease, regardless of
-// its size, unless leases join or leave.
+// and only while it is being renewed. A group that becomes silent ends. Its leases live on as if
+// each had been renewed individually at the group's last renewal. As long as no leases join or
+// leave, a group costs no more than a single lease, regardless of its size.
 func (l *Lessor) OpenGroup(g GroupID, ttl TTL) {
 	if g <= l.lastGroup {
 		panic("lease: a group's ID is used twice")
@@ -26,10 +26,10 @@ func (l *Lessor) OpenGroup(g GroupID, ttl TTL) {
 	}
 }
 
-// Join moves a lease into a group, usually just after a renewal. It leaves any other group. Join
-// reports whether the lease is in the group now. It is not if the group has ended, if the lease has
-// another TTL or, unless the token is 0, another token, or if the lease is silent, has a checkpoint
-// that must be cleared first, or is expiring.
+// Join moves a lease into a group, usually just after a renewal. The lease leaves any other group.
+// Join reports whether the lease is in the group now. It returns false if the group has ended, if
+// the lease's TTL differs from the group's, or if the token does not match (0 matches any). It also
+// returns false if the lease is silent or expiring, or has a checkpoint that must be cleared first.
 func (l *Lessor) Join(g GroupID, id ID, token Token) bool {
 	if l.tracker == nil {
 		return false
@@ -41,10 +41,11 @@ func (l *Lessor) Join(g GroupID, id ID, token Token) bool {
 	return l.tracker.join(slot, g)
 }
 
-// Leave removes a lease from a group, if it is in it, because nothing keeps it alive any more. It
-// lives on from its own last renewal, or from the group's last one at or before asOf if that is
-// later, and is untended. LastRenewal as asOf stands for the group's last one. The caller
-// guarantees that the holder was promised nothing by a later renewal of the group.
+// Leave removes a lease from a group because the lease is no longer kept alive. It does nothing if
+// the lease is not in the group. The lease becomes untended. Its TTL counts from its own last
+// renewal, or from the group's last renewal at or before asOf, whichever is later. To use the
+// group's last renewal, pass LastRenewal. The caller must guarantee that no later renewal of the
+// group made a promise to the holder.
 func (l *Lessor) Leave(g GroupID, id ID, asOf Instant) {
 	if l.tracker == nil {
 		return
@@ -56,10 +57,10 @@ func (l *Lessor) Leave(g GroupID, id ID, asOf Instant) {
 	}
 }
 
-// LastRenewal is later than any renewal of a group; see Lessor.Leave.
+// LastRenewal is later than any renewal of a group: see Lessor.Leave.
 const LastRenewal Instant = math.MaxInt64
 
-// GroupOf returns the group that a lease is in, 0 for none.
+// GroupOf returns the group of a lease, or 0 if it has none.
 func (l *Lessor) GroupOf(id ID) GroupID {
 	if l.tracker == nil {
 		return 0
@@ -77,9 +78,9 @@ func (l *Lessor) HasGroup(g GroupID) bool {
 }
 
 // RenewGroup renews all leases of a group. The keeper may be notified only after a quorum has
-// confirmed that this member still leads, and together with the result of Left at that time.
-// RenewGroup returns the TTL of the leases, or ok=false if the group has ended: then nothing is
-// renewed.
+// confirmed that this member still leads. The notification must include the result of Left at that
+// time. RenewGroup returns the TTL of the leases. If the group has ended, it renews nothing and
+// returns ok=false.
 func (l *Lessor) RenewGroup(g GroupID) (ttl TTL, ok bool) {
 	if l.tracker == nil {
 		return 0, false
@@ -92,9 +93,9 @@ func (l *Lessor) RenewGroup(g GroupID) (ttl TTL, ok bool) {
 	return p.ttl, true
 }
 
-// Left returns the leases that have left a group since the last call, except those removed by
-// Lessor.Leave: they have ended or changed, or joined another group. It returns ok=false if the
-// group has ended; all its leases have then left it.
+// Left returns the leases that have left a group since the last call because they ended, changed or
+// joined another group. It omits leases removed by Lessor.Leave. It returns ok=false if the group
+// has ended, which means that all its leases have left it.
 func (l *Lessor) Left(g GroupID) (left []ID, ok bool) {
 	if l.tracker == nil {
 		return nil, false
@@ -107,7 +108,7 @@ func (l *Lessor) Left(g GroupID) (left []ID, ok bool) {
 	return left, true
 }
 
-// EndGroup ends a group. untended is set if its leases are no longer kept alive.
+// EndGroup ends a group. untended means that its leases are no longer kept alive.
 func (l *Lessor) EndGroup(g GroupID, untended bool) {
 	if l.tracker == nil {
 		return
@@ -120,16 +121,16 @@ func (l *Lessor) EndGroup(g GroupID, untended bool) {
 	}
 }
 
-// group holds leases with the same TTL that are renewed together. They are in a list linked through
-// their timings.
+// group holds leases with the same TTL that are renewed together. The leases form a list linked
+// through their timings.
 type group struct {
 	id      GroupID
 	place   uint32 // index in groups.list
 	ttl     TTL
 	renewed Instant
-	quiet   Instant // when it becomes silent
-	// abandoned bounds when its leases become silent: nothing has kept them alive since some
-	// instant.
+	quiet   Instant // when the group becomes silent
+	// abandoned bounds when the leases become silent after the group has ended. It is set when they
+	// are no longer kept alive.
 	abandoned Instant
 	first     uint32 // slot + 1; 0: none
 	len       int
@@ -137,18 +138,19 @@ type group struct {
 	over      bool
 }
 
-// maxLeft bounds the list for Lessor.Left. If more leases leave a group at a time, the group ends.
+// maxLeft bounds the list that Lessor.Left returns. If more leases than that leave a group between
+// two calls, the group ends.
 const maxLeft = 10_000
 
-// groups are the groups of a tracker.
+// groups holds the groups of a tracker.
 //
-// Invariants: a group that has not ended is in of and in the wheel; one that has ended is in over
-// until all leases have left it.
+// Invariants: a group that has not ended is in of and in the wheel; a group that has ended is in
+// over until all leases have left it.
 type groups struct {
 	list []*group
 	free []uint32
 	of   map[GroupID]*group
-	// wheel contains each group, at an instant no later than it becomes silent.
+	// wheel contains each group. It fires no later than when the group becomes silent.
 	wheel *wheel.Wheel
 	over  []*group
 }
@@ -172,13 +174,13 @@ func (t *tracker) openGroup(id GroupID, ttl TTL) {
 	gs.wheel.Add(g.place, int64(g.quiet))
 }
 
-// renew records a renewal. The group's entry in the wheel stays, as a lease's does.
+// renew records a renewal. As with leases, the entry in the wheel is not moved.
 func (g *group) renew(t *tracker) {
 	g.renewed, g.quiet = t.now, t.now.after(t.cfg.silence(g.ttl))
 }
 
-// liveGroup returns a group that has not ended. A silent one has ended, even if the wheel has not
-// fired yet.
+// liveGroup returns the group with the given ID, or nil if it has ended. It ends a group that has
+// become silent, even if the wheel has not fired yet.
 func (t *tracker) liveGroup(id GroupID) *group {
 	g := t.groups.of[id]
 	if g != nil && g.quiet <= t.now {
@@ -188,7 +190,7 @@ func (t *tracker) liveGroup(id GroupID) *group {
 	return g
 }
 
-// groupOf returns the group of the lease in a slot, 0 for none.
+// groupOf returns the ID of the group of the lease in a slot, or 0 if there is none.
 func (t *tracker) groupOf(slot uint32) GroupID {
 	if g := t.groupAt(slot); g != nil {
 		return g.id
@@ -196,7 +198,7 @@ func (t *tracker) groupOf(slot uint32) GroupID {
 	return 0
 }
 
-// groupAt returns the group of the lease in a slot, nil for none.
+// groupAt returns the group of the lease in a slot, or nil if there is none.
 func (t *tracker) groupAt(slot uint32) *group {
 	if k := t.timings.at(slot); k.group != 0 {
 		return t.groups.list[k.group-1]
@@ -204,7 +206,7 @@ func (t *tracker) groupAt(slot uint32) *group {
 	return nil
 }
 
-// join moves a lease into a group, and out of the wheel.
+// join moves a lease into a group and out of the wheel.
 func (t *tracker) join(slot uint32, id GroupID) bool {
 	g, k, r := t.liveGroup(id), t.timings.at(slot), t.table.record(slot)
 	switch {
@@ -227,11 +229,11 @@ func (t *tracker) join(slot uint32, id GroupID) bool {
 	return true
 }
 
-// part removes a lease from its group, if it is in one. The caller must place it. report is set if
-// the group's keeper must be notified.
+// part removes a lease from its group, if it has one. The caller must then call place. If report is
+// set, the group's keeper will be notified.
 func (t *tracker) part(slot uint32, report bool) { t.partAsOf(slot, report, LastRenewal) }
 
-// partAsOf is part for a lease that the group's renewals after an instant do not cover.
+// partAsOf is like part, but ignores renewals of the group after asOf.
 func (t *tracker) partAsOf(slot uint32, report bool, asOf Instant) {
 	g := t.groupAt(slot)
 	if g == nil {
@@ -262,7 +264,7 @@ func (t *tracker) partAsOf(slot uint32, report bool, asOf Instant) {
 	}
 }
 
-// settle removes a lease from its group if that has ended, or is silent.
+// settle removes a lease from its group if the group has ended or is silent.
 func (t *tracker) settle(slot uint32) {
 	if g := t.groupAt(slot); g != nil && (g.over || g.quiet <= t.now) {
 		if !g.over {
@@ -273,9 +275,9 @@ func (t *tracker) settle(slot uint32) {
 	}
 }
 
-// dissolve ends a group: nothing joins or renews it any more. Its leases leave it over time. The
-// step does not matter, because a lease gets the same instants in any step, and every operation on
-// a lease begins with settle.
+// dissolve ends a group, so that it can no longer be joined or renewed. Its leases are removed over
+// several steps. A lease gets the same instants whichever step removes it, because every operation
+// on a lease begins with settle.
 func (t *tracker) dissolve(g *group) {
 	g.over = true
 	delete(t.groups.of, g.id)
@@ -283,8 +285,7 @@ func (t *tracker) dissolve(g *group) {
 	t.groups.over = append(t.groups.over, g)
 }
 
-// advanceGroups dissolves the groups that are silent, and removes as many of their leases as one
-// step has time for.
+// advanceGroups dissolves silent groups, and removes as many of their leases as one step allows.
 func (t *tracker) advanceGroups() {
 	gs := &t.groups
 	gs.wheel.Advance(int64(t.now), t.cfg.AtOnce, func(place uint32) {
@@ -315,7 +316,7 @@ func (t *tracker) advanceGroups() {
 	}
 }
 
-// nextGroup returns an instant before which nothing is due for groups.
+// nextGroup returns an instant before which no group needs work.
 func (t *tracker) nextGroup() (Instant, bool) {
 	if len(t.groups.over) > 0 {
 		return t.now, true

@@ -2,8 +2,8 @@ package lease
 
 import "testing"
 
-// A group that too many leases leave before its keeper asks ends, so that the list for the keeper
-// is bounded.
+// TestMaxLeft checks that a group ends if too many leases leave it before its keeper asks. This
+// bounds the list kept for the keeper.
 func TestMaxLeft(t *testing.T) {
 	l := New(Config{})
 	l.Promote(0)

@@ -14,21 +14,22 @@ const (
 	bucketFull = bucketSize / 8 * 7
 	// bucketUsual is the average number of leases in a bucket.
 	bucketUsual = bucketSize / 5 * 3
-	// together is how many tags are compared in one step.
+	// together is how many tags are compared at a time.
 	together = 8
 )
 
-// index finds the slot of a lease by its ID. It does not repeat the ID, which is in the record, so
-// a lease costs about 9 bytes here; in a map it would cost 20 to 37.
+// index finds the slot of a lease by its ID. It does not store the ID, which is in the record, so a
+// lease costs about 9 bytes here. In a map it would cost 20 to 37.
 //
-// It is an extendible hash table. The first bits of an ID's hash select an entry of the directory,
-// which grows by doubling. That entry's bucket holds all IDs whose hashes begin with the bucket's
-// own bits, of which there may be fewer, and splits when it is full. So at most one bucket moves at
-// a time. Search within a bucket is linear, eight leases per step, because a nearly full bucket has
-// long runs. The hashes differ between processes, and no result depends on them.
+// The index is an extendible hash table. The first bits of an ID's hash select an entry of the
+// directory, which grows by doubling. The entry refers to a bucket. The bucket has a prefix of its
+// own, possibly shorter, and holds all IDs whose hashes begin with that prefix. A full bucket
+// splits in two, so at most one bucket moves at a time. Search within a bucket is linear, eight
+// leases per step, because a nearly full bucket has long runs. The hashes differ between processes,
+// but no result depends on them.
 //
 // Invariants: the directory has 1<<depth entries; a bucket is in every entry whose index begins
-// with the bucket's bits.
+// with the bucket's prefix.
 type index struct {
 	seed      maphash.Seed
 	depth     uint8
@@ -36,11 +37,11 @@ type index struct {
 	len       int
 }
 
-// bucket holds slot numbers, each increased by 1, so that 0 means none. Each has a tag of eight
-// bits of the hash, so that few records are read unnecessarily.
+// bucket holds slot numbers. Each is increased by 1, so that 0 means none. Each slot has a tag,
+// eight bits of the hash, so that a search rarely reads the record of another lease.
 //
 // Invariants: there is no gap between the position that a hash selects and the entry's position; a
-// tag is 0 where there is no slot; the last tags repeat those of the first slots.
+// tag is 0 where there is no slot; the last tags repeat the tags of the first slots.
 type bucket struct {
 	slots [bucketSize]uint32
 	tags  [bucketSize + together]uint8
@@ -65,21 +66,21 @@ func (x *index) hash(id ID) uint64 { return maphash.Comparable(x.seed, id) }
 
 func (x *index) bucket(hash uint64) *bucket { return x.directory[hash>>(64-x.depth)] }
 
-// tag returns the tag of a hash, which is never that of an empty position.
+// tag returns the tag of a hash. It is never 0, because 0 marks an empty position.
 func tag(hash uint64) uint8 { return max(1, uint8(hash>>9)) }
 
 // lows has a 1 in each byte.
 const lows = 0x0101010101010101
 
 // zeros sets the first bit of each byte of x that is 0. It may also set the first bit of a byte
-// that is 1 and comes after a byte that is 0, but no others.
+// that is 1 and follows a byte that is 0, but of no other byte.
 func zeros(x uint64) uint64 { return (x - lows) &^ x & (lows << 7) }
 
 // eight returns the eight tags that begin at a position.
 func (b *bucket) eight(at uint64) uint64 { return binary.LittleEndian.Uint64(b.tags[at:]) }
 
-// place returns the position in the bucket of the first byte that zeros found. The tags that it
-// searched begin at position at.
+// place returns the position in the bucket of the first byte that zeros found. at is the position
+// of the first tag that was searched.
 func place(at, found uint64) uint64 {
 	return (at + uint64(bits.TrailingZeros64(found))/8) % bucketSize
 }
@@ -92,8 +93,9 @@ func (b *bucket) set(at uint64, entry uint32, tag uint8) {
 	}
 }
 
-// find returns the slot of a lease. Callers often ask for the same lease several times. Among a
-// million leases, neither its position in the index nor its record is in the processor's cache.
+// find returns the slot of a lease. It caches the last result, because callers often look up the
+// same lease several times in a row. With a million leases, neither the position in the index nor
+// the record is likely to be in the CPU cache.
 func (t *table) find(id ID) (slot uint32, ok bool) {
 	if id != 0 && t.found < t.top && t.record(t.found).id == id {
 		return t.found, true
@@ -123,10 +125,10 @@ func (t *table) seek(id ID) (b *bucket, at uint64, ok bool) {
 	}
 }
 
-// lookup is a lease to find.
+// lookup is one lookup of findAll.
 type lookup struct {
 	id  ID
-	key string // a key that names it, if any
+	key string // the key to attach to the lease, if any
 
 	hash   uint64
 	bucket *bucket
@@ -134,8 +136,8 @@ type lookup struct {
 	entry  uint32 // slot + 1, or 0 if not found
 }
 
-// findAll finds many leases. It does each step for all of them before the next step, so that the
-// processor fetches memory for several leases at a time.
+// findAll looks up many leases. It performs each step for all of them before the next step, so that
+// the CPU fetches memory for several leases in parallel.
 func (t *table) findAll(some []lookup) {
 	t.fetch(some)
 	for i := range some {
@@ -157,7 +159,7 @@ func (t *table) findAll(some []lookup) {
 	}
 }
 
-// fetch does the first step of findAll.
+// fetch performs the first step of findAll.
 func (t *table) fetch(some []lookup) {
 	for i := range some {
 		s := &some[i]
@@ -167,13 +169,13 @@ func (t *table) fetch(some []lookup) {
 	}
 }
 
-// matches finds a tag among the eight that come before the first empty position.
+// matches finds a tag among eight tags, ignoring any after the first empty position.
 func matches(tags uint64, tag uint8) uint64 {
 	empty := zeros(tags)
 	return zeros(tags^lows*uint64(tag)) & (empty&-empty - 1)
 }
 
-// enter adds a lease, which is already in its slot, to the index.
+// enter adds a lease to the index. The lease must already be in its slot.
 func (t *table) enter(id ID, slot uint32) {
 	x := &t.index
 	hash := x.hash(id)
@@ -184,8 +186,8 @@ func (t *table) enter(id ID, slot uint32) {
 	x.len++
 }
 
-// enterAll builds the index of a table whose slots below top all have a lease. It fails if two have
-// the same ID.
+// enterAll builds the index of a table in which every slot below top holds a lease. It fails if two
+// leases have the same ID.
 func (t *table) enterAll() error {
 	t.index = newIndex(int(t.top))
 	var some [64]lookup
@@ -216,7 +218,7 @@ func (b *bucket) add(hash uint64, entry uint32) {
 	b.used++
 }
 
-// split splits the bucket of a hash in two.
+// split splits the bucket that a hash selects.
 func (t *table) split(hash uint64) {
 	x := &t.index
 	old := x.bucket(hash)
@@ -248,7 +250,7 @@ func (t *table) split(hash uint64) {
 	copy(x.directory[first+places/2:], half)
 }
 
-// leave removes a lease, which is still in its slot, from the index.
+// leave removes a lease from the index. The lease must still be in its slot.
 func (t *table) leave(id ID) {
 	b, hole, ok := t.seek(id)
 	if !ok {
@@ -256,7 +258,7 @@ func (t *table) leave(id ID) {
 	}
 	for at := (hole + 1) % bucketSize; b.slots[at] != 0; at = (at + 1) % bucketSize {
 		home := t.index.hash(t.record(b.slots[at]-1).id) % bucketSize
-		// This entry may fill the hole unless the hole precedes the position that the entry's hash
+		// This entry can fill the hole unless the hole precedes the position that the entry's hash
 		// selects.
 		if (at-home)%bucketSize >= (at-hole)%bucketSize {
 			b.set(hole, b.slots[at], b.tags[at])

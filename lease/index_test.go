@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// The index agrees with a map while it grows, shrinks, and is rebuilt.
+// TestIndex compares the index with a map while it grows, shrinks, and is rebuilt.
 func TestIndex(t *testing.T) {
 	r := rand.New(rand.NewPCG(8, 8))
 	l := New(Config{})
@@ -71,7 +71,8 @@ func TestIndex(t *testing.T) {
 	check()
 }
 
-// Names agree with a sorted list, and views with earlier ones.
+// TestNames compares the names with a sorted list, and each view with the list as it was at that
+// time.
 func TestNames(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	l := New(Config{})
@@ -120,7 +121,7 @@ func TestNames(t *testing.T) {
 			}
 		}
 	}
-	// Names that only ascend fill their pages.
+	// Names added in ascending order fill their pages.
 	l = New(Config{})
 	for i := range 10 * maxNames {
 		mustGrant(t, l, Terms{ID: ID(i + 1), TTL: 1, Name: fmt.Sprintf("%09d", i)})

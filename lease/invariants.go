@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// CheckInvariants walks the whole state and returns the first inconsistency. It is slow, and meant
-// for tests and the simulator.
+// CheckInvariants walks the entire state and returns the first inconsistency. It is slow, and
+// intended for tests and the simulator.
 func (l *Lessor) CheckInvariants() error {
 	if err := l.table.checkInvariants(); err != nil {
 		return err
@@ -121,7 +121,7 @@ func (x *index) checkInvariants() error {
 			return fmt.Errorf("the bucket at %d, of depth %d, is not where it begins", i, b.depth)
 		}
 		if i&(places-1) != 0 {
-			continue // seen
+			continue // already seen
 		}
 		used := 0
 		for at := range b.slots {
@@ -198,7 +198,7 @@ func (a *attachments) checkInvariants(t *table) error {
 	return nil
 }
 
-// behind reports whether more leases may be due than one Advance processes.
+// behind reports whether the last Advance may have left some work for the next one.
 func (t *tracker) behind() bool {
 	at, ok := t.wheel.Next()
 	group, some := t.nextGroup()
@@ -255,7 +255,7 @@ func (t *tracker) checkInvariants() error {
 	return nil
 }
 
-// misplaced returns the reason why the timing of a lease is wrong, or "".
+// misplaced describes what is wrong with the timing of a lease. It returns "" if nothing is.
 func (t *tracker) misplaced(slot uint32, k timing, at Instant, in bool) string {
 	r, places := t.table.record(slot), 0
 	for _, f := range []flags{isDue, isExpiring, isHeld} {
@@ -296,7 +296,7 @@ func (t *tracker) misplaced(slot uint32, k timing, at Instant, in bool) string {
 	return ""
 }
 
-// checkGroups checks the groups' lists against the leases in groups.
+// checkGroups checks the lists of the groups against the leases in groups.
 func (t *tracker) checkGroups() error {
 	members, over := 0, 0
 	for place, g := range t.groups.list {

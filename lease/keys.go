@@ -6,37 +6,37 @@ import (
 	"slices"
 )
 
-// attachment is one key on one lease, linked to the lease's other keys.
+// attachment is a key on a lease, linked to the other keys of the lease.
 type attachment struct {
 	key        string
 	slot       uint32
 	prev, next uint32 // 0: none
 }
 
-// keyList is a lease's keys.
+// keyList lists the keys of a lease.
 type keyList struct {
 	first uint32 // 0: none
 	count uint32
 }
 
-// attachments maps each attached key to its lease. A lease without keys costs eight bytes here, a
-// key 32 and its entry in the map.
+// attachments maps each attached key to its lease. It uses eight bytes for a lease without keys,
+// and 32 bytes plus a map entry for each key.
 //
-// Invariants: owner[k] == e if and only if entries[e] is in use with key k, and e is then in the
-// list of entries[e].slot, and in no other; a list's count is its length.
+// Invariants: owner[k] == e if and only if entries[e] is in use with key k; such an entry is in the
+// list of entries[e].slot and in no other list; the count of a list is its length.
 type attachments struct {
 	owner   map[string]uint32
 	entries paged[attachment] // numbered from 1
-	lists   paged[keyList]    // by slot of the lease
+	lists   paged[keyList]    // indexed by the slot of the lease
 	free    uint32            // first unused entry, linked by next
-	top     uint32            // entries ever used
+	top     uint32            // number of entries ever used
 }
 
 func newAttachments() *attachments {
 	return &attachments{owner: make(map[string]uint32)}
 }
 
-// attach links a key that is not attached.
+// attach links a key that is not attached yet.
 func (a *attachments) attach(slot uint32, key string) {
 	n := a.free
 	if n != 0 {
@@ -56,7 +56,7 @@ func (a *attachments) attach(slot uint32, key string) {
 	a.owner[key] = n
 }
 
-// detach unlinks a key, if it is attached, and returns the slot of its lease.
+// detach unlinks a key if it is attached, and returns the slot of its lease.
 func (a *attachments) detach(key string) (slot uint32, ok bool) {
 	n, ok := a.owner[key]
 	if !ok {
@@ -85,7 +85,7 @@ func (a *attachments) release(n uint32) {
 	a.free = n
 }
 
-// keys returns the keys of the lease in a slot, sorted.
+// keys returns the sorted keys of the lease in a slot.
 func (a *attachments) keys(slot uint32) []string {
 	list := a.lists.get(slot)
 	out := make([]string, 0, list.count)
@@ -109,11 +109,11 @@ func (a *attachments) detachAll(slot uint32) []string {
 	return out
 }
 
-// Attach attaches a key to a lease; if the key is attached to another lease, it moves. It returns
-// ErrNotFound, including for a delayed lease, ErrBound, or a *KeyLimitError.
+// Attach attaches a key to a lease. A key attached to another lease is moved. Attach returns
+// ErrNotFound if the lease does not exist or is delayed, ErrBound, or a *KeyLimitError.
 //
-// An expiring lease still accepts keys. The log orders the two commands: either the key is deleted
-// with the lease, or the lease is not found (T21).
+// An expiring lease still accepts keys, because the log orders the two commands. If Attach comes
+// first, the key is deleted with the lease. Otherwise, Attach does not find the lease (T21).
 func (l *Lessor) Attach(id ID, key string) error {
 	if err := l.CheckAttach(id, key); err != nil {
 		return err
@@ -123,7 +123,7 @@ func (l *Lessor) Attach(id ID, key string) error {
 	return nil
 }
 
-// CheckAttach returns what Attach would return, without attaching the key.
+// CheckAttach returns the error that Attach would return, without attaching the key.
 func (l *Lessor) CheckAttach(id ID, key string) error {
 	slot, ok := l.alive(id)
 	if !ok {
@@ -141,9 +141,9 @@ func (l *Lessor) CheckAttach(id ID, key string) error {
 	}
 }
 
-// Reattach attaches keys that were attached before a Recover, about n of them. Unlike Attach it
-// accepts delayed leases and has no limit, since the keys may have been attached under another
-// limit. It stops at the first key whose lease is not found, and returns ErrNotFound.
+// Reattach attaches about n keys after a Recover. Unlike Attach, it accepts delayed leases and
+// enforces no limit, since the keys may have been attached under a different limit. It stops at the
+// first key whose lease is not found, and returns ErrNotFound.
 func (l *Lessor) Reattach(n int, keys iter.Seq2[ID, string]) error {
 	if len(l.keys.owner) == 0 {
 		l.keys.owner = make(map[string]uint32, n)
@@ -193,20 +193,20 @@ func (a *attachments) attachedTo(slot uint32, key string) bool {
 	return ok && a.entries.at(n).slot == slot
 }
 
-// Detach undoes Attach. It does nothing if the key is not attached.
+// Detach detaches a key from its lease. It does nothing if the key is not attached.
 func (l *Lessor) Detach(key string) {
 	if slot, ok := l.keys.detach(key); ok && l.table.keeps(slot) {
 		l.kept--
 	}
 }
 
-// Loose reports whether a bound lease has lost its key, so that it should be revoked.
+// Loose reports whether a bound lease no longer has its key. Such a lease should be revoked.
 func (l *Lessor) Loose(id ID) bool {
 	slot, ok := l.table.find(id)
 	return ok && l.table.bound(slot) && l.keys.lists.get(slot).count == 0
 }
 
-// LeaseOf returns the lease that a key is attached to, 0 if there is none.
+// LeaseOf returns the lease that a key is attached to, or 0 if there is none.
 func (l *Lessor) LeaseOf(key string) ID {
 	n, ok := l.keys.owner[key]
 	if !ok {
@@ -215,7 +215,7 @@ func (l *Lessor) LeaseOf(key string) ID {
 	return l.table.record(l.keys.entries.at(n).slot).id
 }
 
-// Keys returns the keys attached to a lease, sorted.
+// Keys returns the sorted keys attached to a lease.
 func (l *Lessor) Keys(id ID) []string {
 	slot, ok := l.table.find(id)
 	if !ok {
@@ -224,12 +224,12 @@ func (l *Lessor) Keys(id ID) []string {
 	return l.keys.keys(slot)
 }
 
-// EachKey yields the keys attached to a lease, the latest first, without copying them. The Lessor
-// must not change in the meantime.
+// EachKey yields the keys attached to a lease, most recent first, without copying them. The Lessor
+// must not change during the iteration.
 func (l *Lessor) EachKey(id ID) iter.Seq[string] { return l.EachKeyAfter(id, "") }
 
-// EachKeyAfter is like EachKey, but begins after a key that is attached to the lease. With "" it
-// yields all keys.
+// EachKeyAfter is like EachKey, but starts after the given key, which must be attached to the
+// lease. If key is "", it yields all keys.
 func (l *Lessor) EachKeyAfter(id ID, key string) iter.Seq[string] {
 	return func(yield func(string) bool) {
 		slot, ok := l.table.find(id)
@@ -248,8 +248,8 @@ func (l *Lessor) EachKeyAfter(id ID, key string) iter.Seq[string] {
 	}
 }
 
-// KeyCount returns how many keys are attached to a lease, 0 if there is no such lease. It costs
-// O(1), so a batch of expiries can be bounded by its keys.
+// KeyCount returns how many keys are attached to a lease, or 0 if there is no such lease. It takes
+// constant time, so a caller can use it to bound the number of keys in a batch of expiries.
 func (l *Lessor) KeyCount(id ID) int {
 	slot, ok := l.table.find(id)
 	if !ok {

@@ -11,7 +11,8 @@ import (
 	"testing"
 )
 
-// Keys that come and go take no more room than those attached at one time.
+// TestKeysComeAndGo checks that the memory for keys depends on how many are attached at one time,
+// not on how many are ever attached.
 func TestKeysComeAndGo(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
@@ -34,7 +35,7 @@ func TestKeysComeAndGo(t *testing.T) {
 	}
 }
 
-// A missing lease has no keys, and takes none.
+// TestKeysOfNoLease checks that a missing lease has no keys and accepts none.
 func TestKeysOfNoLease(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000, Bound: true})
@@ -65,7 +66,8 @@ func TestKeysOfNoLease(t *testing.T) {
 	}
 }
 
-// Keys are listed in reverse order of attachment, from each one on, until the caller stops.
+// TestEachKeyAfter checks that keys are listed in reverse order of attachment, starting at any key,
+// until the caller stops.
 func TestEachKeyAfter(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
@@ -84,7 +86,7 @@ func TestEachKeyAfter(t *testing.T) {
 	}
 }
 
-// Whose agrees with the lease's terms.
+// TestWhose checks that Whose agrees with the lease's terms.
 func TestWhose(t *testing.T) {
 	l := New(Config{})
 	for id, terms := range []Terms{{}, {Name: "n"}, {Principal: "p"}, {Name: "m", Principal: "q"}} {
@@ -100,7 +102,8 @@ func TestWhose(t *testing.T) {
 	}
 }
 
-// All keys of many leases are attached again, in any order, up to one whose lease is missing.
+// TestReattach attaches the keys of many leases again in random order. It stops at the first key
+// whose lease is missing.
 func TestReattach(t *testing.T) {
 	for _, n := range []int{0, 1, 63, 64, 65, 128, 20_000} {
 		ids := rand.New(rand.NewPCG(1, uint64(n))).Perm(n)

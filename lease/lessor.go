@@ -13,11 +13,13 @@ type Lessor struct {
 	now   Instant
 	table *table
 	keys  *attachments
-	kept  int // number of keys on leases that keep them
-	// countdown is, for a checkpointed lease, the instant of this member's own clock from which it
-	// may end; 0 means that this member has recovered the lease, which then counts from counting.
+	kept  int // number of keys on leases with KeepKeys
+	// countdown maps the slot of a checkpointed lease to the instant from which the lease may end,
+	// according to this member's own clock. 0 means that this member recovered the lease from a
+	// saved state. In that case, the countdown starts at counting.
 	countdown paged[Instant]
-	// counting is the instant of the first promotion after this member recovered the leases, or 0.
+	// counting is the instant of the first promotion after this member recovered its leases, or 0
+	// if it has not been promoted since.
 	counting Instant
 	// tracker times the leases. It is nil unless this member is primary.
 	tracker    *tracker
@@ -26,12 +28,13 @@ type Lessor struct {
 	lastGroup  GroupID
 }
 
-// New returns an empty Lessor, as a follower, whose clock shows 0.
+// New returns an empty Lessor. It is a follower, and its clock is at 0.
 func New(c Config) *Lessor {
 	return &Lessor{cfg: c.withDefaults(), table: newTable(0), keys: newAttachments()}
 }
 
-// Revoke ends a lease at once, delayed or not, with its keys. It returns ErrNotFound.
+// Revoke ends a lease and its keys immediately, even during its lock delay. It returns ErrNotFound
+// if there is no such lease.
 func (l *Lessor) Revoke(id ID) (Ended, error) {
 	slot, ok := l.find(id)
 	if !ok {
@@ -40,12 +43,11 @@ func (l *Lessor) Revoke(id ID) (Ended, error) {
 	return l.end(slot), nil
 }
 
-// Expire ends a lease as Due decided. It does nothing, and returns ok=false, if the lease has
-// ended, was granted again (T28), or has changed since the decision. On a primary a changed lease
-// is then alive again.
+// Expire ends a lease according to a decision returned by Due. It does nothing and returns ok=false
+// if the lease has ended, was granted again (T28), or has changed since the decision. If it has
+// changed, a primary treats the lease as alive again.
 //
-// A lease with a lock delay becomes Delayed; a second Expire, decided after the delay, removes
-// it.
+// A lease with a lock delay becomes Delayed. A second Expire, decided after the delay, removes it.
 func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 	slot, ok := l.find(d.ID)
 	if !ok {
@@ -53,8 +55,8 @@ func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 	}
 	r := l.table.record(slot)
 	if r.token != d.Token {
-		// Another incarnation of the ID. A decision to end that one is a different decision, and
-		// its outcome is still unknown.
+		// This is another incarnation of the ID. Any decision to end it is a separate one, whose
+		// outcome is still unknown.
 		return Ended{}, false
 	}
 	if r.stamp != d.Stamp {
@@ -72,8 +74,8 @@ func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 	return e, true
 }
 
-// delay begins the lock delay of an expired lease. It runs like the TTL of a lease that can only be
-// revoked.
+// delay starts the lock delay of an expired lease. The delay is timed like the TTL of a lease, but
+// the lease can only be revoked.
 func (l *Lessor) delay(slot uint32) Ended {
 	x, r := l.table.amend(slot), l.table.change(slot)
 	y := x.orEmpty()
@@ -86,8 +88,8 @@ func (l *Lessor) delay(slot uint32) Ended {
 	return Ended{Info: l.table.info(slot)}
 }
 
-// restartTime is common to all replicated changes that restart a lease's time: a checkpoint, and a
-// decision in flight, become void.
+// restartTime is the part shared by all replicated changes that restart the TTL of a lease. It
+// voids the checkpoint of the lease and any decision in flight.
 func (l *Lessor) restartTime(slot uint32) {
 	r := l.table.change(slot)
 	r.stamp++
@@ -95,7 +97,7 @@ func (l *Lessor) restartTime(slot uint32) {
 	l.countdown.clear(slot)
 }
 
-// end removes a lease with its keys in one step (T5).
+// end removes a lease and its keys in one step (T5).
 func (l *Lessor) end(slot uint32) Ended {
 	e := Ended{
 		Info: l.table.info(slot), Keys: l.keys.detachAll(slot), Gone: true,
@@ -112,8 +114,8 @@ func (l *Lessor) end(slot uint32) Ended {
 	return e
 }
 
-// find returns the slot of a lease for a change of the lease or a query of its times. On a primary,
-// the lease is then timed.
+// find returns the slot of a lease, for callers that change the lease or read its times. On a
+// primary, it makes sure that the lease is timed.
 func (l *Lessor) find(id ID) (slot uint32, ok bool) {
 	if slot, ok = l.table.find(id); ok {
 		l.meet(slot)
@@ -121,8 +123,8 @@ func (l *Lessor) find(id ID) (slot uint32, ok bool) {
 	return slot, ok
 }
 
-// meet makes a primary time the lease in a slot, if it is not timed yet, and removes the lease from
-// its group if that has ended.
+// meet starts timing the lease in a slot, if this member is primary and has not timed it yet. It
+// also removes the lease from its group if the group has ended.
 func (l *Lessor) meet(slot uint32) {
 	if l.tracker != nil {
 		l.tracker.meet(slot)
@@ -130,13 +132,13 @@ func (l *Lessor) meet(slot uint32) {
 	}
 }
 
-// alive finds a lease that is not delayed.
+// alive finds a lease that is not in its lock delay.
 func (l *Lessor) alive(id ID) (slot uint32, ok bool) {
 	slot, ok = l.find(id)
 	return slot, ok && !l.table.delayed(slot)
 }
 
-// Lookup returns a copy of a lease, which may be Delayed.
+// Lookup returns a copy of a lease. The lease may be Delayed.
 func (l *Lessor) Lookup(id ID) (Info, bool) {
 	slot, ok := l.table.find(id)
 	if !ok {
@@ -145,7 +147,7 @@ func (l *Lessor) Lookup(id ID) (Info, bool) {
 	return l.table.info(slot), true
 }
 
-// Whose returns the name and the principal of a lease. It costs less than Lookup.
+// Whose returns the name and the principal of a lease. It is cheaper than Lookup.
 func (l *Lessor) Whose(id ID) (name, principal string, ok bool) {
 	slot, ok := l.table.find(id)
 	if !ok {
@@ -157,15 +159,16 @@ func (l *Lessor) Whose(id ID) (name, principal string, ok bool) {
 	return name, principal, true
 }
 
-// Charge charges a lease to an account, "" for none, until it is charged to another one or ends.
-// The engine gives accounts no meaning. If there is no such lease, Charge does nothing.
+// Charge charges a lease to an account until the lease ends or is charged to another account. An
+// empty account means none. The engine attaches no meaning to accounts. If there is no such lease,
+// Charge does nothing.
 func (l *Lessor) Charge(id ID, account string) {
 	if slot, ok := l.table.find(id); ok {
 		l.table.charge(slot, account)
 	}
 }
 
-// Account returns the account that a lease is charged to, "" for none.
+// Account returns the account that a lease is charged to, or "" if there is none.
 func (l *Lessor) Account(id ID) string {
 	slot, ok := l.table.find(id)
 	if !ok {
@@ -174,8 +177,8 @@ func (l *Lessor) Account(id ID) string {
 	return l.table.pages[slot>>pageBits].account(slot)
 }
 
-// Standing returns the TTL and the token of a lease, unless it is Delayed, without the copy that
-// Lookup makes.
+// Standing returns the TTL and the token of a lease, unless it is Delayed. Unlike Lookup, it does
+// not copy the lease.
 func (l *Lessor) Standing(id ID) (ttl TTL, token Token, ok bool) {
 	slot, ok := l.table.find(id)
 	if !ok || l.table.delayed(slot) {
@@ -185,8 +188,8 @@ func (l *Lessor) Standing(id ID) (ttl TTL, token Token, ok bool) {
 	return r.ttl, r.token, true
 }
 
-// Changes counts the replicated changes of leases, and possibly more. While it stays the same,
-// Standing returns the same for every lease.
+// Changes returns a counter that increases at least once with every replicated change of a lease.
+// While it stays the same, Standing returns the same result for every lease.
 func (l *Lessor) Changes() uint64 { return l.table.changes }
 
 // ByName returns a copy of the lease that holds a name.
@@ -198,9 +201,8 @@ func (l *Lessor) ByName(name string) (Info, bool) {
 	return l.table.info(slot), true
 }
 
-// Named yields a copy of every lease whose name begins with the prefix, in the order of the
-// names. A lease that ends before its turn is left out. The cost is a binary search and the
-// leases that it yields.
+// Named yields a copy of every lease whose name begins with the prefix, ordered by name. It skips a
+// lease that ends before Named reaches it. It costs a binary search plus one copy per lease.
 func (l *Lessor) Named(prefix string) iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		var found []nameEntry
@@ -217,11 +219,14 @@ func (l *Lessor) Named(prefix string) iter.Seq[Info] {
 }
 
 // Remaining returns a lower bound on how long a lease will live if it is neither renewed nor
-// revoked, rounded down and never negative (T24); ok=false means that there is no such lease. It is
-// 0 for a lease whose end is decided. For a delayed lease, it is a lower bound on how long its name
-// and keys will stay. Only a primary knows this: a follower returns its own countdown of a
-// checkpointed lease, and the full TTL of any other. It is not a promise: a later primary that has
-// applied the checkpoint of a lease earlier ends it earlier; only a renewal clears the checkpoint.
+// revoked, rounded down and never negative (T24). ok=false means that there is no such lease. The
+// bound is 0 once the decision to end the lease has been made. For a delayed lease, it is a lower
+// bound on how long its name and keys remain taken.
+//
+// Only a primary knows the true value. A follower returns its own countdown for a checkpointed
+// lease, and the full TTL for any other lease. The result is not a promise: if a later primary
+// applied the checkpoint of a lease earlier, it also ends the lease earlier. Only a renewal clears
+// the checkpoint.
 func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
 	slot, ok := l.find(id)
 	if !ok {
@@ -237,9 +242,9 @@ func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
 	return max(0, TTL(expiry-1-l.now)), true
 }
 
-// SilentUntil returns when a silent lease, whose remaining time is checkpointed, may end by this
-// member's countdown. ok=false means that there is no such lease, or that it is not silent. It
-// costs O(1).
+// SilentUntil returns when a silent lease may end according to this member's countdown. Here, a
+// lease is silent if its remaining time is checkpointed. ok=false means that the lease does not
+// exist or is not silent. SilentUntil takes constant time.
 func (l *Lessor) SilentUntil(id ID) (at Instant, ok bool) {
 	slot, ok := l.find(id)
 	if !ok || l.table.record(slot).remaining == 0 {
@@ -248,8 +253,9 @@ func (l *Lessor) SilentUntil(id ID) (at Instant, ok bool) {
 	return l.counted(slot), true
 }
 
-// counted returns the instant from which a checkpointed lease may end, by this member's countdown.
-// If the member has recovered the lease and was not primary since, the countdown has not begun.
+// counted returns the instant from which a checkpointed lease may end, according to this member's
+// countdown. If the member recovered the lease and has not been primary since, the countdown has
+// not started yet, so it is assumed to start now.
 func (l *Lessor) counted(slot uint32) Instant {
 	if at := l.countdown.get(slot); at != 0 {
 		return at
@@ -261,9 +267,9 @@ func (l *Lessor) counted(slot uint32) Instant {
 	return since.after(l.table.record(slot).remaining)
 }
 
-// Expiry returns the first instant at which the primary may end a lease, even if the decision was
-// already made. No promise to the holder extends beyond it. ok=false means that there is no such
-// lease, or this is a follower.
+// Expiry returns the instant from which the primary may end a lease, even if the decision to end it
+// has already been made. No promise to the holder extends beyond that instant. ok=false means that
+// there is no such lease, or that this member is a follower.
 func (l *Lessor) Expiry(id ID) (at Instant, ok bool) {
 	slot, ok := l.find(id)
 	if !ok || l.tracker == nil {
@@ -272,8 +278,8 @@ func (l *Lessor) Expiry(id ID) (at Instant, ok bool) {
 	return l.tracker.end(slot), true
 }
 
-// Leases yields a copy of every lease, in ID order. A lease that ends before its turn is left
-// out.
+// Leases yields a copy of every lease, in ID order. It skips a lease that ends before Leases
+// reaches it.
 func (l *Lessor) Leases() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		for _, p := range inOrder(l.table.pages, l.Len()) {
@@ -285,18 +291,18 @@ func (l *Lessor) Leases() iter.Seq[Info] {
 	}
 }
 
-// DrawToken returns the next token. No lease has it or will get it, and it is never drawn again.
-// Like Grant it is a replicated operation.
+// DrawToken returns the next token and uses it up: no lease will get it, and no later call returns
+// it. Like Grant, it is a replicated operation.
 func (l *Lessor) DrawToken() Token { return l.nextToken() }
 
-// LastToken returns the last token assigned to a lease or drawn. Every later token is larger.
+// LastToken returns the last token assigned to a lease or drawn. All later tokens are larger.
 func (l *Lessor) LastToken() Token { return l.lastToken }
 
 // Len returns the number of leases.
 func (l *Lessor) Len() int { return l.table.index.len }
 
-// Bytes returns the approximate size of the leases and their attached keys. It depends only on the
-// leases and on their keys, so it is the same on every member.
+// Bytes returns the approximate size of the leases and their attached keys. It depends only on
+// replicated state, so it is the same on every member.
 func (l *Lessor) Bytes() int64 {
 	return l.table.bytes + int64(l.Attached())*AttachBytes + int64(l.kept)*KeepBytes
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// mustGrant grants a lease to a test that does not expect a refusal.
+// mustGrant grants a lease and fails the test if the grant is rejected.
 func mustGrant(t testing.TB, l *Lessor, terms Terms) Info {
 	t.Helper()
 	info, err := l.Grant(terms)
@@ -20,7 +20,7 @@ func mustGrant(t testing.TB, l *Lessor, terms Terms) Info {
 	return info
 }
 
-// Neither arguments nor results share memory with the Lessor.
+// TestCopies checks that neither arguments nor results share memory with the Lessor.
 func TestCopies(t *testing.T) {
 	l := New(Config{})
 	labels := map[string]string{"k": "v"}
@@ -43,8 +43,8 @@ func TestCopies(t *testing.T) {
 	}
 }
 
-// Views can be read in other goroutines while their leases change; with -race this also shows that
-// no memory is shared.
+// TestViewStays reads views in other goroutines while the leases change. With -race, it also shows
+// that views share no memory with the Lessor.
 func TestViewStays(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	l := New(Config{})
@@ -105,7 +105,7 @@ func TestViewStays(t *testing.T) {
 	wg.Wait()
 }
 
-// A contradictory state is refused, and changes nothing.
+// TestRecoverRefuses checks that Recover rejects a contradictory state without changing anything.
 func TestRecoverRefuses(t *testing.T) {
 	good := func(id ID, token Token) Info {
 		return Info{Terms: Terms{ID: id, TTL: 1000}, Token: token, Stamp: 1}
@@ -147,7 +147,7 @@ func TestRecoverRefuses(t *testing.T) {
 	}
 }
 
-// Calls that only a broken program makes panic.
+// TestBroken checks that calls that only a broken program would make panic.
 func TestBroken(t *testing.T) {
 	for name, f := range map[string]func(l *Lessor){
 		"clock goes back": func(l *Lessor) { l.Advance(9) },
@@ -188,7 +188,8 @@ func TestBroken(t *testing.T) {
 	}
 }
 
-// T27: drawn tokens and those of leases are one sequence, even in later generations.
+// TestDrawToken checks that drawn tokens and lease tokens form one sequence, even across
+// generations (T27).
 func TestDrawToken(t *testing.T) {
 	l := New(Config{})
 	last := mustGrant(t, l, Terms{ID: 1, TTL: 1000}).Token
@@ -219,7 +220,7 @@ func TestDrawToken(t *testing.T) {
 	}
 }
 
-// Errors carry their data.
+// TestErrors checks that errors carry their data.
 func TestErrors(t *testing.T) {
 	l := New(Config{MaxKeys: 1})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000, Name: "n", Owner: "o"})
@@ -242,7 +243,7 @@ func TestErrors(t *testing.T) {
 	}
 }
 
-// At the end of time nothing wraps, and nothing ends early.
+// TestT24 checks that no arithmetic wraps and no lease ends early near the largest instant.
 func TestT24(t *testing.T) {
 	for _, c := range []struct {
 		from Instant
@@ -283,8 +284,8 @@ func TestT24(t *testing.T) {
 	}
 }
 
-// A promotion spreads the expiries of many leases: they end at the rate, and the last no later than
-// that explains.
+// TestPromoteSpreads checks that a promotion spreads the expiries of many leases. They end at
+// SpreadRate, and the last one ends no later than that rate requires.
 func TestPromoteSpreads(t *testing.T) {
 	const n, rate = 5000, 1000
 	l := New(Config{SpreadRate: rate})
@@ -292,7 +293,8 @@ func TestPromoteSpreads(t *testing.T) {
 		mustGrant(t, l, Terms{ID: i + 1, TTL: 10_000})
 	}
 	l.Promote(0)
-	for now := Instant(999); now < 16_000; now += 1000 { // a second is 1000 to 1999
+	// The steps cover whole seconds, such as 1000 to 1999.
+	for now := Instant(999); now < 16_000; now += 1000 {
 		l.Advance(now)
 		l.Checkpoint(l.Silent(n))
 		due := l.Due(n)
@@ -310,7 +312,7 @@ func TestPromoteSpreads(t *testing.T) {
 	}
 }
 
-// Renewing, granting and revoking hardly allocate.
+// TestSteady checks that renewing, granting and revoking allocate almost nothing.
 func TestSteady(t *testing.T) {
 	l := New(Config{})
 	l.Promote(0)

@@ -2,7 +2,7 @@ package lease
 
 import "iter"
 
-// checkNamed compares the index of names with a look at all leases.
+// checkNamed compares the index of names with a scan of all leases.
 func (m *model) checkNamed() {
 	var want []ID
 	for _, name := range []string{"x", "y"} {

@@ -12,10 +12,10 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// model runs a primary, a follower and the twin on the same commands. The
-// follower's clock is ahead by a fixed difference.
+// model runs the same commands on a primary, a follower, and the twin. The follower's clock is
+// ahead by a fixed difference.
 type model struct {
-	choose   func(n int) int // 0 to n-1
+	choose   func(n int) int // returns 0 to n-1
 	primary  *Lessor
 	follower *Lessor
 	twin     *twin
@@ -55,7 +55,7 @@ func (m *model) same(what string, a, b any) {
 	}
 }
 
-// sameErr compares the kinds of errors.
+// sameErr compares the types of two errors.
 func (m *model) sameErr(what string, a, b error) {
 	var x, y *NameError
 	switch {
@@ -71,7 +71,7 @@ func (m *model) id() ID { return ID(1 + m.choose(12)) }
 
 func (m *model) key() string { return string(rune('a' + m.choose(16))) }
 
-// span chooses a length of time whose magnitude is uniform.
+// span chooses a duration with a uniformly distributed magnitude.
 func (m *model) span() int64 { return int64(m.choose(1 << m.choose(14))) }
 
 // both applies a replicated command on both members.
@@ -88,12 +88,12 @@ type result struct {
 	ok    bool
 }
 
-// String spells the error out, which is a pointer often.
+// String formats the error by its text, because it is often a pointer.
 func (r result) String() string {
 	return fmt.Sprintf("%+v %+v %v %v", r.ended, r.info, r.err, r.ok)
 }
 
-// step does one random thing.
+// step performs one random operation.
 func (m *model) step() {
 	switch m.choose(38) {
 	case 0, 1, 2:
@@ -168,7 +168,7 @@ func (m *model) step() {
 	}
 }
 
-// groups does something with groups.
+// groups performs a random operation on groups.
 func (m *model) groups() {
 	g := m.lastGroup - GroupID(m.choose(4))
 	switch m.choose(10) {
@@ -220,7 +220,7 @@ func (m *model) openGroup(ttl TTL) GroupID {
 	return m.lastGroup
 }
 
-// groupFor returns the newest group of a TTL, 0 if there is none.
+// groupFor returns the newest group with the given TTL, or 0 if there is none.
 func (m *model) groupFor(ttl TTL) (found GroupID) {
 	for id, g := range m.twin.groups {
 		if g.ttl == ttl {
@@ -242,7 +242,7 @@ func (m *model) secret() (s Secret) {
 	return s
 }
 
-// held chooses an ID and a token, which often go together.
+// held chooses an ID and a token. Usually the token belongs to the lease with that ID.
 func (m *model) held() (ID, Token) {
 	id := m.id()
 	if l := m.twin.leases[id]; l != nil && m.choose(4) > 0 {
@@ -251,7 +251,7 @@ func (m *model) held() (ID, Token) {
 	return id, Token(m.choose(3))
 }
 
-// change applies one of the commands by which a live lease changes.
+// change applies a command that changes a live lease.
 func (m *model) change() {
 	id, token := m.held()
 	ttl, s := TTL(m.span()), m.secret()
@@ -288,7 +288,7 @@ func (m *model) change() {
 	m.same("change", r.info, info)
 }
 
-// advance moves all clocks, sometimes exactly to where something happens.
+// advance moves all clocks, sometimes exactly to the next instant at which something happens.
 func (m *model) advance(by int64) {
 	if next, ok := m.twin.next(); ok && m.choose(2) == 0 {
 		by = int64(next - m.twin.now)
@@ -305,7 +305,8 @@ func (m *model) clear(id ID) {
 	}
 }
 
-// lead promotes or demotes. The term fence drops pending decisions.
+// lead promotes or demotes the primary. Pending decisions are dropped, because the term fences them
+// off.
 func (m *model) lead() {
 	m.inFlight = nil
 	if m.choose(4) == 0 {
@@ -317,10 +318,11 @@ func (m *model) lead() {
 	m.primary.Promote(m.twin.now)
 }
 
-// behind reports whether the primary has yet to process leases that are due.
+// behind reports whether the primary still has due leases to process.
 func (m *model) behind() bool { return m.primary.tracker != nil && m.primary.tracker.behind() }
 
-// catchUp has the primary look at all leases whose time has come, unless it is to be asked before.
+// catchUp makes the primary process all leases that are due. Half of the time it leaves the primary
+// behind, to test that as well.
 func (m *model) catchUp() {
 	if m.behind() && m.choose(2) == 0 {
 		return
@@ -330,7 +332,8 @@ func (m *model) catchUp() {
 	}
 }
 
-// decide compares with the twin: those that are due first or, while the primary is behind, some.
+// decide compares the due leases with the twin's. It expects the first ones in order, or any of
+// them while the primary is behind.
 func (m *model) decide() {
 	m.catchUp()
 	want := m.twin.due()
@@ -355,7 +358,8 @@ func (m *model) decide() {
 	}
 }
 
-// report compares with the twin's set: which of it come first is not said.
+// report compares the silent leases with the twin's. The order in which they are reported is
+// unspecified.
 func (m *model) report() {
 	m.catchUp()
 	want := m.twin.silent()
@@ -382,7 +386,7 @@ func (m *model) report() {
 	}
 }
 
-// outcome brings the oldest proposal to its end.
+// outcome resolves the oldest proposal.
 func (m *model) outcome(applied bool) {
 	if len(m.inFlight) == 0 {
 		return
@@ -393,7 +397,7 @@ func (m *model) outcome(applied bool) {
 		m.apply(first)
 		return
 	}
-	// What is about another incarnation of a lease is left alone.
+	// A decision about another incarnation of a lease is ignored.
 	switch list := first.(type) {
 	case []Due:
 		for _, d := range list {
@@ -428,7 +432,7 @@ func (m *model) apply(command any) {
 	}
 }
 
-// restore replaces the follower by one that recovers from the primary's state.
+// restore replaces the follower with one that recovers from the primary's state.
 func (m *model) restore() {
 	v := m.primary.View()
 	state := v.State()
@@ -452,7 +456,7 @@ func (m *model) restore() {
 	m.follower = f
 }
 
-// check compares everything that can be asked.
+// check compares the results of every query.
 func (m *model) check() error {
 	for _, l := range []*Lessor{m.primary, m.follower} {
 		if err := l.CheckInvariants(); err != nil {
@@ -485,14 +489,15 @@ func (m *model) check() error {
 	}
 	for id := range ID(13) {
 		if m.behind() && m.choose(8) > 0 {
-			continue // asked for its times, a lease is met
+			continue // the query would make the primary visit the lease
 		}
 		got, ok := m.primary.Remaining(id)
 		want, ok2 := m.twin.remaining(id)
 		m.same("remaining", []any{got, ok}, []any{want, ok2})
 	}
 	for id := range ID(13) {
-		if l := m.twin.leases[id]; l != nil && m.choose(8) == 0 { // asked, a lease is settled
+		// The query settles the lease's group.
+		if l := m.twin.leases[id]; l != nil && m.choose(8) == 0 {
 			m.same("group", m.primary.GroupOf(id), l.group)
 		}
 	}
@@ -515,8 +520,8 @@ func runModel(choose func(int) int, steps int) error {
 	return nil
 }
 
-// TestTwin compares a primary and its follower with the slow twin, and with each other, over random
-// sequences of everything that can be done (S3).
+// TestTwin compares a primary and its follower with the slow twin and with each other, over random
+// sequences of all operations (S3).
 func TestTwin(t *testing.T) {
 	for seed := range tier.Seeds(20, 100) {
 		r := rand.New(rand.NewPCG(seed, 2))

@@ -9,13 +9,13 @@ import (
 // maxNames is the maximum number of names on a page of the index.
 const maxNames = 256
 
-// names maps names to leases, in the order of the names.
+// names maps names to leases, ordered by name.
 //
-// It is an ordered list of small sorted pages. Finding a name costs two binary searches; adding or
-// removing one moves at most a page of names and, occasionally, the list of pages. A View shares
-// the pages, as it does those of the table.
+// It is an ordered list of small sorted pages. Finding a name costs two binary searches. Adding or
+// removing a name moves at most one page of names and, occasionally, the list of pages. A View
+// shares these pages, just as it shares the pages of the table.
 //
-// Invariants: no page is empty, and names ascend within pages and across pages.
+// Invariants: no page is empty; names ascend within pages and across pages.
 type names struct {
 	pages []*namePage
 	len   int
@@ -23,7 +23,7 @@ type names struct {
 
 type namePage struct {
 	entries []nameEntry
-	// epoch is the table's when the page was created or copied: see page.epoch.
+	// epoch is the epoch of the table when the page was created or copied: see page.epoch.
 	epoch uint64
 }
 
@@ -34,8 +34,8 @@ type nameEntry struct {
 
 func byName(e nameEntry, name string) int { return cmp.Compare(e.name, name) }
 
-// seek returns the page and position of a name, or where it would be. Without pages it returns page
-// 0.
+// seek returns the page and position of a name, or where it would be inserted. If there are no
+// pages, it returns page 0.
 func (n *names) seek(name string) (page, at int, ok bool) {
 	page, ok = slices.BinarySearchFunc(n.pages, name, func(p *namePage, name string) int {
 		return cmp.Compare(p.entries[0].name, name)
@@ -51,7 +51,7 @@ func (n *names) seek(name string) (page, at int, ok bool) {
 	return page, at, ok
 }
 
-// find returns the slot of the lease with a name.
+// find returns the slot of the lease that has a name.
 func (n *names) find(name string) (slot uint32, ok bool) {
 	page, at, ok := n.seek(name)
 	if !ok {
@@ -60,7 +60,7 @@ func (n *names) find(name string) (slot uint32, ok bool) {
 	return n.pages[page].entries[at].slot, true
 }
 
-// mutable returns a page for writing: a copy, if a View may hold the page.
+// mutable returns a page for writing. It copies the page if a View may hold it.
 func (n *names) mutable(page int, epoch uint64) *namePage {
 	p := n.pages[page]
 	if p.epoch != epoch {
@@ -70,7 +70,7 @@ func (n *names) mutable(page int, epoch uint64) *namePage {
 	return p
 }
 
-// add adds a new name.
+// add adds a name that is not in the index.
 func (n *names) add(name string, slot uint32, epoch uint64) {
 	n.len++
 	page, at, _ := n.seek(name)
@@ -79,8 +79,8 @@ func (n *names) add(name string, slot uint32, epoch uint64) {
 	}
 	p := n.mutable(page, epoch)
 	if len(p.entries) == maxNames {
-		// Half of the names move to a new page. If the new name is the last of all, none move, so
-		// that ascending names fill their pages.
+		// Half of the names move to a new page. If the new name sorts after all others, none move,
+		// so that inserting names in ascending order fills the pages.
 		half := maxNames / 2
 		if at == maxNames && page == len(n.pages)-1 {
 			half = maxNames
@@ -96,7 +96,7 @@ func (n *names) add(name string, slot uint32, epoch uint64) {
 	p.entries = slices.Insert(p.entries, at, nameEntry{name, slot})
 }
 
-// remove removes an existing name.
+// remove removes a name that is in the index.
 func (n *names) remove(name string, epoch uint64) {
 	n.len--
 	page, at, _ := n.seek(name)
@@ -126,5 +126,5 @@ func (n *names) within(prefix string, yield func(nameEntry) bool) {
 	}
 }
 
-// snapshot returns the current names, for a View.
+// snapshot returns the current names for a View.
 func (n *names) snapshot() names { return names{slices.Clone(n.pages), n.len} }

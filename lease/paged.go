@@ -1,19 +1,18 @@
 package lease
 
-// All data per lease is in pages of pageSize slots. Pages never move, so a table that grows to
-// millions is never copied, and their sizes match the allocator's size classes.
+// All per-lease data is stored in pages of pageSize slots. Pages never move, so a table that grows
+// to millions of leases is never copied. The page sizes match the allocator's size classes.
 const (
 	pageBits = 8
 	pageSize = 1 << pageBits
 )
 
-// paged is an array that grows page by page; pages may be missing. The zero
-// value is empty.
+// paged is an array that grows page by page. Pages may be missing. The zero value is empty.
 type paged[T any] struct {
 	pages []*[pageSize]T
 }
 
-// at returns element i, whose page must exist.
+// at returns element i. Its page must exist.
 func (p *paged[T]) at(i uint32) *T { return &p.pages[i>>pageBits][i&(pageSize-1)] }
 
 // get returns a copy of element i, or zero if its page does not exist.
@@ -24,7 +23,7 @@ func (p *paged[T]) get(i uint32) (v T) {
 	return v
 }
 
-// grow returns element i, and creates its page if necessary.
+// grow returns element i, creating its page if necessary.
 func (p *paged[T]) grow(i uint32) *T {
 	n := int(i >> pageBits)
 	for n >= len(p.pages) {

@@ -2,11 +2,11 @@ package lease
 
 import "fmt"
 
-// Advance moves the clock to now. Followers need it too, for the countdowns of checkpointed leases.
-// It panics if now is before the previous call's.
+// Advance moves the clock to now. Followers also need it, for the countdowns of checkpointed
+// leases. It panics if now is earlier than in the previous call.
 //
-// A primary processes at most Config.AtOnce leases per call, so that a call takes at most a few
-// milliseconds. While there may be more, Next returns now.
+// A primary processes at most Config.AtOnce leases per call, which takes at most a few
+// milliseconds. While there may be more, Next returns the current instant.
 func (l *Lessor) Advance(now Instant) {
 	if now < l.now {
 		panic(fmt.Sprintf("lease: clock goes back from %d to %d", l.now, now))
@@ -17,17 +17,19 @@ func (l *Lessor) Advance(now Instant) {
 	}
 }
 
-// Promote makes this member the primary, which times leases from now on. Because renewals are not
-// replicated, every lease gets its full TTL. Only a checkpointed lease ends by this member's own
-// countdown, so that a silent lease ends no matter how often the primary changes (T9, L7). The
-// other leases are untended at first: those that are not renewed soon become silent (see
-// Config.Untended), so several changes in a row extend a lease no more than one does. Checkpointed
-// leases are checkpointed again after the same time, then after twice that time, and so on, so that
-// they end even if all members restart repeatedly. If more than Config.SpreadRate leases would end
-// within a second, the rest end later. It panics if now is before the previous Advance.
+// Promote makes this member the primary, which times leases from now on.
 //
-// Promote processes at most Config.AtOnce leases, and so does each Advance, until all are timed.
-// Their times all count from now.
+// Because renewals are not replicated, every lease gets its full TTL. The exception is a
+// checkpointed lease, which ends according to this member's own countdown. So a silent lease ends
+// no matter how often the primary changes (T9, L7). The other leases start out untended: those that
+// are not renewed soon become silent (see Config.Untended). So several primary changes in a row
+// extend a lease no more than a single one does. Checkpointed leases are checkpointed again after
+// the same time, then after twice that time, and so on, so they end even if all members restart
+// repeatedly. If more than Config.SpreadRate leases would end within a second, the rest end later.
+// Promote panics if now is earlier than in the previous Advance.
+//
+// Promote processes at most Config.AtOnce leases, and so does each Advance, until all leases are
+// timed. All of their times count from the promotion.
 func (l *Lessor) Promote(now Instant) {
 	l.Demote()
 	l.Advance(now)
@@ -38,12 +40,13 @@ func (l *Lessor) Promote(now Instant) {
 	l.tracker.promote()
 }
 
-// Demote makes this member a follower, which does not time leases. It drops all expiries; the
-// countdowns of checkpointed leases continue.
+// Demote makes this member a follower, which does not time leases. It discards all expiries, but
+// the countdowns of checkpointed leases continue.
 func (l *Lessor) Demote() { l.tracker = nil }
 
-// Recount restarts the countdown of every checkpointed lease from its checkpoint, for when the
-// clock may not have measured the time since. On a primary it takes effect at the next Promote.
+// Recount restarts the countdown of every checkpointed lease from its checkpoint. Use it when the
+// clock may not have measured the time since then. On a primary, it takes effect at the next
+// Promote.
 func (l *Lessor) Recount() {
 	for slot := range l.table.top {
 		if r := l.table.record(slot); r.remaining != 0 {
@@ -54,9 +57,9 @@ func (l *Lessor) Recount() {
 }
 
 // Renew restarts the full TTL of a lease at the current instant. The holder may be notified only
-// after a quorum has confirmed that this member still leads; see also Renewal.Clear. The token is
-// the holder's, or 0 for any: a renewal with the token of an earlier incarnation of the ID renews
-// nothing (T28). It returns ErrNotPrimary, ErrNotFound, including for a delayed lease, or
+// after a quorum has confirmed that this member still leads; see also Renewal.Clear. The token must
+// be the holder's, or 0 to match any. A token from an earlier incarnation of the ID does not renew
+// the lease (T28). Renew returns ErrNotPrimary, ErrNotFound (for a delayed lease as well), or
 // ErrExpiring (T5).
 func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
 	if l.tracker == nil {
@@ -69,11 +72,11 @@ func (l *Lessor) Renew(id ID, token Token) (Renewal, error) {
 	return l.tracker.renew(slot, token)
 }
 
-// Fetch prefetches into the processor's cache the data of some leases that Renew reads. Of a
-// million leases, few are in the cache, and waiting for many at once takes little longer than for
-// one. It fetches at most 64 leases, so that the first are still cached when they are renewed, and
-// returns how many. So that the reads are not optimized away, it also returns the latest expiry of
-// these leases, or 0 on a follower.
+// Fetch loads the data that Renew will read into the CPU cache. With a million leases, little of it
+// is cached, and loading many leases in parallel takes little longer than loading one. Fetch
+// returns the number of leases that it fetched. That is at most 64, so that the first ones are
+// still cached when they are renewed. To keep the reads from being optimized away, Fetch also
+// returns the latest expiry of these leases, or 0 on a follower.
 func (l *Lessor) Fetch(ids []ID) (n int, latest Instant) {
 	var all [64]lookup
 	n = min(len(ids), len(all))
@@ -86,14 +89,14 @@ func (l *Lessor) Fetch(ids []ID) (n int, latest Instant) {
 	}
 	l.table.findAll(some)
 	for i := range some {
-		// For a lease that was not found this is a slot without timing.
+		// If the lease was not found, entry-1 wraps around to a slot without timing.
 		latest = max(latest, l.tracker.timings.get(some[i].entry-1).expiry)
 	}
 	return n, latest
 }
 
-// NearMisses returns the number of renewals since the promotion that came when less than a quarter
-// of the TTL was left. It is 0 on a follower.
+// NearMisses returns the number of renewals since the promotion that arrived when less than a
+// quarter of the TTL was left. It is 0 on a follower.
 func (l *Lessor) NearMisses() uint64 {
 	if l.tracker == nil {
 		return 0
@@ -101,14 +104,14 @@ func (l *Lessor) NearMisses() uint64 {
 	return l.tracker.nearMisses
 }
 
-// maxUntended is the maximum number of leases that a new primary checkpoints early. More would keep
-// the log busy while many clients wait for it.
+// maxUntended is the maximum number of leases that a new primary checkpoints early. Checkpointing
+// more would keep the log busy while many clients are waiting.
 const maxUntended = 100_000
 
-// Abandon marks a lease as untended: its holder's connection has ended, for instance. The lease
-// lives on, but unless it is renewed soon (Config.Untended) its remaining time is replicated, so
-// that it ends on time even if the primary changes. Abandon does nothing on a follower, or if
-// there is no such lease.
+// Abandon marks a lease as untended, for instance because its holder's connection has ended. The
+// lease is not ended. But unless it is renewed soon (see Config.Untended), its remaining time is
+// replicated, so that it ends on time even if the primary changes. Abandon does nothing on a
+// follower, or if there is no such lease.
 func (l *Lessor) Abandon(id ID) {
 	if l.tracker == nil {
 		return
@@ -118,9 +121,9 @@ func (l *Lessor) Abandon(id ID) {
 	}
 }
 
-// Due decides to expire up to most leases that are past their expiry, ordered by expiry and then
-// ID. From now on they are expiring, until Expire or Reinstate. While Next returns now, more
-// leases may be due than Due returned. It returns nothing on a follower.
+// Due decides to expire leases that are past their expiry, ordered by expiry and then ID. most
+// limits their number. The leases remain expiring until Expire or Reinstate is called. If Next
+// returns the current instant, more leases may be due. Due returns nothing on a follower.
 func (l *Lessor) Due(most int) []Due {
 	if l.tracker == nil {
 		return nil
@@ -128,18 +131,18 @@ func (l *Lessor) Due(most int) []Due {
 	return l.tracker.decide(most)
 }
 
-// Reinstate takes back decisions of Due whose command was dropped. The caller must be certain that
-// the command will never be applied: otherwise a lease could be renewed and still expire (T5). The
-// leases are alive again, and due again at once. A lease that has another token by now is left
-// alone: it may be subject to another decision with an unknown outcome (T28).
+// Reinstate undoes Due's decisions for commands that were dropped. The caller must be certain that
+// such a command will never be applied. Otherwise a lease could be renewed and still expire (T5).
+// The leases are alive again, and immediately due again. Reinstate skips a lease whose token has
+// changed, because there may be another decision about it with an unknown outcome (T28).
 func (l *Lessor) Reinstate(due []Due) {
 	for i := range due {
 		l.reinstate(due[i].ID, due[i].Token, isExpiring)
 	}
 }
 
-// reinstate ignores the stamp: within one incarnation of a lease there is one proposal at a time,
-// and it is still in flight if the lease has changed since.
+// reinstate ignores the stamp. Within one incarnation of a lease there is only one proposal at a
+// time, so the token identifies it even if the lease has changed since.
 func (l *Lessor) reinstate(id ID, token Token, f flags) {
 	if l.tracker == nil {
 		return
@@ -149,9 +152,9 @@ func (l *Lessor) reinstate(id ID, token Token, f flags) {
 	}
 }
 
-// Next returns an instant before which neither Due nor Silent will have anything new, so the
-// caller may sleep until then. Often there is still nothing at that instant. ok=false means that
-// only a command can change this: there is no lease to wait for, or this is a follower.
+// Next returns an instant before which neither Due nor Silent will have anything new, so the caller
+// can sleep until then. Often there is still nothing new at that instant. ok=false means that
+// sleeping is pointless until a command arrives: there are no leases, or this member is a follower.
 func (l *Lessor) Next() (at Instant, ok bool) {
 	if l.tracker == nil {
 		return 0, false
@@ -159,7 +162,7 @@ func (l *Lessor) Next() (at Instant, ok bool) {
 	return l.tracker.next()
 }
 
-// NextDue is like Next, but only for Due, for a caller that does not call Silent now.
+// NextDue is like Next, but considers only Due. It is for callers that are not calling Silent.
 func (l *Lessor) NextDue() (at Instant, ok bool) {
 	if l.tracker == nil {
 		return 0, false

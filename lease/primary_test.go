@@ -2,8 +2,8 @@ package lease
 
 import "testing"
 
-// After a promotion, leases that are not renewed are silent soon, unless they are too many for the
-// log.
+// TestManyAreUntended checks that after a promotion, leases that are not renewed are soon reported
+// as silent, unless there are too many for the log.
 func TestManyAreUntended(t *testing.T) {
 	l := New(Config{Untended: 250})
 	for id := range ID(maxUntended) {
@@ -22,7 +22,8 @@ func TestManyAreUntended(t *testing.T) {
 	}
 }
 
-// Each silent lease is checkpointed three times in a TTL of 10 s, and 512 share an entry.
+// TestCheckpointsOfManySilentLeases checks that each silent lease with a TTL of 10 s is
+// checkpointed three times, with 512 checkpoints per entry.
 func TestCheckpointsOfManySilentLeases(t *testing.T) {
 	const many, ttl, perEntry = 100_000, 10_000, 512
 	l := New(Config{Untended: 250})
@@ -50,7 +51,8 @@ func TestCheckpointsOfManySilentLeases(t *testing.T) {
 	}
 }
 
-// A renewal with less than a quarter of the TTL left is a near miss.
+// TestNearMisses checks that a renewal with less than a quarter of the TTL left counts as a near
+// miss.
 func TestNearMisses(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000})
@@ -73,8 +75,8 @@ func TestNearMisses(t *testing.T) {
 	}
 }
 
-// Fetch returns the end of the lease that ends last, and leaves some of many leases for the next
-// call.
+// TestFetch checks that Fetch returns the latest end of any lease, and leaves some of many leases
+// for the next call.
 func TestFetch(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 7, TTL: 5000})

@@ -9,23 +9,21 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// A walk takes three members through random changes of the primary, in real
-// time, which is counted in microseconds here and which nobody in the engine
-// sees: each member has its own clock, that began at another moment and
-// rounds down to milliseconds. Commands go through a log, which every member
-// applies at its own pace; a member leads only after it has applied all of it.
+// A walk runs three members through random changes of the primary. It keeps real time in
+// microseconds, which the engine never sees. Each member has its own clock, which started at a
+// different moment and rounds down to milliseconds. Commands go through a log that each member
+// applies at its own pace. A member leads only after it has applied the entire log.
 //
-// What the holders were promised is written down in real time, and compared
-// with what happens.
+// The walk records in real time what each holder was promised, and compares that with what happens.
 type walk struct {
 	r       *rand.Rand
 	now     int64 // µs
 	members [3]*walker
 	log     []any // Terms, expiry, []Checkpoint, change
-	leader  int   // -1: nobody
+	leader  int   // -1 means no leader
 	term    int
 	leases  map[ID]*promise
-	delays  map[Token]int64 // until when the lock delay of a lease runs
+	delays  map[Token]int64 // when the lock delay of each lease ends
 	newest  Token
 	changes int
 	err     error
@@ -35,20 +33,20 @@ type walk struct {
 
 type walker struct {
 	*Lessor
-	began   int64 // real time at which its clock showed 0
-	applied int   // entries of the log
-	// bound holds the real time until which this member as primary may let a checkpointed lease
-	// live.
+	began   int64 // real time when its clock showed 0
+	applied int   // number of log entries applied
+	// bound holds the real time until which this member, as primary, can keep a checkpointed lease
+	// alive.
 	bound map[ID]int64
 }
 
-// expiry is a decision with the term it was made in (T1).
+// expiry is a decision and the term in which it was made (T1).
 type expiry struct {
 	term int
 	due  []Due
 }
 
-// change is a command by which a live lease changes.
+// change is a command that changes a live lease.
 type change struct {
 	kind  string
 	id    ID
@@ -57,20 +55,20 @@ type change struct {
 	sent  int64
 }
 
-// promise is what a holder may count on. Its own clock would tell it so too: it
-// counts from when it sends, and the leader receives at once here.
+// promise is what a holder can rely on. The holder's own clock would give the same result: it
+// counts from the send, and in this model the leader receives messages without delay.
 type promise struct {
 	token Token
 	until int64 // µs
-	alive bool  // the holder renews now and then
-	// most is the smallest TTL in µs that the holder has asked for without
-	// knowing the outcome: it counts by that, if the lease's is longer.
+	alive bool  // the holder renews occasionally
+	// most is the smallest TTL in µs that the holder has requested without learning the outcome. If
+	// the lease's TTL is longer, the holder counts with most instead.
 	most    int64
-	unknown bool // it never learned the outcome
+	unknown bool // the holder never learned the outcome
 	waiting []waiting
 }
 
-// waiting is something that is acknowledged when an entry has been applied.
+// waiting is a request that is acknowledged once its entry has been applied.
 type waiting struct {
 	entry int
 	token Token
@@ -79,7 +77,7 @@ type waiting struct {
 	what  string
 }
 
-// shorten binds the holder before it asks for another TTL.
+// shorten limits the holder before it requests another TTL.
 func (p *promise) shorten(now, ttl int64) {
 	p.until = min(p.until, now+ttl)
 	p.most = min(p.most, ttl)
@@ -109,13 +107,13 @@ func newWalk(seed uint64) *walk {
 
 func (m *walker) advance(now int64) { m.Advance(Instant((now - m.began) / 1000)) }
 
-// propose appends to the log, and says where.
+// propose appends an entry to the log and returns its index.
 func (w *walk) propose(entry any) int {
 	w.log = append(w.log, entry)
 	return len(w.log)
 }
 
-// apply lets a member apply the next entry of the log.
+// apply makes a member apply its next log entry.
 func (w *walk) apply(i int) {
 	m := w.members[i]
 	if m.applied == len(w.log) {
@@ -127,7 +125,7 @@ func (w *walk) apply(i int) {
 	switch e := entry.(type) {
 	case Terms:
 		if info, err := m.Grant(e); err == nil {
-			w.begun(i, info, w.now) // the leader counts from its own apply
+			w.begun(i, info, w.now) // the leader counts from when it applies the grant
 		}
 	case expiry:
 		w.expire(i, e)
@@ -151,8 +149,8 @@ func (w *walk) apply(i int) {
 	}
 }
 
-// begun notes that an incarnation of a lease has begun, with a promise if this is the
-// leader. What the holder before may still count on is kept.
+// begun records that a new incarnation of a lease has begun. If member i is the leader, it also
+// records the promise. The new promise keeps whatever the previous holder can still rely on.
 func (w *walk) begun(i int, info Info, sent int64) {
 	p := w.leases[info.ID]
 	if w.newest < info.Token { // the first member to apply it
@@ -161,7 +159,7 @@ func (w *walk) begun(i int, info Info, sent int64) {
 		p = &promise{token: info.Token, most: math.MaxInt64, alive: true}
 		if before != nil {
 			p.until = before.until
-			p.waiting = before.waiting // the leader may have yet to apply them
+			p.waiting = before.waiting // the leader might not have applied them yet
 		}
 		w.leases[info.ID] = p
 	}
@@ -194,8 +192,8 @@ func (w *walk) change(i int, e change) {
 	}
 }
 
-// acknowledge answers the callers that waited for what the present leader has applied.
-// A caller that holds the lease no longer is told so.
+// acknowledge answers the callers whose entries the current leader has applied. A caller that no
+// longer holds the lease gets no new promise.
 func (w *walk) acknowledge(m *walker) {
 	for id, p := range w.leases {
 		info, ok := m.Lookup(id)
@@ -220,7 +218,7 @@ func (w *walk) expire(i int, e expiry) {
 			continue
 		}
 		delete(w.members[i].bound, d.ID)
-		// Only the first member to apply it needs looking at.
+		// Checking the first member that applies it is enough.
 		if p := w.leases[d.ID]; p != nil && p.token == d.Token {
 			w.ended++
 			delete(w.leases, d.ID)
@@ -240,9 +238,9 @@ func (w *walk) expire(i int, e expiry) {
 	}
 }
 
-// elect makes another member, or the same, the primary of a new term. The log
-// is applied to its end first; entries of the old term that no member has applied yet may be lost
-// instead, all from some point on.
+// elect makes a random member the primary of a new term; it can be the same one again. Entries that
+// no member has applied can be lost, along with all entries after them. The new leader first
+// applies the rest of the log.
 func (w *walk) elect() {
 	if w.leader >= 0 {
 		w.members[w.leader].Demote()
@@ -254,7 +252,7 @@ func (w *walk) elect() {
 	w.log = w.log[:committed+w.r.IntN(len(w.log)-committed+1)]
 	w.leader = -1
 	for _, p := range w.leases {
-		for _, a := range p.waiting { // the holder never hears of it
+		for _, a := range p.waiting { // the holder never learns the outcome
 			p.unknown = p.unknown || a.what == "change TTL"
 		}
 		p.waiting = nil
@@ -269,15 +267,15 @@ func (w *walk) elect() {
 	m.advance(w.now)
 	m.Promote(m.now)
 	for info := range m.Leases() {
-		// What was recovered counts from the promotion.
+		// Remaining times that were recovered count from the promotion.
 		if _, ok := m.bound[info.ID]; !ok && info.Remaining > 0 {
 			m.bound[info.ID] = w.now + int64(info.Remaining)*1000
 		}
 	}
 }
 
-// restart replaces a member by one that recovers the state that it had applied. Its clock starts
-// from zero.
+// restart replaces a member with one that recovers from the state applied so far. Its clock
+// restarts near zero.
 func (w *walk) restart(i int) {
 	old := w.members[i]
 	v := old.View()
@@ -297,8 +295,8 @@ func (w *walk) restart(i int) {
 	}
 }
 
-// lead does what a leader does at every tick, and checks L7: what is past its
-// bound is decided about.
+// lead does what a leader does on each tick. It checks L7: leases past their bound get an expiry
+// decision.
 func (w *walk) lead() {
 	m := w.members[w.leader]
 	m.advance(w.now)
@@ -311,17 +309,17 @@ func (w *walk) lead() {
 	for id, bound := range m.bound {
 		p := w.leases[id]
 		if info, ok := m.Lookup(id); p != nil && (len(p.waiting) > 0 || ok && info.Token != p.token) {
-			continue // heard again, or another's, and about to be cleared
+			continue // renewed or changed hands; its bound is about to be cleared
 		}
-		// Two milliseconds because two clocks were rounded, and one to look.
+		// Two milliseconds allow for the rounding of two clocks, and one for the tick.
 		if ttl, _ := m.Remaining(id); ttl > 0 && w.now > bound+3000 {
 			w.failf("L7: silent lease %d has %d ms left, the bound was %d", id, ttl, bound)
 		}
 	}
 }
 
-// renew is a holder's renewal, received now and acknowledged at once, or when
-// the clearing entry is applied.
+// renew is a renewal that the leader receives now. It is acknowledged immediately, or, if it must
+// clear a checkpoint, once that entry is applied.
 func (w *walk) renew(id ID, p *promise) {
 	m := w.members[w.leader]
 	m.advance(w.now)
@@ -340,7 +338,7 @@ func (w *walk) wait(p *promise, what string, entry any) {
 	p.waiting = append(p.waiting, waiting{w.propose(entry), p.token, w.now, p.most, what})
 }
 
-// ask has a holder, or who is to be the next, ask for a change.
+// ask makes a holder, or its successor, request a change.
 func (w *walk) ask(id ID, p *promise) {
 	e := change{id: id, token: p.token, sent: w.now}
 	switch w.r.IntN(4) {
@@ -353,7 +351,7 @@ func (w *walk) ask(id ID, p *promise) {
 		w.wait(p, e.kind, e)
 	case 2:
 		e.kind = "hand over"
-		p.until, p.alive = min(p.until, w.now), false // it stops before it asks
+		p.until, p.alive = min(p.until, w.now), false // the holder stops before it asks
 		w.propose(e)
 	case 3:
 		e.kind = "resume"
@@ -364,7 +362,7 @@ func (w *walk) ask(id ID, p *promise) {
 func (w *walk) step() {
 	w.now += w.r.Int64N(4000)
 	if w.r.IntN(50) == 0 {
-		w.now += w.r.Int64N(200_000) // everybody pauses
+		w.now += w.r.Int64N(200_000) // all members pause
 	}
 	if w.r.IntN(100) == 0 {
 		w.restart(w.r.IntN(3))
@@ -386,7 +384,7 @@ func (w *walk) step() {
 		for id := range ID(5) {
 			if p := w.leases[id]; p != nil && p.alive && w.r.IntN(8) == 0 {
 				w.renew(id, p)
-				p.alive = w.r.IntN(12) > 0 // and then dies
+				p.alive = w.r.IntN(12) > 0 // the holder sometimes dies afterwards
 			}
 			if p := w.leases[id]; p != nil && w.r.IntN(40) == 0 {
 				w.ask(id, p)
@@ -405,8 +403,8 @@ func (w *walk) step() {
 	}
 }
 
-// TestPromises checks L1 and L7 on random walks (T9: with elections every few renewals, silent
-// leases still end), including for holders who change the TTL, hand over, or resume.
+// TestPromises checks L1 and L7 on random walks, including holders that change the TTL, hand over,
+// or resume. Elections every few renewals must not keep silent leases alive (T9).
 func TestPromises(t *testing.T) {
 	ended, refused, changes := 0, 0, 0
 	for seed := range tier.Seeds(60, 600) {

@@ -1,18 +1,18 @@
 package lease
 
-// promotion is a new primary's progress through the leases that existed before it. It times them in
-// several steps, since there may be millions. The step in which a lease is timed makes no
-// difference, because it gets the same instants in any of them, and every operation on a lease
-// first makes sure that it is timed.
+// promotion tracks a new primary's progress through the leases that existed before it was promoted.
+// The primary starts timing them in several steps, since there may be millions. A lease gets the
+// same instants whichever step times it, because every operation on a lease first makes sure that
+// it is timed.
 //
-// Invariant: a lease in a slot below reached, or from end on, is timed.
+// Invariant: every lease in a slot below reached, or at or above end, is timed.
 type promotion struct {
 	silence      func(TTL) TTL
 	spread       *spreader
 	reached, end uint32
 }
 
-// promote makes a tracker time all leases from its beginning.
+// promote starts timing all existing leases, as of the instant when the tracker was created.
 func (t *tracker) promote() {
 	p := &promotion{
 		silence: t.cfg.untended,
@@ -25,7 +25,7 @@ func (t *tracker) promote() {
 	t.meetMore()
 }
 
-// meetMore times as many leases as one step allows.
+// meetMore starts timing as many leases as one step allows.
 func (t *tracker) meetMore() {
 	p := t.promotion
 	if p == nil {
@@ -41,7 +41,7 @@ func (t *tracker) meetMore() {
 	}
 }
 
-// meet starts to time the lease in a slot, if it existed before the promotion and is not timed yet.
+// meet starts timing the lease in a slot, if it existed before the promotion and is not timed yet.
 func (t *tracker) meet(slot uint32) {
 	p := t.promotion
 	if p == nil || slot < p.reached || slot >= p.end || t.timings.get(slot).expiry != 0 {

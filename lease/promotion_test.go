@@ -5,8 +5,9 @@ import (
 	"testing"
 )
 
-// parts returns a primary with five leases of a little more than 1 s, promoted at 100, that looks
-// at two of them at once. The third is checkpointed, with 500 ms; the fifth was.
+// parts returns a primary that was promoted at 100 and visits two leases per step. It has five
+// leases with TTLs slightly above 1 s. The third is checkpointed with 500 ms left; the fifth was
+// checkpointed earlier and has since been cleared.
 func parts(t *testing.T) *Lessor {
 	t.Helper()
 	l := New(Config{AtOnce: 2})
@@ -20,7 +21,7 @@ func parts(t *testing.T) *Lessor {
 	return l
 }
 
-// met returns how many leases are timed.
+// met returns the number of leases that are being timed.
 func (l *Lessor) met() (n int) {
 	for slot := range l.table.top {
 		if l.tracker.timings.get(slot).expiry != 0 {
@@ -30,8 +31,8 @@ func (l *Lessor) met() (n int) {
 	return n
 }
 
-// A promotion visits a bounded number of leases per step, the caller learns that there are more, and
-// each lease has the same times as in one step.
+// TestPromotionInParts checks that a promotion visits a bounded number of leases per step. The
+// caller can see that more remain, and each lease gets the same times as in a single step.
 func TestPromotionInParts(t *testing.T) {
 	l := parts(t)
 	for now, want := range []int{2, 4, 5} {
@@ -55,7 +56,8 @@ func TestPromotionInParts(t *testing.T) {
 	}
 }
 
-// Operations on a lease that a new primary has not visited yet have the same effect as afterwards.
+// TestNotMetYet checks that operations have the same effect on a lease whether or not a new primary
+// has visited it yet.
 func TestNotMetYet(t *testing.T) {
 	for _, c := range []struct {
 		what string
@@ -65,7 +67,7 @@ func TestNotMetYet(t *testing.T) {
 	}{
 		{"asked for its end", func(*Lessor) {}, 1106, 3},
 		{"renewed", func(l *Lessor) {
-			l.now = 200 // without Advance, which looks at more
+			l.now = 200 // without calling Advance, which would visit more leases
 			l.tracker.now = 200
 			if _, err := l.Renew(5, 0); err != nil {
 				t.Error(err)
@@ -85,7 +87,7 @@ func TestNotMetYet(t *testing.T) {
 		{"checkpointed", func(l *Lessor) {
 			l.Checkpoint([]Checkpoint{{ID: 5, Token: 5, Remaining: 9}})
 		}, 1106, 3},
-		{"recounted", (*Lessor).Recount, 1106, 4}, // and lease 3
+		{"recounted", (*Lessor).Recount, 1106, 4}, // plus lease 3
 		{"all checkpointed anew", (*Lessor).CheckpointAll, 1106, 4},
 	} {
 		t.Run(c.what, func(t *testing.T) {
@@ -111,7 +113,8 @@ func TestNotMetYet(t *testing.T) {
 	}
 }
 
-// A step visits a bounded number of leases that fall due at one instant.
+// TestDueInParts checks that a step visits a bounded number of leases that expire at the same
+// instant.
 func TestDueInParts(t *testing.T) {
 	l := New(Config{AtOnce: 2})
 	l.Promote(0)
@@ -137,8 +140,8 @@ func TestDueInParts(t *testing.T) {
 	}
 }
 
-// A silent lease past its expiry that no step has visited yet is not checkpointed with 0 left,
-// which would mean that its holder had renewed it.
+// TestSilentPastItsExpiry covers silent leases past their expiry that no step has visited yet. They
+// must not be checkpointed with 0 ms left, which would mean that their holders had renewed them.
 func TestSilentPastItsExpiry(t *testing.T) {
 	l := New(Config{AtOnce: 1, CheckpointInterval: 4})
 	l.Promote(0)
@@ -155,7 +158,8 @@ func TestSilentPastItsExpiry(t *testing.T) {
 	}
 }
 
-// A step skips a bounded number of leases that are no longer due, and the next continues.
+// TestDueAmongStale checks that a step skips only a bounded number of leases that are no longer
+// due, and that the next step continues from there.
 func TestDueAmongStale(t *testing.T) {
 	const stale = 10
 	l := New(Config{AtOnce: 32})
@@ -176,8 +180,9 @@ func TestDueAmongStale(t *testing.T) {
 	}
 }
 
-// The remaining time of a recovered silent lease counts from the first promotion after the
-// recovery, even if the member was demoted before it visited the lease (L7).
+// TestCountsFromTheFirstPromotion checks that the remaining time of a recovered silent lease counts
+// from the first promotion after the recovery, even if the member was demoted before it visited the
+// lease (L7).
 func TestCountsFromTheFirstPromotion(t *testing.T) {
 	l := New(Config{AtOnce: 1})
 	var s State

@@ -2,10 +2,10 @@ package lease
 
 import "fmt"
 
-// Recover replaces everything except the clock with a saved state, which has no keys: see Reattach.
-// The countdown of a checkpointed lease starts at the next promotion. It returns an error, and
-// changes nothing, if the state contradicts itself, and panics on a primary. The Lessor takes
-// ownership of the leases from State.Add, so the caller must not use the state again.
+// Recover replaces everything except the clock with a saved state. The state has no keys: see
+// Reattach. The countdown of a checkpointed lease starts at the next promotion. If the state is
+// inconsistent, Recover returns an error and changes nothing. It panics on a primary. The Lessor
+// takes ownership of the leases added with State.Add, so the caller must not use the state again.
 func (l *Lessor) Recover(s State) error {
 	if l.tracker != nil {
 		panic("lease: recover while primary")
@@ -32,18 +32,18 @@ func (l *Lessor) Recover(s State) error {
 	return nil
 }
 
-// added holds the leases of a State that are not in its list.
+// added holds the leases of a State that were added with Add, rather than listed in Leases.
 type added struct {
 	// table is nil if no lease was added. It has no index until complete builds one.
 	table *table
-	// newest is the largest token of a lease, and its is the ID of that lease.
+	// newest is the largest token of any lease, and its is the ID of that lease.
 	newest Token
 	its    ID
-	err    error // why the first lease that could not be added was rejected
+	err    error // why the first rejected lease could not be added
 }
 
-// Add adds a lease to the state. Unlike a list in Leases, it keeps a million leases in memory only
-// once. If the lease contradicts the others, Recover returns the error.
+// Add adds a lease to the state. It uses less memory than listing the lease in Leases, because only
+// one copy is kept. If the lease is inconsistent with the others, Recover returns the error.
 func (s *State) Add(i *Info) {
 	a := &s.added
 	if a.table == nil {
@@ -62,7 +62,7 @@ func (s *State) Add(i *Info) {
 }
 
 // complete returns the table with its index. Building the index at the end takes half as long as
-// growing it lease by lease.
+// growing it one lease at a time.
 func (a *added) complete() *table {
 	if a.table == nil {
 		a.table = newTable(0)
@@ -73,7 +73,7 @@ func (a *added) complete() *table {
 	return a.table
 }
 
-// Shorten bounds the TTL of a lease that was added. It does nothing if there is no such lease.
+// Shorten caps the TTL of a lease that was added. It does nothing if there is no such lease.
 func (s *State) Shorten(id ID, most TTL) {
 	t := s.added.complete()
 	slot, ok := t.find(id)
@@ -84,7 +84,7 @@ func (s *State) Shorten(id ID, most TTL) {
 	r.ttl, r.remaining = most, min(r.remaining, most)
 }
 
-// CheckTokens returns an error if a lease that was added has a token above the last.
+// CheckTokens returns an error if any added lease has a token larger than LastToken.
 func (s *State) CheckTokens() error {
 	if a := &s.added; uint64(a.newest) > s.LastToken {
 		return fmt.Errorf("%w: lease %016x has token %#x, the last is %#x",
@@ -93,7 +93,7 @@ func (s *State) CheckTokens() error {
 	return nil
 }
 
-// plausible returns an error if a lease cannot be added to t. It does not look for another lease
+// plausible returns an error if a lease cannot be added to t. It does not check for another lease
 // with the same ID.
 func (t *table) plausible(i *Info) error {
 	switch {

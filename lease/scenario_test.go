@@ -13,14 +13,12 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScenarios runs the files of testdata: commands with prose around them,
-// and what they must answer. Rewrite the answers with -rewrite, and read the
-// difference.
+// TestScenarios runs the files in testdata, which contain commands, their expected answers, and
+// prose in between. To update the answers, run it with -rewrite and review the diff.
 //
-// A scenario has one or more members, a, b, and so on. A replicated command is
-// applied by all of them, and they must answer alike and be alike afterwards
-// (S3). The others go to the member named by on=, a unless said otherwise. The
-// invariants are checked after every command.
+// A scenario has one or more members named a, b, and so on. All members apply each replicated
+// command; they must return the same answer and end up in the same state (S3). Other commands go to
+// the member named by on=, or to a by default. The invariants are checked after every command.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &scenario{}
@@ -47,11 +45,10 @@ func TestScenarios(t *testing.T) {
 type scenario struct {
 	cfg     Config
 	members []*Lessor
-	decided []Due        // what due decided last
-	silent  []Checkpoint // what silent reported last
+	decided []Due        // the decisions last returned by due
+	silent  []Checkpoint // the checkpoints last returned by silent
 }
 
-// args reads the arguments of a command.
 type args struct {
 	t *testing.T
 	d *datadriven.TestData
@@ -101,7 +98,7 @@ func (a args) on(s *scenario) *Lessor {
 	return s.members[m[0]-'a']
 }
 
-// all applies a replicated command everywhere and insists on one answer.
+// all applies a replicated command on all members and requires the same answer from each.
 func (s *scenario) all(a args, f func(l *Lessor) string) string {
 	first := f(s.members[0])
 	for i, m := range s.members[1:] {
@@ -388,8 +385,8 @@ var commands = map[string]func(s *scenario, a args) string{
 		}
 		return strings.Join(out, "\n")
 	},
-	// recover replaces a member by one that starts from another's state, at
-	// clock zero, and attaches the keys as the store would.
+	// recover replaces a member with one that starts from another member's state with its clock at
+	// zero. It attaches the keys as the store would.
 	"recover": func(s *scenario, a args) string {
 		from := s.members[a.string("from")[0]-'a']
 		v := from.View()
@@ -422,7 +419,7 @@ func orError(out string, err error) string {
 	if err == nil {
 		return out
 	}
-	// What an error says can also be asked of it.
+	// A NameError must carry the holder of the requested name.
 	var name *NameError
 	if errors.As(err, &name) && name.Holder.Name != name.Name {
 		return "the error names the wrong holder"

@@ -2,8 +2,8 @@ package lease
 
 import "testing"
 
-// A step skips a bounded number of leases that are no longer silent, or are due by now, and the
-// next continues.
+// TestSilentInParts checks that a step skips only a bounded number of leases that are no longer
+// silent or already due, and that the next step continues from there.
 func TestSilentInParts(t *testing.T) {
 	const stale = 10
 	for what, pass := range map[string]func(*Lessor){
@@ -15,7 +15,7 @@ func TestSilentInParts(t *testing.T) {
 			}
 		},
 		"due": func(l *Lessor) {
-			l.Advance(11) // which looks at none of them
+			l.Advance(11) // with AtOnce 0, this visits no leases
 		},
 	} {
 		t.Run(what, func(t *testing.T) {

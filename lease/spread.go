@@ -1,19 +1,19 @@
 package lease
 
-// spreader spreads the expiries after a promotion, so that no second has more than its share. It
-// never makes one earlier, and needs no order: each lease takes the first free position at or after
-// its own expiry.
+// spreader spreads the expiries after a promotion, so that no second has too many. It never makes
+// an expiry earlier. Leases can be added in any order: each gets the first free position at or
+// after its own expiry.
 type spreader struct {
 	rate int64
 	now  Instant
-	// seconds maps each second after the promotion to the number of positions taken or, once it is
-	// full, to the later second at which to continue the search.
+	// seconds maps each second after the promotion to the number of positions taken. For a full
+	// second, it also has a later second at which to continue the search.
 	seconds map[int64]second
 }
 
 type second struct {
 	taken int64
-	next  int64 // when full
+	next  int64 // where to continue; set if the second is full
 }
 
 func newSpreader(rate int, now Instant) *spreader {
@@ -29,13 +29,13 @@ func (s *spreader) spread(expiry Instant) Instant {
 	if n == own {
 		return expiry
 	}
-	// Evenly over the second to which it was moved.
+	// Spread leases evenly over the second that they were moved to.
 	at := s.now + Instant(n*1000+place*1000/s.rate)
 	return max(expiry, at)
 }
 
-// free returns the first second from n on that is not full. It shortens the path across full ones
-// for the next search, so that a pile-up stays linear.
+// free returns the first second at or after n that is not full. It shortens the path across full
+// seconds for later searches, so that a burst of expiries takes linear time.
 func (s *spreader) free(n int64) int64 {
 	to := n
 	for s.seconds[to].taken >= s.rate {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// Leases that would have ended before the promotion are spread over the seconds after it.
+// TestSpreadOfPast checks that leases that would have ended before the promotion are spread over
+// the seconds after it.
 func TestSpreadOfPast(t *testing.T) {
 	s := newSpreader(2, 100_000)
 	var got []Instant

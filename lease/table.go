@@ -6,37 +6,37 @@ import (
 	"slices"
 )
 
-// record is the part that every lease has. It contains no pointers, so the garbage collector does
-// not scan pages of records.
+// record holds the fields that every lease has. It contains no pointers, so the garbage collector
+// does not scan pages of records.
 type record struct {
-	id        ID // 0: the slot is free
+	id        ID // 0 if the slot is free
 	ttl       TTL
 	token     Token
-	remaining TTL // as of the checkpoint; 0: not checkpointed
+	remaining TTL // at the last checkpoint; 0 if not checkpointed
 	stamp     uint64
 }
 
-// extra is the part that only some leases have. It is never changed, only replaced (see
-// table.amend), so a View may share it.
+// extra holds the fields that only some leases have. It is never modified, only replaced (see
+// table.amend), so a View can share it.
 type extra struct {
 	name, owner, requestID string
 	principal              string
 	labels                 map[string]string
-	rare                   *rare // nil: all zero
+	rare                   *rare // nil if all fields are zero
 }
 
-// rare is the part that few of those have. It is immutable, too.
+// rare holds the fields of an extra that few leases have. It is immutable as well.
 type rare struct {
 	lockDelay TTL
-	// outlived is the TTL of a delayed lease: the ttl in its record is that of the delay, which
-	// runs like any other. 0 means that the lease is not delayed.
+	// outlived is the original TTL of a delayed lease, whose record has the lock delay as its TTL.
+	// 0 means that the lease is not delayed.
 	outlived TTL
 	secret   Secret
 	keepKeys bool
 	bound    bool
 }
 
-// orEmpty returns the rare part of a lease, which may be empty.
+// orEmpty returns the rare part of a lease, or an empty one.
 func (x *extra) orEmpty() rare {
 	if x == nil || x.rare == nil {
 		return rare{}
@@ -44,21 +44,21 @@ func (x *extra) orEmpty() rare {
 	return *x.rare
 }
 
-// page holds pageSize leases. extras is nil until a lease has any, and accounts until a lease is
-// charged to one.
+// page holds pageSize leases. extras is nil until a lease on the page has one. accounts is nil
+// until a lease on the page is charged to an account.
 type page struct {
 	records  *[pageSize]record
 	extras   *[pageSize]*extra
 	accounts *[pageSize]string
-	// epoch is the table's when the page was created or copied. If it is older, a View may hold the
-	// page, which is then copied before it is written.
+	// epoch is the epoch of the table when the page was created or copied. If it is older than the
+	// table's epoch, a View may hold the page, so the page is copied before it is written.
 	epoch uint64
 }
 
 // table is the replicated part of the engine: leases in slots.
 //
-// Invariants: find(id) is s if and only if slot s holds the lease id; likewise names for the leases
-// with a name; every slot below top is either in index or in free.
+// Invariants: find(id) is s if and only if slot s holds lease id; likewise, names maps the name of
+// each named lease to its slot; every slot below top is either in index or in free.
 type table struct {
 	pages []*page
 	epoch uint64
@@ -66,22 +66,24 @@ type table struct {
 	names names
 	free  []uint32
 	top   uint32
-	found uint32 // the last result of find; the slot may hold another lease by now
-	// changes counts at least the writes to pages.
+	found uint32 // the last result of find; by now the slot may hold another lease
+	// changes increases at least once with every write to a page.
 	changes uint64
-	bytes   int64 // Invariant: the sum of Terms.Bytes
+	bytes   int64 // Invariant: the sum of Terms.Bytes of all leases
 	charged int   // Invariant: the number of leases charged to an account
 }
 
-// AttachBytes is the approximate memory of an attached key. KeepBytes is added if the lease keeps
-// its keys: when the lease ends they are stored again, without a lease, and take that much more.
+// AttachBytes is the approximate memory of an attached key. KeepBytes is added if the lease has
+// KeepKeys: when such a lease expires, its keys are stored again without a lease, which takes that
+// much more memory.
 const (
 	AttachBytes = 100
 	KeepBytes   = 200
 )
 
-// Approximate memory of a lease, including its times and its positions in index and wheel; of an
-// extra, with its position in names; and of a label: all without their texts.
+// leaseBytes, extraBytes and labelBytes are approximate memory sizes, excluding text. leaseBytes
+// includes the times of a lease and its positions in index and wheel. extraBytes includes the
+// position in names.
 const (
 	leaseBytes = 200
 	extraBytes = 160
@@ -102,7 +104,7 @@ func (t *Terms) Bytes() int64 {
 	return int64(n)
 }
 
-// bytesOf returns the Terms.Bytes of the lease in a slot.
+// bytesOf returns Terms.Bytes of the lease in a slot.
 func (t *table) bytesOf(slot uint32) int64 {
 	x := t.extra(slot)
 	if x == nil {
@@ -121,12 +123,12 @@ func newTable(size int) *table {
 	return &table{index: newIndex(size)}
 }
 
-// record returns the record in a slot, for reading.
+// record returns the record in a slot for reading.
 func (t *table) record(slot uint32) *record {
 	return &t.pages[slot>>pageBits].records[slot&(pageSize-1)]
 }
 
-// mutable returns the page of a slot, for writing: a copy, if a View may hold the page.
+// mutable returns the page of a slot for writing. It copies the page if a View may hold it.
 func (t *table) mutable(slot uint32) *page {
 	t.changes++
 	p := &t.pages[slot>>pageBits]
@@ -146,7 +148,7 @@ func (t *table) mutable(slot uint32) *page {
 	return *p
 }
 
-// change returns the record in a slot, for writing.
+// change returns the record in a slot for writing.
 func (t *table) change(slot uint32) *record {
 	return &t.mutable(slot).records[slot&(pageSize-1)]
 }
@@ -166,19 +168,19 @@ func (t *table) amend(slot uint32) *extra {
 	return c
 }
 
-// delayed reports whether the lease in a slot has expired and is in its lock delay.
+// delayed reports whether the lease in a slot is in its lock delay.
 func (t *table) delayed(slot uint32) bool {
 	x := t.extra(slot)
 	return x != nil && x.rare != nil && x.rare.outlived != 0
 }
 
-// bound reports whether the lease in a slot ends with its key.
+// bound reports whether the lease in a slot is bound to its key.
 func (t *table) bound(slot uint32) bool {
 	x := t.extra(slot)
 	return x != nil && x.rare != nil && x.rare.bound
 }
 
-// keeps reports whether the keys of the lease in a slot stay when it expires.
+// keeps reports whether the lease in a slot keeps its keys when it expires.
 func (t *table) keeps(slot uint32) bool {
 	x := t.extra(slot)
 	return x != nil && x.rare != nil && x.rare.keepKeys
@@ -186,7 +188,7 @@ func (t *table) keeps(slot uint32) bool {
 
 func (t *table) extra(slot uint32) *extra { return t.pages[slot>>pageBits].extra(slot) }
 
-// extra returns the extra in a slot, or nil.
+// extra returns the extra in a slot, or nil if there is none.
 func (p *page) extra(slot uint32) *extra {
 	if p.extras == nil {
 		return nil
@@ -194,7 +196,7 @@ func (p *page) extra(slot uint32) *extra {
 	return p.extras[slot&(pageSize-1)]
 }
 
-// account returns the account of the lease in a slot, "" for none.
+// account returns the account of the lease in a slot, or "" if there is none.
 func (p *page) account(slot uint32) string {
 	if p.accounts == nil {
 		return ""
@@ -202,7 +204,7 @@ func (p *page) account(slot uint32) string {
 	return p.accounts[slot&(pageSize-1)]
 }
 
-// charge charges the lease in a slot to an account, "" for none.
+// charge charges the lease in a slot to an account, or to none if account is "".
 func (t *table) charge(slot uint32, account string) {
 	p := t.mutable(slot)
 	if p.account(slot) != "" {
@@ -243,7 +245,7 @@ func (p *page) info(slot uint32) Info {
 
 func (t *table) info(slot uint32) Info { return t.pages[slot>>pageBits].info(slot) }
 
-// insert puts a lease into a free slot. Its ID and name must be new.
+// insert puts a lease into a free slot. Its ID and name must not be in use.
 func (t *table) insert(i Info) uint32 {
 	slot := t.store(i)
 	t.found = slot
@@ -251,7 +253,7 @@ func (t *table) insert(i Info) uint32 {
 	return slot
 }
 
-// store is insert without the index.
+// store is like insert, but does not update the index.
 func (t *table) store(i Info) uint32 {
 	slot := t.top
 	if n := len(t.free); n > 0 {
@@ -291,7 +293,7 @@ func (t *table) store(i Info) uint32 {
 func (x *extra) setRare(y rare) {
 	x.rare = nil
 	if y != (rare{}) {
-		kept := y // otherwise y would escape for every lease
+		kept := y // a copy, so that y does not escape to the heap for every lease
 		x.rare = &kept
 	}
 }
@@ -312,13 +314,13 @@ func (t *table) remove(slot uint32) {
 	t.free = append(t.free, slot)
 }
 
-// placed is a lease's ID and slot.
+// placed is the ID and the slot of a lease.
 type placed struct {
 	id   ID
 	slot uint32
 }
 
-// inOrder returns the n leases in pages, ordered by ID.
+// inOrder returns the n leases in pages, in ID order.
 func inOrder(pages []*page, n int) []placed {
 	out := make([]placed, 0, n)
 	for i, p := range pages {

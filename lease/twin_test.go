@@ -5,8 +5,7 @@ import (
 	"slices"
 )
 
-// twin is a Lessor that is slow and obviously right: a map, and a look at every
-// lease whenever there is a question.
+// twin is a slow but obviously correct Lessor: a map that it scans in full to answer each question.
 type twin struct {
 	cfg     Config
 	now     Instant
@@ -14,7 +13,7 @@ type twin struct {
 	owner   map[string]ID
 	tokens  Token
 	primary bool
-	began   Instant // of being primary
+	began   Instant // when it became primary
 	groups  map[GroupID]*twinGroup
 }
 
@@ -26,9 +25,9 @@ type twinGroup struct {
 
 type twinLease struct {
 	Info
-	// countdown, as a follower would count; 0 if there is none.
+	// countdown is the expiry that a follower would count to, or 0 if there is none.
 	countdown Instant
-	// What only a primary knows.
+	// The remaining fields are meaningful only on a primary.
 	expiry, quiet     Instant
 	expiring, pending bool
 	group             GroupID
@@ -65,7 +64,7 @@ func (t *twin) join(id GroupID, lease ID, token Token) bool {
 	return true
 }
 
-// end is when the lease may end.
+// end returns the instant at which the lease may end.
 func (l *twinLease) end(t *twin) Instant {
 	if g := t.groups[l.group]; g != nil {
 		return max(l.expiry, g.renewed+Instant(g.ttl)+1)
@@ -95,7 +94,7 @@ func (t *twin) leave(id GroupID, lease ID, asOf Instant) {
 	if l := t.leases[lease]; l != nil && l.group == id && id != 0 {
 		g := t.groups[id]
 		last := *g
-		if asOf < g.renewed { // what the group was then
+		if asOf < g.renewed { // restore the group's state as of that instant
 			g.renewed, g.quiet = asOf, asOf+g.quiet-g.renewed
 		}
 		t.part(l, false)
@@ -126,7 +125,7 @@ func (t *twin) endGroup(id GroupID, untended bool) {
 	delete(t.groups, id)
 }
 
-// settle ends the groups that are silent.
+// settle ends silent groups.
 func (t *twin) settle() {
 	for id, g := range t.groups {
 		if g.quiet <= t.now {
@@ -140,7 +139,7 @@ func (t *twin) settle() {
 	}
 }
 
-// span is what runs: the TTL, or the lock delay.
+// span returns the duration being counted: the TTL or the lock delay.
 func (l *twinLease) span() TTL {
 	if l.Delayed {
 		return l.LockDelay
@@ -152,7 +151,7 @@ func (l *twinLease) silence(t *twin) Instant {
 	return Instant(min(max(l.span()/5*2, 1), t.cfg.CheckpointInterval)) + 1
 }
 
-// again is how long after a checkpoint the next is due.
+// again returns the time from one checkpoint to the next.
 func (l *twinLease) again(t *twin) Instant {
 	full := Instant(min(max(l.span()/5*2, 1000), t.cfg.CheckpointInterval))
 	soon := l.silence(t) - 1
@@ -162,7 +161,7 @@ func (l *twinLease) again(t *twin) Instant {
 	return min(full, max(soon, t.now-t.began))
 }
 
-// checkpointAll has every checkpointed lease reported again.
+// checkpointAll reports every checkpointed lease again.
 func (t *twin) checkpointAll() {
 	for _, l := range t.leases {
 		if t.primary && l.Remaining != 0 {
@@ -171,7 +170,7 @@ func (t *twin) checkpointAll() {
 	}
 }
 
-// held finds a lease that is alive; token 0 means any.
+// held returns a live lease with the given ID and token; token 0 matches any.
 func (t *twin) held(id ID, token Token) *twinLease {
 	l := t.leases[id]
 	if l == nil || l.Delayed || token != 0 && l.Token != token {
@@ -234,7 +233,7 @@ func (l *twinLease) renewed(t *twin) {
 	l.quiet = t.now + l.silence(t)
 }
 
-// refresh gives the lease its full TTL and voids earlier decisions.
+// refresh gives the lease its full TTL and invalidates earlier decisions.
 func (l *twinLease) refresh(t *twin) {
 	t.part(l, true)
 	l.Stamp++
@@ -447,8 +446,7 @@ func (t *twin) silent() map[ID]Checkpoint {
 	return out
 }
 
-// next returns the first instant at which due or silent has something that it
-// does not have now.
+// next returns the first instant at which due or silent would return something new.
 func (t *twin) next() (Instant, bool) {
 	at, ok := Instant(0), false
 	consider := func(i Instant) {
@@ -457,7 +455,7 @@ func (t *twin) next() (Instant, bool) {
 		}
 	}
 	for _, l := range t.leases {
-		// Of a pending lease there is nothing to say before its outcome is known.
+		// A pending lease is skipped until its outcome is known.
 		if t.primary && l.group == 0 && !l.expiring && !l.pending {
 			consider(min(l.expiry, l.quiet))
 		}

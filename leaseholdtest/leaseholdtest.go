@@ -1,5 +1,5 @@
-// Package leaseholdtest runs a Leasehold server inside a test: one member, with its network and
-// its disk in memory.
+// Package leaseholdtest runs a Leasehold server inside a test. The server is a single member whose
+// network and disk are in memory.
 //
 //	func TestFailover(t *testing.T) {
 //		synctest.Test(t, func(t *testing.T) {
@@ -10,8 +10,9 @@
 //		})
 //	}
 //
-// In a bubble of [testing/synctest] the server and its clients use virtual time: if the test sleeps
-// for a minute, a lease of a minute expires at once. Elsewhere they use real time.
+// In a bubble of [testing/synctest], the server and its clients use virtual time: if the test
+// sleeps for a minute, a one-minute lease expires without a real wait. Outside a bubble they use
+// real time.
 package leaseholdtest
 
 import (
@@ -30,7 +31,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// servers is the number of servers so far.
+// servers is the number of servers started so far.
 var servers atomic.Int64
 
 // Server is a member that runs in the test's process until the test ends.
@@ -45,10 +46,10 @@ func Start(t testing.TB) *Server {
 	t.Helper()
 	s := &Server{t: t, path: fmt.Sprintf("/leaseholdtest/%d", servers.Add(1)), virtual: inBubble()}
 	if s.virtual {
-		// Libraries keep channels in pools, and those of another bubble must not be used in this
-		// one.
+		// Libraries keep channels in pools. Channels from another bubble must not be used in this
+		// one, so the pools are emptied first.
 		runtime.GC()
-		runtime.GC() // a pool keeps its content for one more collection
+		runtime.GC() // a pool keeps its contents for one more collection
 	}
 	cfg := server.DefaultConfig()
 	cfg.Name, cfg.DataDir = "test", s.path
@@ -64,7 +65,7 @@ func Start(t testing.TB) *Server {
 	done := make(chan error, 1)
 	go func() {
 		done <- member.Run(ctx)
-		close(done) // one of the receivers below may have taken the error
+		close(done) // one of the receivers below may have received the error
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -72,7 +73,7 @@ func Start(t testing.TB) *Server {
 			t.Error(err)
 		}
 		if s.virtual {
-			time.Sleep(time.Hour) // some goroutines end only when a timer fires
+			time.Sleep(time.Hour) // some goroutines exit only when a timer fires
 		}
 	})
 	select {
@@ -83,15 +84,15 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-// inBubble reports whether the caller runs in a bubble of testing/synctest.
+// inBubble reports whether the caller is running in a bubble of testing/synctest.
 func inBubble() (is bool) {
 	defer func() { is = recover() == nil }()
-	synctest.Wait() // panics elsewhere
+	synctest.Wait() // panics outside a bubble
 	return
 }
 
-// Client returns a client of the server, which is closed at the end of the test. It sets Endpoints
-// and Dial in the configuration.
+// Client returns a client of the server. The client is closed at the end of the test. Client sets
+// Endpoints and Dial in the configuration.
 func (s *Server) Client(cfg client.Config) *client.Client {
 	s.t.Helper()
 	cfg.Endpoints = []string{"unix:" + s.path + "/client"}
@@ -104,8 +105,8 @@ func (s *Server) Client(cfg client.Config) *client.Client {
 	return c
 }
 
-// Advance lets time pass, and waits until the server and all other goroutines of the test have
-// finished their work for that time. The test must run in a bubble of [testing/synctest].
+// Advance advances the time by d, and waits until the server and all other goroutines of the test
+// have finished the work that is due by then. The test must run in a bubble of [testing/synctest].
 func (s *Server) Advance(d time.Duration) {
 	s.t.Helper()
 	if !s.virtual {

@@ -12,10 +12,10 @@ import (
 	"leasehold.dev/leaseholdtest"
 )
 
-// TestAdvance: in a bubble the time of the server passes when the test says so: a lock of a session
-// that is kept alive stays, and one of a session that is not goes.
+// TestAdvance checks that in a bubble the server's time advances under the test's control. A lock
+// remains held if its session is kept alive, and is released if not.
 func TestAdvance(t *testing.T) {
-	for range 2 { // one bubble after another
+	for range 2 { // two successive bubbles
 		synctest.Test(t, func(t *testing.T) {
 			s := leaseholdtest.Start(t)
 			c := s.Client(client.Config{})
@@ -31,7 +31,7 @@ func TestAdvance(t *testing.T) {
 			if held.Err() != nil {
 				t.Errorf("after an hour: %v", held.Err())
 			}
-			first.Lease().Close() // as if the program had died
+			first.Lease().Close() // simulates a program crash
 			second, err := c.Open(t.Context(), client.Grant{TTL: time.Minute})
 			if err != nil {
 				t.Fatal(err)
@@ -48,7 +48,7 @@ func TestAdvance(t *testing.T) {
 	}
 }
 
-// TestRealTime: without a bubble the server runs in real time.
+// TestRealTime checks that the server runs in real time outside a bubble.
 func TestRealTime(t *testing.T) {
 	c := leaseholdtest.Start(t).Client(client.Config{})
 	err := c.Run(t.Context(), client.Grant{}, func(context.Context, *client.Session) error { return nil })

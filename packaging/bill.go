@@ -18,7 +18,8 @@ type component struct {
 	URL     string `json:"purl,omitempty"`
 }
 
-// bill writes the modules in a binary, taken from its build information, in CycloneDX format.
+// bill writes a CycloneDX file that lists the modules in a binary, according to the binary's build
+// information.
 func (b *build) bill(t target) error {
 	info, err := buildinfo.ReadFile(b.binary(t))
 	if err != nil {
@@ -39,8 +40,8 @@ func (b *build) bill(t target) error {
 	return os.WriteFile(filepath.Join(b.out, name), append(text, '\n'), 0o644)
 }
 
-// libraries lists the modules in a binary. A module that is replaced by a directory of this
-// repository is part of the application itself.
+// libraries lists the modules in a binary. If a module is replaced by a directory of this
+// repository, it is part of the application itself.
 func libraries(info *buildinfo.BuildInfo) []component {
 	release := strings.TrimPrefix(info.GoVersion, "go")
 	parts := []component{{

@@ -20,7 +20,7 @@ import (
 
 func bufioReader(r io.Reader) *bufio.Reader { return bufio.NewReader(r) }
 
-// variable finds settings of serve. PORT and the like are in a comment.
+// variable matches settings of serve. PORT and similar names occur in a comment.
 var variable = regexp.MustCompile(`(?m)^[ \-{a-z:]*LEASEHOLD_([A-Z_]+)`)
 
 func helpOf(t *testing.T) string {
@@ -34,8 +34,8 @@ func helpOf(t *testing.T) string {
 	return out.String()
 }
 
-// Two builds of the same sources are identical, byte for byte; the image is small enough; the
-// manual page has the flags of serve.
+// TestReproducible checks that two builds of the same sources are identical byte for byte, that the
+// image is small enough, and that the manual page lists the flags of serve.
 func TestReproducible(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	make := func() (string, map[string][32]byte) {
@@ -94,7 +94,7 @@ func TestReproducible(t *testing.T) {
 	}
 }
 
-// The timestamps of a build are the caller's.
+// TestTime checks that the timestamps of a build come from the caller.
 func TestTime(t *testing.T) {
 	t.Setenv("SOURCE_DATE_EPOCH", "1700000000")
 	b := &build{root: ".."}
@@ -103,8 +103,8 @@ func TestTime(t *testing.T) {
 	}
 }
 
-// The bill of materials names external modules, by their replacements if any, and no directory of
-// this repository.
+// TestLibraries checks that the bill of materials lists external modules, under the names of their
+// replacements if any, and no directory of this repository.
 func TestLibraries(t *testing.T) {
 	var names []string
 	for _, c := range libraries(&debug.BuildInfo{GoVersion: "go1.26.0", Deps: []*debug.Module{

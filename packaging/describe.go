@@ -17,14 +17,14 @@ import (
 	"leasehold.dev/internal/serve"
 )
 
-// describe writes the manual and the completions, which are generated from the commands, and
-// returns their contents entries in a package.
+// describe writes the manual and the completions, which are generated from the commands. It returns
+// their entries for a package.
 func (b *build) describe() (files.Contents, error) {
 	root := cli.Commands(serve.Command(), serve.RelayCommand(), serve.InitCommand(),
 		serve.DevCommand(), serve.ConfigCommand(), serve.SnapshotCommand(), serve.LogCommand())
-	root.DisableAutoGenTag = true // it contains the time
+	root.DisableAutoGenTag = true // the tag contains the time
 	describeFlags(root)
-	made := make(map[string]string) // paths in a package, to the files in b.out
+	made := make(map[string]string) // maps paths in a package to files in b.out
 	man := filepath.Join(b.out, "man")
 	for _, dir := range []string{man, filepath.Join(b.out, "completions")} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -75,7 +75,7 @@ func (b *build) describe() (files.Contents, error) {
 }
 
 // describeFlags uses the help text as the description of commands that parse their own flags, such
-// as serve, because the library for manual pages cannot see those flags.
+// as serve. This is needed because the manual page library cannot see those flags.
 func describeFlags(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		describeFlags(sub)
@@ -85,6 +85,6 @@ func describeFlags(c *cobra.Command) {
 	}
 	var help bytes.Buffer
 	c.SetOut(&help)
-	_ = c.Help() // it writes to memory
+	_ = c.Help() // written to memory
 	c.Long = "    " + strings.ReplaceAll(strings.TrimSpace(help.String()), "\n", "\n    ")
 }

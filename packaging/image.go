@@ -15,12 +15,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// user is the ID of the user that the image runs as. A number needs no /etc/passwd, and Kubernetes
-// can see that it is not root.
+// user is the ID of the user that the image runs as. A numeric ID works without /etc/passwd, and
+// shows Kubernetes that the user is not root.
 const user = 65532
 
-// image writes a container image from nothing: the binary, the licences and a directory for the
-// data. Docker, Podman and containerd load the file as it is.
+// image writes a container image from scratch. It contains the binary, the licenses and a directory
+// for the data. Docker, Podman and containerd can load the file without conversion.
 func (b *build) image(t target) error {
 	layer, err := b.layer(t)
 	if err != nil {

@@ -22,8 +22,8 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// pods plays Kubernetes for the containers of the manifests: each pod is a process with the
-// arguments and the environment of its container, its own address, and a directory for its
+// pods stands in for Kubernetes and runs the containers of the manifests. Each pod is a process
+// with the arguments and environment of its container, its own address, and a directory as its
 // volume.
 type pods struct {
 	t      *testing.T
@@ -68,13 +68,13 @@ var (
 
 func address(ordinal string) string { return "127.0.40.1" + ordinal }
 
-// command runs a container as the pod of an ordinal.
+// command returns the command that runs a container in the pod with the given ordinal.
 func (p *pods) command(c corev1.Container, ordinal int) *exec.Cmd {
 	values := map[string]string{}
 	var env []string
 	for _, e := range c.Env {
 		v := e.Value
-		if e.ValueFrom != nil { // metadata.name
+		if e.ValueFrom != nil { // the reference is to metadata.name
 			v = fmt.Sprintf("leasehold-%d", ordinal)
 		}
 		v = reference.ReplaceAllStringFunc(v, func(r string) string { return values[r[2:len(r)-1]] })
@@ -94,7 +94,7 @@ func (p *pods) volume(ordinal int) string {
 	return filepath.Join(p.dir, fmt.Sprint("volume-", ordinal))
 }
 
-// start starts the pod of an ordinal.
+// start starts the pod with the given ordinal.
 func (p *pods) start(ordinal int) {
 	p.t.Helper()
 	if err := os.MkdirAll(p.volume(ordinal), 0o700); err != nil {
@@ -115,7 +115,7 @@ func (p *pods) start(ordinal int) {
 	})
 }
 
-// ctl runs a command in the pod of an ordinal until it succeeds, and returns its output.
+// ctl runs a command in a pod until it succeeds, and returns its output.
 func (p *pods) ctl(ordinal int, args ...string) (out string) {
 	p.t.Helper()
 	harness.Eventually(p.t, strings.Join(args, " "), func() error {
@@ -131,7 +131,7 @@ func (p *pods) ctl(ordinal int, args ...string) (out string) {
 	return out
 }
 
-// voters waits until a cluster has so many started voters.
+// voters waits until the cluster has n started voters.
 func (p *pods) voters(n int) {
 	p.t.Helper()
 	harness.Eventually(p.t, fmt.Sprint(n, " voters"), func() error {
@@ -143,8 +143,9 @@ func (p *pods) voters(n int) {
 	})
 }
 
-// TestKubernetes follows docs/install.md with processes: found the cluster, start three pods, replace
-// one whose volume is lost, and scale to five. Without the job, no pod founds a cluster.
+// TestKubernetes follows docs/install.md, but with processes: it founds a cluster, starts three
+// pods, replaces one that lost its volume, and scales to five. Without the job, no pod founds a
+// cluster.
 func TestKubernetes(t *testing.T) {
 	p := newPods(t)
 	p.start(0)
@@ -158,7 +159,7 @@ func TestKubernetes(t *testing.T) {
 			return nil
 		})
 	}
-	_ = p.byName["0"].Signal(syscall.SIGKILL) // the volume can be mounted once
+	_ = p.byName["0"].Signal(syscall.SIGKILL) // only one process at a time can mount the volume
 	_ = p.byName["0"].Wait()
 	if out, err := p.command(p.found, 0).CombinedOutput(); err != nil {
 		t.Fatalf("the job: %v\n%s", err, out)
@@ -170,7 +171,7 @@ func TestKubernetes(t *testing.T) {
 	p.voters(3)
 	p.ctl(1, "put", "a", "kept")
 
-	// A lost volume.
+	// Pod 2 loses its volume.
 	_ = p.byName["2"].Signal(syscall.SIGKILL)
 	_ = p.byName["2"].Wait()
 	if err := os.RemoveAll(p.volume(2)); err != nil {

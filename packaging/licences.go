@@ -15,16 +15,17 @@ import (
 	"strings"
 )
 
-// licenceFile matches the names of files with licences, notices and authors.
+// licenceFile matches the names of files that contain licenses, notices or authors.
 var licenceFile = regexp.MustCompile(`(?i)^(licen[cs]e|copying|notice|patents|authors)\b`)
 
-// library is third-party code in a binary: a module, Go's own packages, or the scripts of the page.
+// library is third-party code in a binary: a module, Go's own packages, or the scripts of the web
+// page.
 type library struct {
 	name, dir string
-	within    map[string]bool // the directories of the module's packages that are linked
+	within    map[string]bool // directories of the module's packages that are linked
 }
 
-// licences writes the file with the licences of all third-party code in a target's binary.
+// licences writes the licenses of all third-party code in a target's binary to a file.
 func (b *build) licences(t target) error {
 	list, err := b.linked(t)
 	if err != nil {
@@ -37,13 +38,13 @@ func (b *build) licences(t target) error {
 	return os.WriteFile(b.licencesFile(t), text, 0o644)
 }
 
-// licencesFile is the file with the licences for a target.
+// licencesFile returns the name of the file with the licenses for a target.
 func (b *build) licencesFile(t target) string {
 	return strings.TrimSuffix(b.binary(t), ".exe") + ".licenses.txt"
 }
 
-// linked lists the libraries in the binary of a target, sorted by name. Modules of this repository
-// are not among them.
+// linked lists the libraries in a target's binary, sorted by name. It excludes modules of this
+// repository.
 func (b *build) linked(t target) ([]*library, error) {
 	cmd := exec.Command("go", "list", "-deps", "-tags", "grpcnotrace",
 		"-json=Dir,Root,Standard,Module", "./cmd/leasehold")
@@ -95,14 +96,14 @@ func (b *build) linked(t target) ([]*library, error) {
 	}), nil
 }
 
-// licences returns the licences and notices of libraries as one text. A library without a licence
-// is an error.
+// licences returns the licenses and notices of libraries as one text. It returns an error if a
+// library has no license.
 func licences(list []*library) ([]byte, error) {
 	var out bytes.Buffer
 	out.WriteString("Leasehold contains the following libraries, under these licences.\n")
 	for _, l := range list {
 		dirs := map[string]bool{l.dir: true, filepath.Join(l.dir, "licenses"): true}
-		for d := range l.within { // parts of a module may have their own licence
+		for d := range l.within { // parts of a module can have their own license
 			for ; len(d) > len(l.dir); d = filepath.Dir(d) {
 				dirs[d] = true
 			}

@@ -8,9 +8,9 @@ import (
 	"testing"
 )
 
-// The file has the licences and notices of a library and of its linked packages, and no directory
-// of this machine. A library without a licence is an error, even if it has a notice, or a licence
-// for only one of its packages.
+// TestLicences checks that the file contains the licenses and notices of a library and of its
+// linked packages, but no directory name from this machine. A library without a license is an
+// error, even if it has a notice, or a license for only one of its packages.
 func TestLicences(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{
@@ -49,7 +49,7 @@ func TestLicences(t *testing.T) {
 	}
 }
 
-// Everything in the binary of each target has a licence.
+// TestAllHaveLicences checks that each target's binary comes with a license for everything in it.
 func TestAllHaveLicences(t *testing.T) {
 	for _, target := range all {
 		b := &build{root: ".."}
@@ -63,8 +63,8 @@ func TestAllHaveLicences(t *testing.T) {
 	}
 }
 
-// licensed checks that the licences of a binary are there for Go, for the page's scripts, and for
-// each module of its bill of materials.
+// licensed checks that a binary comes with the licenses of Go, of the page's scripts, and of each
+// module in its bill of materials.
 func licensed(t *testing.T, binary string) {
 	t.Helper()
 	text, err := os.ReadFile(binary + ".licenses.txt")
@@ -80,7 +80,7 @@ func licensed(t *testing.T, binary string) {
 		t.Fatal(err)
 	}
 	want := []string{"Go: LICENSE", "scripts: LICENSE-htm.txt", "scripts: LICENSE-preact.txt"}
-	for _, c := range bill.Components[1:] { // the first is Go
+	for _, c := range bill.Components[1:] { // the first component is Go
 		want = append(want, c.Name+" "+c.Version+": ")
 	}
 	for _, w := range want {

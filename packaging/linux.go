@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 
 	"github.com/goreleaser/nfpm/v2"
-	_ "github.com/goreleaser/nfpm/v2/deb" // the formats
+	_ "github.com/goreleaser/nfpm/v2/deb" // package formats
 	"github.com/goreleaser/nfpm/v2/files"
 	_ "github.com/goreleaser/nfpm/v2/rpm"
 )
@@ -24,7 +24,7 @@ func (b *build) content(source, at string, mode fs.FileMode) *files.Content {
 	}
 }
 
-// packages writes the Debian and the RPM package of a target.
+// packages writes a Debian and an RPM package for a target.
 func (b *build) packages(t target, docs files.Contents) error {
 	for _, format := range []string{"deb", "rpm"} {
 		conf := b.content("files/leasehold.yaml", "/etc/leasehold/leasehold.yaml", 0o644)

@@ -1,6 +1,7 @@
-// Command packaging builds Leasehold's release files, with Go tools only: static binaries, Debian
-// and RPM packages, container images, manual pages, completions, the licences of all code in the
-// binaries, and bills of materials. Two runs on the same sources produce the same bytes.
+// Command packaging builds Leasehold's release files using only Go tools. The files are static
+// binaries, Debian and RPM packages, container images, manual pages, completions, the licenses of
+// all code in the binaries, and bills of materials. Two runs on the same sources produce identical
+// files.
 //
 //	go run -C packaging . -version 0.1.0 -out /tmp/dist
 package main
@@ -21,21 +22,21 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// build is one run.
+// build is one run of the command.
 type build struct {
 	root, out, version string
 	when               time.Time // timestamp of all files
 	targets            []target
 }
 
-// target is a system to build for.
+// target is a platform to build for.
 type target struct{ os, arch string }
 
-// binary is the file of a target's binary.
+// binary returns the name of the binary file for a target.
 func (b *build) binary(t target) string {
 	name := fmt.Sprintf("leasehold-%s-%s", t.os, t.arch)
 	if t.os == "windows" {
-		name += ".exe" // client only: serve exits with an error there
+		name += ".exe" // client only, because serve exits with an error on Windows
 	}
 	return filepath.Join(b.out, name)
 }
@@ -90,7 +91,8 @@ func (b *build) run() error {
 	return b.sums()
 }
 
-// readTime sets the time to SOURCE_DATE_EPOCH, or to that of the newest commit.
+// readTime sets the time to SOURCE_DATE_EPOCH or, if that is not set, to the time of the latest
+// commit.
 func (b *build) readTime() error {
 	text := os.Getenv("SOURCE_DATE_EPOCH")
 	if text == "" {
@@ -105,7 +107,7 @@ func (b *build) readTime() error {
 	return err
 }
 
-// compile builds a static binary, which contains nothing specific to this machine.
+// compile builds a static binary that contains nothing specific to this machine.
 func (b *build) compile(t target) error {
 	out, err := filepath.Abs(b.binary(t))
 	if err != nil {
@@ -119,7 +121,7 @@ func (b *build) compile(t target) error {
 	return cmd.Run()
 }
 
-// sums writes the SHA-256 of every file, for sha256sum -c.
+// sums writes the SHA-256 of each file in the format of sha256sum -c.
 func (b *build) sums() error {
 	const name = "SHA256SUMS"
 	entries, err := os.ReadDir(b.out)

@@ -19,7 +19,8 @@ import (
 	strict "sigs.k8s.io/yaml"
 )
 
-// Kubernetes knows every field of the manifests and patches, with these types.
+// TestManifests checks that Kubernetes defines every field of the manifests and patches, with the
+// types used there.
 func TestManifests(t *testing.T) {
 	var seen int
 	err := filepath.WalkDir("kubernetes", func(path string, d os.DirEntry, err error) error {
@@ -79,7 +80,8 @@ func checkManifest(t *testing.T, path string, text []byte) {
 		t.Errorf("%s: no type for %s %s", path, head.APIVersion, head.Kind)
 		return
 	}
-	// Not the YAML library's own: to it, as to encoding/json, capitals in a name are all one.
+	// The YAML library's own strict decoder is not used, because it ignores case in field names, as
+	// encoding/json does.
 	inJSON, err := strict.YAMLToJSONStrict(text)
 	if err != nil {
 		t.Errorf("%s: %v", path, err)
@@ -94,7 +96,7 @@ func checkManifest(t *testing.T, path string, text []byte) {
 	}
 }
 
-// kustomization is what we use of Kustomize's format.
+// kustomization contains the parts of Kustomize's format that we use.
 type kustomization struct {
 	APIVersion string   `json:"apiVersion"`
 	Kind       string   `json:"kind"`
@@ -112,7 +114,7 @@ type kustomization struct {
 	} `json:"images"`
 }
 
-// serviceMonitor is what we use of the Prometheus Operator's resource.
+// serviceMonitor contains the parts of the Prometheus Operator's resource that we use.
 type serviceMonitor struct {
 	metav1.TypeMeta   `json:",inline"`
 	metav1.ObjectMeta `json:"metadata"`
@@ -125,7 +127,7 @@ type serviceMonitor struct {
 	} `json:"spec"`
 }
 
-// check looks for the files that it names.
+// check verifies that the files it names exist.
 func (k *kustomization) check(t *testing.T, dir string) {
 	names := k.Resources
 	for _, p := range k.Patches {
@@ -138,8 +140,8 @@ func (k *kustomization) check(t *testing.T, dir string) {
 	}
 }
 
-// Each setting in a manifest or the Compose file is a flag of serve, according to leasehold config
-// check.
+// TestSettingsOfManifests runs leasehold config check to verify that each setting in a manifest or
+// the Compose file is a flag of serve.
 func TestSettingsOfManifests(t *testing.T) {
 	known := helpOf(t)
 	var seen int

@@ -6,16 +6,17 @@ import (
 	"testing"
 )
 
-// systemd restarts a crashed member, and a member can see how many connections may wait for it: the
-// unit does not exempt Go's exit code for crashes, and does not hide the file in /proc that Go
-// reads before it listens (it would allow 128 pending connections, where the kernel allows
-// thousands; those of a dead member arrive at the others all at once).
+// TestUnit checks that systemd restarts a crashed member, and that a member can read the kernel's
+// limit on pending connections. The unit must not exempt Go's exit code for crashes. It must not
+// hide the /proc file that Go reads before listening either. Go would then allow only 128 pending
+// connections, although the kernel allows thousands. When a member dies, all its clients connect to
+// the others at the same time.
 func TestUnit(t *testing.T) {
 	text, err := os.ReadFile("files/leasehold.service")
 	if err != nil {
 		t.Fatal(err)
 	}
-	const crash = "2" // of a panic, and of what the runtime calls a fatal error
+	const crash = "2" // Go's exit code for a panic or a fatal runtime error
 	has := false
 	for line := range strings.Lines(string(text)) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), "=")

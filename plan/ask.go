@@ -4,15 +4,15 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// A Question is a question that plan answers.
+// A Question is a question that this package answers.
 type Question interface {
-	// Flags adds the inputs to a set of flags, with their default values.
+	// Flags adds a flag for each input, with its default value.
 	Flags(fs *pflag.FlagSet)
-	// Answer computes the consequences of the inputs. Impossible inputs are an InputError.
+	// Answer computes the answer. It returns an InputError if the inputs are impossible.
 	Answer() (Report, error)
 }
 
-// Questions returns new questions that need only flags, by the names of the commands.
+// Questions maps command names to constructors of questions that need only flags.
 var Questions = map[string]func() Question{
 	"length":   func() Question { return new(LengthQuestion) },
 	"levels":   func() Question { return new(levelsQuestion) },
@@ -21,15 +21,15 @@ var Questions = map[string]func() Question{
 	"capacity": func() Question { return new(CapacityQuestion) },
 }
 
-// A Report is an answer for human readers.
+// A Report is an answer for people to read.
 type Report struct {
-	// Figures holds names and values.
+	// Figures contains pairs of a name and a value.
 	Figures [][2]string
-	// Head and Rows form a table, which may be empty.
+	// Head and Rows form a table. The table can be empty.
 	Head []string
 	Rows [][]string
-	// Sentences explain the result with its numbers.
+	// Sentences explain the result and include its figures.
 	Sentences []string
-	// Data is the result itself.
+	// Data is the result as a value.
 	Data any
 }

@@ -7,7 +7,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// cachesQuestion asks whether leases on cached data pay off.
+// cachesQuestion asks whether leases on cached data are worthwhile.
 type cachesQuestion struct {
 	Sharing Sharing
 }
@@ -70,7 +70,8 @@ func alpha(c CacheChoice) string {
 	return decimal(c.Benefit)
 }
 
-// cacheRows returns some points of the curve. The client can use nothing of the first one's term.
+// cacheRows returns some points of the curve. The first point has the shortest term, which is too
+// short to be of use to the client.
 func cacheRows(c CacheChoice) (rows [][]string) {
 	for i := 1; i < len(c.Curve); i += 15 {
 		p := c.Curve[i]

@@ -6,10 +6,10 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// CapacityQuestion asks what a number of leases costs.
+// CapacityQuestion asks what a given number of leases costs.
 type CapacityQuestion struct {
 	Site Site
-	// Costs may be nil, which means the documented costs.
+	// Costs are the costs per lease. If it is nil, the documented costs are used.
 	Costs *Costs
 
 	memory, network, quota float64 // in GiB, Gbit/s and GiB
@@ -72,8 +72,8 @@ func (q *CapacityQuestion) Answer() (Report, error) {
 	return r, err
 }
 
-// addSizes adds the numbers of leases that a member, a cell of three and many cells carry, by the
-// documented figures.
+// addSizes adds the number of leases that one member, a cell of three and many cells can carry,
+// using the documented figures.
 func (r *Report) addSizes(v Site) error {
 	carried := func(members int) (float64, error) {
 		v.Members = members

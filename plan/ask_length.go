@@ -7,12 +7,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// LengthQuestion asks how often healthy leases of each length are lost, and which length to take.
+// LengthQuestion asks how often healthy leases of each length are lost, and which length is best.
 type LengthQuestion struct {
-	// Wish has the choices. Missing round trips and pauses are assumed.
+	// Wish contains the inputs. If round trips or pauses are missing, assumed values are used.
 	Wish Wish
-	// RoundTrip is set if the longest round trip of Wish was given, even if it is 0. Otherwise, 0
-	// means the round trip that 999 of 1000 requests do not exceed.
+	// RoundTrip is set if the longest round trip of Wish was given, even as 0. If it was not given,
+	// 0 stands for the 99.9th percentile of the round trips.
 	RoundTrip bool
 	// Notes describes the sources of the round trips and pauses.
 	Notes []string
@@ -24,7 +24,7 @@ func (q *LengthQuestion) Flags(fs *pflag.FlagSet) {
 	holderFlags(fs, &q.Wish.Holder)
 	rtt := fs.Lookup("rtt")
 	rtt.Usage += " (default: their p99.9)"
-	rtt.DefValue, q.Wish.Holder.RoundTrip = "0s", 0 // described in words
+	rtt.DefValue, q.Wish.Holder.RoundTrip = "0s", 0 // the usage text describes the default
 	fs.Float64Var(&w.Loss, "loss", 0, "share of requests that get no response")
 	fs.Float64Var(&w.FailuresAYear, "failures", 12, "failures of the issuer per year")
 	fs.DurationVar(&w.Recovery, "recovery", RecoveryCutOff, "duration of each failure")
@@ -32,7 +32,7 @@ func (q *LengthQuestion) Flags(fs *pflag.FlagSet) {
 		"acceptable lease losses of a healthy holder per year (0.1: once in ten years)")
 	fs.Float64Var(&q.Wish.Leases, "leases", 1000, "number of leases, to compute the load")
 	fs.DurationSliceVar(&q.Wish.TTLs, "ttls", nil, "lengths to choose from (default: 1s to 60s)")
-	fs.Lookup("ttls").DefValue = "" // described in words
+	fs.Lookup("ttls").DefValue = "" // the usage text describes the default
 }
 
 // Answer implements [Question].
@@ -47,7 +47,7 @@ func (q *LengthQuestion) Answer() (Report, error) {
 		q.AssumePauses()
 	}
 	if !q.RoundTrip && q.Wish.Holder.RoundTrip == 0 {
-		// One request in a thousand counts as slow.
+		// The slowest thousandth of requests is ignored.
 		q.Wish.Holder.RoundTrip = max(w.RoundTrip.Quantile(0.999), time.Millisecond)
 	}
 	c, err := ChooseLength(q.Wish)
@@ -70,15 +70,15 @@ func (q *LengthQuestion) Answer() (Report, error) {
 	}, nil
 }
 
-// AssumePauses uses assumed pauses, and adds a note about that.
+// AssumePauses uses assumed pauses and adds a note about that.
 func (q *LengthQuestion) AssumePauses() {
 	q.Wish.Weather.Pauses, q.Wish.Weather.PausesSeen = AssumedPauses()
 	q.Notes = append(q.Notes, "Pauses are ASSUMED (1 s once a day, 3 s once a month): "+
 		"pass those of your machines with --pauses.")
 }
 
-// lengthRows returns the leases that are renewed at a third, and the best one. Report.Data has all
-// leases.
+// lengthRows returns the leases that are renewed at a third of their length, and the best lease.
+// Report.Data contains all leases.
 func lengthRows(c LengthChoice) (rows [][]string) {
 	for _, l := range c.All {
 		name := l.Holder.TTL.String()

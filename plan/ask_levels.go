@@ -10,7 +10,7 @@ import (
 // levelNames holds the names of the first levels.
 var levelNames = []string{"core's leader", "primary", "third", "fourth", "fifth"}
 
-// levelsQuestion asks how long leases must be that depend on each other, and how their outages add
+// levelsQuestion asks how long leases that depend on each other must be, and how their outages add
 // up.
 type levelsQuestion struct {
 	core   Holder
@@ -29,7 +29,7 @@ func (q *levelsQuestion) Flags(fs *pflag.FlagSet) {
 	fs.Float64Var(&q.factor, "factor", ThumbFactor,
 		"length of each lease as a multiple of the one above it, by the rule of thumb")
 	fs.DurationSliceVar(&q.ttls, "ttls", nil, "length of each lease, instead of the rule of thumb")
-	fs.Lookup("ttls").DefValue = "" // none
+	fs.Lookup("ttls").DefValue = "" // there is no default
 	fs.Float64Var(&q.part, "renew-share", 0.5, "when leases are renewed, as a share of their length")
 	fs.DurationVar(&q.base, "recovery", 0,
 		"time that the first level takes to elect, in addition to its lease")
@@ -38,7 +38,8 @@ func (q *levelsQuestion) Flags(fs *pflag.FlagSet) {
 	fs.Float64Var(&h.Drift, "drift", 0, "largest difference in rate of two clocks")
 }
 
-// holders returns the given leases, or those of the rule of thumb.
+// holders returns the given leases. If none were given, it returns leases that follow the rule of
+// thumb.
 func (q *levelsQuestion) holders() ([]Holder, error) {
 	if q.part <= 0 || q.part >= 1 {
 		return nil, wrong("share of the lease after which it is renewed",

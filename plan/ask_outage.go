@@ -7,20 +7,21 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// Issuers are the values of the flag issuer of an [Outage].
+// Issuers lists the values of the issuer flag of an [Outage].
 var Issuers = []string{"leasehold", "refreshing", "classic"}
 
 // OutageQuestion asks how long there is no holder after a holder has died.
 type OutageQuestion struct {
 	Holder Holder
-	// Kind is one of Issuers. Recovery is how long the issuer grants nothing after a failure.
+	// Kind is one of Issuers. Recovery is how long the issuer grants no leases after a failure.
 	Kind     string
 	Recovery time.Duration
-	// If Silent is set, the holder stops responding with its connection open instead of dying.
+	// Silent means that the holder does not die but stops responding while its connection stays
+	// open.
 	Silent bool
 }
 
-// holderFlags adds the settings of a holder except the length of its lease.
+// holderFlags adds flags for the settings of a holder, except for the length of its lease.
 func holderFlags(fs *pflag.FlagSet, h *Holder) {
 	fs.DurationVar(&h.RoundTrip, "rtt", DefaultRoundTrip, "longest round trip of a request")
 	fs.DurationVar(&h.Retry, "retry", DefaultRetry,
@@ -46,7 +47,7 @@ func (q *OutageQuestion) Flags(fs *pflag.FlagSet) {
 		"assume that the holder stops responding with its connection open instead of dying")
 }
 
-// issuer returns the issuer that Kind names.
+// issuer returns the issuer selected by Kind.
 func (q *OutageQuestion) issuer() (Issuer, error) {
 	switch q.Kind {
 	case "leasehold":

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// No simulated outage exceeds the bound, and the bound is tight. Random timelines over choices of
-// every kind of issuer.
+// TestBoundsHold checks that no simulated outage exceeds the bound, and that the bound is tight. It
+// simulates random timelines for each type of issuer.
 func TestBoundsHold(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -82,8 +82,9 @@ func real10() Holder {
 	}
 }
 
-// Renewed at half their TTL, healthy holders are checkpointed between renewals, so a long failure
-// of the issuer ends their leases instead of refreshing them.
+// TestNoted checks that holders renewing at half their TTL are checkpointed between renewals even
+// if they are healthy. A long failure of the issuer therefore ends their leases instead of
+// refreshing them.
 func TestNoted(t *testing.T) {
 	for _, c := range []struct {
 		renew time.Duration

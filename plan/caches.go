@@ -8,22 +8,22 @@ import (
 
 // Sharing is Gray and Cheriton's model of leases on cached data ("Leases: An Efficient
 // Fault-Tolerant Mechanism for Distributed File Cache Consistency", SOSP 1989, the section on
-// choosing the term). The letters are theirs.
+// choosing the term). The letters are taken from the paper.
 type Sharing struct {
-	// Reads and Writes are R and W: the rates, per second, at which one cache reads and writes a
-	// datum.
+	// Reads and Writes are R and W, the rates at which one cache reads and writes a datum, per
+	// second.
 	Reads, Writes float64
-	// Caches is S: the number of caches that share it.
+	// Caches is S, the number of caches that share the datum.
 	Caches float64
-	// Propagation and Processing are m_prop and m_proc: the travel time of a message, and the time
-	// that each end needs to process it.
+	// Propagation is m_prop, the travel time of a message. Processing is m_proc, the time that each
+	// end needs to process a message.
 	Propagation, Processing time.Duration
-	// Skew is epsilon: the maximum difference between clocks.
+	// Skew is epsilon, the maximum difference between clocks.
 	Skew time.Duration
-	// Term is t_s, the term at the server; 0 means the recommended one.
+	// Term is t_s, the term at the server. 0 means the recommended term.
 	Term time.Duration
-	// LongestWait is how long a write may wait for a dead cache, which limits the recommended term;
-	// 0 means a minute.
+	// LongestWait is the longest time that a write should have to wait for a dead cache. It limits
+	// the recommended term. 0 means a minute.
 	LongestWait time.Duration
 }
 
@@ -59,16 +59,16 @@ func (s Sharing) check() error {
 	return nil
 }
 
-// lost is the part of a term that a client cannot use.
+// lost returns the part of a term that a client cannot use.
 func (s Sharing) lost() time.Duration { return s.Propagation + 2*s.Processing + s.Skew }
 
-// Effective is t_c, the part of a term that a client can use (G1): max(0, t_s - (m_prop + 2 m_proc)
-// - epsilon).
-// max(0, t_s - (m_prop + 2 m_proc) - epsilon).
+// Effective returns t_c, the part of a term that a client can use (G1):
+//
+//	max(0, t_s - (m_prop + 2 m_proc) - epsilon)
 func (s Sharing) Effective(term time.Duration) time.Duration { return max(0, term-s.lost()) }
 
-// Benefit is alpha, the benefit factor 2R/(SW) (G2): above 1 there is a term that loads the server
-// less than none. It is infinite without writes.
+// Benefit returns alpha, the benefit factor 2R/(SW) (G2). If it is above 1, there is a term for
+// which the load on the server is lower than without leases. It is infinite if there are no writes.
 func (s Sharing) Benefit() float64 {
 	if s.Writes == 0 {
 		return math.Inf(1)
@@ -76,9 +76,9 @@ func (s Sharing) Benefit() float64 {
 	return 2 * s.Reads / (s.Caches * s.Writes)
 }
 
-// Load is the number of the server's consistency messages, relative to the number without leases
-// (G3): 1/(1 + R t_c) for extensions, and 1/alpha for approvals of writes if several caches share
-// the datum. Without leases it is 1.
+// Load returns the number of consistency messages at the server, relative to the number without
+// leases (G3). Extensions contribute 1/(1 + R t_c). If several caches share the datum, approvals of
+// writes contribute 1/alpha. Without leases the load is 1.
 func (s Sharing) Load(term time.Duration) float64 {
 	c := s.Effective(term)
 	if c == 0 {
@@ -91,8 +91,9 @@ func (s Sharing) Load(term time.Duration) float64 {
 	return load
 }
 
-// Approval is how long a write waits for the approval of the other caches if all are alive (G4): 2
-// m_prop + (S + 2) m_proc, a multicast and S - 1 answers. It is 0 if the datum is not shared.
+// Approval returns how long a write waits for the approval of the other caches if all of them are
+// alive (G4). It is 2 m_prop + (S + 2) m_proc, for a multicast and S - 1 answers, or 0 if the datum
+// is not shared.
 func (s Sharing) Approval() time.Duration {
 	if s.Caches <= 1 {
 		return 0
@@ -100,8 +101,8 @@ func (s Sharing) Approval() time.Duration {
 	return 2*s.Propagation + scaled(s.Processing, s.Caches+2)
 }
 
-// Delay is the average delay of reads and writes for consistency (G5): one read in 1 + R t_c waits
-// 2 m_prop + 4 m_proc, a shared write for its approval.
+// Delay returns the average delay that consistency adds to a read or write (G5). One read in 1 + R
+// t_c waits for 2 m_prop + 4 m_proc, and a shared write waits for its approval.
 func (s Sharing) Delay(term time.Duration) time.Duration {
 	ask := float64(2*s.Propagation + 4*s.Processing)
 	c := s.Effective(term)
@@ -113,40 +114,42 @@ func (s Sharing) Delay(term time.Duration) time.Duration {
 	return time.Duration((reads + writes) / (s.Reads + s.Writes))
 }
 
-// A CachePoint is a term and the resulting load and delay.
+// A CachePoint is a term with the resulting load and delay.
 type CachePoint struct {
 	Term  time.Duration
 	Load  float64
 	Delay time.Duration
 }
 
-// A CacheChoice has the computed terms and costs of leases on cached data.
+// A CacheChoice contains the computed terms and costs of leases on cached data.
 type CacheChoice struct {
 	Sharing Sharing
-	// Benefit is alpha. Worth is set if leases pay at all, for terms above BreakEven (G6).
+	// Benefit is alpha. Worth is set if leases are worthwhile at all, for terms above BreakEven
+	// (G6).
 	Benefit   float64
 	Worth     bool
 	BreakEven time.Duration
-	// Recommended is the term that reduces the extensions to a tenth of those without leases (G7),
-	// at most LongestWait; 0 if leases do not pay.
+	// Recommended is the term that reduces the number of extensions to a tenth of the number
+	// without leases (G7). It is at most LongestWait, and 0 if leases are not worthwhile.
 	Recommended time.Duration
 	Capped      bool
-	// At is the given term, or the recommended one. Effective is the part of it that a client can
-	// use.
+	// At describes the given term, or the recommended one. Effective is the part of that term that
+	// a client can use.
 	At        CachePoint
 	Effective time.Duration
 	// Limit is the load with an infinite term.
 	Limit float64
-	// Approval is the delay of a write if all caches are alive, WorstWrite if one is dead.
+	// Approval is the delay of a write if all caches are alive. WorstWrite is the delay if one is
+	// dead.
 	Approval, WorstWrite time.Duration
-	// Curve has the load and the delay for different terms.
+	// Curve contains the load and the delay for different terms.
 	Curve []CachePoint
 }
 
-// tenth is the R t_c for a tenth of the extensions: 1/(1 + 9).
+// tenth is the value of R t_c that reduces the extensions to a tenth: 1/(1 + 9).
 const tenth = 9
 
-// ChooseCaches computes the benefit and costs of leases on cached data.
+// ChooseCaches computes the benefit and the costs of leases on cached data.
 func ChooseCaches(s Sharing) (CacheChoice, error) {
 	if s.LongestWait == 0 {
 		s.LongestWait = time.Minute
@@ -183,8 +186,8 @@ func ChooseCaches(s Sharing) (CacheChoice, error) {
 	return c, nil
 }
 
-// curve returns a curve with a step at the shortest term of which a client can use any part: from
-// there on, writes need approval.
+// curve returns points up to the term end. The curve has a step at the shortest term that is of any
+// use to a client, because longer terms require the approval of writes.
 func (s Sharing) curve(end time.Duration) []CachePoint {
 	const points = 120
 	out := []CachePoint{s.at(0), s.at(s.lost())}

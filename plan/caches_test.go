@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Gray and Cheriton's figures for V: with 0.864 reads and 0.04 writes a second, a term of 10 s
-// leaves a tenth of the messages.
+// TestCacheFigures checks Gray and Cheriton's figures for V. With 0.864 reads and 0.04 writes per
+// second, a term of 10 s leaves a tenth of the messages.
 func TestCacheFigures(t *testing.T) {
 	v := Sharing{
 		Reads: 0.864, Writes: 0.04, Caches: 1,
@@ -42,7 +42,7 @@ func TestCacheFigures(t *testing.T) {
 	}
 }
 
-// The formulas to the nanosecond, for round numbers.
+// TestExact checks the formulas to the nanosecond, using round numbers.
 func TestExact(t *testing.T) {
 	if v := (Sharing{Caches: 1}).Benefit(); !math.IsInf(v, 1) {
 		t.Errorf("without writes the benefit is %v", v)

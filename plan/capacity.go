@@ -8,34 +8,36 @@ import (
 	"time"
 )
 
-// Costs are the costs of leases at a server, as leasehold bench measures them.
+// Costs are the costs of leases on a server, as measured by leasehold bench.
 type Costs struct {
-	// Source is the source of the figures.
+	// Source names the source of the figures.
 	Source string
-	// Renew is the CPU time of a renewal, Grant that of a grant, at the busiest member.
+	// Renew and Grant are the CPU time per renewal and per grant at the busiest member.
 	Renew, Grant time.Duration
-	// RenewBytes is the network traffic of a renewal, in both directions.
+	// RenewBytes is the network traffic per renewal, in both directions.
 	RenewBytes float64
-	// LeaseBytes is the resident memory for a lease at each member, KeyBytes that for a small key
-	// on it.
+	// LeaseBytes is the resident memory per lease at each member. KeyBytes is the resident memory
+	// for a small key attached to it.
 	LeaseBytes, KeyBytes float64
-	// ConnBytes is the resident memory for a connection with an open stream at its member,
-	// ConnTLSBytes for an encrypted one. ConnRenew is the CPU time of a message that renews the
-	// leases of one connection, sent separately, and ConnRenewBytes its network traffic in addition
-	// to RenewBytes.
+	// ConnBytes is the resident memory per connection with an open stream, at its member.
+	// ConnTLSBytes is the same for an encrypted connection. ConnRenew is the CPU time per message
+	// if the leases of each connection are renewed in a separate message. ConnRenewBytes is the
+	// network traffic of such a message, in addition to RenewBytes.
 	ConnBytes, ConnTLSBytes, ConnRenewBytes float64
 	ConnRenew                               time.Duration
-	// LeaseState and KeyState are the bytes that a lease and a key add to leasehold_state_bytes,
-	// which the quota of a member limits. They are computed, not measured.
+	// LeaseState and KeyState are the number of bytes that a lease and a key add to
+	// leasehold_state_bytes, which is limited by the quota of a member. They are computed, not
+	// measured.
 	LeaseState, KeyState float64
-	// Expiries is how many leases that expire at the same time can be ended per second.
+	// Expiries is the number of leases that can be ended per second if many expire at the same
+	// time.
 	Expiries float64
-	// Restart is the time of a restart with a million leases.
+	// Restart is the duration of a restart with a million leases.
 	Restart time.Duration
 }
 
-// DocumentedCosts returns the figures of docs/benchmarks.md, measured on two cores that were shared
-// with the load generator. They are examples, not promises.
+// DocumentedCosts returns the figures from docs/benchmarks.md. They were measured on two cores that
+// were shared with the load generator. They are examples, not promises.
 func DocumentedCosts(members int) Costs {
 	c := Costs{
 		Source: "docs/benchmarks.md, one member on two cores",
@@ -46,33 +48,34 @@ func DocumentedCosts(members int) Costs {
 		Expiries:  130_000, Restart: 1200 * time.Millisecond,
 	}
 	if members > 1 {
-		// The sum of three processes, used for the leader, which is the busiest.
+		// These figures are totals for three processes. They are used for the leader, which is the
+		// busiest process.
 		c.Source = "docs/benchmarks.md, three members on two cores"
 		c.Renew, c.Grant = 4600*time.Nanosecond, 65_300*time.Nanosecond
 	}
 	return c
 }
 
-// A Site is a number of leases and the machines for them.
+// A Site describes a number of leases and the machines for them.
 type Site struct {
-	// Leases is the number of leases; each is renewed every Renew, or a third of TTL.
+	// Leases is the number of leases. Each is renewed every Renew; 0 means a third of TTL.
 	Leases     float64
 	TTL, Renew time.Duration
 	// Keys is the number of small keys per lease.
 	Keys float64
-	// Connections is the number of client connections over which the leases are spread, all of them
-	// at the leader; 0 ignores connections, because only a few clients renew the leases. TLS is set
-	// if they are encrypted.
+	// Connections is the number of client connections over which the leases are spread. All of them
+	// are connected to the leader. 0 ignores connections, for sites where only a few clients renew
+	// all the leases. TLS means that the connections are encrypted.
 	Connections float64
 	TLS         bool
-	// Members is the number of members of a cell. Each has Cores, Memory in bytes, Network in bytes
-	// per second, and at most Files open files; 0 means any number.
+	// Members is the number of members in a cell. Each has Cores, Memory (in bytes), Network (in
+	// bytes per second), and at most Files open files; 0 means that Files is not limited.
 	Members                int
 	Cores, Memory, Network float64
 	Files                  float64
-	// Busy is the fraction of these resources that may be used; the rest is a reserve.
+	// Busy is the fraction of these resources that can be used. The rest is kept in reserve.
 	Busy float64
-	// Quota is the maximum size of the state, in bytes (--quota-backend-bytes); 0 means no limit.
+	// Quota is the maximum size of the state in bytes (--quota-backend-bytes). 0 means no limit.
 	Quota float64
 }
 
@@ -111,31 +114,32 @@ func (s Site) check() error {
 	return nil
 }
 
-// A Limit is the number of leases that one resource can carry.
+// A Limit is the number of leases that a resource can support.
 type Limit struct {
 	// Name names the resource.
 	Name string
-	// Leases is how many leases one cell carries until this resource is exhausted; Used is the
-	// fraction of it that the given number of leases uses.
+	// Leases is the number of leases at which the resource of one cell is exhausted. Used is the
+	// fraction of the resource that the given number of leases uses.
 	Leases, Used float64
 }
 
-// A Capacity is the load caused by a number of leases.
+// A Capacity describes the load caused by a number of leases.
 type Capacity struct {
 	Site  Site
 	Costs Costs
-	// RenewalsASecond and BytesASecond are the load at the leader, which handles all renewals.
+	// RenewalsASecond and BytesASecond are the load on the leader, which handles all renewals.
 	// Cores is the number of cores that this load keeps busy. Memory is in bytes, at each member.
 	RenewalsASecond, BytesASecond, Cores, Memory float64
-	// State is the size of the state, which the quota limits.
+	// State is the size of the state. It is limited by the quota.
 	State float64
-	// Limits holds the limits of the resources, the tightest first.
+	// Limits contains the limits of the resources, tightest first.
 	Limits []Limit
-	// PerCell is the number of leases that a cell of these members carries, and Cells the number of
-	// cells needed.
+	// PerCell is the number of leases that one cell of these members can support. Cells is the
+	// number of cells needed.
 	PerCell, Cells float64
-	// AllEnd is how long it takes to end all leases if all holders die together, GrantAll how long
-	// to grant all of them again, Restart how long a restarted member is unavailable.
+	// AllEnd is how long it takes to end all leases if all holders die at the same time. GrantAll
+	// is how long it takes to grant all of them again. Restart is how long a restarted member is
+	// unavailable.
 	AllEnd, GrantAll, Restart time.Duration
 }
 
@@ -162,13 +166,13 @@ func (c Costs) check() error {
 	return err
 }
 
-// need is how much of a resource each lease needs, and how much there is.
+// need is the amount of a resource that each lease needs, and the amount available.
 type need struct {
 	name         string
 	cost, budget float64
 }
 
-// needs returns the CPU, the memory, the network, the quota and the files, in this order.
+// needs returns CPU, memory, network, quota and open files, in this order.
 func (s Site) needs(c Costs) []need {
 	rate := 1 / s.Renew.Seconds()
 	conns := s.Connections / s.Leases
@@ -176,7 +180,7 @@ func (s Site) needs(c Costs) []need {
 	if s.TLS {
 		conn = c.ConnTLSBytes
 	}
-	messages := min(conns, 1) // each with the leases of its connection, if it has any
+	messages := min(conns, 1) // each message renews the leases of one connection that has any
 	return []need{
 		{
 			"CPU of the leader",
@@ -184,7 +188,7 @@ func (s Site) needs(c Costs) []need {
 		},
 		{"memory of a member", c.LeaseBytes + s.Keys*c.KeyBytes + conns*conn, s.Memory},
 		{"network of the leader", rate * (c.RenewBytes + messages*c.ConnRenewBytes), s.Network},
-		// These may be used completely.
+		// These two resources can be used up completely, without a reserve.
 		{"quota", c.LeaseState + s.Keys*c.KeyState, s.Quota / s.Busy},
 		{"open files of the leader", conns, s.Files / s.Busy},
 	}

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Capacity, calculated by hand for round numbers.
+// TestSize checks capacities against hand calculations with round numbers.
 func TestSize(t *testing.T) {
 	site := Site{
 		Leases: 1e6, TTL: 10 * s, Renew: 5 * s, Keys: 1, Members: 3,
@@ -31,14 +31,15 @@ func TestSize(t *testing.T) {
 	if c.AllEnd != 5*s || c.GrantAll != 50*s || c.Restart != s {
 		t.Errorf("bad day: %+v", c)
 	}
-	site.Leases = 1e30 // more cells than an integer counts
+	site.Leases = 1e30 // more cells than fit in an int
 	if c, err = Size(site, DocumentedCosts(3)); err != nil || c.Cells < 1e20 {
 		t.Errorf("far too many: %+v, %v", c, err)
 	}
 }
 
-// Connections, calculated by hand: one for every second lease, then more connections than leases,
-// of which only those with a lease send anything.
+// TestConnections checks connection counts against hand calculations. First there is one connection
+// for every two leases. Then there are more connections than leases, and only connections with a
+// lease send anything.
 func TestConnections(t *testing.T) {
 	site := Site{
 		Leases: 1000, TTL: 10 * s, Renew: 5 * s, Members: 1, Connections: 500,
@@ -80,7 +81,7 @@ func TestConnections(t *testing.T) {
 	}
 }
 
-// If only one resource can run out, no second one is reported.
+// TestOneLimit checks that no second limit is reported if only one resource can run out.
 func TestOneLimit(t *testing.T) {
 	site := Site{Leases: 1, TTL: s, Members: 1, Cores: 1, Memory: 1, Network: 1, Busy: 1}
 	c, err := Size(site, Costs{Renew: time.Microsecond})

@@ -5,29 +5,30 @@ import (
 	"time"
 )
 
-// Year is the length of a year in this package: 365 days.
+// Year is the length of a year in this package.
 const Year = 365 * 24 * time.Hour
 
-// Weather describes the conditions of the holders: the network, the pauses of their processes, and
-// the failures of the issuer.
+// Weather describes the conditions under which holders run: the network, pauses of their processes,
+// and failures of the issuer.
 type Weather struct {
-	// RoundTrip is the distribution of one request's round trip. In addition, Loss is the fraction
-	// of requests without an answer.
+	// RoundTrip is the distribution of the round trip of one request. Loss is the fraction of
+	// requests that get no answer; these are not included in RoundTrip.
 	RoundTrip Histogram
 	Loss      float64
-	// Pauses is the distribution of pauses: of the process (garbage collector, swap, a machine that
-	// is migrated) or of its entire network, in which all requests are lost together. PausesSeen is
-	// how long they were measured.
+	// Pauses is the distribution of pauses. Either the process is paused (by the garbage collector,
+	// swapping, or migration of the machine), or its network is down, so that all requests are lost
+	// together. PausesSeen is how long the pauses were measured.
 	Pauses     Histogram
 	PausesSeen time.Duration
-	// FailuresAYear is how many times the issuer fails per year, Recovery how long each failure
-	// lasts.
+	// FailuresAYear is the number of failures of the issuer per year. Recovery is how long each
+	// failure lasts.
 	FailuresAYear float64
 	Recovery      time.Duration
 }
 
-// AssumedPauses returns pauses of a virtual machine in a month, for users who have not measured
-// theirs: an assumption, not a measurement. Most last 100 ms; one a day lasts 1 s, one a month 3 s.
+// AssumedPauses returns the pauses of a virtual machine in a month, for users who have not measured
+// their own. They are an assumption, not a measurement. Most last 100 ms; one a day lasts 1 s, and
+// one a month lasts 3 s.
 func AssumedPauses() (pauses Histogram, seen time.Duration) {
 	h, err := NewHistogram([]Bin{
 		{100 * time.Millisecond, 2000},
@@ -36,13 +37,13 @@ func AssumedPauses() (pauses Histogram, seen time.Duration) {
 		{3 * time.Second, 1},
 	})
 	if err != nil {
-		panic(err) // the bins above are in order
+		panic(err) // the bins above are sorted
 	}
 	return h, 30 * 24 * time.Hour
 }
 
-// AssumedRoundTrips returns round trips in one data center, for users who have not measured theirs:
-// also an assumption. One in a thousand takes 20 ms.
+// AssumedRoundTrips returns round trips within one data center, for users who have not measured
+// their own. They are also an assumption. One in a thousand takes longer than 20 ms.
 func AssumedRoundTrips() Histogram {
 	h, err := NewHistogram([]Bin{
 		{time.Millisecond, 50_000},
@@ -52,7 +53,7 @@ func AssumedRoundTrips() Histogram {
 		{100 * time.Millisecond, 100},
 	})
 	if err != nil {
-		panic(err) // the bins above are in order
+		panic(err) // the bins above are sorted
 	}
 	return h
 }
@@ -80,29 +81,29 @@ func (w Weather) check() error {
 	return nil
 }
 
-// Luck is how often a healthy holder with these settings loses its lease, and the cost of the
-// settings.
+// Luck describes how often a healthy holder with given settings loses its lease, and what the
+// settings cost.
 type Luck struct {
 	Holder Holder
-	// LossesAYear is how many times a healthy holder's validity ends, on average (N1); ChanceAYear
-	// is the probability that it happens at all in a year (N2).
+	// LossesAYear is the average number of times that a healthy holder loses its validity per year
+	// (N1). ChanceAYear is the probability that this happens at least once in a year (N2).
 	LossesAYear, ChanceAYear float64
-	// The parts of LossesAYear: requests that are lost or slow independently, pauses, and failures
-	// of the issuer.
+	// These are the parts of LossesAYear: requests that are lost or slow independently of each
+	// other, pauses, and failures of the issuer.
 	ByRequests, ByPauses, ByIssuer float64
-	// Notice is the maximum time for which a dead holder counts as alive, not including messages
-	// and lateness: L. NoticeMean is the mean: L - T/2.
+	// Notice is the maximum time for which a dead holder counts as alive, excluding messages and
+	// lateness: L. NoticeMean is the mean: L - T/2.
 	Notice, NoticeMean time.Duration
-	// RenewalsASecond is the load of one lease.
+	// RenewalsASecond is the load caused by one lease.
 	RenewalsASecond float64
-	// Attempts is the number of renewals that fit into a lease.
+	// Attempts is the number of renewals that fit into one lease.
 	Attempts int
 }
 
 // Chance computes how often a healthy holder loses its lease. It assumes that requests fail
-// independently of each other. Requests that fail together belong to the pauses, which begin at any
-// moment with the same probability. A measured distribution cannot include what was too rare to be
-// measured: that fraction (Histogram.Unseen) counts as lost.
+// independently of each other. Requests that fail together are modeled as pauses, which can begin
+// at any time with equal probability. A measured distribution cannot include events that were too
+// rare to be measured. Chance counts their estimated fraction (Histogram.Unseen) as lost requests.
 func Chance(h Holder, w Weather) (Luck, error) {
 	if err := h.Check(); err != nil {
 		return Luck{}, err
@@ -133,17 +134,17 @@ func (w Weather) missed() float64 {
 	return w.Loss + (1-w.Loss)*w.RoundTrip.Unseen()
 }
 
-// attemptsOf returns the renewals of one cycle. They are sent at T, T + retry, ... after the last
-// acknowledged one, and the answer must come before the holder's validity ends.
+// attemptsOf holds the renewals of one cycle. They are sent at T, T + retry, ... after the last
+// acknowledged renewal. An answer must arrive before the holder's validity ends.
 type attemptsOf struct {
 	h      Holder
 	w      Weather
 	missed float64
 }
 
-// allFail returns the probability that no attempt from the instant first on is answered in time
-// (N3). Attempts with the same probability, because the same bins are too slow for them, are
-// combined, so many attempts take no longer.
+// allFail returns the probability that none of the attempts, starting at the instant first, is
+// answered in time (N3). Attempts for which the same bins are too slow have the same probability.
+// These are combined, so that the computing time does not depend on the number of attempts.
 func (a attemptsOf) allFail(first time.Duration) float64 {
 	left, retry := a.h.Valid()-first, a.h.Retry
 	if left <= 0 {
@@ -167,9 +168,9 @@ func (a attemptsOf) allFail(first time.Duration) float64 {
 	return p
 }
 
-// fails returns the probability that a failure of the issuer, at any moment of a cycle, ends the
-// validity: attempts before its recovery are lost, and the first one after that comes up to a retry
-// later (N5).
+// fails returns the probability that a failure of the issuer ends the validity (N5). The failure
+// can begin at any time in a cycle. Attempts before the issuer has recovered are lost, and the
+// first attempt after that is sent up to one retry interval later.
 func (a attemptsOf) fails(recovery time.Duration) float64 {
 	const steps = 200
 	sum := 0.0
@@ -188,9 +189,9 @@ func (a attemptsOf) fails(recovery time.Duration) float64 {
 	return sum / steps
 }
 
-// pauses returns how many times per year a pause ends the validity (N4): it begins at any moment of
-// a cycle, and a renewal that became due is sent after it. Losses that would have happened without
-// the pause are not counted again.
+// pauses returns how many times per year a pause ends the validity (N4). A pause can begin at any
+// time in a cycle, and a renewal that became due during the pause is sent after it. Losses that
+// would have happened without the pause are not counted again.
 func (a attemptsOf) pauses() float64 {
 	if a.w.Pauses.Count() == 0 {
 		return 0

@@ -1,15 +1,16 @@
-// Package plan computes the consequences of the length of a lease: how long a name can be without a
+// Package plan computes the consequences of a lease's length: how long a name can be without a
 // holder, and whether healthy holders outlive a failure of the issuer.
 //
-// [ChooseLength] chooses a length by how often healthy holders lose their leases. [Chain] computes
-// leases that depend on each other, [ChooseCaches] leases on cached data, and [Size] the cost of
-// leases. [Questions] offers the same computations with flags as inputs and text as answers.
+// [ChooseLength] chooses a length based on how often healthy holders lose their leases. [Chain]
+// computes leases that depend on each other, [ChooseCaches] computes leases on cached data, and
+// [Size] computes the cost of leases. [Questions] offers the same computations with flags as inputs
+// and text as answers.
 //
-// The result of every function depends only on its arguments. A time.Duration is used as a value;
-// the package reads no clock, does not wait, and draws no random numbers. All functions are safe
-// for concurrent use. The error for a wrong argument says what to do instead.
+// The result of every function depends only on its arguments. The package reads no clock, does not
+// wait, and uses no randomness; a time.Duration is only a value. All functions are safe for
+// concurrent use. The error for an invalid argument suggests a correction.
 //
-// The letters of the literature, and their names here:
+// The letters used in the literature, and the corresponding names here:
 //
 //	L  Holder.TTL, the length of the lease
 //	T  Holder.Renew, the time between two renewals

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// The losses from a failure of the issuer and from pauses, to the last attempt. Renewals are due
-// after 1 s, and 200 moments are tried: 2.5 ms, 7.5 ms, ... after the last one. For a lease of 3 s
-// with attempts every 500 ms and half of the requests lost, 4 attempts fail once in 16 times, and 3
-// once in 8.
+// TestLuckByHand checks the losses caused by issuer failures and by pauses, exactly to the last
+// attempt. Renewals are due after 1 s, and failures start at 200 moments: 2.5 ms, 7.5 ms, and so on
+// after the last renewal. With a lease of 3 s, an attempt every 500 ms and half of the requests
+// lost, 4 attempts all fail once in 16 times, and 3 attempts once in 8.
 func TestLuckByHand(t *testing.T) {
 	const ms = time.Millisecond
 	lossy := Holder{TTL: 3 * s, Renew: s, Retry: 500 * ms}
@@ -73,7 +73,8 @@ func TestLuckByHand(t *testing.T) {
 	}
 }
 
-// No cause of losses is negative, for pauses of a nanosecond and many shares of lost requests.
+// TestNoNegativeLosses checks that no cause has a negative number of losses, even with pauses of a
+// nanosecond. It tries many shares of lost requests.
 func TestNoNegativeLosses(t *testing.T) {
 	pauses, err := NewHistogram([]Bin{{1, 1}})
 	if err != nil {
@@ -88,7 +89,7 @@ func TestNoNegativeLosses(t *testing.T) {
 	}
 }
 
-// Frequencies are expressed in common words.
+// TestOften checks that frequencies are printed in everyday words.
 func TestOften(t *testing.T) {
 	for aYear, want := range map[float64]string{
 		365 * 24: "1 times an hour", 365*24 - 1: "24 times a day", 2 * 365: "2 times a day",
@@ -102,7 +103,7 @@ func TestOften(t *testing.T) {
 	}
 }
 
-// A lease that is lost exactly as often as allowed is accepted.
+// TestAsOftenAsAllowed checks that a lease is accepted if it is lost exactly as often as allowed.
 func TestAsOftenAsAllowed(t *testing.T) {
 	w := Wish{LossesAYear: 1, Weather: Weather{Recovery: 2 * s}}
 	l := Luck{Holder: Holder{TTL: 10 * s, Renew: 3 * s}, LossesAYear: 1}
@@ -117,7 +118,7 @@ func TestAsOftenAsAllowed(t *testing.T) {
 	}
 }
 
-// Errors of reading and writing are returned.
+// TestHistogramErrors checks that read and write errors are returned.
 func TestHistogramErrors(t *testing.T) {
 	fault := errors.New("a fault")
 	if _, err := ReadHistogram(iotest.ErrReader(fault)); !errors.Is(err, fault) {

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/plan"
 )
 
-// A lease of 10 s renewed every 3 s, and a core that is back 9 s after it failed:
-// 2 s too late for a healthy holder.
+// A lease of 10 s is renewed every 3 s, and the core recovers 9 s after a failure. For a healthy
+// holder, that is 2 s too late.
 func ExampleBounds() {
 	choice := plan.Holder{TTL: 10 * time.Second, Renew: 3 * time.Second}
 	o, err := plan.Bounds(choice, plan.ClassicIssuer(9*time.Second))
@@ -27,7 +27,7 @@ func ExampleBounds() {
 	// a healthy holder outlives a recovery of 7s
 }
 
-// Errors say what to do: here a margin below 0.
+// Errors suggest a remedy; this margin is negative.
 func ExampleHolder_Check() {
 	choice := plan.Holder{TTL: 10 * time.Second, Margin: -time.Second}
 	fmt.Println(choice.Check())
@@ -35,8 +35,8 @@ func ExampleHolder_Check() {
 	// plan: the margin is negative (-1s): use 0 or more
 }
 
-// A file is read a thousand times as often as it is written, by ten caches: how long their
-// leases should be.
+// Ten caches share a file that is read a thousand times as often as it is written. The example
+// chooses the term of their leases.
 func ExampleChooseCaches() {
 	choice, err := plan.ChooseCaches(plan.Sharing{
 		Reads: 1, Writes: 0.001, Caches: 10,
@@ -55,7 +55,8 @@ func ExampleChooseCaches() {
 	// the load is then 11% of that without leases
 }
 
-// The load of a million leases on three members, and the first limit.
+// The example computes the load of a million leases on three members and the first limit that they
+// reach.
 func ExampleSize() {
 	site := plan.Site{
 		Leases: 1e6, TTL: 10 * time.Second, Keys: 1, Members: 3,
@@ -79,8 +80,8 @@ func ExampleSize() {
 	// all gone after all holders die: 2s
 }
 
-// A healthy holder may lose its lease once in ten years. Round trips were measured, and so
-// were pauses of the machine.
+// A healthy holder may lose its lease once in ten years. Both round trips and pauses of the machine
+// have been measured.
 func ExampleChooseLength() {
 	trips, err := plan.NewHistogram([]plan.Bin{
 		{Upper: 2 * time.Millisecond, Count: 99_000}, {Upper: 20 * time.Millisecond, Count: 1000},
@@ -110,8 +111,8 @@ func ExampleChooseLength() {
 	// a dead holder is noticed after 3.5s on average
 }
 
-// The core elects its leader by a lease of 10 s; by the rule of thumb a primary
-// takes 25 s, and 35 s is the worst.
+// The core elects its leader with a lease of 10 s. By the rule of thumb, a primary uses a lease of
+// 25 s, and can be missing for up to 35 s.
 func ExampleChain() {
 	leases, err := plan.ThumbChain(
 		plan.Holder{TTL: 10 * time.Second, Renew: 5 * time.Second}, plan.ThumbFactor, 2)
@@ -132,7 +133,7 @@ func ExampleChain() {
 	// primary 25s worst 35s to spare 2.5s
 }
 
-// A question has its inputs as flags, with their usual values, and answers in sentences.
+// A question takes its inputs as flags with common default values, and answers in sentences.
 func ExampleQuestion() {
 	for _, q := range []plan.Question{
 		&plan.OutageQuestion{}, &plan.LengthQuestion{}, &plan.CapacityQuestion{},

@@ -4,7 +4,7 @@ import (
 	"fmt"
 )
 
-// Explain describes the outage in sentences, with its numbers.
+// Explain describes the outage in sentences that include its figures.
 func (o Outage) Explain() []string {
 	i := o.Issuer
 	out := []string{
@@ -53,7 +53,7 @@ func (o Outage) Explain() []string {
 	return append(out, text)
 }
 
-// forgets describes what a failure of the issuer does to the lease of a dead holder.
+// forgets describes how a failure of the issuer affects the lease of a dead holder.
 func (o Outage) forgets() string {
 	i := o.Issuer
 	switch {

@@ -13,20 +13,20 @@ import (
 	"time"
 )
 
-// A Bin counts durations of at most Upper that are longer than the Upper of the bin before.
+// A Bin counts the durations that are at most Upper but longer than the Upper of the previous bin.
 type Bin struct {
 	Upper time.Duration
 	Count float64
 }
 
-// A Histogram holds measured durations. The zero value is empty, and represents an operation that
-// takes no time.
+// A Histogram is a distribution of measured durations. The zero value is empty, and represents an
+// operation that takes no time.
 type Histogram struct {
-	bins  []Bin     // in order of Upper
-	below []float64 // number of durations in the bins up to this one
+	bins  []Bin     // sorted by Upper
+	below []float64 // cumulative number of durations, up to and including each bin
 }
 
-// NewHistogram returns a histogram of bins, which may be in any order.
+// NewHistogram returns a histogram with the given bins, which can be in any order.
 func NewHistogram(bins []Bin) (Histogram, error) {
 	h := Histogram{bins: slices.Clone(bins)}
 	slices.SortStableFunc(h.bins, func(a, b Bin) int { return cmp.Compare(a.Upper, b.Upper) })
@@ -47,9 +47,10 @@ func NewHistogram(bins []Bin) (Histogram, error) {
 	return h, nil
 }
 
-// ReadHistogram reads lines "upper_ms,count": count is the number of durations of at most upper_ms
-// milliseconds that are in no line with a smaller upper_ms. Numbers may have decimals. Empty lines,
-// lines that begin with # and one heading line "upper_ms,count" are skipped.
+// ReadHistogram reads lines of the form "upper_ms,count". count is the number of durations that are
+// at most upper_ms milliseconds and not already counted in a line with a smaller upper_ms. Numbers
+// can have decimals. Empty lines, lines that begin with #, and a single header line
+// "upper_ms,count" are skipped.
 func ReadHistogram(r io.Reader) (Histogram, error) {
 	var bins []Bin
 	lines := bufio.NewScanner(r)
@@ -79,7 +80,7 @@ func ReadHistogram(r io.Reader) (Histogram, error) {
 	return h, err
 }
 
-// Write writes the format that ReadHistogram reads.
+// Write writes the histogram in the format that ReadHistogram reads.
 func (h Histogram) Write(w io.Writer) error {
 	text := []byte("upper_ms,count\n")
 	for _, b := range h.bins {
@@ -92,7 +93,7 @@ func (h Histogram) Write(w io.Writer) error {
 	return err
 }
 
-// Plus returns the sum of h and times the counts of o.
+// Plus returns the sum of h and o, with the counts of o multiplied by times.
 func (h Histogram) Plus(o Histogram, times float64) (Histogram, error) {
 	bins := slices.Clone(h.bins)
 	for _, b := range o.bins {
@@ -109,7 +110,7 @@ func (h Histogram) Count() float64 {
 	return h.below[len(h.below)-1]
 }
 
-// Max returns the upper bound of the last bin that is not empty.
+// Max returns the upper bound of the last non-empty bin.
 func (h Histogram) Max() time.Duration {
 	for _, b := range slices.Backward(h.bins) {
 		if b.Count > 0 {
@@ -119,14 +120,14 @@ func (h Histogram) Max() time.Duration {
 	return 0
 }
 
-// Above returns the fraction of durations that may be longer than d: those in bins with an Upper
-// above d.
+// Above returns the fraction of durations that may be longer than d. These are the durations in
+// bins whose Upper is above d.
 func (h Histogram) Above(d time.Duration) float64 {
 	share, _ := h.above(d)
 	return share
 }
 
-// above is like Above, and also returns the shortest duration with the same fraction.
+// above is like Above, but also returns the shortest duration for which the fraction is the same.
 func (h Histogram) above(d time.Duration) (share float64, from time.Duration) {
 	n := h.Count()
 	if n == 0 {
@@ -139,8 +140,8 @@ func (h Histogram) above(d time.Duration) (share float64, from time.Duration) {
 	return (n - h.below[i-1]) / n, h.bins[i-1].Upper
 }
 
-// Quantile returns the smallest upper bound that at least a fraction q of all durations does not
-// exceed.
+// Quantile returns the smallest upper bound such that at least a fraction q of all durations are
+// within it.
 func (h Histogram) Quantile(q float64) time.Duration {
 	for i, b := range h.bins {
 		if b.Count > 0 && h.below[i] >= q*h.Count() {
@@ -150,8 +151,8 @@ func (h Histogram) Quantile(q float64) time.Duration {
 	return h.Max()
 }
 
-// Unseen returns the fraction of durations longer than all counted ones, as far as the count can
-// tell: with a probability of 95 % it is at most 3/n (the rule of three).
+// Unseen returns an upper bound, with 95 % confidence, on the fraction of durations that are longer
+// than all counted ones. For n counted durations it is 3/n (the rule of three).
 func (h Histogram) Unseen() float64 {
 	if n := h.Count(); n > 3 {
 		return 3 / n

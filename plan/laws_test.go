@@ -7,12 +7,12 @@ import (
 	"time"
 )
 
-// upTo draws a duration in milliseconds.
+// upTo draws a duration in whole milliseconds.
 func upTo(r *rand.Rand, most time.Duration) time.Duration {
 	return time.Duration(r.Int64N(int64(most/time.Millisecond)+1)) * time.Millisecond
 }
 
-// anyHolder draws a choice that makes sense.
+// anyHolder draws a random valid holder.
 func anyHolder(r *rand.Rand) Holder {
 	for {
 		h := Holder{
@@ -35,7 +35,7 @@ func bounds(t *testing.T, h Holder, i Issuer) Outage {
 	return o
 }
 
-// issuers are the kinds of them.
+// issuers returns one issuer of each type.
 func issuers(ttl, recovery time.Duration) []Issuer {
 	return []Issuer{
 		ClassicIssuer(recovery), RefreshingIssuer(recovery),
@@ -43,8 +43,9 @@ func issuers(ttl, recovery time.Duration) []Issuer {
 	}
 }
 
-// Bounds are ordered for all choices: no holder acts longer than its lease lasts, no death is
-// noticed before it can be, and a failure of the issuer improves nothing.
+// TestOutageInOrder checks the order of the bounds for random choices: no holder acts after its
+// lease has ended, no death is detected before that is possible, and no bound improves if the
+// issuer fails.
 func TestOutageInOrder(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 8))
 	for range 2000 {
@@ -69,7 +70,8 @@ func TestOutageInOrder(t *testing.T) {
 	}
 }
 
-// Larger drift, slower messages, a margin, or a longer absence of the issuer never improve a bound.
+// TestOutageIsMonotonic checks that more drift, slower messages, a margin, or a longer issuer
+// outage never improve a bound.
 func TestOutageIsMonotonic(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 9))
 	for name, worsen := range map[string]func(*Holder, *Issuer){
@@ -87,7 +89,7 @@ func TestOutageIsMonotonic(t *testing.T) {
 				worsen(&worse, &issuer)
 				b, err := Bounds(worse, issuer)
 				if err != nil {
-					continue // no attempt fits any more
+					continue // no attempt fits anymore
 				}
 				a := bounds(t, h, i)
 				if b.Worst < a.Worst || b.Alone < a.Alone || b.Valid > a.Valid || b.Slack > a.Slack ||
@@ -99,8 +101,8 @@ func TestOutageIsMonotonic(t *testing.T) {
 	}
 }
 
-// The shortest recommended lease survives a failure of the issuer, and a slightly shorter one with
-// the same share of renewals does not.
+// TestShortestTTL checks that the shortest recommended lease survives a failure of the issuer, and
+// that a slightly shorter one, renewed after the same share of its TTL, does not.
 func TestShortestTTL(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 10))
 	tested := 0
@@ -130,8 +132,9 @@ func TestShortestTTL(t *testing.T) {
 	}
 }
 
-// In a chain of leases, each level is worse off than the one above by at least its own lease, and
-// needs more than what it waits for.
+// TestChainAddsUp checks that in a chain of leases, each level's worst case exceeds that of the
+// level above by at least its own TTL, and that its required TTL exceeds the recovery that it waits
+// for.
 func TestChainAddsUp(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 11))
 	for range 500 {
@@ -152,8 +155,9 @@ func TestChainAddsUp(t *testing.T) {
 	}
 }
 
-// In Gray and Cheriton's model, a longer term never increases the load over a shorter useful one,
-// an endless one has a load of 1/alpha, and the break-even term the load of none.
+// TestCachesByTheModel checks Gray and Cheriton's model. A longer term never causes more load than
+// a shorter useful one, an infinite term has a load of 1/alpha, and the break-even term has the
+// same load as no lease.
 func TestCachesByTheModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 12))
 	for range 2000 {
@@ -191,8 +195,8 @@ func TestCachesByTheModel(t *testing.T) {
 	}
 }
 
-// The recommended cells carry the leases, one cell fewer does not, and twice of everything carries
-// twice as many.
+// TestCellsCarry checks that the recommended number of cells can carry the leases and one fewer
+// cannot, and that a cell with twice the resources carries twice as many leases.
 func TestCellsCarry(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 13))
 	costs := DocumentedCosts(3)
@@ -217,7 +221,8 @@ func TestCellsCarry(t *testing.T) {
 	}
 }
 
-// A histogram answers like a list of everything counted.
+// TestHistogramIsTheList checks that a histogram gives the same answers as a list of all counted
+// values.
 func TestHistogramIsTheList(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 14))
 	for range 500 {

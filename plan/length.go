@@ -9,18 +9,20 @@ import (
 
 // Wish holds the requirements for a lease.
 type Wish struct {
-	// Holder provides the round trip, retry, margin and drift; its TTL and Renew are chosen.
+	// Holder provides the round trip, retry, margin and drift. Its TTL and Renew are ignored,
+	// because they are to be chosen.
 	Holder  Holder
 	Weather Weather
-	// LossesAYear is how often a healthy holder may lose its lease.
+	// LossesAYear is the acceptable number of times per year that a healthy holder loses its lease.
 	LossesAYear float64
-	// Leases is the number of leases, for the load.
+	// Leases is the number of leases. It is used to compute the load.
 	Leases float64
-	// TTLs are the lengths to choose from, in any order; empty for the usual ones.
+	// TTLs are the lengths to choose from, in any order. If it is empty, the usual lengths are
+	// used.
 	TTLs []time.Duration
 }
 
-// shares are the tried renewal intervals, as fractions 1/n of the TTL.
+// shares lists the renewal intervals to try, as fractions 1/n of the TTL.
 var shares = []int{2, 3, 4, 5}
 
 func usualTTLs() []time.Duration {
@@ -31,22 +33,24 @@ func usualTTLs() []time.Duration {
 	return out
 }
 
-// A LengthChoice holds all computed pairs of TTL and renewal interval, and the best one.
+// A LengthChoice contains all computed pairs of TTL and renewal interval, and the best one.
 type LengthChoice struct {
 	Wish Wish
-	// All holds the Luck of each pair of TTL and renewal interval, sorted by TTL, then from long
-	// intervals to short ones. Impossible pairs are omitted.
+	// All contains the Luck of each pair of TTL and renewal interval. It is sorted by TTL and then
+	// from the longest interval to the shortest. Impossible pairs are omitted.
 	All []Luck
-	// Best is the shortest lease, with the least load among equals, that is lost at most
-	// LossesAYear times a year, outlives a recovery of the issuer, and is renewed before it is
-	// checkpointed. OK is false if there is none.
+	// Best is the shortest lease that meets the requirements: it is lost at most LossesAYear times
+	// a year, outlives a recovery of the issuer, and is renewed before it is checkpointed. Among
+	// leases of equal length, Best has the least load. OK is false if no lease meets the
+	// requirements.
 	Best Luck
 	OK   bool
-	// Default is the Luck of 10 s, renewed at a third; it is zero if that is impossible.
+	// Default is the Luck of a 10 s lease that is renewed at a third of its length. It is zero if
+	// that is impossible.
 	Default Luck
 }
 
-// ChooseLength computes every pair of TTL and renewal interval, and chooses the best one.
+// ChooseLength computes every pair of TTL and renewal interval, and chooses the best pair.
 func ChooseLength(w Wish) (LengthChoice, error) {
 	err := finite(
 		number("losses a year", w.LossesAYear),
@@ -97,15 +101,15 @@ func ChooseLength(w Wish) (LengthChoice, error) {
 	return c, err
 }
 
-// good reports whether a pair meets the requirements. It must also be renewed before the lease is
+// good reports whether a pair meets the requirements. The lease must also be renewed before it is
 // checkpointed, which this service does after two fifths of the TTL.
 func (w Wish) good(l Luck) bool {
 	o, err := Bounds(l.Holder, Leasehold(l.Holder.TTL, w.Weather.Recovery).Silent())
 	return err == nil && l.LossesAYear <= w.LossesAYear && !o.HealthyLose() && !o.Noted()
 }
 
-// Explain describes in sentences which lease to choose, which would be too short, and which too
-// long.
+// Explain describes in sentences which lease to choose, which would be too short, and which would
+// be too long.
 func (c LengthChoice) Explain() []string {
 	w := c.Wish
 	if !c.OK {
@@ -140,7 +144,7 @@ func (c LengthChoice) Explain() []string {
 	return out
 }
 
-// spare describes the rest of the best lease's validity when the issuer fails.
+// spare describes how much of the best lease's validity remains when the issuer fails.
 func (c LengthChoice) spare() string {
 	o, err := Bounds(c.Best.Holder, Leasehold(c.Best.Holder.TTL,
 		c.Wish.Weather.Recovery).Silent())
@@ -166,7 +170,7 @@ func (c LengthChoice) tooShort(s Luck) string {
 		"entry.", rounded(o.Issuer.Checkpoint))
 }
 
-// blame names the largest cause of losses, with its numbers.
+// blame names the most frequent cause of losses and includes the figures.
 func (l Luck) blame() string {
 	h := l.Holder
 	spare := h.Valid() - h.Renew
@@ -183,7 +187,8 @@ func (l Luck) blame() string {
 		often(l.ByRequests))
 }
 
-// shorter returns the longest lease that is shorter than the best, with the same renewal share.
+// shorter returns the longest lease that is shorter than the best one and is renewed at the same
+// fraction of its length.
 func (c LengthChoice) shorter() (Luck, bool) {
 	var found Luck
 	ok := false
@@ -195,8 +200,8 @@ func (c LengthChoice) shorter() (Luck, bool) {
 	return found, ok
 }
 
-// longer returns the first lease of at least three times the best's length, with the same renewal
-// share.
+// longer returns the first lease that is at least three times as long as the best one and is
+// renewed at the same fraction of its length.
 func (c LengthChoice) longer() (Luck, bool) {
 	for _, l := range c.All {
 		if l.Holder.TTL >= 3*c.Best.Holder.TTL && sameShare(l, c.Best) {

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// The chance of losing a healthy lease agrees with a simulation, attempt by attempt, of bad
-// networks and long pauses.
+// TestChance compares the chance of losing a healthy lease with a simulation of each attempt, for
+// bad networks and long pauses.
 func TestChance(t *testing.T) {
 	rtt,
 		err := ReadHistogram(strings.NewReader("upper_ms,count\n100,500000\n400,300000\n900,200000\n"))
@@ -52,7 +52,7 @@ func TestChance(t *testing.T) {
 	}
 }
 
-// playCycles counts the cycles of n in which no renewal is answered in time.
+// playCycles simulates n renewal cycles and counts those without a timely answer.
 func playCycles(h Holder, w Weather, rng *rand.Rand, n int) (lost int) {
 	renew, valid := h.Interval(), h.Valid()
 	draw := func(from Histogram) time.Duration {
@@ -88,8 +88,8 @@ func playCycles(h Holder, w Weather, rng *rand.Rand, n int) (lost int) {
 	return lost
 }
 
-// The choice loses less than was requested, everything shorter at its share does not, and its
-// sentences contain the user's numbers.
+// TestChoose checks that the chosen lease is lost less often than requested, and that shorter
+// leases renewed after the same share are not. The sentences must contain the user's numbers.
 func TestChoose(t *testing.T) {
 	w := Wish{
 		Holder: Holder{
@@ -127,7 +127,7 @@ func TestChoose(t *testing.T) {
 	}
 }
 
-// Bins are sorted even if their edges differ by more than 32 bits.
+// TestHistogramOrder checks that bins are sorted even if their edges differ by more than 32 bits.
 func TestHistogramOrder(t *testing.T) {
 	h, err := NewHistogram([]Bin{{5 * s, 1}, {time.Hour, 2}, {s, 3}})
 	if err != nil {
@@ -138,7 +138,7 @@ func TestHistogramOrder(t *testing.T) {
 	}
 }
 
-// A histogram survives writing and reading.
+// TestHistogramRoundTrip checks that writing and reading preserve a histogram.
 func TestHistogramRoundTrip(t *testing.T) {
 	h, err := NewHistogram([]Bin{{s / 1000, 0}, {2 * s, 3}, {1500 * time.Microsecond, 7}})
 	if err != nil {
@@ -165,7 +165,8 @@ func TestHistogramRoundTrip(t *testing.T) {
 	}
 }
 
-// Attempts calculated together have the same chance as one by one.
+// TestAttemptsTogether checks that attempts calculated together have the same chance as attempts
+// calculated one by one.
 func TestAttemptsTogether(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
 	ms := func(most int64) time.Duration {
@@ -173,7 +174,7 @@ func TestAttemptsTogether(t *testing.T) {
 	}
 	between := 0
 	for i := range 20_000 {
-		if i == 10_000 { // the same with lengths of some nanoseconds, so that edges meet
+		if i == 10_000 { // now with a few hundred nanoseconds, so that edges coincide
 			ms = func(most int64) time.Duration { return time.Duration(rng.Int64N(most + 1)) }
 		}
 		var bins []Bin

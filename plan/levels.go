@@ -5,30 +5,31 @@ import (
 	"time"
 )
 
-// ThumbFactor is the rule of thumb for leases that depend on each other: each is 2.5 times as long
-// as the level above. Renewed at half its length, a lease of 2D has D left for the issuer's
-// failure; the other half of D is for retries, messages and clocks.
+// ThumbFactor is the rule of thumb for leases that depend on each other: each lease is 2.5 times as
+// long as an outage D of the level above. If it is renewed at half its length, 2D is enough to
+// survive that outage. The remaining half of D is for retries, messages and clocks.
 const ThumbFactor = 2.5
 
-// A Level is one lease of a chain, and the consequences.
+// A Level is one lease of a chain, with the computed consequences.
 type Level struct {
 	// Name names the holder.
 	Name   string
 	Holder Holder
-	// Recovery is how long the level above may be without a holder: its worst outage, or the base
-	// of the chain for the first level.
+	// Recovery is how long the level above can be without a holder. This is its worst outage, or
+	// the base of the chain for the first level.
 	Recovery time.Duration
-	// Needs is the shortest lease that outlives that (O8), 0 if there is none with this renewal
-	// interval. Thumb is the length by the rule of thumb.
+	// Needs is the shortest lease that outlives Recovery (O8). It is 0 if there is no such lease
+	// with this renewal interval. Thumb is the length according to the rule of thumb.
 	Needs, Thumb time.Duration
-	// Slack is negative if healthy holders of this level stop when the level above fails over (O7).
+	// Slack is negative if a failover of the level above makes healthy holders of this level stop
+	// (O7).
 	Slack time.Duration
-	// Worst is the worst outage of this level and all levels above (O9).
+	// Worst is the worst outage of this level together with all levels above (O9).
 	Worst time.Duration
 }
 
-// Chain computes leases that depend on each other. The first one depends on something that recovers
-// within base after a failure. Every level is a textbook issuer for the next.
+// Chain computes leases that depend on each other. The first lease depends on something that
+// recovers within base after a failure. Each level acts as a textbook issuer for the next one.
 func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error) {
 	if len(names) != len(holders) || len(holders) == 0 {
 		return nil, wrong("chain", "pass one lease for each level, and at least one",
@@ -54,9 +55,9 @@ func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error
 	return out, nil
 }
 
-// ThumbChain returns n leases by the rule of thumb, each factor times as long as the previous one,
-// starting with of. The other fields are those of of, and the renewal interval remains the same
-// fraction of the length.
+// ThumbChain returns n leases that follow the rule of thumb. The first one is of, and each of the
+// others is factor times as long as the previous one. The renewal interval remains the same
+// fraction of the length, and the other fields are copied.
 func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
 	if err := finite(number("factor between levels", factor)); err != nil {
 		return nil, err
@@ -77,8 +78,8 @@ func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
 	return out, nil
 }
 
-// ChainAdvice explains a chain in sentences. one is the outage of a single lease from this service,
-// of the first level's length.
+// ChainAdvice explains a chain in sentences. one is the outage of a single lease granted by this
+// service, as long as the first level's lease.
 func ChainAdvice(chain []Level, one Outage) []string {
 	var out []string
 	for _, l := range chain {

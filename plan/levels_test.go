@@ -5,8 +5,9 @@ import (
 	"time"
 )
 
-// The textbook's chain: 10 s above, 25 s by the rule of thumb, 35 s without a holder at worst. What
-// the rule omits: with renewals at half, it fails at the third level.
+// TestLevels checks the textbook chain: 10 s at the top, 25 s below it by the rule of thumb, and at
+// worst 35 s without a holder. It also checks what the rule does not tell: with renewals at half
+// the TTL, the chain fails at the third level.
 func TestLevels(t *testing.T) {
 	holders, err := ThumbChain(Holder{TTL: 10 * s, Renew: 5 * s}, ThumbFactor, 3)
 	if err != nil {
@@ -29,7 +30,7 @@ func TestLevels(t *testing.T) {
 	}
 }
 
-// A chain whose levels have no names is refused.
+// TestNamesMissing checks that a chain is rejected if its levels have no names.
 func TestNamesMissing(t *testing.T) {
 	if _, err := Chain(0, nil, []Holder{{TTL: 10 * s}}); err == nil {
 		t.Error("it is taken")

@@ -7,15 +7,15 @@ import (
 	"time"
 )
 
-// An InputError reports which argument is impossible, why, and what to do.
+// An InputError reports which argument is impossible, why, and how to correct it.
 type InputError struct {
-	// Field names the argument in words, such as "renewal interval".
+	// Field describes the argument in words, such as "renewal interval".
 	Field string
-	// Problem is what is wrong with it; Advice is what to do.
+	// Problem describes what is wrong with the argument. Advice suggests a correction.
 	Problem, Advice string
 }
 
-// Error returns the error in one line.
+// Error returns the error as a single line.
 func (e *InputError) Error() string {
 	return fmt.Sprintf("plan: the %s %s: %s", e.Field, e.Problem, e.Advice)
 }
@@ -25,7 +25,7 @@ func wrong(field, advice, problem string, args ...any) error {
 	return &InputError{field, fmt.Sprintf(problem, args...), advice}
 }
 
-// about adds the name of something, such as a level, to an InputError; it returns other errors
+// about adds the name of something, such as a level, to an InputError. It returns other errors
 // unchanged.
 func about(err error, name string) error {
 	var in *InputError
@@ -35,7 +35,7 @@ func about(err error, name string) error {
 	return &InputError{in.Field + " of " + name, in.Problem, in.Advice}
 }
 
-// A quantity is a duration and its name in errors.
+// A quantity is a duration together with its name in errors.
 type quantity struct {
 	field string
 	value time.Duration
@@ -44,10 +44,11 @@ type quantity struct {
 // span returns a duration as a quantity.
 func span(field string, value time.Duration) quantity { return quantity{field, value} }
 
-// decade is the maximum of given durations, so that the sum of several fits into a Duration.
+// decade is the maximum of any input duration. It is low enough for the sum of several durations to
+// fit into a Duration.
 const decade = 10 * 365 * 24 * time.Hour
 
-// bounded returns an error for the first quantity that is negative or more than ten years.
+// bounded returns an error for the first quantity that is negative or exceeds ten years.
 func bounded(list ...quantity) error {
 	for _, q := range list {
 		switch {
@@ -60,7 +61,7 @@ func bounded(list ...quantity) error {
 	return nil
 }
 
-// A figure is a number and its name in errors.
+// A figure is a number together with its name in errors.
 type figure struct {
 	field string
 	value float64
@@ -69,7 +70,7 @@ type figure struct {
 // number returns a number as a figure.
 func number(field string, value float64) figure { return figure{field, value} }
 
-// finite returns an error for the first figure that is negative, infinite, or not a number.
+// finite returns an error for the first figure that is negative, infinite or not a number.
 func finite(list ...figure) error {
 	for _, f := range list {
 		if f.value < 0 || math.IsNaN(f.value) || math.IsInf(f.value, 0) {
@@ -79,7 +80,7 @@ func finite(list ...figure) error {
 	return nil
 }
 
-// shareBelow returns an error for a figure outside of [0, below).
+// shareBelow returns an error for a figure outside [0, below).
 func shareBelow(f figure, below float64) error {
 	if err := finite(f); err != nil {
 		return err
@@ -91,7 +92,7 @@ func shareBelow(f figure, below float64) error {
 	return nil
 }
 
-// rounded rounds a duration to useful precision.
+// rounded rounds a duration to a useful precision.
 func rounded(d time.Duration) time.Duration {
 	switch {
 	case d.Abs() >= 10*time.Second:
@@ -102,10 +103,10 @@ func rounded(d time.Duration) time.Duration {
 	return d.Round(10 * time.Microsecond)
 }
 
-// century is a hundred years, and stands for all longer durations.
+// century is a hundred years. It stands for all longer durations as well.
 const century = 100 * 365 * 24 * time.Hour
 
-// scaled multiplies a duration. Results that do not fit become plus or minus a century.
+// scaled multiplies a duration by a factor. Results that do not fit become plus or minus a century.
 func scaled(d time.Duration, f float64) time.Duration {
 	if d == 0 {
 		return 0
@@ -114,12 +115,12 @@ func scaled(d time.Duration, f float64) time.Duration {
 	return time.Duration(max(-float64(century), min(v, float64(century))))
 }
 
-// seconds returns a duration, at most a century.
+// seconds converts seconds to a duration of at most a century.
 func seconds(v float64) time.Duration {
 	return time.Duration(min(v*float64(time.Second), float64(century)))
 }
 
-// counted formats a number with three digits, and without an exponent unless it is below 0.0001.
+// counted formats a number with three digits. It uses an exponent only for numbers below 0.0001.
 func counted(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 1e9:
@@ -138,7 +139,7 @@ func attemptsText(n int) string {
 	return fmt.Sprintf("%d attempts to renew", n)
 }
 
-// roundedUp rounds up to a duration that a person would configure.
+// roundedUp rounds a duration up to a value that a person would configure.
 func roundedUp(d time.Duration) time.Duration {
 	step := 100 * time.Millisecond
 	if d > 10*time.Second {
@@ -147,14 +148,14 @@ func roundedUp(d time.Duration) time.Duration {
 	return (d + step - 1) / step * step
 }
 
-// short formats a duration with useful precision.
+// short formats a duration with a useful precision.
 func short(d time.Duration) string { return rounded(d).String() }
 
-// percent formats a fraction as a percentage, like decimal.
+// percent formats a fraction as a percentage, using decimal.
 func percent(v float64) string { return decimal(100*v) + "%" }
 
-// decimal formats three digits of a figure, or all digits before the point if there are more. There
-// is no exponent unless the figure is below 0.0001.
+// decimal formats a figure with three digits, or with all digits before the decimal point if there
+// are more. It uses an exponent only for figures below 0.0001.
 func decimal(v float64) string {
 	if math.Abs(v) >= 999.5 {
 		return fmt.Sprintf("%.0f", v)

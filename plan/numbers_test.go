@@ -16,7 +16,7 @@ const (
 	year = 365 * 24 * hour
 )
 
-// Numbers are printed without excess digits or exponents.
+// TestPrinted checks that numbers are printed without excess digits or exponents.
 func TestPrinted(t *testing.T) {
 	for _, x := range []struct{ got, want string }{
 		{counted(0), "0"},
@@ -64,7 +64,7 @@ func TestPrinted(t *testing.T) {
 	}
 }
 
-// A recommended setting is round, and no less than what is needed.
+// TestUp checks that a recommended setting is a round number and never below what is needed.
 func TestUp(t *testing.T) {
 	for d, want := range map[time.Duration]time.Duration{
 		0: 0, 1: 100 * ms, 100 * ms: 100 * ms, 101 * ms: 200 * ms, 9950 * ms: 10 * s, 10 * s: 10 * s,
@@ -83,7 +83,8 @@ func TestUp(t *testing.T) {
 	}
 }
 
-// Rounding changes a length by at most half a hundredth or five microseconds, and is idempotent.
+// TestRound checks that rounding changes a duration by at most 0.5% or five microseconds, and that
+// rounding is idempotent.
 func TestRound(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 6))
 	for range 10_000 {
@@ -96,8 +97,8 @@ func TestRound(t *testing.T) {
 	}
 }
 
-// Products are rounded, not truncated, and never overflow: a hundred years stand for anything
-// longer.
+// TestProducts checks that products are rounded instead of truncated, and never overflow: they
+// saturate at a hundred years.
 func TestProducts(t *testing.T) {
 	for _, x := range []struct{ got, want time.Duration }{
 		{scaled(10*s, 0.999), 9990 * ms},
@@ -120,7 +121,8 @@ func TestProducts(t *testing.T) {
 	}
 }
 
-// Nonsensical input is refused, and the error says which, why and what to do. "" means no error.
+// TestRefused checks that nonsensical input is rejected. The error names the input, the reason, and
+// a remedy. "" means no error.
 func TestRefused(t *testing.T) {
 	number := func(v float64) figure { return number("rate", v) }
 	length := func(d time.Duration) quantity { return span("length", d) }
@@ -160,7 +162,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Printed digits are within half a hundredth of the number, without an exponent.
+// TestDigitsMeanTheNumber checks that printed digits are within 0.5% of the number and have no
+// exponent.
 func TestDigitsMeanTheNumber(t *testing.T) {
 	times := map[string]float64{"million": 1e6, "billion": 1e9}
 	rng := rand.New(rand.NewPCG(1, 7))

@@ -5,52 +5,54 @@ import (
 	"time"
 )
 
-// The defaults of a holder and of this service. The service's figures come from docs/benchmarks.md
-// and docs/operations.md.
+// The defaults for a holder and for this service. The service's figures come from
+// docs/benchmarks.md and docs/operations.md.
 const (
-	// DefaultTTL is the usual length of a lease; it is renewed at a third.
+	// DefaultTTL is the usual length of a lease, which is renewed at a third of its length.
 	DefaultTTL = 10 * time.Second
 	// DefaultDrift is the maximum relative difference between the rates of two clocks.
 	DefaultDrift = 1e-3
 	// DefaultRetry is how long clientv3 waits before it retries a renewal.
 	DefaultRetry = 500 * time.Millisecond
-	// DefaultRoundTrip is a slow request in one data center.
+	// DefaultRoundTrip is the round trip of a slow request within one data center.
 	DefaultRoundTrip = 20 * time.Millisecond
 
-	// RecoveryCutOff is how long this service has no leader after a failure of the leader's
-	// machine: two election timeouts of 1 s.
+	// RecoveryCutOff is how long this service has no leader after the leader's machine has failed:
+	// two election timeouts of 1 s.
 	RecoveryCutOff = 2 * time.Second
-	// RecoveryKilled is the same if only the leader's process died: the longest of 100 kills,
-	// rounded.
+	// RecoveryKilled is how long this service has no leader if only the leader's process has died.
+	// It is the longest outage in 100 kills, rounded.
 	RecoveryKilled = 70 * time.Millisecond
 
-	// untended is how long after its last renewal this service checkpoints a lease whose holder's
-	// connection has ended.
+	// untended is the time from a lease's last renewal until this service checkpoints the lease, if
+	// the holder's connection has ended.
 	untended = 250 * time.Millisecond
-	// lateness is how late an expiry may be in this service's tests. 5 ms have been measured.
+	// lateness is the maximum delay of an expiry that this service's tests accept. The longest
+	// measured delay is 5 ms.
 	lateness = 500 * time.Millisecond
 	// longestSilence is the default of --lease-checkpoint-interval.
 	longestSilence = time.Minute
 )
 
-// A Holder has the settings of the holder of a lease.
+// A Holder contains the settings of the holder of a lease.
 type Holder struct {
-	// TTL is the length of the lease, L.
+	// TTL is L, the length of the lease.
 	TTL time.Duration
-	// Renew is the time between the sending of two renewals, T. 0 means a third of the TTL.
+	// Renew is T, the time between sending two renewals. 0 means a third of the TTL.
 	Renew time.Duration
-	// RoundTrip is the longest round trip of a request, whichever direction is slow.
+	// RoundTrip is the longest round trip of a request, regardless of which direction is slow.
 	RoundTrip time.Duration
-	// Retry is how long after a renewal without an answer the holder sends the next one.
+	// Retry is how long the holder waits after an unanswered renewal before it sends the next one.
 	Retry time.Duration
-	// Margin is by how much the holder shortens its own valid-until time.
+	// Margin is the amount by which the holder shortens its own validity.
 	Margin time.Duration
 	// Drift is the maximum relative difference between the rates of the holder's and the issuer's
-	// clocks: 0.001 is a thousandth.
+	// clocks. For example, 0.001 is a tenth of a percent.
 	Drift float64
 }
 
-// Interval returns the time between two renewals: Renew, or a third of the TTL.
+// Interval returns the time between two renewals. This is Renew, or a third of the TTL if Renew is
+// 0.
 func (h Holder) Interval() time.Duration {
 	if h.Renew != 0 {
 		return h.Renew
@@ -58,14 +60,15 @@ func (h Holder) Interval() time.Duration {
 	return h.TTL / 3
 }
 
-// Valid returns how long after sending an acknowledged renewal the holder may act (O1): L(1 -
-// drift) - margin.
+// Valid returns how long the holder can act after sending a renewal that is acknowledged (O1). It
+// is L(1 - drift) - margin.
 func (h Holder) Valid() time.Duration { return scaled(h.TTL, 1-h.Drift) - h.Margin }
 
-// longest returns how long a lease of d can last by another clock (O2): d/(1 - drift).
+// longest returns d/(1 - drift), which is how long a lease of length d can last according to
+// another clock (O2).
 func (h Holder) longest(d time.Duration) time.Duration { return scaled(d, 1/(1-h.Drift)) }
 
-// Check returns an error if the settings are wrong.
+// Check returns an error if the settings are invalid.
 func (h Holder) Check() error {
 	err := bounded(
 		span("lease length", h.TTL),
@@ -108,8 +111,8 @@ func (h Holder) Check() error {
 	return nil
 }
 
-// Attempts returns how many times a renewal can be sent before the lease ends, such that the answer
-// is in time if it takes RoundTrip.
+// Attempts returns how many times a renewal can be sent before the lease ends. The answer must
+// still arrive in time if it takes RoundTrip.
 func (h Holder) Attempts() int {
 	spare := h.Valid() - h.RoundTrip - h.Interval()
 	if spare < 0 {
@@ -121,26 +124,27 @@ func (h Holder) Attempts() int {
 	return 1 + int(spare/h.Retry)
 }
 
-// An Issuer grants the leases: a core that fails and recovers.
+// An Issuer grants the leases. It can fail, and recovers from failures.
 type Issuer struct {
-	// Recovery is D: how long after a failure the issuer grants, renews and ends nothing. The time
-	// between two failures is longer than a lease and a recovery.
+	// Recovery is D, the time after a failure during which the issuer grants, renews and ends no
+	// leases. Two failures are at least a lease and a recovery apart.
 	Recovery time.Duration
-	// Lateness is how long after the expiry of a lease the issuer may take to end it.
+	// Lateness is the maximum time from the expiry of a lease until the issuer ends it.
 	Lateness time.Duration
-	// If Refreshes is set, the issuer gives every lease its full length again after a recovery,
-	// because renewals are not in its log. Otherwise it remembers when each lease ends.
+	// Refreshes means that the issuer gives every lease its full length again after a recovery,
+	// because it does not log renewals. Otherwise it remembers when each lease ends.
 	Refreshes bool
-	// Checkpoint is how long after the last renewal of a lease a refreshing issuer stores when the
-	// lease ends. 0 means never.
+	// Checkpoint applies to an issuer that refreshes leases. It is the time from the last renewal
+	// of a lease until the issuer stores when the lease ends. 0 means that it never does.
 	Checkpoint time.Duration
-	// Untended is the same after the connection of a dead holder has ended. It is 0 if the issuer
-	// ignores connections, or if the holder stops responding with its connection open.
+	// Untended replaces Checkpoint once the connection of a dead holder has ended. It is 0 if the
+	// issuer ignores connections, or if the holder stops responding while its connection stays
+	// open.
 	Untended time.Duration
 }
 
-// Silence returns how much of a dead holder's silence the issuer may forget at a failure; at most
-// ttl.
+// Silence returns how much of a dead holder's silence the issuer can forget at a failure. It is at
+// most ttl.
 func (i Issuer) Silence(ttl time.Duration) time.Duration {
 	d := ttl
 	if i.Checkpoint > 0 {
@@ -152,19 +156,19 @@ func (i Issuer) Silence(ttl time.Duration) time.Duration {
 	return d
 }
 
-// ClassicIssuer returns the issuer of the textbooks: it forgets nothing, is never late, and serves
+// ClassicIssuer returns the textbook issuer, which forgets nothing, is never late, and is serving
 // again after the recovery time.
 func ClassicIssuer(recovery time.Duration) Issuer { return Issuer{Recovery: recovery} }
 
-// RefreshingIssuer returns an issuer that gives all leases their full length after each failure,
-// and does not store silence, like etcd without checkpoints.
+// RefreshingIssuer returns an issuer that gives all leases their full length after each failure.
+// Like etcd without checkpoints, it does not store silence.
 func RefreshingIssuer(recovery time.Duration) Issuer {
 	return Issuer{Recovery: recovery, Refreshes: true}
 }
 
-// Leasehold returns this service as an issuer. If a holder dies, its connection ends, and its lease
-// is checkpointed after 250 ms. For a holder that stops responding with its connection open, see
-// [Issuer.Silent].
+// Leasehold returns an issuer that models this service. If a holder dies, its connection ends, and
+// its lease is checkpointed after 250 ms. For a holder that stops responding while its connection
+// stays open, see [Issuer.Silent].
 func Leasehold(ttl, recovery time.Duration) Issuer {
 	return Issuer{
 		Recovery: recovery, Lateness: lateness, Refreshes: true,
@@ -172,8 +176,9 @@ func Leasehold(ttl, recovery time.Duration) Issuer {
 	}
 }
 
-// Silent returns the issuer for a holder that stops responding with its connection open: the lease
-// is checkpointed after two fifths of the TTL, at most a minute.
+// Silent returns the issuer as it behaves toward a holder that stops responding while its
+// connection stays open. The lease is checkpointed after Checkpoint. For this service, that is two
+// fifths of the TTL, but at most a minute.
 func (i Issuer) Silent() Issuer {
 	i.Untended = 0
 	return i
@@ -188,33 +193,33 @@ func (i Issuer) check() error {
 	)
 }
 
-// An Outage holds the times without a holder for a Holder and an Issuer.
+// An Outage contains the times without a holder, for a given Holder and Issuer.
 type Outage struct {
 	Holder Holder
 	Issuer Issuer
 
-	// Worst is the maximum time from the death of a holder until another one holds (O3, O4), with
-	// one failure of the issuer at the worst moment.
+	// Worst is the maximum time from the death of a holder until another program holds the lease
+	// (O3, O4), with one failure of the issuer at the worst moment.
 	Worst time.Duration
-	// Alone is the same without a failure of the issuer.
+	// Alone is the same maximum without a failure of the issuer.
 	Alone time.Duration
-	// Typical is the mean without a failure of the issuer (O5).
+	// Typical is the mean time without a failure of the issuer (O5).
 	Typical time.Duration
 	// NoticeFrom and NoticeTo are the minimum and maximum time from the death of a holder until the
 	// issuer ends its lease (O6).
 	NoticeFrom, NoticeTo time.Duration
-	// Valid is the holder's own validity, from the sending of a renewal (O1).
+	// Valid is the holder's own validity, measured from when a renewal is sent (O1).
 	Valid time.Duration
-	// Slack is the rest of the holder's validity if the issuer fails just when it would have
-	// accepted a renewal (O7). If it is negative, healthy holders stop that much too early.
+	// Slack is how much of the holder's validity remains if the issuer fails just before it would
+	// have accepted a renewal (O7). If it is negative, healthy holders stop that much too early.
 	Slack time.Duration
-	// Survivable is the longest recovery in which no healthy holder loses its validity.
+	// Survivable is the longest recovery during which no healthy holder loses its validity.
 	Survivable time.Duration
-	// Attempts is how many renewals can be tried within one lease.
+	// Attempts is the number of renewal attempts that fit into one lease.
 	Attempts int
 }
 
-// Bounds computes the outages of a holder and an issuer.
+// Bounds computes the outages for a holder and an issuer.
 func Bounds(h Holder, i Issuer) (Outage, error) {
 	if err := h.Check(); err != nil {
 		return Outage{}, err
@@ -224,7 +229,7 @@ func Bounds(h Holder, i Issuer) (Outage, error) {
 	}
 	h.Renew = h.Interval()
 	r := h.RoundTrip
-	alone := r + h.longest(h.TTL) + i.Lateness + 2*r // sending, lasting, ending; telling, asking
+	alone := r + h.longest(h.TTL) + i.Lateness + 2*r // send, lifetime, end; report, request
 	o := Outage{
 		Holder: h, Issuer: i,
 		Worst: alone, Alone: alone,
@@ -239,10 +244,10 @@ func Bounds(h Holder, i Issuer) (Outage, error) {
 		o.Slack = h.Valid() - h.Renew - r
 		return o, nil
 	}
-	// The issuer fails as the lease ends, or just before it reports that (O3).
+	// The issuer fails at the moment the lease ends, or just before it reports that (O3).
 	o.Worst = alone + i.Recovery + h.Retry + r
 	if i.Refreshes {
-		// The issuer fails just before it stores the silence, and forgets it (O4).
+		// The issuer fails just before it stores the silence, and so forgets it (O4).
 		forgotten := h.longest(i.Silence(h.TTL)) + i.Lateness
 		o.Worst = max(o.Worst, alone+forgotten+i.Recovery)
 	}
@@ -250,7 +255,7 @@ func Bounds(h Holder, i Issuer) (Outage, error) {
 }
 
 // Noted reports whether healthy holders renew so rarely that their silence is checkpointed between
-// renewals. Then each renewal costs the issuer a log entry, and a failure of the issuer does not
+// renewals. If so, each renewal costs the issuer a log entry, and a failure of the issuer does not
 // refresh the lease.
 func (o Outage) Noted() bool {
 	c := o.Issuer.Checkpoint
@@ -260,8 +265,8 @@ func (o Outage) Noted() bool {
 // HealthyLose reports whether a failure of the issuer makes healthy holders stop.
 func (o Outage) HealthyLose() bool { return o.Slack < 0 }
 
-// ShortestTTL returns the shortest lease, renewed at the same fraction of its length, that outlives
-// a failure of the issuer (O8). It is 0 if there is none.
+// ShortestTTL returns the shortest lease that outlives a failure of the issuer, if it is renewed at
+// the same fraction of its length (O8). It is 0 if there is no such lease.
 func (o Outage) ShortestTTL() time.Duration {
 	h := o.Holder
 	left := 1 - h.Drift - float64(h.Renew)/float64(h.TTL)

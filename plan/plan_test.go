@@ -10,7 +10,7 @@ import (
 
 const s = time.Second
 
-// The textbooks' numbers: no messages, no drift, no lateness.
+// TestClassicalNumbers checks the textbook numbers, without message delay, drift, or lateness.
 func TestClassicalNumbers(t *testing.T) {
 	o, err := Bounds(Holder{TTL: 10 * s, Renew: 3 * s}, ClassicIssuer(6*s))
 	if err != nil {
@@ -33,7 +33,7 @@ func TestClassicalNumbers(t *testing.T) {
 	}
 }
 
-// Nonsensical input fails with advice.
+// TestBadInput checks that nonsensical input is rejected with advice.
 func TestBadInput(t *testing.T) {
 	good := Holder{TTL: 10 * s, RoundTrip: s / 50}
 	bounds := func(change func(*Holder)) error {
@@ -162,7 +162,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// No renewal fits a lease that is shorter than its round trip.
+// TestNoAttempt checks that no renewal fits into a lease shorter than its round trip.
 func TestNoAttempt(t *testing.T) {
 	if n := (Holder{TTL: s, RoundTrip: 2 * s}).Attempts(); n != 0 {
 		t.Errorf("%d attempts", n)

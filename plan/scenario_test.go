@@ -11,11 +11,11 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScenarios runs the files of testdata: choices, and what follows from them, in numbers and in
-// sentences. Rewrite that with -rewrite, and read the difference.
+// TestScenarios runs the files in testdata. Each gives some choices, and the results in numbers and
+// sentences. To update the results, run it with -rewrite and review the diff.
 //
-// The arguments of a line are fields of the structs that it is about: "outage ttl=10s renew=3s
-// recovery=6s" has two of Holder and one of Issuer. What is not there is 0.
+// The arguments on a line set fields of the structs in question: "outage ttl=10s renew=3s
+// recovery=6s" sets two fields of Holder and one of Issuer. Missing arguments are 0.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -38,7 +38,7 @@ type question struct {
 	d *datadriven.TestData
 }
 
-// fill sets fields of structs by the arguments of the line.
+// fill sets struct fields from the arguments on the line.
 func (q question) fill(into ...any) {
 	for _, a := range q.d.CmdArgs {
 		for _, s := range into {
@@ -67,9 +67,9 @@ func (q question) set(f reflect.Value, text string) {
 		n, err := strconv.Atoi(text)
 		q.check(err)
 		*p = n
-	case *bool: // is there
+	case *bool: // set if the argument is present
 		*p = true
-	case *Histogram: // is below the line
+	case *Histogram: // read from below the line
 	default:
 		q.d.Fatalf(q.t, "no field of type %v is set", f.Type())
 	}
@@ -81,7 +81,7 @@ func (q question) check(err error) {
 	}
 }
 
-// paragraph is lines of names and values, and sentences.
+// paragraph formats name-value pairs and sentences as lines.
 func paragraph(sentences []string, pairs ...any) string {
 	var b strings.Builder
 	for i := 0; i < len(pairs); i += 2 {
@@ -93,7 +93,7 @@ func paragraph(sentences []string, pairs ...any) string {
 	return b.String()
 }
 
-// outage is Bounds, for the issuer that the line names.
+// outage returns the result of Bounds for the issuer named on the line.
 func (q question) outage() (string, error) {
 	var h Holder
 	var i Issuer
@@ -119,7 +119,8 @@ func (q question) outage() (string, error) {
 	), nil
 }
 
-// chain is Chain: of a lease for each line below, or by the rule of thumb.
+// chain returns the result of Chain. The levels come from the lines below, or from the rule of
+// thumb.
 func (q question) chain() (string, error) {
 	var h Holder
 	var x struct {
@@ -162,7 +163,7 @@ func (q question) chain() (string, error) {
 	return text + paragraph(ChainAdvice(chain, one)), nil
 }
 
-// cache is ChooseCaches.
+// cache returns the result of ChooseCaches.
 func (q question) cache() (string, error) {
 	var v Sharing
 	q.fill(&v)
@@ -181,7 +182,7 @@ func (q question) cache() (string, error) {
 	), nil
 }
 
-// size is Size, by round costs.
+// size returns the result of Size, with costs in round numbers.
 func (q question) size() (string, error) {
 	v := Site{Members: 3, Cores: 2, Memory: 8e9, Network: 125e6, Busy: 0.5}
 	costs := Costs{
@@ -209,8 +210,8 @@ func (q question) size() (string, error) {
 	), nil
 }
 
-// weather is what the line says of it. The histogram below the line is of pauses, or of round trips
-// if the line says trips.
+// weather returns the Weather given on the line. The histogram below the line describes pauses, or
+// round trips if the line contains "trips".
 func (q question) weather(h *Holder, into ...any) (Weather, error) {
 	var w Weather
 	q.fill(append(into, h, &w)...)
@@ -226,7 +227,7 @@ func (q question) weather(h *Holder, into ...any) (Weather, error) {
 	return w, err
 }
 
-// chance is Chance.
+// chance returns the result of Chance.
 func (q question) chance() (string, error) {
 	var h Holder
 	w, err := q.weather(&h)
@@ -246,7 +247,7 @@ func (q question) chance() (string, error) {
 	), nil
 }
 
-// choose is ChooseLength.
+// choose returns the result of ChooseLength.
 func (q question) choose() (string, error) {
 	var h Holder
 	var wish Wish
@@ -272,7 +273,7 @@ func (q question) choose() (string, error) {
 		decimal(c.Default.LossesAYear)), nil
 }
 
-// histogram is what was counted, as it is read.
+// histogram reads a histogram and returns its contents.
 func (q question) histogram() (string, error) {
 	h, err := ReadHistogram(strings.NewReader(q.d.Input))
 	if err != nil {

@@ -5,37 +5,36 @@ import (
 	"time"
 )
 
-// Random is a source of numbers in [0, 1), such as a *rand.Rand of math/rand/v2.
+// Random generates random numbers in [0, 1). A *rand.Rand from math/rand/v2 implements it.
 type Random interface{ Float64() float64 }
 
-// A Tally is what a simulation saw.
+// A Tally holds the results of a simulation.
 type Tally struct {
-	// Timelines is how many were played; of Healthy the holder did not die.
+	// Timelines is the number of simulated timelines. In Healthy of them, the holder did not die.
 	Timelines, Healthy int
-	// Longest and Mean are of the times from a holder's death to the next
-	// holder. Mean is of timelines without a failure of the issuer.
+	// Longest and Mean describe the time from a holder's death to the next holder. Mean includes
+	// only timelines in which the issuer did not fail.
 	Longest, Mean time.Duration
-	// Stopped counts healthy holders whose validity ran out, LongestStop the
-	// longest time that one was without; Taken counts those whose lease went to
-	// another.
+	// Stopped counts healthy holders whose validity ran out, and LongestStop is the longest time
+	// that any of them had to wait. Taken counts healthy holders that lost the lease to another
+	// holder.
 	Stopped, Taken int
 	LongestStop    time.Duration
-	// Overlaps counts grants to another before the holder's valid until. It is
-	// not 0 only if the protocol is broken.
+	// Overlaps counts grants to another holder before the previous one's valid until. It is nonzero
+	// only if the protocol is broken.
 	Overlaps int
 }
 
-// Simulate plays n timelines of one holder, its issuer and the next in line, and
-// tallies them. It moves messages and clocks one by one and knows none of the
-// equations, so it can be held against them. The choice is checked as in Bounds.
-// rng is used by this call alone.
+// Simulate simulates n timelines of one holder, its issuer, and the next waiter, and tallies them.
+// It moves messages and clocks individually and uses none of the equations, so it can verify them.
+// It checks the choice as Bounds does. Nothing else may use rng during the call.
 func Simulate(h Holder, i Issuer, rng Random, n int) (Tally, error) {
 	if _, err := Bounds(h, i); err != nil {
 		return Tally{}, err
 	}
 	h.Renew = h.Interval()
 	if h.Retry == 0 {
-		h.Retry = max(h.TTL/500, 1) // at once, but not infinitely often
+		h.Retry = max(h.TTL/500, 1) // immediately, but not infinitely often
 	}
 	var t Tally
 	var sum time.Duration
@@ -74,8 +73,7 @@ func (t *Tally) add(w *walk) {
 	}
 }
 
-// A walk is one timeline. Instants are durations since the first renewal that it
-// looks at was sent.
+// A walk is one timeline. Instants are durations since the holder sent the first renewal.
 type walk struct {
 	h   Holder
 	i   Issuer
@@ -83,23 +81,23 @@ type walk struct {
 
 	dies    bool
 	death   time.Duration
-	fails   time.Duration // when the issuer fails; below 0: never
+	fails   time.Duration // when the issuer fails; negative means never
 	back    time.Duration
 	late    time.Duration // how late the issuer ends the lease
-	rate    float64       // of the issuer's clock, by the holder's
+	rate    float64       // rate of the issuer's clock relative to the holder's
 	valid   time.Duration // the holder's valid until
-	renewed time.Duration // when the issuer took the last renewal
+	renewed time.Duration // when the issuer received the last renewal
 	expiry  time.Duration // when the issuer may end the lease, by the holder's clock
 	noted   bool          // silence was checkpointed before the failure
-	failed  bool          // the failure is behind
+	failed  bool          // the issuer has failed and recovered
 	ended   bool
 	end     time.Duration
-	taken   time.Duration // when the next holder knew that it holds
-	stop    time.Duration // longest time that a healthy holder was without validity
+	taken   time.Duration // when the next holder learned of its grant
+	stop    time.Duration // longest time that a healthy holder had no valid lease
 	overlap bool
 }
 
-// edge draws from [0, 1], and often its ends: bounds are reached there.
+// edge draws from [0, 1] and often returns 0 or 1, because the bounds are reached there.
 func (w *walk) edge() float64 {
 	switch x := w.rng.Float64(); {
 	case x < 0.3:
@@ -112,7 +110,7 @@ func (w *walk) edge() float64 {
 
 func (w *walk) upTo(d time.Duration) time.Duration { return scale(d, w.edge()) }
 
-// trip draws how long a request is under way, there and back.
+// trip draws the travel times of a request and its response.
 func (w *walk) trip() (there, back time.Duration) {
 	there = w.upTo(w.h.RoundTrip)
 	return there, w.upTo(w.h.RoundTrip - there)
@@ -123,7 +121,8 @@ func newWalk(h Holder, i Issuer, rng Random) *walk {
 	w.rate = 1 + h.Drift*(2*w.edge()-1)
 	w.late = w.upTo(i.Lateness)
 	w.dies = rng.Float64() < 0.75
-	// Uniform: a mean is taken of it. The bound needs it near 0, or near a renewal.
+	// The distribution is uniform because a mean is computed from it. To reach the bound, some
+	// deaths must be near 0 or near a renewal.
 	w.death = scale(h.Renew, rng.Float64())
 	life := float64(h.TTL) / w.rate
 	if i.Recovery == 0 || rng.Float64() < 0.1 {
@@ -133,7 +132,7 @@ func newWalk(h Holder, i Issuer, rng Random) *walk {
 	switch x := rng.Float64(); {
 	case w.dies && x < 0.2: // near the end of the lease
 		w.fails = time.Duration(life*(1-0.01*rng.Float64())) + scale(h.RoundTrip, 3*rng.Float64())
-	case w.dies && x < 0.4 && i.Refreshes: // near the note of silence
+	case w.dies && x < 0.4 && i.Refreshes: // near the time at which its silence is checkpointed
 		w.fails = scale(i.Silence(h.TTL), 1-0.01*rng.Float64()) + i.Lateness
 	case !w.dies && x < 0.4: // near a renewal
 		w.fails = h.Renew + w.upTo(h.RoundTrip)
@@ -145,12 +144,12 @@ func newWalk(h Holder, i Issuer, rng Random) *walk {
 	return w
 }
 
-// until is when the holder of a timeline that dies held no longer.
+// until returns the instant at which a dying holder stops holding the lease.
 func (w *walk) until() time.Duration { return min(w.death, w.valid) }
 
 func (w *walk) down(at time.Duration) bool { return w.fails >= 0 && at >= w.fails && at < w.back }
 
-// tend advances the issuer to an instant: it fails, recovers, ends the lease.
+// tend advances the issuer to an instant. The issuer can fail, recover, or end the lease.
 func (w *walk) tend(at time.Duration) {
 	if w.ended {
 		return
@@ -175,7 +174,7 @@ func (w *walk) tend(at time.Duration) {
 	}
 }
 
-// notes reports whether the silence was checkpointed before the failure.
+// notes reports whether the lease was checkpointed as silent before the failure.
 func (w *walk) notes() bool {
 	late := w.upTo(w.i.Lateness)
 	at := w.renewed + time.Duration(float64(w.i.Checkpoint)/w.rate) + late
@@ -186,20 +185,20 @@ func (w *walk) notes() bool {
 
 func (w *walk) life() time.Duration { return time.Duration(float64(w.h.TTL) / w.rate) }
 
-// play sends renewals until the holder dies or, if it does not, has gone through
-// what may go wrong; then the next holder takes over.
+// play sends renewals until the holder dies or, if it survives, until the issuer's recovery has
+// passed. The next holder then takes over if the lease has ended.
 func (w *walk) play() {
 	horizon := w.death
 	if !w.dies {
 		horizon = max(w.back, 0) + 2*w.h.TTL
 	}
-	var at, last time.Duration // of the next sending, of the last arrival
+	var at, last time.Duration // next send and last arrival
 	if w.fails == 0 {
-		w.fails = 1 // the first renewal, at 0, is one that was acknowledged
+		w.fails = 1 // the first renewal, at 0, was acknowledged
 	}
 	for first := true; at <= horizon && (first || !w.ended); first = false {
 		there, back := w.trip()
-		arrives := max(at+there, last) // one connection keeps the order
+		arrives := max(at+there, last) // a connection delivers in order
 		last = arrives
 		answer := w.renew(at, arrives, first)
 		wait := w.h.Retry
@@ -214,7 +213,7 @@ func (w *walk) play() {
 	w.finish(at)
 }
 
-// renew is the issuer's part of a renewal. The first one always succeeds.
+// renew simulates the issuer's side of a renewal. The first renewal always succeeds.
 func (w *walk) renew(sent, arrives time.Duration, first bool) bool {
 	if first {
 		if w.down(arrives) || w.fails >= 0 && w.fails <= arrives {
@@ -230,7 +229,7 @@ func (w *walk) renew(sent, arrives time.Duration, first bool) bool {
 	return !w.dies || sent <= w.death
 }
 
-// hold is the holder's part: it counts from the sending.
+// hold simulates the holder's side: its validity counts from the send.
 func (w *walk) hold(sent, acked time.Duration, first bool) {
 	if !first && !w.dies && acked > w.valid {
 		w.stop = max(w.stop, acked-w.valid)
@@ -238,7 +237,7 @@ func (w *walk) hold(sent, acked time.Duration, first bool) {
 	w.valid = max(w.valid, sent+scale(w.h.TTL, 1-w.h.Drift)-w.h.Margin)
 }
 
-// finish ends the lease of a dead holder, or of one that was too late.
+// finish ends the lease of a holder that died or renewed too late.
 func (w *walk) finish(at time.Duration) {
 	if !w.dies && !w.ended {
 		return
@@ -253,9 +252,9 @@ func (w *walk) finish(at time.Duration) {
 	}
 }
 
-// succeed lets the next in line ask until it is granted.
+// succeed makes the next waiter request the lease until it is granted.
 func (w *walk) succeed() {
-	asks := w.end + w.upTo(w.h.RoundTrip) // told by a watch
+	asks := w.end + w.upTo(w.h.RoundTrip) // notified by a watch
 	for {
 		there, back := w.trip()
 		if arrives := asks + there; !w.down(arrives) {
@@ -267,7 +266,7 @@ func (w *walk) succeed() {
 	}
 }
 
-// scale is a duration times a factor.
+// scale returns d times f.
 func scale(d time.Duration, f float64) time.Duration {
 	return time.Duration(math.Round(float64(d) * f))
 }

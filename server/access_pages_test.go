@@ -19,13 +19,13 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// getPage gets a page over a socket, without a login. It returns the status, and what is on it.
+// getPage requests a page over a socket without logging in, and returns its status and body.
 func getPage(t *testing.T, socket, path string) (int, string) {
 	t.Helper()
 	return getPageAs(t, "*/*", socket, path)
 }
 
-// getPageAs is getPage for a client that accepts a format.
+// getPageAs is like getPage, but sends an Accept header.
 func getPageAs(t *testing.T, accept, socket, path string) (int, string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost"+path, nil)
@@ -37,7 +37,7 @@ func getPageAs(t *testing.T, accept, socket, path string) (int, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read whole
+	defer resp.Body.Close() //nolint:errcheck // the body is read completely
 	b, err := io.ReadAll(resp.Body)
 	if err != nil {
 		t.Fatal(err)
@@ -45,9 +45,9 @@ func getPageAs(t *testing.T, accept, socket, path string) (int, string) {
 	return resp.StatusCode, string(b)
 }
 
-// The pages of health, metrics and the profiler need no login, so they must show no key, value,
-// name, password or token, and no page lists requests in flight (CVE-2021-28235 of etcd, whose
-// debug page showed the passwords of logins).
+// TestPagesShowNoSecrets checks that the health, metrics and profiler pages, which require no
+// login, show no key, value, name, password or token. No page lists requests in flight: etcd's
+// debug page did, and leaked the passwords of logins (CVE-2021-28235).
 func TestPagesShowNoSecrets(t *testing.T) { virtual.Test(t, testPagesShowNoSecrets) }
 
 func testPagesShowNoSecrets(t *testing.T) {
@@ -84,7 +84,7 @@ func testPagesShowNoSecrets(t *testing.T) {
 			"/debug/requests": 404, "/debug/events": 404, "/debug/vars": 404, "/config/local/log": 404,
 		} {
 			if socket == metrics.Path && strings.HasPrefix(path, "/debug/pprof") {
-				want = 404 // that port is for metrics and health
+				want = 404 // this port serves only metrics and health
 			}
 			code, text := getPage(t, socket, path)
 			if code != want {
@@ -101,8 +101,8 @@ func testPagesShowNoSecrets(t *testing.T) {
 	}
 }
 
-// A call whose :path lacks the leading slash is rejected: it would bypass rules that match method
-// names (CVE-2026-33186 of gRPC).
+// TestPathWithoutSlash checks that a call whose :path lacks the leading slash is rejected. Such a
+// path would bypass rules that match method names (CVE-2026-33186 of gRPC).
 func TestPathWithoutSlash(t *testing.T) { virtual.Test(t, testPathWithoutSlash) }
 
 func testPathWithoutSlash(t *testing.T) {

@@ -13,7 +13,7 @@ import (
 	native "leasehold.dev/api/leasehold/v1"
 )
 
-// recordsWith counts the records of an audit log that have these fields, given as JSON.
+// recordsWith counts the audit records that contain all the given JSON fields.
 func recordsWith(t *testing.T, text, fields string) (n int) {
 	t.Helper()
 	parse := func(text string) (m map[string]json.RawMessage) {
@@ -35,8 +35,8 @@ func recordsWith(t *testing.T, text, fields string) (n int) {
 	return n
 }
 
-// At level "changes", every change to users, roles, names, limits, members and settings is logged
-// with its principal and target.
+// TestAuditOfChanges checks that level "changes" logs every change to users, roles, names, limits,
+// members and settings with its principal and target.
 func TestAuditOfChanges(t *testing.T) {
 	t.Parallel()
 	_, text := auditedRun(t, "changes", func(r *running, conns map[string]*grpc.ClientConn) {
@@ -121,8 +121,8 @@ func of[Q, A any](
 	return func(ctx context.Context) error { _, err := call(ctx, q); return err }
 }
 
-// The audit log records what happens to leases: granted, handed over, revoked (and by whom), ended
-// with its key, expired.
+// TestAuditOfLeases checks that the audit log records each lease being granted, handed over,
+// revoked (and by whom), ended along with its key, and expired.
 func TestAuditOfLeases(t *testing.T) {
 	t.Parallel()
 	_, text := auditedRun(t, "changes", func(r *running, conns map[string]*grpc.ClientConn) {

@@ -10,8 +10,9 @@ import (
 	native "leasehold.dev/api/leasehold/v1"
 )
 
-// With "stop", nothing that cannot be recorded is done, on streams either; reads that need no
-// record still work. The audit file is a device that is always full.
+// TestAuditStops checks that with "stop", writes that cannot be recorded are rejected, on streams
+// as well, while reads that need no record still work. The audit file is a device that is always
+// full.
 func TestAuditStops(t *testing.T) {
 	t.Parallel()
 	for _, whenFull := range []string{"stop", "drop"} {
@@ -25,7 +26,7 @@ func TestAuditStops(t *testing.T) {
 		if whenFull == "stop" {
 			want = codes.Unavailable
 		}
-		// The first is what finds the disk full: it is done, and its answer is withheld.
+		// The first put finds that the disk is full. It is applied, but its response is withheld.
 		for _, key := range []string{"a", "b"} {
 			before := r.node.View().KV.Revision()
 			_, err := kv.Put(t.Context(), &pb.PutRequest{Key: []byte(key)})
@@ -67,7 +68,8 @@ func TestAuditStops(t *testing.T) {
 	}
 }
 
-// With "stop", a caller does not even learn that it was refused if the refusal cannot be recorded.
+// TestAuditStopsRefusals checks that with "stop", a caller does not learn that it was denied access
+// if the denial cannot be recorded.
 func TestAuditStopsRefusals(t *testing.T) {
 	t.Parallel()
 	for whenFull, want := range map[string]codes.Code{

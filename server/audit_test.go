@@ -18,7 +18,7 @@ import (
 	native "leasehold.dev/api/leasehold/v1"
 )
 
-// records reads an audit log, and returns of each record the fields that a test looks at.
+// records reads an audit log and returns the fields of each record that tests compare.
 func records(t *testing.T, file string) (lines []string, text string) {
 	t.Helper()
 	data, err := os.ReadFile(file)
@@ -47,8 +47,8 @@ func records(t *testing.T, file string) (lines []string, text string) {
 	return lines, string(data)
 }
 
-// auditedRun runs a member with users and an audit log, calls do with connections of users and of
-// an anonymous caller, and returns the log.
+// auditedRun runs a member with users and an audit log. It calls do with connections for several
+// users and an anonymous caller, and returns the log.
 func auditedRun(
 	t *testing.T, level string, do func(r *running, conns map[string]*grpc.ClientConn),
 ) (lines []string, text string) {
@@ -68,7 +68,7 @@ func auditedRun(
 	return records(t, c.Access.Audit.File)
 }
 
-// has checks that the log has a record exactly so many times.
+// has checks how many times the log contains a record.
 func has(t *testing.T, lines []string, want string, times int) {
 	t.Helper()
 	n := len(lines) - len(slices.DeleteFunc(slices.Clone(lines), func(s string) bool {
@@ -79,8 +79,9 @@ func has(t *testing.T, lines []string, want string, times int) {
 	}
 }
 
-// The log names who changes users, grants and revokes, and who was denied what, however the call
-// arrives. It contains no password, value or secret.
+// TestAuditLog checks that the log names the principal of every user change, every grant and
+// revocation, and every denied call, over every path. The log contains no password, value or
+// secret.
 func TestAuditLog(t *testing.T) {
 	t.Parallel()
 	lines, text := auditedRun(t, "changes", func(r *running, conns map[string]*grpc.ClientConn) {
@@ -106,7 +107,7 @@ func TestAuditLog(t *testing.T) {
 		"call alice Auth/Authenticate  denied":         1,
 		"call root Auth/UserAdd bob ok":                1,
 		"call alice Auth/UserDelete bob denied":        1,
-		"call alice KV/Put ab-  ok":                    0, // of another level
+		"call alice KV/Put ab-  ok":                    0, // logged only at level "writes"
 		"call alice KV/Put z-  denied":                 1,
 		"call  KV/Put y-  denied":                      1,
 		"call  KV/Put x-  denied":                      1,
@@ -127,7 +128,7 @@ func TestAuditLog(t *testing.T) {
 	}
 }
 
-// Level "reads" logs every call, with keys and revisions.
+// TestAuditReads checks that level "reads" logs every call with its keys and revisions.
 func TestAuditReads(t *testing.T) {
 	t.Parallel()
 	lines, text := auditedRun(t, "reads", func(r *running, conns map[string]*grpc.ClientConn) {
@@ -174,8 +175,8 @@ func TestAuditReads(t *testing.T) {
 	}
 }
 
-// A record carries the trace ID of its call, over gRPC, streams and JSON. Malformed trace headers
-// are ignored.
+// TestAuditTraces checks that a record carries the trace ID of its call over gRPC, streams and
+// JSON. Malformed trace headers are ignored.
 func TestAuditTraces(t *testing.T) {
 	t.Parallel()
 	const trace = "4bf92f3577b34da6a3ce929d0e0e4736"
@@ -213,13 +214,13 @@ func TestAuditTraces(t *testing.T) {
 	}
 }
 
-// as returns a context for calls with a token.
+// as returns a context that sends a token with each call.
 func as(t *testing.T, token string) context.Context {
 	t.Helper()
 	return metadata.AppendToOutgoingContext(t.Context(), "token", token)
 }
 
-// watchKey asks for a watch, and waits for the first answer.
+// watchKey opens a watch on a key and waits for the first response.
 func watchKey(ctx context.Context, t *testing.T, conn *grpc.ClientConn, key string) {
 	t.Helper()
 	w, err := pb.NewWatchClient(conn).Watch(ctx)
@@ -236,8 +237,8 @@ func watchKey(ctx context.Context, t *testing.T, conn *grpc.ClientConn, key stri
 	}
 }
 
-// streamAsks puts two keys and grants a lease over a stream of leasehold.v1, and waits for the
-// answers.
+// streamAsks puts two keys and grants a lease over a leasehold.v1 stream, and waits for the
+// responses.
 func streamAsks(ctx context.Context, t *testing.T, conn *grpc.ClientConn) {
 	t.Helper()
 	s, err := native.NewStreamServiceClient(conn).Open(ctx)

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// newKeeper returns the keeper of a member's backups, nil if it makes none.
+// newKeeper returns the keeper of a member's backups, or nil if the member does not make backups.
 func newKeeper(cfg Config, core *core, id storage.Identity) (*keeper.Keeper, error) {
 	if cfg.Backup.To == "" {
 		return nil, nil

@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Each member lists its own bindings, whether it leads or not; a relay lists those of the member
-// behind it. Only root may ask.
+// TestListBindings checks that every member, leader or follower, lists its own bindings, and that a
+// relay lists the bindings of the member it is connected to. Only root can list them.
 func TestListBindings(t *testing.T) { virtual.Test(t, testListBindings) }
 
 func testListBindings(t *testing.T) {

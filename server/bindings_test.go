@@ -25,8 +25,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// bindingsFor is a file of bindings: a token of corp with the group writers gives the role a, and
-// so do certificates of the trust domain prod and of the host a.example.org.
+// bindingsFor returns a bindings file. It gives role a to tokens from corp with the group writers,
+// and to certificates for the trust domain prod or the host a.example.org.
 func bindingsFor(corp *issuertest.Issuer) string {
 	return fmt.Sprintf(`
 issuers:
@@ -40,7 +40,7 @@ bindings:
 `, corp.URL)
 }
 
-// writeBindings replaces a file of bindings.
+// writeBindings atomically replaces a bindings file.
 func writeBindings(t testing.TB, path, text string) string {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
@@ -52,7 +52,7 @@ func writeBindings(t testing.TB, path, text string) string {
 	return path
 }
 
-// newIssuer starts an issuer with the key k.
+// newIssuer starts a token issuer with the key k.
 func newIssuer(t testing.TB) *issuertest.Issuer {
 	t.Helper()
 	corp := issuertest.On(t, virtual.Port(t))
@@ -62,7 +62,8 @@ func newIssuer(t testing.TB) *issuertest.Issuer {
 
 var writers = jwt.MapClaims{"groups": []string{"readers", "writers"}}
 
-// svid gives a certificate a SPIFFE ID, and perhaps a common name and names of hosts.
+// svid returns a function that adds a SPIFFE ID, a common name and host names to a certificate. The
+// common name and host names are optional.
 func svid(id, name string, hosts ...string) func(*x509.Certificate) {
 	return func(c *x509.Certificate) {
 		c.Subject.CommonName, c.DNSNames = name, hosts
@@ -72,10 +73,11 @@ func svid(id, name string, hosts ...string) func(*x509.Certificate) {
 	}
 }
 
-// Over gRPC, SANs of certificates and tokens of an issuer identify callers as the bindings say.
-// Through the gateway only tokens count, no certificate: neither the client's nor the server's own,
-// which names root here (CVE-2018-16886 is the same fault with common names). A token takes
-// precedence over a certificate, and an invalid token is not rescued by one.
+// TestBoundCallers checks that over gRPC, certificate SANs and tokens from an issuer identify
+// callers according to the bindings. Through the gateway, only tokens count. The gateway must use
+// neither the client's certificate nor the server's own, which is bound to root here
+// (CVE-2018-16886 is the same fault with common names). A token takes precedence over a
+// certificate: if the token is invalid, the certificate is not used instead.
 func TestBoundCallers(t *testing.T) { virtual.Test(t, testBoundCallers) }
 
 func testBoundCallers(t *testing.T) {
@@ -112,10 +114,10 @@ func testBoundCallers(t *testing.T) {
 	empty, denied, invalid := rpctypes.ErrUserEmpty, rpctypes.ErrPermissionDenied,
 		rpctypes.ErrInvalidAuthToken
 	for name, x := range map[string]struct {
-		certificate string // "" for a connection without TLS
+		certificate string // "" means a connection without TLS
 		token       string
-		own, other  error // of a key of the role a, and of another
-		gateway     error // of a key of the role a
+		own, other  error // for a key that role a permits, and for another key
+		gateway     error // for a key that role a permits
 	}{
 		"SPIFFE ID":             {"svid", "", nil, denied, empty},
 		"SPIFFE ID of a user":   {"root", "", nil, nil, empty},
@@ -168,7 +170,7 @@ func testBoundCallers(t *testing.T) {
 	}
 }
 
-// tokenClient returns etcd's client with a token.
+// tokenClient returns an etcd client that sends a token.
 func tokenClient(t testing.TB, m *running, token string) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{
@@ -182,7 +184,7 @@ func tokenClient(t testing.TB, m *running, token string) *clientv3.Client {
 	return c
 }
 
-// watchOf opens a watch of the key a, and receives one change.
+// watchOf opens a watch on key a and receives one event.
 func watchOf(t testing.TB, c *clientv3.Client) clientv3.WatchChan {
 	t.Helper()
 	w := c.Watch(t.Context(), "a", clientv3.WithCreatedNotify())
@@ -198,8 +200,8 @@ func watchOf(t testing.TB, c *clientv3.Client) clientv3.WatchChan {
 	return w
 }
 
-// runBound runs a member with users and with bindings for tokens of an issuer, and returns the
-// bindings' text.
+// runBound runs a member with users and with bindings for tokens from an issuer, and returns the
+// text of its bindings file.
 func runBound(t *testing.T) (*running, *issuertest.Issuer, string) {
 	t.Helper()
 	dir := shortDir(t)
@@ -212,8 +214,9 @@ func runBound(t *testing.T) (*running, *issuertest.Issuer, string) {
 	return r, corp, text
 }
 
-// A watch ends at once when its principal is no longer bound, is bound to other roles, or its roles
-// lose the permission. A change of the file that does not affect it leaves it open.
+// TestBoundWatchEnds checks that a watch ends promptly when its principal is no longer bound, is
+// bound to other roles, or its roles lose the permission. A change to the bindings file that does
+// not affect the principal leaves the watch open.
 func TestBoundWatchEnds(t *testing.T) { virtual.Test(t, testBoundWatchEnds) }
 
 func testBoundWatchEnds(t *testing.T) {
@@ -226,7 +229,7 @@ func testBoundWatchEnds(t *testing.T) {
 			if ok && (got.Err() == nil || len(got.Events) > 0) {
 				t.Errorf("%s: the watch is told %+v", why, got)
 			}
-		case <-time.After(time.Minute): // rather than for ever
+		case <-time.After(time.Minute): // fail instead of blocking forever
 			t.Fatalf("%s: the watch goes on", why)
 		}
 	}
@@ -258,8 +261,8 @@ func testBoundWatchEnds(t *testing.T) {
 	ends(watch, "without the right")
 }
 
-// A member with an invalid bindings file does not start. A member whose bindings are about
-// certificates, but which asks for none, logs a warning.
+// TestWrongBindings checks that a member with an invalid bindings file does not start. A member
+// whose bindings match certificates logs a warning if it does not request client certificates.
 func TestWrongBindings(t *testing.T) { virtual.Test(t, testWrongBindings) }
 
 func testWrongBindings(t *testing.T) {

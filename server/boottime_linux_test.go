@@ -12,8 +12,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Leases are timed by CLOCK_BOOTTIME, which keeps running during suspend, not by the monotonic
-// clock. The test runs itself in a time namespace where boot time is a day ahead.
+// TestBootTime checks that leases are timed by CLOCK_BOOTTIME, which keeps running during suspend,
+// and not by the monotonic clock. The test reruns itself in a time namespace whose boot time is a
+// day ahead.
 func TestBootTime(t *testing.T) {
 	const (
 		inside = "LEASEHOLD_TEST_BOOTTIME"

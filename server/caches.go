@@ -19,7 +19,7 @@ func (n *node) OpenCache(o replica.OpenCache, to native.Cache) error {
 	})
 }
 
-// AckCache implements native.Node. If the inbox is full, the acknowledgement is dropped and the
+// AckCache implements native.Node. If the inbox is full, it drops the acknowledgement, and the
 // invalidation is sent again.
 func (n *node) AckCache(a replica.AckCache, from native.Cache) {
 	_ = n.inbox.ask(func(m *mail) int { return len(m.Caches) + 1 }, func(m *mail) {

@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/internal/member/timing"
 )
 
-// calls is the interceptor of every unary call. It is a single one, because each interceptor in a
-// chain would cost every call a closure, whether or not its feature is on.
+// calls is the interceptor for all unary calls. There is only one, because each interceptor in a
+// chain costs every call a closure, even if the interceptor's feature is disabled.
 type calls struct {
 	tracer   *timing.Tracer
 	rpcs     *metrics.Calls
@@ -41,9 +41,9 @@ func (c *calls) unary(
 	return resp, err
 }
 
-// enter calls next if the member belongs to the cluster that the call names and has its state, and
-// if the logins and the rate limit accept the caller. The audit log records calls rejected by the
-// rate limit, and rejected logins.
+// enter calls next on three conditions: this member belongs to the cluster named by the call, it
+// has the cluster's state, and the logins and the rate limit accept the caller. The audit log
+// records calls rejected by the rate limit, and rejected logins.
 func (c *calls) enter(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
@@ -75,7 +75,7 @@ func (c *calls) enter(
 	return next(ctx, req)
 }
 
-// known is an intercept.Stream that authenticates the opener of a stream.
+// known is an intercept.Stream that authenticates the caller that opens a stream.
 func (c *calls) known(
 	s grpc.ServerStream, info *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {

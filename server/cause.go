@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// causes maps errors to codes; the first match counts.
+// causes maps errors to codes. The first match wins.
 var causes = []struct {
 	err  error
 	code cause.Code
@@ -38,7 +38,7 @@ var causes = []struct {
 	{storage.ErrFailed, cause.DiskFailed},
 }
 
-// causeOf returns the code of an error, or cause.Failed.
+// causeOf returns the code of an error, or cause.Failed if none matches.
 func causeOf(err error) cause.Code {
 	if err == nil {
 		return ""
@@ -51,8 +51,8 @@ func causeOf(err error) cause.Code {
 	return cause.Failed
 }
 
-// noteRun records in the data directory which process uses it. Other processes cannot read the data
-// during the run. The returned function records how the run ended.
+// noteRun records in the data directory which process is using it. Other processes cannot read the
+// data during the run. The returned function records how the run ended.
 func (s *Server) noteRun() (end func(error)) {
 	if s.cfg.host.Files() != nil {
 		return func(error) {} // no other process can read the disk
@@ -78,7 +78,7 @@ func (s *Server) noteRun() (end func(error)) {
 	}
 }
 
-// causedError is an error with the code of its cause.
+// causedError is an error together with the code of its cause.
 type causedError struct {
 	error
 	code cause.Code
@@ -90,7 +90,7 @@ func (e causedError) Unwrap() error { return e.error }
 // Cause returns the code.
 func (e causedError) Cause() string { return string(e.code) }
 
-// withCause gives an error the code of its cause.
+// withCause adds the code of its cause to an error.
 func withCause(err error) error {
 	if err == nil {
 		return nil
@@ -98,9 +98,9 @@ func withCause(err error) error {
 	return causedError{err, causeOf(err)}
 }
 
-// NotStarted records in run.json, for leasehold recover, why a member did not start. The returned
-// error has a method Cause that returns its code. [New] calls NotStarted itself; call it for
-// earlier failures. It records nothing while another process uses the directory.
+// NotStarted records in run.json, for leasehold recover, why a member did not start. It returns an
+// error whose method Cause returns the code. [New] calls NotStarted itself. Call NotStarted for
+// failures that occur before New. If another process is using the directory, it records nothing.
 func (c Config) NotStarted(err error) error {
 	code := causeOf(err)
 	if c.host.Files() == nil && code != cause.InUse && code != cause.ForeignData {

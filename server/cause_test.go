@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// run.json names the process that runs on a data directory, and later how that run, or a failed
-// start, ended.
+// TestRunIsNoted checks that run.json identifies the process using a data directory, and later
+// records how that run, or a failed start, ended.
 func TestRunIsNoted(t *testing.T) { virtual.Test(t, testRunIsNoted) }
 
 func testRunIsNoted(t *testing.T) {
@@ -73,7 +73,7 @@ func testRunIsNoted(t *testing.T) {
 	}
 }
 
-// Each error that ends a member maps to its code, also inside a chain of errors.
+// TestCauses checks that each error that ends a member maps to its cause code, even when wrapped.
 func TestCauses(t *testing.T) { virtual.Test(t, testCauses) }
 
 func testCauses(t *testing.T) {
@@ -98,7 +98,7 @@ func testCauses(t *testing.T) {
 	}
 }
 
-// rolledBackDir is a data directory to which an older state was restored.
+// rolledBackDir returns a data directory marked as rolled back to an older state.
 func rolledBackDir(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()

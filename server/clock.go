@@ -10,17 +10,17 @@ import (
 	"leasehold.dev/lease"
 )
 
-// clock reads the instants by which leases are timed. It runs while the machine is suspended, like
-// the holders' time. Go's monotonic clock stops then, and wall time jumps (rule 2).
+// clock reads the instants by which leases are timed. Like the holders' clocks, it keeps running
+// while the machine is suspended. Go's monotonic clock would stop, and wall time can jump (rule 2).
 //
-// A reading is a system call, so the core reads the clock once per step.
+// A reading costs a system call, so the core reads the clock only once per step.
 type clock struct {
-	boot  func() lease.Instant // reads the clock of the machine, see [host.Host.Clock]
+	boot  func() lease.Instant // reads the machine's clock, see [host.Host.Clock]
 	mono  func() lease.Instant // reads Go's monotonic clock
 	start atomic.Int64         // boot time of instant 0, as set by the shell
 }
 
-// together is the longest time between two readings that are compared.
+// together is the maximum time between two readings that are compared with each other.
 const together lease.Instant = 10
 
 func newClock(on *host.Host) (*clock, error) {
@@ -35,8 +35,8 @@ func newClock(on *host.Host) (*clock, error) {
 	}, nil
 }
 
-// read reads both clocks at about the same time. If the goroutine was descheduled in between, they
-// would seem to diverge, so it tries again. If that happens every time, the result is still safe:
+// read reads both clocks at about the same time. If the goroutine is descheduled in between, the
+// clocks seem to diverge, so it retries. Even if that happens every time, the result is safe:
 // leases get their full time again.
 func (c *clock) read() (r shell.Reading) {
 	for range 10 {
@@ -49,5 +49,5 @@ func (c *clock) read() (r shell.Reading) {
 	return r
 }
 
-// now returns the current instant. It may be called from any goroutine.
+// now returns the current instant. It can be called from any goroutine.
 func (c *clock) now() lease.Instant { return c.boot() - lease.Instant(c.start.Load()) }

@@ -7,7 +7,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Other goroutines read the instant at which the core is, even after boot time went back.
+// TestClockOfAll checks that other goroutines read the same time as the core, even after boot time
+// goes backward.
 func TestClockOfAll(t *testing.T) { virtual.Test(t, testClockOfAll) }
 
 func testClockOfAll(t *testing.T) {
@@ -31,14 +32,14 @@ func testClockOfAll(t *testing.T) {
 	}
 }
 
-// A goroutine that is descheduled between reading two clocks does not make them appear to diverge;
-// one that is not descheduled reads them once. The number of attempts is bounded.
+// TestClocksAreReadTogether checks that being descheduled between reading two clocks does not make
+// them appear to diverge. The clocks are read again in that case, a bounded number of times.
 func TestClocksAreReadTogether(t *testing.T) { virtual.Test(t, testClocksAreReadTogether) }
 
 func testClocksAreReadTogether(t *testing.T) {
 	for _, c := range []struct {
-		waits int           // how often it waits
-		each  lease.Instant // so long
+		waits int           // number of reads that are interrupted
+		each  lease.Instant // length of each interruption
 		tries int
 		apart lease.Instant
 	}{

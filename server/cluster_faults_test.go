@@ -16,10 +16,10 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// quiet is a logger for clients whose members come and go.
+// quiet returns a logger that discards the errors clients log when members stop.
 func quiet() *zap.Logger { return zap.NewNop() }
 
-// snapshotHeader is what a member sends before a snapshot.
+// snapshotHeader returns the message that a member sends before a snapshot.
 func snapshotHeader(from, to, index uint64) []byte {
 	m := replica.Message{Version: 1, From: from, To: to, Raft: &raftpb.Message{
 		Type: raftpb.MsgSnap.Enum(), From: &from, To: &to, Term: new(uint64(1)),
@@ -31,35 +31,8 @@ func snapshotHeader(from, to, index uint64) []byte {
 	return m.AppendTo(nil)
 }
 
-// All stop and start again, and everything is there.
-func TestRestartOfAll(t *testing.T) { virtual.Test(t, testRestartOfAll) }
-
-func testRestartOfAll(t *testing.T) {
-	configs := clusterConfigs(t, 3)
-	members := runAll(t, configs...)
-	l, err := members[0].client.Grant(t.Context(), 600)
-	if err != nil {
-		t.Fatal(err)
-	}
-	members[1].put(t, "k", "v")
-	for _, m := range members {
-		if err := m.stop(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	members = runAll(t, configs...)
-	for _, m := range members {
-		if got := m.get(t, "k"); got != "v" {
-			t.Errorf("%s: %q", m.cfg.Name, got)
-		}
-		if a, err := m.client.KeepAliveOnce(t.Context(), l.ID); err != nil || a.TTL != 600 {
-			t.Errorf("%s: %v, %v", m.cfg.Name, a, err)
-		}
-	}
-}
-
-// A leader that is stopped hands over first: the others have a leader long before the election
-// timeout.
+// TestStopHandsOver checks that a leader transfers leadership before it stops. The other members
+// have a new leader well before the election timeout.
 func TestStopHandsOver(t *testing.T) { virtual.Test(t, testStopHandsOver) }
 
 func testStopHandsOver(t *testing.T) {
@@ -75,8 +48,8 @@ func testStopHandsOver(t *testing.T) {
 	}
 }
 
-// Members reject a member of another cluster that has the address of one of theirs, and it does not
-// serve.
+// TestForeignDataDirectory checks that members reject a member of another cluster that uses the
+// address of one of theirs.
 func TestForeignDataDirectory(t *testing.T) { virtual.Test(t, testForeignDataDirectory) }
 
 func testForeignDataDirectory(t *testing.T) {
@@ -109,7 +82,8 @@ func testForeignDataDirectory(t *testing.T) {
 	}
 }
 
-// Members speak TLS with certificates that they make themselves.
+// TestPeerAutoTLS checks that members communicate over TLS with certificates that they generate
+// themselves.
 func TestPeerAutoTLS(t *testing.T) { virtual.Test(t, testPeerAutoTLS) }
 
 func testPeerAutoTLS(t *testing.T) {
@@ -131,7 +105,7 @@ func testPeerAutoTLS(t *testing.T) {
 	}
 }
 
-// peerTLS has a certificate of a name that an authority has signed.
+// peerTLS returns settings that use a certificate issued by a to name.
 func peerTLS(a *certs.Authority, name string) TLS {
 	a.Issue(name)
 	return TLS{
@@ -139,7 +113,8 @@ func peerTLS(a *certs.Authority, name string) TLS {
 	}
 }
 
-// Members with certificates from files reject a peer whose certificate another authority signed.
+// TestPeerTLSFiles checks that members using certificate files reject a peer whose certificate was
+// signed by another authority.
 func TestPeerTLSFiles(t *testing.T) { virtual.Test(t, testPeerTLSFiles) }
 
 func testPeerTLSFiles(t *testing.T) {
@@ -179,8 +154,8 @@ func testPeerTLSFiles(t *testing.T) {
 	}
 }
 
-// A wrong peer URL of one member does not stop the others from serving. Once it is corrected they
-// reach that member.
+// TestWrongPeerURL checks that a wrong peer URL for one member does not stop the others from
+// serving. Once the URL is corrected, they reach that member.
 func TestWrongPeerURL(t *testing.T) { virtual.Test(t, testWrongPeerURL) }
 
 func testWrongPeerURL(t *testing.T) {

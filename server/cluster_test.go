@@ -25,7 +25,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// shortDir is a directory whose name leaves room for a socket's.
+// shortDir returns a directory whose path is short enough for unix socket names.
 func shortDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "lh")
@@ -36,8 +36,8 @@ func shortDir(t testing.TB) string {
 	return dir
 }
 
-// clusterConfigs returns the configurations of n founders that run in this process,
-// on unix sockets.
+// clusterConfigs returns the configurations of n founders that run in this process and listen on
+// unix sockets.
 func clusterConfigs(t testing.TB, n int) []Config {
 	t.Helper()
 	dir := shortDir(t)
@@ -61,7 +61,7 @@ func clusterConfigs(t testing.TB, n int) []Config {
 	return configs
 }
 
-// begin starts a member without waiting for it. Its end is in done.
+// begin starts a member without waiting until it is serving. Its final error is sent to done.
 func begin(t testing.TB, c Config) *running {
 	t.Helper()
 	s, err := New(c)
@@ -91,7 +91,7 @@ func start(t testing.TB, s *Server) *running {
 	return r
 }
 
-// await waits until a member serves, and connects to it.
+// await waits until a member is serving, and connects a client to it.
 func (r *running) await(t testing.TB) *running {
 	t.Helper()
 	select {
@@ -112,7 +112,7 @@ func (r *running) await(t testing.TB) *running {
 	return r
 }
 
-// runAll starts members together and waits until each serves.
+// runAll starts members together and waits until all of them are serving.
 func runAll(t testing.TB, configs ...Config) []*running {
 	t.Helper()
 	members := make([]*running, len(configs))
@@ -125,7 +125,7 @@ func runAll(t testing.TB, configs ...Config) []*running {
 	return members
 }
 
-// leader returns the member that leads, and the others.
+// leader waits until there is a leader, and returns the leader and the followers.
 func leader(t testing.TB, members []*running) (first *running, others []*running) {
 	t.Helper()
 	eventually(t, "somebody leads", func() bool {
@@ -142,8 +142,8 @@ func leader(t testing.TB, members []*running) (first *running, others []*running
 	return first, others
 }
 
-// runLed runs members with a stable leader: the election timeout is longer than any pause of the
-// machine, and the first member campaigns at once.
+// runLed runs members with a stable leader. The election timeout is longer than any pause of the
+// machine, and the first member is made to campaign without waiting for the timeout.
 func runLed(t testing.TB, configs ...Config) (first *running, others []*running) {
 	t.Helper()
 	var members []*running
@@ -153,7 +153,8 @@ func runLed(t testing.TB, configs ...Config) (first *running, others []*running)
 	}
 	var asked time.Time
 	eventually(t, "one leads without waiting for the election timeout", func() bool {
-		if time.Since(asked) > 2*time.Second { // another call would restart an election in progress
+		// campaigning again sooner would restart an election in progress
+		if time.Since(asked) > 2*time.Second {
 			core := members[0].core
 			core.inbox.task(func() { _ = core.replica.Campaign() })
 			asked = time.Now()
@@ -166,7 +167,7 @@ func runLed(t testing.TB, configs ...Config) (first *running, others []*running)
 	return leader(t, members)
 }
 
-// eventually waits until ok, looking again and again.
+// eventually polls ok until it returns true, and fails the test after a minute.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
@@ -178,7 +179,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// has reports what a member's own state has for a key, without asking anybody.
+// has returns the value of a key in a member's local state, or "none".
 func (r *running) has(key string) string {
 	kv := r.node.View().KV.Get(key)
 	if kv == nil {
@@ -187,7 +188,8 @@ func (r *running) has(key string) string {
 	return string(kv.Value)
 }
 
-// What is written through one member can be read, renewed and watched through the others at once.
+// TestClusterServesThroughEachMember checks that data written through one member can immediately be
+// read, renewed and watched through the others.
 func TestClusterServesThroughEachMember(t *testing.T) {
 	virtual.Test(t, testClusterServesThroughEachMember)
 }
@@ -234,8 +236,8 @@ func testClusterServesThroughEachMember(t *testing.T) {
 	}
 }
 
-// A member that was away for longer than the log reaches back catches up from a snapshot, and still
-// has everything after a restart.
+// TestLaggingMemberGetsSnapshot checks that a member that was down while the log was compacted
+// catches up from a snapshot, and still has all data after a restart.
 func TestLaggingMemberGetsSnapshot(t *testing.T) { virtual.Test(t, testLaggingMemberGetsSnapshot) }
 
 func testLaggingMemberGetsSnapshot(t *testing.T) {
@@ -274,8 +276,9 @@ func testLaggingMemberGetsSnapshot(t *testing.T) {
 	}
 }
 
-// awaitDropped waits until members have dropped their logs up to entry 60. The leader is one of
-// them, which sends the log to others. A snapshot that took long is followed by another after puts.
+// awaitDropped puts keys until the members have dropped their logs up to entry 60. The leader,
+// which sends its log to others, is one of these members. If writing a snapshot takes long, the
+// puts cause another one.
 func awaitDropped(t *testing.T, members ...*running) {
 	t.Helper()
 	for _, m := range members {
@@ -287,8 +290,8 @@ func awaitDropped(t *testing.T, members ...*running) {
 	}
 }
 
-// A snapshot stream that breaks changes nothing, now or after a restart, and does not block the
-// next one.
+// TestBrokenSnapshotStream checks that an interrupted snapshot stream changes nothing, even after a
+// restart, and does not block the next snapshot.
 func TestBrokenSnapshotStream(t *testing.T) { virtual.Test(t, testBrokenSnapshotStream) }
 
 func testBrokenSnapshotStream(t *testing.T) {
@@ -310,7 +313,7 @@ func testBrokenSnapshotStream(t *testing.T) {
 		t.Fatal(len(chunks), err)
 	}
 	header := snapshotHeader(others[1].node.member, m.node.member, 1_000_000)
-	for n := range chunks { // it breaks after n chunks, again and again
+	for n := range chunks { // interrupt the stream after n chunks
 		rest := chunks[:n]
 		err := m.peers.Snapshot(t.Context(), others[1].node.member, header, func() ([]byte, error) {
 			if len(rest) == 0 {
@@ -336,8 +339,8 @@ func testBrokenSnapshotStream(t *testing.T) {
 	}
 }
 
-// A member joins as a learner, receives the state, and is promoted, even if it was stopped before
-// it had any state.
+// TestJoin checks that a member joins as a learner, receives the state, and is promoted, even if it
+// was stopped before it received any state.
 func TestJoin(t *testing.T) { virtual.Test(t, testJoin) }
 
 func testJoin(t *testing.T) {
@@ -363,7 +366,7 @@ func testJoin(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := New(joins) // and is stopped before it has any state
+	s, err := New(joins) // The member is stopped before it receives any state.
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -394,8 +397,8 @@ func testJoin(t *testing.T) {
 	}
 }
 
-// A removed member stops without an error, and its client gets an answer. When started again it
-// stops and says why.
+// TestRemovedMemberStops checks that a removed member responds to the client that removed it and
+// stops without an error. When started again, it stops and reports that it was removed.
 func TestRemovedMemberStops(t *testing.T) {
 	for _, role := range []string{"follower", "leader"} {
 		t.Run(role, func(t *testing.T) {
@@ -409,7 +412,8 @@ func testRemovedMemberStops(t *testing.T, role string) {
 	onDisk(configs...)
 	for i := range configs {
 		configs[i].Cluster.StrictReconfigCheck = false
-		// A command waits for five of these, on a busy machine too.
+		// A command times out after five election timeouts. That must be long enough on a busy
+		// machine.
 		configs[i].Raft.ElectionTimeout = 2 * time.Second
 	}
 	members := runAll(t, configs...)

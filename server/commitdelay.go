@@ -8,17 +8,18 @@ import (
 )
 
 const (
-	// delaySyncs bounds the commit delay, in syncs: a command that arrives after the next sync
-	// would have begun has waited for two. maxDelay bounds it where syncs are slow.
+	// delaySyncs limits the commit delay, in syncs. The value is 2 because, without a delay, a
+	// command that arrives just after a sync has begun waits for two syncs. maxDelay limits the
+	// delay if syncs are slow.
 	delaySyncs = 2
 	maxDelay   = 500 * time.Microsecond
 )
 
-// commitDelay bounds how long commands wait to share a sync (replica.Replica.Delayed).
+// commitDelay limits how long commands wait to share a sync (replica.Replica.Delayed).
 type commitDelay struct {
 	timer host.Timer
-	over  func() // called on its own goroutine
-	armed bool   // belongs to the caller of follow
+	over  func() // called in the goroutine of run
+	armed bool   // used only by the caller of follow
 }
 
 func newCommitDelay(on *host.Host, over func()) (*commitDelay, error) {
@@ -29,7 +30,7 @@ func newCommitDelay(on *host.Host, over func()) (*commitDelay, error) {
 	return &commitDelay{timer: timer, over: over}, nil
 }
 
-// run calls over at the end of each delay, until it is closed.
+// run calls the over function at the end of each delay. It returns when the timer is closed.
 func (r *commitDelay) run() {
 	var expirations [8]byte
 	for {
@@ -40,8 +41,8 @@ func (r *commitDelay) run() {
 	}
 }
 
-// follow starts or stops the timer: delayed is true if commands wait, and sync is the usual
-// duration of a sync.
+// follow starts the timer if commands are waiting (delayed is true), and otherwise stops it. The
+// argument sync is the usual duration of a sync.
 func (r *commitDelay) follow(delayed bool, sync time.Duration) {
 	if delayed == r.armed {
 		return
@@ -54,8 +55,8 @@ func (r *commitDelay) follow(delayed bool, sync time.Duration) {
 	r.armed = delayed
 }
 
-// fired records that the timer has expired and need not be stopped.
+// fired records that the timer has expired and does not have to be stopped.
 func (r *commitDelay) fired() { r.armed = false }
 
-// close ends run.
+// close makes run return.
 func (r *commitDelay) close() { _ = r.timer.Close() }

@@ -7,8 +7,9 @@ import (
 	"leasehold.dev/internal/host"
 )
 
-// The callback runs once for each period in which commands are delayed, however long syncs take,
-// and not after they have been released; with the kernel's timer and with Go's.
+// TestCommitDelay checks that the callback runs once for each period in which commands are delayed,
+// however long syncs take. It does not run after the commands have been released. Both the kernel's
+// timer and Go's are tested.
 func TestCommitDelay(t *testing.T) {
 	for name, on := range map[string]*host.Host{"kernel's": nil, "Go's": {}} {
 		t.Run(name, func(t *testing.T) { testCommitDelay(t, on) })

@@ -10,48 +10,49 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Compaction follows etcd's rules, so that the flags mean the same. In revision mode, the compactor
-// runs every five minutes. In periodic mode, it keeps the revisions of the last Period, and runs
-// ten times per period but at least every six minutes.
+// Compaction follows etcd's rules, so that the flags have the same meaning. In revision mode, the
+// compactor runs every five minutes. In periodic mode, it keeps the revisions of the last Period.
+// It runs ten times per period, but at least every six minutes.
 const (
 	revisionCompactionEvery = 5 * time.Minute
 	periodsPerPeriod        = 10
 )
 
 const (
-	// roomEvery is the interval for comparing the size with the quota.
+	// roomEvery is how often the size is compared with the quota.
 	roomEvery = 250 * time.Millisecond
-	// reliefPause is how long history is kept after compacting it freed little: the quota is then
-	// used up by live data.
+	// reliefPause is how long the next compaction is delayed after one has freed little memory. In
+	// that case, the quota is used up by live data.
 	reliefPause = 10 * time.Second
-	// reliefRevisions is how many revisions watchers keep, unless the quota is almost used up.
+	// reliefRevisions is how many revisions are kept for watchers, unless the quota is almost used
+	// up.
 	reliefRevisions = 1000
-	// liftAfter is how long the state must be below the quota before the alarm is lowered.
+	// liftAfter is how long the state must be below the quota before the alarm is cleared.
 	liftAfter = roomEvery
 )
 
-// compactor compacts old revisions, on its own goroutine, and raises and lowers the NOSPACE
-// alarm of this member.
+// compactor compacts old revisions in its own goroutine. It also raises and clears this member's
+// NOSPACE alarm.
 type compactor struct {
 	node *node
 	log  *slog.Logger
 	cfg  Compaction
 
-	seen   []int64 // the revisions seen during one period, oldest first
+	seen   []int64 // revisions seen during one period, oldest first
 	resume time.Time
-	needed time.Time // when the quota was last exceeded, or the alarm not raised
+	needed time.Time // latest time at which the quota was exceeded or the alarm was not raised
 
-	// refusedAt is the last revision that relieve saw while the alarm was raised and the quota
-	// exceeded, 0 if none.
+	// refusedAt is the last revision that relieve has seen while the alarm was raised and the quota
+	// was exceeded. It is 0 if there is none.
 	refusedAt int64
 
 	away map[uint64]time.Time // when members with a raised alarm disappeared
 }
 
-// run compacts until ctx ends.
+// run compacts revisions until ctx ends.
 func (a *compactor) run(ctx context.Context) {
 	if a.node.full() {
-		a.node.alarmed.Store(true) // since before a restart
+		a.node.alarmed.Store(true) // the alarm was raised before a restart
 	}
 	a.needed = time.Now()
 	room := time.NewTicker(roomEvery)
@@ -86,7 +87,7 @@ func (a *compactor) run(ctx context.Context) {
 // on reports whether compaction is enabled.
 func (c *Compaction) on() bool { return c.every() > 0 }
 
-// every returns how often to look for revisions to compact, 0 for never.
+// every returns how often to check for revisions to compact, or 0 for never.
 func (c *Compaction) every() time.Duration {
 	switch {
 	case c.Mode == "revision" && c.Revisions > 0:
@@ -98,13 +99,13 @@ func (c *Compaction) every() time.Duration {
 	}
 }
 
-// lookEvery returns how often the revision is recorded for a period.
+// lookEvery returns how often to record the revision for the given period.
 func lookEvery(period time.Duration) time.Duration {
 	return max(min(period, time.Hour)/periodsPerPeriod, time.Millisecond)
 }
 
-// due returns the revision to compact at. In periodic mode, each call records the current revision,
-// and due returns the one that was current a period ago.
+// due returns the revision at which to compact. In periodic mode, each call records the current
+// revision, and due returns the revision that was current one period ago.
 func (a *compactor) due(revision int64) int64 {
 	kept := revision - a.cfg.Revisions
 	if a.cfg.Mode == "revision" {
@@ -119,12 +120,13 @@ func (a *compactor) due(revision int64) int64 {
 	return min(old, kept)
 }
 
-// possible reports whether this member may compact at a revision, and would drop anything.
+// possible reports whether this member is allowed to compact at a revision, and whether that would
+// drop anything.
 func (a *compactor) possible(rev int64) bool {
 	return rev > a.node.View().KV.Compacted() && rev > 0 && a.node.status.Load().Leading
 }
 
-// compact proposes a compaction. It is not an error if there is nothing to do.
+// compact proposes a compaction. If there is nothing to compact, that is not an error.
 func (a *compactor) compact(ctx context.Context, rev int64) {
 	r, err := a.node.order(ctx, &fsm.Compact{Revision: rev})
 	if err == nil {
@@ -138,9 +140,9 @@ func (a *compactor) compact(ctx context.Context, rev int64) {
 	a.log.Info("compacted", "revision", rev, "mode", a.cfg.Mode)
 }
 
-// relieve compacts history early when the quota is almost used up: it is better to make a watch
-// start over than to reject locks. It waits until the memory of one compaction has been freed
-// before it starts the next.
+// relieve compacts history early when the quota is almost used up. Making a watch start over is
+// better than rejecting locks. Before it starts another compaction, it waits until the memory from
+// the last one has been freed.
 func (a *compactor) relieve(ctx context.Context, now time.Time) {
 	if !a.node.status.Load().Leading {
 		return // only the leader compacts
@@ -163,7 +165,8 @@ func (a *compactor) relieve(ctx context.Context, now time.Time) {
 			a.refusedAt = kv.Revision()
 		}
 	case kv.Revision() > a.refusedAt:
-		// Only deletions have been accepted since. They free memory once their history is dropped.
+		// Since then, only deletions have been accepted. They free memory once their history has
+		// been dropped.
 		rev, a.refusedAt, a.resume = kv.Revision(), kv.Revision(), now
 	}
 	if now.Before(a.resume) || !a.possible(rev) {
@@ -177,8 +180,9 @@ func (a *compactor) relieve(ctx context.Context, now time.Time) {
 	}
 }
 
-// relief returns the revision to compact at to bring a state of this size back below its quota, or
-// 0 if it is below. Each compaction drops half of the history.
+// relief returns the revision at which to compact so that a state of this size falls below its
+// quota. If the size is already low enough, it returns 0. Each compaction drops half of the
+// history.
 func relief(size, quota, revision, compacted int64) int64 {
 	keep := (revision - compacted) / 2
 	switch {
@@ -190,14 +194,14 @@ func relief(size, quota, revision, compacted int64) int64 {
 	return max(revision-keep, 0)
 }
 
-// roomy reports whether the state is far enough below the quota to lower an alarm.
+// roomy reports whether the state is far enough below the quota to clear an alarm.
 func (n *node) roomy() bool {
 	v := n.View()
 	return v.Quota <= 0 || v.Bytes.Sum() <= v.Quota-v.Quota/8
 }
 
-// needless is called repeatedly; room is true if the alarm is raised although the state is below
-// its quota. It reports whether that has lasted long enough.
+// needless reports whether room has been true for long enough. It is called repeatedly. The
+// argument room is true if the alarm is raised although the state is below its quota.
 func (a *compactor) needless(room bool, now time.Time) bool {
 	if !room {
 		a.needed = now
@@ -205,20 +209,20 @@ func (a *compactor) needless(room bool, now time.Time) bool {
 	return now.Sub(a.needed) >= liftAfter
 }
 
-// full reports whether this member's alarm is raised.
+// full reports whether this member's NOSPACE alarm is raised.
 func (n *node) full() bool {
 	return slices.Contains(n.View().Alarms, fsm.Alarm{Member: n.member, Kind: fsm.NoSpace})
 }
 
-// lift lowers the alarm that this member raised once the state has been below the quota for a
-// while. An alarm that a client raised is left to the client.
+// lift clears the alarm that this member raised, once the state has been below the quota for a
+// while. It does not clear an alarm raised by a client.
 func (a *compactor) lift(ctx context.Context, now time.Time) {
 	n := a.node
 	if !a.needless(n.alarmed.Load() && n.full() && n.roomy(), now) {
 		return
 	}
 	off := &fsm.SetAlarm{Alarm: fsm.Alarm{Member: n.member, Kind: fsm.NoSpace}, Off: true}
-	n.alarmed.Store(false) // first: it may be raised again while this waits
+	n.alarmed.Store(false) // set first, because the alarm might be raised again while this waits
 	if _, err := n.ProposeOwn(ctx, off); err != nil {
 		n.alarmed.Store(true)
 	} else {
@@ -227,11 +231,11 @@ func (a *compactor) lift(ctx context.Context, now time.Time) {
 	}
 }
 
-// awayAfter is how long a member with a raised alarm must be away before a warning.
+// awayAfter is how long a member with a raised alarm must be away before a warning is logged.
 const awayAfter = time.Minute
 
-// nameAway warns, at the leader, of NOSPACE alarms that stay raised because the member that raised
-// them is away: only that member can tell when to lower them.
+// nameAway logs a warning at the leader for each NOSPACE alarm that remains raised because the
+// member that raised it is away. Only that member knows when to clear the alarm.
 func (a *compactor) nameAway(now time.Time) {
 	alarms := a.node.View().Alarms
 	if len(alarms) == 0 || !a.node.status.Load().Leading {

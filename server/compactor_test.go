@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Overwriting a key does not use up the quota: history is compacted early by default, and an alarm
-// raised meanwhile is lifted without an operator.
+// TestHistoryMakesRoom checks that overwriting a key does not exhaust the quota. By default,
+// history is compacted early, and an alarm raised in the meantime is cleared without an operator.
 func TestHistoryMakesRoom(t *testing.T) { virtual.Test(t, testHistoryMakesRoom) }
 
 func testHistoryMakesRoom(t *testing.T) {
@@ -37,15 +37,15 @@ func testHistoryMakesRoom(t *testing.T) {
 	})
 }
 
-// History is compacted by halves when little room is left. A thousand revisions stay for watchers,
-// unless there is almost no room.
+// TestRelief checks that half of the history is compacted when space runs low. A thousand revisions
+// are kept for watchers unless almost no space is left.
 func TestRelief(t *testing.T) {
 	const quota = 1600
 	for _, c := range []struct{ size, quota, revision, compacted, want int64 }{
 		{1200, quota, 9000, 1000, 0},
 		{1201, quota, 9000, 1000, 5000},
 		{1500, quota, 9000, 7500, 8000},
-		{1500, quota, 9000, 8500, 8000}, // which is compacted already
+		{1500, quota, 9000, 8500, 8000}, // already compacted
 		{1500, quota, 500, 0, 0},
 		{1501, quota, 9000, 8500, 8750},
 		{1501, quota, 9000, 8999, 9000},
@@ -59,15 +59,15 @@ func TestRelief(t *testing.T) {
 	}
 }
 
-// Periodic compaction removes what is older than a period, but keeps the least number of revisions;
-// compaction by revision keeps so many.
+// TestDue checks that periodic compaction removes history older than the period but keeps the
+// minimum number of revisions. Compaction by revision keeps the configured number of revisions.
 func TestDue(t *testing.T) {
 	periodic := Compaction{Mode: "periodic", Period: time.Hour}
 	least := periodic
 	least.Revisions = 500
 	for _, c := range []struct {
 		cfg  Compaction
-		want [12]int64 // after 100 revisions more each
+		want [12]int64 // the result after each further 100 revisions
 	}{
 		{periodic, [12]int64{10: 100, 11: 200}},
 		{least, [12]int64{10: 100, 11: 200}},
@@ -99,8 +99,8 @@ func TestDue(t *testing.T) {
 	}
 }
 
-// The alarm is lifted after there was room for a while. Until then a person, or a program written
-// for etcd, can lift it.
+// TestLiftAfterRoom checks that the alarm is cleared once there has been space for a while. Until
+// then it is left for an operator, or a program written for etcd, to clear.
 func TestLiftAfterRoom(t *testing.T) {
 	now := time.Now()
 	a := &compactor{needed: now}
@@ -123,7 +123,8 @@ func TestLiftAfterRoom(t *testing.T) {
 	}
 }
 
-// The log names, once and after a while, a member that is away and keeps the alarm raised.
+// TestNameAway checks that an unresponsive member that keeps the alarm raised is logged once, after
+// a delay.
 func TestNameAway(t *testing.T) { virtual.Test(t, testNameAway) }
 
 func testNameAway(t *testing.T) {

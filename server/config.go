@@ -23,47 +23,47 @@ import (
 var ErrConfig = identity.ErrConfig
 
 // Config is the configuration of a member. Start from [DefaultConfig] and change fields. Do not
-// modify it after [New]. It is only read, so several members may share it.
+// modify it after calling [New]. It is only read, so several members can share it.
 type Config struct {
-	// Name is the member's human-readable name. Default "default".
+	// Name is the member's human-readable name. The default is "default".
 	Name string
-	// DataDir is the directory of the log and the snapshots; it is created if
-	// need be. One process may use it at a time. Default "NAME.leasehold".
+	// DataDir is the directory of the log and the snapshots. It is created if necessary. Only one
+	// process can use it at a time. The default is "NAME.leasehold".
 	DataDir string
-	// URLs are the addresses that the member listens on and advertises.
+	// URLs contains the addresses on which the member listens and those that it advertises.
 	URLs URLs
-	// Cluster is the cluster that the member belongs to. It matters only at the first start.
+	// Cluster is the cluster that the member belongs to. It is used only at the first start.
 	Cluster Cluster
-	// ClientTLS and PeerTLS are used by https and unixs URLs. Default: none.
+	// ClientTLS and PeerTLS apply to https and unixs URLs. By default, there are none.
 	ClientTLS TLS
 	PeerTLS   TLS
 	// PeerTokenFile contains a long random secret shared by all members of the cluster. A member
-	// accepts peer connections only from members that present it. Default: none.
+	// accepts peer connections only from members that present it. By default, there is no secret.
 	PeerTokenFile string
 	// Access configures logins under access control, and whether access control is required.
 	Access Access
-	// Limits bounds the requests of clients.
+	// Limits contains the limits on requests from clients.
 	Limits Limits
-	// GRPC configures the gRPC connections and calls.
+	// GRPC configures gRPC connections and calls.
 	GRPC GRPC
 	// Raft configures elections and snapshots.
 	Raft Raft
 	// Lease configures leases.
 	Lease Lease
-	// Compaction configures when old revisions are dropped. Default: after an hour, except the
-	// newest 10,000.
+	// Compaction configures when old revisions are dropped. By default, they are dropped after an
+	// hour, except for the newest 10,000.
 	Compaction Compaction
-	// Backup configures backups. Default: none.
+	// Backup configures backups. By default, there are none.
 	Backup Backup
-	// WatchProgressInterval is how often an idle watch that requested progress notifications gets
-	// one. Default 10 minutes.
+	// WatchProgressInterval is how often an idle watch gets progress notifications, if it has
+	// requested them. The default is 10 minutes.
 	WatchProgressInterval time.Duration
-	// HTTP configures the pages and the JSON gateway.
+	// HTTP configures the web pages and the JSON gateway.
 	HTTP HTTP
 	// TracerProvider, if not nil, receives the spans of calls. It must not block.
 	TracerProvider trace.TracerProvider
-	// Logger receives the member's log. Default: no log. Its handler must not block: the member
-	// waits for it.
+	// Logger receives the member's log. By default, nothing is logged. Its handler must not block,
+	// because the member waits for it.
 	Logger *slog.Logger
 
 	host *host.Host // a simulated machine, for tests: see [host.Use]
@@ -73,86 +73,85 @@ func init() {
 	host.Use = func(config any, h *host.Host) { config.(*Config).host = h }
 }
 
-// URLs are the addresses that a member listens on and advertises. Lists from the command line are
-// sorted and have no duplicates.
+// URLs contains the addresses on which a member listens and those that it advertises. Lists from
+// the command line are sorted and have no duplicates.
 type URLs struct {
-	// ListenClient is for gRPC and HTTP. Its schemes are http, https, unix and unixs, its hosts
-	// IP addresses or localhost. Default http://localhost:2379.
+	// ListenClient is for gRPC and HTTP. Its schemes can be http, https, unix and unixs. Its hosts
+	// must be IP addresses or localhost. The default is http://localhost:2379.
 	ListenClient []url.URL
-	// ListenClientHTTP, if not empty, is for HTTP only. ListenClient still serves both. Default
-	// empty.
+	// ListenClientHTTP, if not empty, is for HTTP only. ListenClient still serves both protocols.
+	// By default, it is empty.
 	ListenClientHTTP []url.URL
-	// AdvertiseClient is how clients reach this member. Default
-	// http://localhost:2379.
+	// AdvertiseClient is how clients reach this member. The default is http://localhost:2379.
 	AdvertiseClient []url.URL
-	// ListenPeer is for other members. Default http://localhost:2380.
+	// ListenPeer is for other members. The default is http://localhost:2380.
 	ListenPeer []url.URL
-	// AdvertisePeer is how other members reach this one. Default
-	// http://localhost:2380.
+	// AdvertisePeer is how other members reach this one. The default is http://localhost:2380.
 	AdvertisePeer []url.URL
-	// ListenMetrics has additional URLs for /metrics and the health pages only. ListenClient always
-	// serves those, too. Default empty.
+	// ListenMetrics contains additional URLs that serve only /metrics and the health pages.
+	// ListenClient always serves these pages as well. By default, it is empty.
 	ListenMetrics []url.URL
 }
 
-// Cluster is the cluster that a member belongs to. It is used at the first start; later starts read
+// Cluster is the cluster that a member belongs to. It is used at the first start. Later starts read
 // it from DataDir.
 type Cluster struct {
-	// Initial maps the name of each member to its peer URLs. Default nil: only this member; see
-	// [Config.InitialMembers].
+	// Initial maps the name of each member to its peer URLs. If it is nil, which is the default,
+	// this member is the only one. See [Config.InitialMembers].
 	Initial map[string][]url.URL
-	// Token goes into the cluster's ID, so that members of two clusters with the same URLs do not
-	// mix. Default "etcd-cluster", as in etcd.
+	// Token is an input to the cluster's ID, so that members of two clusters with the same URLs do
+	// not mix. As in etcd, the default is "etcd-cluster".
 	Token string
-	// State is "new" if the member is a founder of the cluster, or "existing" if it joins it. Default
-	// "new".
+	// State is "new" if the member is a founder of the cluster, or "existing" if it joins the
+	// cluster. The default is "new".
 	State string
 	// FoundersWait is how long a founder waits for unreachable founders before it founds the
-	// cluster with a majority. An absent founder may belong to a cluster whose data the others have
-	// lost. 0 means forever. Default 30 s.
+	// cluster with a majority. Waiting is useful because an absent founder might belong to a
+	// cluster whose data the others have lost. 0 means forever. The default is 30 s.
 	FoundersWait time.Duration
-	// StrictReconfigCheck refuses membership changes that would lose the quorum.
-	// Default true.
+	// StrictReconfigCheck rejects membership changes that would lose the quorum. The default is
+	// true.
 	StrictReconfigCheck bool
-	// MaxLearners is how many learners a cluster may have at a time; 0: any number. The leader's
-	// value counts when a learner is added. Default 1.
+	// MaxLearners is the maximum number of learners in the cluster; 0 means no limit. When a
+	// learner is added, the leader's value applies. The default is 1.
 	MaxLearners int
 }
 
-// TLS configures the member's certificates and which certificates it accepts. The zero value
-// means no TLS.
+// TLS configures the member's certificates and which certificates it accepts. The zero value means
+// no TLS.
 type TLS struct {
-	// CertFile and KeyFile are PEM files, read again at every handshake.
+	// CertFile and KeyFile are PEM files, which are reread at each handshake.
 	CertFile string
 	KeyFile  string
 	// ClientCertFile and ClientKeyFile, if set, are used instead for connections to other members.
-	// They are used only in PeerTLS.
+	// They apply only to PeerTLS.
 	ClientCertFile string
 	ClientKeyFile  string
-	// TrustedCAFile is a PEM bundle, read again at every handshake. If it or ClientCertAuth is set,
-	// a client must present a certificate that the bundle verifies. The default bundle is the
-	// system's.
+	// TrustedCAFile is a PEM bundle that is reread at each handshake. If it or ClientCertAuth is
+	// set, clients must present a certificate that can be verified with the bundle. The default is
+	// the system's bundle.
 	TrustedCAFile  string
 	ClientCertAuth bool
-	// CRLFile has revocation lists, one in DER or any number in PEM. It is read again at every
-	// handshake.
+	// CRLFile contains one revocation list in DER, or any number of them in PEM. It is reread at
+	// each handshake.
 	CRLFile string
-	// AllowedHostnames and AllowedCNs, if not empty, limit the certificates that are accepted.
+	// AllowedHostnames and AllowedCNs, if not empty, restrict which certificates are accepted.
 	AllowedHostnames []string
 	AllowedCNs       []string
-	// Auto makes a self-signed certificate, kept in DataDir, if CertFile and KeyFile are empty.
+	// Auto creates a self-signed certificate, which is kept in DataDir, if CertFile and KeyFile are
+	// empty.
 	Auto bool
-	// CipherSuites are names as in package crypto/tls. Default: Go's choice.
+	// CipherSuites contains names as in package crypto/tls. By default, Go chooses.
 	CipherSuites []string
-	// MinVersion and MaxVersion are "TLS1.2" or "TLS1.3". Defaults: TLS1.2, and
-	// the newest.
+	// MinVersion and MaxVersion are "TLS1.2" or "TLS1.3". The default for MinVersion is TLS1.2, and
+	// the default for MaxVersion is the newest version.
 	MinVersion string
 	MaxVersion string
-	// SelfSignedYears is the validity of a certificate made by Auto, in years. Default 1.
+	// SelfSignedYears is the validity in years of a certificate created by Auto. The default is 1.
 	SelfSignedYears int
 }
 
-// listen converts t for package listen.
+// listen converts t to the corresponding type in package listen.
 func (t TLS) listen() listen.TLS {
 	return listen.TLS{
 		CertFile: t.CertFile, KeyFile: t.KeyFile,
@@ -164,85 +163,88 @@ func (t TLS) listen() listen.TLS {
 	}
 }
 
-// Limits bounds the requests of clients.
+// Limits contains the limits on requests from clients.
 type Limits struct {
-	// MaxRequestBytes is the largest request, in bytes. Default 1.5 MiB. Its upper bound depends
-	// on the size of messages between members and on MaxTxnOps: see Validate.
+	// MaxRequestBytes is the maximum size of a request in bytes. The default is 1.5 MiB. Its upper
+	// bound depends on the size of messages between members and on MaxTxnOps: see Validate.
 	MaxRequestBytes int64
-	// MaxTxnOps is how many operations a branch of a transaction may have.
-	// Default 128.
+	// MaxTxnOps is the maximum number of operations per branch of a transaction. The default is
+	// 128.
 	MaxTxnOps int
-	// QuotaBackendBytes is how large the state may grow, in bytes, at least 32 KiB: requests that
-	// would exceed it are refused. The smallest quota of all members counts. Negative: no limit.
-	// Default 2 GiB.
+	// QuotaBackendBytes is the maximum size of the state in bytes, at least 32 KiB. Requests that
+	// would exceed it are rejected. The smallest quota of all members applies. If negative, there
+	// is no limit. The default is 2 GiB.
 	QuotaBackendBytes int64
-	// MembersOfProcess is how many members share the process's limit of open files. Default 1.
+	// MembersOfProcess is the number of members that share the process's limit on open files. The
+	// default is 1.
 	MembersOfProcess int
 }
 
-// GRPC configures the gRPC connections and calls.
+// GRPC configures gRPC connections and calls.
 type GRPC struct {
-	// MaxConcurrentStreams is the limit for one connection. Default 16,384.
+	// MaxConcurrentStreams is the limit per connection. The default is 16,384.
 	MaxConcurrentStreams uint32
-	// KeepAliveMinTime is how long a client must wait between pings; one that
-	// pings more often is disconnected. Default 5 s.
+	// KeepAliveMinTime is how long a client must wait between pings. A client that pings more often
+	// is disconnected. The default is 5 s.
 	KeepAliveMinTime time.Duration
-	// KeepAliveInterval is how long a connection may be silent before the server pings it. 0: no
-	// pings. Default 2 h.
+	// KeepAliveInterval is how long a connection can be idle before the server pings it. 0 means no
+	// pings. The default is 2 h.
 	KeepAliveInterval time.Duration
-	// KeepAliveTimeout is how long a ping may stay unanswered before the
-	// connection is closed. 0: gRPC's own. Default 20 s.
+	// KeepAliveTimeout is how long the server waits for the response to a ping before it closes the
+	// connection. 0 means gRPC's default. The default is 20 s.
 	KeepAliveTimeout time.Duration
-	// WarnAfter is how long a call may take before a warning logs what it waited for. 0: no
-	// warnings. Default 300 ms.
+	// WarnAfter is the duration of a call above which a warning is logged that shows what the call
+	// waited for. 0 means no warnings. The default is 300 ms.
 	WarnAfter time.Duration
 }
 
-// Compaction configures how much history is kept. 0 in the field for the mode keeps everything.
-// Otherwise, history is also dropped when the quota is almost used up.
+// Compaction configures how much history is kept. If the field for the mode is 0, all history is
+// kept. Otherwise, history is also dropped when the quota is almost used up.
 type Compaction struct {
-	// Mode is "periodic" or "revision". Default "periodic".
+	// Mode is "periodic" or "revision". The default is "periodic".
 	Mode string
-	// Period is how long revisions are kept. Default an hour.
+	// Period is how long revisions are kept. The default is one hour.
 	Period time.Duration
-	// Revisions is how many revisions are kept. In periodic mode it is a minimum, however old they
-	// are. Default 10,000.
+	// Revisions is how many revisions are kept. In periodic mode, at least this many are kept, no
+	// matter how old they are. The default is 10,000.
 	Revisions int64
 }
 
-// Backup configures where and when backups are made. All members have the same settings; the
-// leader makes the backups.
+// Backup configures where and when backups are made. All members have the same settings. The leader
+// makes the backups.
 type Backup struct {
-	// To is a directory (a path, or file:///path) or a bucket with the S3 protocol
-	// (s3://bucket/prefix?endpoint=https://host:port&region=name). Default: no backups.
+	// To is a directory (a path, or file:///path) or a bucket that uses the S3 protocol
+	// (s3://bucket/prefix?endpoint=https://host:port&region=name). By default, no backups are made.
 	To string
-	// Schedule is when full backups are made, in cron syntax and UTC. Default @daily.
+	// Schedule is when full backups are made, in cron syntax and UTC. The default is @daily.
 	Schedule string
-	// Keep is how many full backups are kept, along with the log since the oldest. Default 7.
+	// Keep is how many full backups are kept, together with the log since the oldest one. The
+	// default is 7.
 	Keep int
-	// Interval is how often the log is copied. Default 500 ms.
+	// Interval is how often the log is copied. The default is 500 ms.
 	Interval time.Duration
-	// CredentialsFile contains the credentials for a bucket, like ~/.aws/credentials. By default
-	// they are taken from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or from the
-	// machine's role.
+	// CredentialsFile contains the credentials for a bucket in the format of ~/.aws/credentials. By
+	// default, they come from the environment (AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY), or from
+	// the machine's role.
 	CredentialsFile string
 }
 
-// maxElectionTimeout is etcd's: with a longer one, a dead leader goes unnoticed for so long that a
-// wrong unit is the likelier explanation.
+// maxElectionTimeout is the same as in etcd. With a longer timeout, a dead leader would go
+// undetected for so long that the setting was probably given in the wrong unit.
 const maxElectionTimeout = 50 * time.Second
 
-// minCheckpointInterval is how long silent leases are collected for one entry in any case.
+// minCheckpointInterval is the minimum of Lease.CheckpointInterval. Silent leases are collected for
+// that long in any case, so that they share one entry.
 const (
 	minCheckpointInterval  = 100 * time.Millisecond
 	checkpointIntervalRule = "--lease-checkpoint-interval must be at least 100ms: silence is always " +
 		"replicated, or leases of dead holders would live forever"
 )
 
-// longestCacheTTL is the limit that every member applies to grants, whatever its configuration.
+// longestCacheTTL is the limit that each member applies to grants, regardless of its configuration.
 const longestCacheTTL = time.Duration(fsm.MaxCacheTTL) * time.Millisecond
 
-// DefaultConfig returns the configuration of a single member on this machine.
+// DefaultConfig returns a configuration for a single member on this machine.
 func DefaultConfig() Config {
 	client := []url.URL{{Scheme: "http", Host: "localhost:2379"}}
 	peer := []url.URL{{Scheme: "http", Host: "localhost:2380"}}
@@ -296,8 +298,8 @@ func DefaultConfig() Config {
 	}
 }
 
-// InitialMembers returns Cluster.Initial or, if that is empty, this member with the URLs that it
-// advertises to peers.
+// InitialMembers returns Cluster.Initial. If that is empty, it returns this member with the URLs
+// that it advertises to peers.
 func (c Config) InitialMembers() map[string][]url.URL {
 	if len(c.Cluster.Initial) > 0 {
 		return c.Cluster.Initial
@@ -311,8 +313,8 @@ func (c Config) ClientAutoTLSDir() string { return filepath.Join(c.DataDir, "fix
 // PeerAutoTLSDir is the directory of the self-signed certificate for peers.
 func (c Config) PeerAutoTLSDir() string { return filepath.Join(c.DataDir, "fixtures", "peer") }
 
-// Validate returns an error that lists every invalid setting on its own line, with a remedy. It
-// does no I/O: [New] and Run find missing files and busy ports.
+// Validate returns an error that lists each invalid setting on its own line, with a remedy. It does
+// no I/O. Missing files and busy ports are detected by [New] and Run.
 func (c Config) Validate() error {
 	var errs []error
 	for _, check := range []func() error{
@@ -327,13 +329,13 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// A rule is broken if bad is true; the text is the remedy.
+// A rule is broken if bad is true. The text is the remedy.
 type rule struct {
 	bad  bool
 	text string
 }
 
-// broken joins the texts of all broken rules into one error.
+// broken joins the texts of all broken rules to one error.
 func broken(rules ...rule) error {
 	var errs []error
 	for _, r := range rules {
@@ -392,9 +394,9 @@ func (c Config) checkURLs() error {
 	return errors.Join(errs...)
 }
 
-// CheckBootstrap returns an error if this member cannot be started for the first time: it must be a
-// member of the initial cluster. Validate does not check this, because a member with data ignores
-// the initial cluster, which may be out of date.
+// CheckBootstrap returns an error if this member cannot be started for the first time. It must be a
+// member of the initial cluster. Validate does not check this, because a member that has data
+// ignores the initial cluster, which might be out of date.
 func (c Config) CheckBootstrap() error { return c.identity().CheckBootstrap() }
 
 func (c Config) checkNumbers() error {

@@ -12,44 +12,50 @@ import (
 
 // Access configures logins under access control, and whether access control is required.
 type Access struct {
-	// Token is the kind of token that a login returns, as in etcd: "simple",
-	// "jwt,OPTION=VALUE,...", or empty for none. Default "simple".
+	// Token is the type of token that a login returns. As in etcd, it is "simple",
+	// "jwt,OPTION=VALUE,...", or empty for no tokens. The default is "simple".
 	Token string
-	// TokenTTL is how long a simple token is valid after its last use. Default 5 minutes.
+	// TokenTTL is how long a simple token remains valid after its last use. The default is 5
+	// minutes.
 	TokenTTL time.Duration
-	// BindingsFile has rules that map external identities to users: the SANs of client
-	// certificates, and tokens of other issuers. It is read again when it changes. Default: none.
+	// BindingsFile contains rules that map external identities to users. External identities are
+	// the SANs of client certificates and the tokens of other issuers. The file is reread when it
+	// changes. By default, there is none.
 	BindingsFile string
-	// BcryptCost is the bcrypt cost of the hashes of new passwords, 4 to 31. Default 10.
+	// BcryptCost is the bcrypt cost of hashes of new passwords, from 4 to 31. The default is 10.
 	BcryptCost int
-	// MinPassword is how many characters a new password needs. Default 8; etcd has no minimum.
+	// MinPassword is the minimum length of a new password in characters. The default is 8. etcd has
+	// no minimum.
 	MinPassword int
-	// MaxFailedLogins is how many logins may fail in a row from one address; after that, the
-	// address may try once every five seconds. For one user, the limit is ten times as high,
-	// counted over all addresses from which it has not logged in before. 0: no limit. Default 10.
+	// MaxFailedLogins is how many logins from one address can fail in a row. After that, the
+	// address can try once every five seconds. The limit per user is ten times as high. It covers
+	// all addresses from which the user has not logged in before. 0 means no limit. The default is
+	// 10.
 	MaxFailedLogins int
-	// MetricsPrincipals is how many principals each metric about principals names, at most 1,000.
-	// Every client that reaches the metrics can read the names. Default 0.
+	// MetricsPrincipals is how many principals are named in each metric about principals, at most
+	// 1,000. Any client that can access the metrics can read the names. The default is 0.
 	MetricsPrincipals int
-	// Audit configures the audit log. Default: none.
+	// Audit configures the audit log. By default, there is none.
 	Audit Audit
-	// Insecure declares that only trusted clients can reach the member. It only turns off the
-	// warnings about missing access control.
+	// Insecure states that only trusted clients can reach the member. Its only effect is to disable
+	// the warnings about missing access control.
 	Insecure bool
 }
 
-// Audit configures the audit log: what is recorded, and where.
+// Audit configures the audit log: what is recorded and where.
 type Audit struct {
-	// File is where records go: a file, "stdout" or "stderr". Default empty: no audit log.
+	// File is the destination of records: a file name, "stdout" or "stderr". By default, it is
+	// empty, and there is no audit log.
 	File string
-	// Level is "changes": of users, roles, members, settings and leases; "writes": of keys as well;
-	// or "reads": these as well. Denied calls are always recorded. Default "changes".
+	// Level is "changes", "writes" or "reads". At "changes", changes to users, roles, members,
+	// settings and leases are recorded. At "writes", changes to keys are also recorded. At "reads",
+	// reads are recorded as well. Denied calls are always recorded. The default is "changes".
 	Level string
-	// WhenFull is what happens to a call if its record cannot be written: "drop" drops and counts
-	// the record, "stop" rejects the call. Default "drop".
+	// WhenFull specifies what happens to a call whose record cannot be written. With "drop", the
+	// record is dropped and counted. With "stop", the call is rejected. The default is "drop".
 	WhenFull string
-	// MaxMegabytes is the size at which a file is rotated, and MaxFiles how many old ones are kept;
-	// 0: all. Defaults 100 and 10.
+	// MaxMegabytes is the size at which a file is rotated. MaxFiles is the number of old files to
+	// keep; 0 keeps all of them. The defaults are 100 and 10.
 	MaxMegabytes, MaxFiles int
 }
 
@@ -60,7 +66,7 @@ func defaultAccess() Access {
 	}
 }
 
-// check returns the errors in the settings.
+// check returns an error that lists the invalid settings.
 func (a *Access) check() error {
 	return errors.Join(broken(
 		rule{a.TokenTTL <= 0, "--auth-token-ttl must be above 0"},

@@ -6,26 +6,27 @@ import (
 	"leasehold.dev/internal/api/web"
 )
 
-// HTTP configures the pages and the JSON gateway.
+// HTTP configures the web pages and the JSON gateway.
 type HTTP struct {
-	// Gateway serves the JSON gateway under /v3/. Default true.
+	// Gateway enables the JSON gateway under /v3/. The default is true.
 	Gateway bool
-	// UI configures the web page under /ui/, which needs the gateway: "off", no page; "read-only",
-	// a page without controls that change something; or "on". It protects nothing: access control
-	// decides what a user may do. Default "on".
+	// UI configures the web page under /ui/, which needs the gateway. With "off", there is no page.
+	// With "read-only", the page has no controls that change anything. With "on", it has all
+	// controls. This setting does not protect anything, because access control determines what a
+	// user is allowed to do. The default is "on".
 	UI string
-	// Pprof serves /debug/pprof/. Default false.
+	// Pprof enables /debug/pprof/. The default is false.
 	Pprof bool
-	// CORS lists the other origins whose pages may call this member from a browser, each as
-	// SCHEME://HOST[:PORT]. Default none. Unlike in etcd it cannot be all: otherwise any page open
-	// in a browser that can reach the member could write to it.
+	// CORS lists other origins, in the form SCHEME://HOST[:PORT], whose pages can call this member
+	// from a browser. By default, there are none. Unlike in etcd, it is not possible to allow all
+	// origins. Otherwise, any page open in a browser that can reach the member could write to it.
 	CORS []string
-	// HostWhitelist lists the host names that plain HTTP requests may have in Host, against DNS
-	// rebinding; "*" is all. Default none: all names, but at a loopback address only IP
-	// addresses, localhost and the hosts of AdvertiseClient.
+	// HostWhitelist lists the host names that plain HTTP requests can have in Host, to prevent DNS
+	// rebinding. "*" allows all names. By default, it is empty. All names are then allowed, except
+	// that a loopback address allows only IP addresses, localhost and the hosts of AdvertiseClient.
 	HostWhitelist []string
-	// Collectors are metrics of the process, shown at /metrics together with the member's. Default
-	// none.
+	// Collectors contains metrics of the process, which are shown at /metrics together with the
+	// member's metrics. By default, there are none.
 	Collectors []prometheus.Collector
 }
 
@@ -34,7 +35,7 @@ func defaultHTTP() HTTP {
 	return HTTP{Gateway: s.Gateway, UI: s.UI}
 }
 
-// settings returns the settings that relays have in common with members.
+// settings returns the settings that members share with relays.
 func (h *HTTP) settings() web.Settings {
 	return web.Settings{
 		Gateway: h.Gateway, UI: h.UI, CORS: h.CORS, HostWhitelist: h.HostWhitelist,

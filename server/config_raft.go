@@ -9,28 +9,30 @@ import (
 
 // Raft configures elections and snapshots.
 type Raft struct {
-	// Heartbeat is the time between two heartbeats of the leader, and the length of a tick.
-	// Default 100 ms.
+	// Heartbeat is the interval between the leader's heartbeats, and the length of a tick. The
+	// default is 100 ms.
 	Heartbeat time.Duration
-	// ElectionTimeout is how long a follower waits for a leader; at least five
-	// heartbeats, at most 50 s. Default 1 s.
+	// ElectionTimeout is how long a follower waits for a leader. It must be at least five
+	// heartbeats and at most 50 s. The default is 1 s.
 	ElectionTimeout time.Duration
-	// Adaptive lets members notice an unresponsive leader before the election timeout, as soon as
-	// the measured round trips and pauses allow: after three heartbeats on a good network. It needs
-	// PreVote. Default true; serve sets it to false if the flags for Heartbeat or ElectionTimeout
-	// are given, which then mean the same as in etcd.
+	// Adaptive lets members detect an unresponsive leader before the election timeout, as soon as
+	// the measured round trips and pauses permit. On a good network, that is after three
+	// heartbeats. It needs PreVote. The default is true. If the flags for Heartbeat or
+	// ElectionTimeout are set, serve sets Adaptive to false, so that the flags have the same
+	// meaning as in etcd.
 	Adaptive bool
-	// SnapshotCount is how many log entries are applied between two snapshots.
-	// Default 10,000.
+	// SnapshotCount is the number of log entries applied between two snapshots. The default is
+	// 10,000.
 	SnapshotCount uint64
-	// SnapshotCatchUpEntries is how many entries before a snapshot are kept for members that lag
-	// behind. Default 5,000.
+	// SnapshotCatchUpEntries is the number of entries before a snapshot that are kept for members
+	// that lag behind. The default is 5,000.
 	SnapshotCatchUpEntries uint64
-	// PreVote makes a member ask the others before an election (Raft's pre-vote), so that a
-	// member that was cut off does not disturb them when it is back. Default true.
+	// PreVote makes a member ask the other members before it starts an election (Raft's pre-vote).
+	// A member that was cut off then does not disturb the others when it returns. The default is
+	// true.
 	PreVote bool
-	// CompareEvery is how often the members' states are compared. A member that differs from the
-	// majority stops. Default an hour; 0 for never.
+	// CompareEvery is how often the states of the members are compared. A member whose state
+	// differs from the majority's stops. 0 means never. The default is one hour.
 	CompareEvery time.Duration
 }
 
@@ -42,7 +44,7 @@ func (r Raft) compareTicks() uint64 {
 	return max(uint64(r.CompareEvery/r.Heartbeat), 1)
 }
 
-// silence returns when members count as unresponsive.
+// silence returns when members are considered unresponsive.
 func (r Raft) silence() silence.Config {
 	if !r.Adaptive {
 		return silence.Config{}

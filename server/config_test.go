@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The defaults are valid, and Validate changes nothing.
+// TestDefaultConfig checks that the defaults are valid and that Validate does not modify them.
 func TestDefaultConfig(t *testing.T) {
 	c := DefaultConfig()
 	if err := c.Validate(); err != nil {
@@ -33,7 +33,8 @@ func withoutLogger(c Config) Config {
 	return c
 }
 
-// Every mistake is refused with advice. Each row changes one default.
+// TestValidate checks that every invalid setting is rejected with advice. Each case changes one
+// default.
 func TestValidate(t *testing.T) {
 	parse := func(s string) []url.URL {
 		u, err := url.Parse(s)
@@ -43,7 +44,7 @@ func TestValidate(t *testing.T) {
 		return []url.URL{*u}
 	}
 	for _, c := range []struct {
-		want   string // "" is good
+		want   string // "" means valid
 		change func(*Config)
 	}{
 		{"set --name", func(c *Config) { c.Name = "" }},
@@ -90,7 +91,8 @@ func TestValidate(t *testing.T) {
 			c.URLs.ListenClient = parse("https://127.0.0.1:1")
 			c.ClientTLS = TLS{Auto: true, ClientCertAuth: true, CRLFile: "x"}
 		}},
-		{"", func(c *Config) { // the files' modes say who reaches a socket, and metrics are not calls
+		// Access to a socket is controlled by its file mode, and the metrics URL accepts no calls.
+		{"", func(c *Config) {
 			c.URLs.ListenClientHTTP = parse("unix:///tmp/x")
 			c.URLs.ListenMetrics = parse("http://127.0.0.1:2")
 			c.URLs.ListenClient = parse("https://127.0.0.1:1")
@@ -176,7 +178,7 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// Validate reports all mistakes at once.
+// TestValidateNamesAll checks that Validate reports all invalid settings, not just the first.
 func TestValidateNamesAll(t *testing.T) {
 	c := DefaultConfig()
 	c.Name, c.DataDir, c.URLs.ListenClient = "", "", nil
@@ -195,8 +197,8 @@ func TestValidateNamesAll(t *testing.T) {
 	}
 }
 
-// The first start refuses a member that is not in its own initial cluster, but accepts an alias of
-// its host.
+// TestCheckBootstrap checks that a first start fails if the member is not in its own initial
+// cluster. An alias of its host is accepted.
 func TestCheckBootstrap(t *testing.T) {
 	at := func(s string) []url.URL { return []url.URL{{Scheme: "http", Host: s}} }
 	for _, c := range []struct {
@@ -224,7 +226,8 @@ func TestCheckBootstrap(t *testing.T) {
 	}
 }
 
-// A member reserves file descriptors for itself and other members, and fails if it cannot.
+// TestClientShare checks that a member reserves file descriptors for itself and for other members,
+// and reports an error if too few are available.
 func TestClientShare(t *testing.T) {
 	for files, want := range map[uint64]int{
 		250: 50, 300: 100, 1024: 633, 1 << 20: 1<<20 - 450, math.MaxUint64: math.MaxInt32 - 450,

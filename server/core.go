@@ -26,8 +26,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// core owns the replica and the shell around it. One goroutine performs the actions that the shell
-// returns. All other goroutines reach the replica through the core's inbox.
+// core owns the replica and the shell around it. One goroutine performs the actions returned by the
+// shell. All other goroutines access the replica through the core's inbox.
 type core struct {
 	replica *replica.Replica
 	shell   *shell.Shell
@@ -39,10 +39,10 @@ type core struct {
 	clock   *clock
 	log     *slog.Logger
 	metrics *metrics.Metrics
-	tracer  *timing.Tracer // may be nil
+	tracer  *timing.Tracer // can be nil
 	waiting
 
-	dir         string // the data directory
+	dir         string // data directory
 	commitDelay *commitDelay
 	election    time.Duration
 	next        next
@@ -54,22 +54,23 @@ type core struct {
 	stats   atomic.Pointer[metrics.State]
 }
 
-// beginning is the state of a member when it started, and whether it has caught up since.
+// beginning describes a member's state when it started, and whether the member has caught up since.
 type beginning struct {
-	voters  []uint64 // of the snapshot that it started from
-	logged  uint64   // the last index in the log at the start
-	current bool     // the state was up to date with the cluster: later changes are news
+	voters []uint64 // voters in the snapshot that it started from
+	logged uint64   // last index in the log at the start
+	// whether the state has caught up with the cluster, so that any further changes are new
+	current bool
 }
 
-// waiting holds the watchers of keys and of lease events. The wait queues follow the hub.
+// waiting contains the watchers of keys and of lease events. The wait queues follow the hub.
 type waiting struct {
 	news           *leaseNews
 	hub            *watch.Hub[*api.Event]
 	waitQueues     *waitqueue.Queues
-	*authn.Changes // of users, roles and bindings
+	*authn.Changes // changes to users, roles and bindings
 }
 
-// Watches may take a watchPart-th of the memory, and at least leastWatches bytes.
+// Watches can use 1/watchPart of the memory, but at least leastWatches bytes.
 const watchPart, leastWatches = 8, 256 << 20
 
 func newWaiting(view func() *fsm.View, memory uint64) waiting {
@@ -84,12 +85,12 @@ func newWaiting(view func() *fsm.View, memory uint64) waiting {
 // View implements etcd.Node.
 func (c *core) View() *fsm.View { return c.view.Load() }
 
-// next holds the times at which the core's infrequent tasks are due.
+// next contains the times at which the core's infrequent tasks are due.
 type next struct {
-	count     lease.Instant // counting the caches
-	malformed lease.Instant // logging a malformed message
-	// leaderless is when to warn that there is no leader, 0 if there is one or the warning was
-	// logged.
+	count     lease.Instant // when to count the caches
+	malformed lease.Instant // when to log a malformed message
+	// leaderless is when to warn that there is no leader. It is 0 if there is a leader or the
+	// warning has been logged.
 	leaderless lease.Instant
 }
 
@@ -108,10 +109,10 @@ func (c *core) publishStats(now lease.Instant) {
 	c.stats.Store(s)
 }
 
-// countEvery is the interval for counting the caches. Each count visits every cache.
+// countEvery is how often the caches are counted. Each count visits all caches.
 const countEvery = 1000 * lease.Instant(1)
 
-// run is the core's loop. It returns nil when ctx ends, and identity.ErrRemoved when the member has
+// run is the core's loop. It returns nil when ctx ends, and identity.ErrRemoved once the member has
 // been removed from the cluster.
 func (c *core) run(ctx context.Context) error {
 	timer := time.NewTimer(0)
@@ -135,8 +136,8 @@ func (c *core) run(ctx context.Context) error {
 	}
 }
 
-// step does one round of work. It returns how long the core may sleep, or an error if this member
-// must stop, for instance identity.ErrRemoved. Package shell defines the order.
+// step performs one round of work. It returns how long the core can sleep, or an error if this
+// member must stop, such as identity.ErrRemoved. Package shell determines the order of actions.
 func (c *core) step() (time.Duration, error) {
 	for {
 		switch do := c.shell.Next(); do {
@@ -186,7 +187,7 @@ func (c *core) do(do shell.Do) {
 		}
 	case shell.Save:
 		if a, ok := s.Arrived.(*arrival); ok {
-			c.writer.expect(a) // before the message that refers to it
+			c.writer.expect(a) // must precede the message that refers to it
 		}
 		c.tracer.Appending(s.Out.Append)
 		c.writer.put(s.Out.Append)
@@ -207,7 +208,7 @@ func (c *core) do(do shell.Do) {
 	}
 }
 
-// end is the core's last action. It drops a received snapshot that was not saved.
+// end is the core's last action. It drops a received snapshot that has not been saved.
 func (c *core) end() error {
 	if c.shell.Err == nil {
 		return identity.ErrRemoved
@@ -230,7 +231,7 @@ func (c *core) end() error {
 	return identity.RolledBack(c.shell.Err, c.dir)
 }
 
-// lookAround runs once per heartbeat.
+// lookAround performs periodic checks, once per heartbeat.
 func (c *core) lookAround() {
 	now := c.shell.Now
 	stuck, full := c.writer.stuck(c.election), c.writer.full.Load()
@@ -242,7 +243,7 @@ func (c *core) lookAround() {
 	}
 	c.snap.relieve(c, full)
 	c.snap.follow(c)
-	if !full { // on a full disk, relieve takes the snapshots, and keeps less of the log
+	if !full { // on a full disk, relieve writes the snapshots, and keeps less of the log
 		c.snap.rest(c)
 	}
 	c.logLeaderless()
@@ -250,7 +251,7 @@ func (c *core) lookAround() {
 	c.publishStats(now)
 }
 
-// refuse reports the inputs that the replica rejected.
+// refuse reports inputs that the replica has rejected.
 func (c *core) refuse() {
 	for _, m := range c.shell.Refused {
 		if from := fmt.Sprintf("%x", m.From); errors.Is(m.Err, replica.ErrMessage) &&
@@ -268,7 +269,7 @@ func (c *core) refuse() {
 	}
 }
 
-// answer answers all finished requests.
+// answer completes all finished requests.
 func (c *core) answer(out *replica.Output) {
 	c.metrics.Step(out)
 	c.logRenewals(out)
@@ -305,7 +306,7 @@ func renewed(n *replica.Renewal) {
 	}
 }
 
-// applied makes the new state readable.
+// applied publishes the new state for readers.
 func (c *core) applied(out *replica.Output) {
 	old, v := c.view.Load(), c.shell.View
 	c.view.Store(v)
@@ -340,7 +341,7 @@ func sameAddress(a, b fsm.Member) bool {
 	return a.ID == b.ID && a.Incarnation == b.Incarnation && slices.Equal(a.PeerURLs, b.PeerURLs)
 }
 
-// follow reports the replica's new status.
+// follow publishes and logs the replica's new status.
 func (c *core) follow(old *replica.Status, s replica.Status) {
 	c.status.put(&s)
 	c.metrics.Status(old, &s)
@@ -349,7 +350,7 @@ func (c *core) follow(old *replica.Status, s replica.Status) {
 	c.logRole(old, &s)
 }
 
-// logLeaderless warns if there has been no leader for longer than an election takes.
+// logLeaderless logs a warning if there has been no leader for longer than an election takes.
 func (c *core) logLeaderless() {
 	if at := c.next.leaderless; at != 0 && c.shell.Now >= at {
 		c.next.leaderless = 0
@@ -357,8 +358,8 @@ func (c *core) logLeaderless() {
 	}
 }
 
-// logSilent logs members that seem unresponsive or cut off. On a follower, that is the leader,
-// which the follower now tries to replace.
+// logSilent logs members that seem to be unresponsive or cut off. On a follower, the member is the
+// leader, which the follower is now trying to replace.
 func (c *core) logSilent(out *replica.Output) {
 	for _, s := range out.Silent {
 		c.log.Warn("a member is unresponsive: it is connected but does not respond, or it is cut "+
@@ -383,7 +384,7 @@ func (c *core) logLeader(old, s *replica.Status) {
 	}
 }
 
-// image returns an immutable view of the applied state, leases included.
+// image returns an immutable view of the applied state, including leases.
 func (c *core) image(ctx context.Context) (*fsm.Image, error) {
 	got := make(chan *fsm.Image, 1)
 	if !c.inbox.task(func() { got <- c.replica.Machine().Image() }) {
@@ -399,8 +400,8 @@ func (c *core) image(ctx context.Context) (*fsm.Image, error) {
 	}
 }
 
-// stop rejects all requests in the inbox. Callers whose commands are in the log are woken by
-// core.stopped.
+// stop rejects all requests in the inbox. It does not wake up callers whose commands are in the
+// log. core.stopped does that.
 func (c *core) stop() {
 	m := c.inbox.close()
 	for _, a := range m.Arrivals {

@@ -15,13 +15,13 @@ import (
 	"leasehold.dev/internal/member/identity"
 )
 
-// unwaited owns a command whose result is not awaited.
+// unwaited is the owner of a command whose result is not awaited.
 type unwaited struct{}
 
 func (unwaited) answered(int64) {}
 
-// hash computes the hash of a state on its own goroutine, and proposes it. If an earlier
-// computation is still running, this one is skipped.
+// hash computes the hash of a state in its own goroutine, and proposes it. It does nothing if an
+// earlier computation is still running.
 func (c *core) hash(image *fsm.Image) {
 	if c.snap.hashing {
 		return
@@ -41,10 +41,10 @@ func (c *core) hash(image *fsm.Image) {
 	})
 }
 
-// logDamage logs, at each member, what the comparison of the states has found.
+// logDamage logs the result of comparing the members' states. It is called at each member.
 func (c *core) logDamage(old, v *fsm.View) {
 	if !c.began.current {
-		return // the result may be outdated
+		return // the result might be out of date
 	}
 	for _, a := range v.Alarms {
 		switch {
@@ -62,7 +62,7 @@ func (c *core) logDamage(old, v *fsm.View) {
 	}
 }
 
-// damaged also saves the state in memory, and returns an error with a remedy.
+// damaged returns an error with a remedy. It also saves the state in memory.
 func (c *core) damaged(err error) error {
 	image := c.replica.Machine().Image()
 	name := fmt.Sprintf("damaged-%d.backup", image.View.Index)
@@ -77,14 +77,14 @@ func (c *core) damaged(err error) error {
 		err, c.dir, kept))
 }
 
-// keepEvidence writes the state to a file of the data directory.
+// keepEvidence writes the state to a file in the data directory.
 func (c *core) keepEvidence(name string, image *fsm.Image) error {
 	dir, err := target.Open(c.dir, "")
 	if err != nil {
 		return err
 	}
 	id, _ := c.disk.Identity()
-	ctx := context.Background() // nothing else is left to do
+	ctx := context.Background() // there is nothing else left to do
 	return dir.Put(ctx, target.Content{Name: name, Write: func(w io.Writer) error {
 		sum := sha256.New()
 		err := backup.Write(ctx, io.MultiWriter(w, sum), id.Cluster, image.Encode)

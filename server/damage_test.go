@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// alter changes a value in the log of a stopped member, with valid checksums.
+// alter changes a value in the log of a stopped member and recomputes the checksums.
 func alter(t *testing.T, dir, value, other string) {
 	t.Helper()
 	disk, err := storage.Open(storage.Config{Dir: dir, Logger: testConfig(dir).Logger})
@@ -44,7 +44,8 @@ func alter(t *testing.T, dir, value, other string) {
 	}
 }
 
-// endsDamaged checks that a member ends because it is damaged, with advice.
+// endsDamaged checks that a member stops because its data are damaged, and that the error gives
+// advice.
 func endsDamaged(t *testing.T, r *running) {
 	t.Helper()
 	var err error
@@ -61,8 +62,9 @@ func endsDamaged(t *testing.T, r *running) {
 	}
 }
 
-// A member whose data were altered stops by itself, keeps the evidence, and does not start on these
-// data again. The others name it and keep serving.
+// TestAlteredMemberStops checks that a member whose data were altered stops, preserves the
+// evidence, and does not start on the same data again. The other members report it and keep
+// serving.
 func TestAlteredMemberStops(t *testing.T) { virtual.Test(t, testAlteredMemberStops) }
 
 func testAlteredMemberStops(t *testing.T) {
@@ -95,7 +97,8 @@ func testAlteredMemberStops(t *testing.T) {
 	servesWithout(t, members[:2], bad.node.member)
 }
 
-// servesWithout checks that members name the damaged one, and serve.
+// servesWithout checks that members report the damaged member and keep serving, and that it can be
+// removed.
 func servesWithout(t *testing.T, members []*running, damaged uint64) {
 	t.Helper()
 	for _, m := range members {
@@ -111,7 +114,8 @@ func servesWithout(t *testing.T, members []*running, damaged uint64) {
 	}
 	eventually(t, "the damaged member is removed", func() bool {
 		_, err := members[0].client.MemberRemove(t.Context(), damaged)
-		if err != nil && !errors.Is(err, rpctypes.ErrUnhealthy) { // the other did not answer just now
+		// the other member was briefly unresponsive
+		if err != nil && !errors.Is(err, rpctypes.ErrUnhealthy) {
 			t.Fatal(err)
 		}
 		return err == nil

@@ -16,29 +16,29 @@ var ErrBackup = backup.ErrNotWhole
 
 // BackupInfo describes a backup.
 type BackupInfo struct {
-	// Version is the format's, "leasehold 1".
+	// Version is the version of the format, "leasehold 1".
 	Version string
-	// Cluster is the ID of the backup's cluster, and Members its number of members.
+	// Cluster is the ID of the cluster that was backed up. Members is the number of its members.
 	Cluster uint64
 	Members int
-	// Restore is the ID of the restore that the cluster began with, 0 if none.
+	// Restore is the ID of the restore with which the cluster began, or 0 if there was none.
 	Restore uint64
-	// ClusterVersion is the cluster version at the time of the backup, and so the version of its
-	// records.
+	// ClusterVersion is the cluster version at the time of the backup. It is also the version of
+	// the backup's records.
 	ClusterVersion string
-	// Revision is the newest revision, Compacted the oldest one that can be read; 0 if nothing
-	// was ever compacted.
+	// Revision is the newest revision. Compacted is the oldest revision that can be read, or 0 if
+	// nothing has ever been compacted.
 	Revision, Compacted int64
-	// Keys and Leases count the live keys and leases, without history.
+	// Keys and Leases are the numbers of live keys and leases, without history.
 	Keys, Leases int
-	// Bytes is the length of the backup without the SHA-256.
+	// Bytes is the length of the backup, excluding the SHA-256.
 	Bytes int64
-	// Hash is the hash of the whole state. Two backups with the same hash have the same state.
+	// Hash is the hash of the whole state. Two backups with the same hash contain the same state.
 	Hash uint32
 }
 
-// BackupStatus reads a backup to its end and describes it. It makes the same checks as [Restore],
-// including the SHA-256 at the end, and returns [ErrBackup] if the backup is not complete. It uses
+// BackupStatus reads an entire backup and describes it. It makes the same checks as [Restore],
+// including the SHA-256 at the end. If the backup is incomplete, it returns [ErrBackup]. It needs
 // as much memory as the state.
 func BackupStatus(r io.Reader) (BackupInfo, error) {
 	b, err := backup.NewReader(r)
@@ -46,7 +46,7 @@ func BackupStatus(r io.Reader) (BackupInfo, error) {
 		return BackupInfo{}, err
 	}
 	c := machineConfig(DefaultConfig())
-	c.Versions.Oldest = 1 // nothing continues from it
+	c.Versions.Oldest = 1 // nothing will continue from this backup
 	m, err := fsm.Restore(c, b.Next)
 	if err != nil {
 		return BackupInfo{}, identity.BackupError(err)
@@ -69,42 +69,44 @@ func BackupStatus(r io.Reader) (BackupInfo, error) {
 	}, nil
 }
 
-// ErrNotEmpty means that the directory to restore a backup to is not empty.
+// ErrNotEmpty means that the directory for a restored backup is not empty.
 var ErrNotEmpty = identity.ErrNotEmpty
 
-// RestoreOptions change how a backup is restored.
+// RestoreOptions changes how a backup is restored.
 type RestoreOptions struct {
-	// SkipHash accepts a backup whose SHA-256 is missing or wrong. The checksums of its chunks
-	// are checked anyway.
+	// SkipHash accepts a backup whose SHA-256 is missing or wrong. The checksums of its chunks are
+	// still checked.
 	SkipHash bool
 	// BumpRevision is added to the revision of the backup. It must exceed the number of revisions
-	// after the backup. 0 raises the revision above every revision that the old cluster can have
-	// reported, regardless of what it did after the backup (T34). History up to the new revision is
-	// marked as compacted, so that older watches must start over.
+	// created after the backup. If it is 0, the revision is raised above every revision that the
+	// old cluster can have reported, no matter what it did after the backup (T34). History up to
+	// the new revision is marked as compacted, so that old watches must start over.
 	BumpRevision int64
-	// KeepRevision continues with the revision and the history of the backup. Use it only if the
-	// cluster made no revision after the backup, or reported none to a client: otherwise older
+	// KeepRevision continues with the revision and the history of the backup. Use it only if, after
+	// the backup, the cluster created no revision or reported none to a client. Otherwise, old
 	// watches wait for revisions that are used a second time.
 	KeepRevision bool
-	// Removed are the IDs of earlier members that no longer belong to the cluster. If such a member
-	// returns, it is rejected and stops, instead of forming a second cluster. It recognizes this
-	// member by Member, the ID that this member keeps; 0 for a new ID.
+	// Removed contains the IDs of former members that no longer belong to the cluster. If such a
+	// member returns, it is rejected and stops instead of forming a second cluster. It recognizes
+	// this member by Member, which is the ID that this member keeps. If Member is 0, this member
+	// gets a new ID.
 	Removed []uint64
 	Member  uint64
 }
 
 // Restore creates the data directory c.DataDir from a backup. The directory must be empty or not
-// exist, otherwise the error is [ErrNotEmpty]. If the backup is not complete the error is
+// exist. Otherwise, the error is [ErrNotEmpty]. If the backup is incomplete, the error is
 // [ErrBackup], and Restore leaves nothing behind.
 //
-// The member is the founder of a new cluster, with IDs derived from c as at any first start. Keys
-// and leases are those of the backup. When the member starts to serve, each lease starts over with
-// its full TTL, or with the time that remained at its last checkpoint. Revisions (T34) and fencing
-// tokens (T27) continue above all that may have been issued before, however often the backup was
-// restored, unless the wall clock is behind that of earlier restores. Earlier history is compacted.
+// The member becomes the founder of a new cluster. Its IDs are derived from c, as for any member
+// that starts for the first time. Keys and leases come from the backup. When the member starts to
+// serve, each lease starts over with its full TTL, or with the time that remained at its last
+// checkpoint. Revisions (T34) and fencing tokens (T27) continue above all values that might have
+// been issued before, no matter how often the backup has been restored. This requires that the wall
+// clock is not behind the clock of an earlier restore. Earlier history is compacted.
 //
-// The cluster keeps the ID of the backup's cluster, and gets its own restore ID, so that it
-// cannot write to the previous cluster's backups ([Config.Backup]).
+// The cluster keeps the ID of the backup's cluster, but gets its own restore ID, so that it cannot
+// write to the previous cluster's backups ([Config.Backup]).
 func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err := c.Validate(); err != nil {
 		return err
@@ -112,10 +114,10 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	return identity.Restore(r, c.identity(), identity.RestoreOptions(o))
 }
 
-// Found founds a cluster in an empty data directory, which becomes that of its first member, and
-// returns the IDs of the cluster and the member. It does not start the member. Use it if members
-// are configured never to found a cluster, so that a lost disk cannot create a second one. Found
-// also completes an interrupted founding.
+// Found founds a cluster in an empty data directory. The directory then belongs to the first member
+// of the cluster. Found returns the IDs of the cluster and the member. It does not start the
+// member. Use it if members are configured never to found a cluster, so that a lost disk cannot
+// lead to a second cluster. Found also completes a founding that was interrupted.
 func Found(c Config) (cluster, member uint64, err error) {
 	if err := c.Validate(); err != nil {
 		return 0, 0, err
@@ -123,9 +125,9 @@ func Found(c Config) (cluster, member uint64, err error) {
 	return identity.Found(c.identity())
 }
 
-// Reach returns nil if at least one of the members answers at its peer URLs and belongs to the
-// cluster, so that a member with this configuration can join. It asks all members at once. The
-// error is ErrForeign if this release does not support the cluster's version.
+// Reach checks whether a member with this configuration can join. It returns nil if at least one
+// member responds at its peer URLs and belongs to the cluster. It queries all members concurrently.
+// The error is ErrForeign if this release does not support the cluster's version.
 func Reach(c Config, members map[string][]url.URL, cluster uint64) error {
 	_, way, err := peerWay(c)
 	if err != nil {
@@ -144,8 +146,8 @@ func (c Config) identity() identity.Config {
 	}
 }
 
-// machineConfig leaves out the minimum TTL and the maximum number of keys: members may have
-// different limits, and apply must not depend on them. The API checks them.
+// machineConfig omits the minimum TTL and the maximum number of keys. Members can have different
+// limits, and the result of applying an entry must not depend on them. The API checks them instead.
 func machineConfig(c Config) fsm.Config {
 	return fsm.Config{Versions: version.Spoken, Beside: identity.Beside, Lease: lease.Config{
 		CheckpointInterval: lease.TTL(c.Lease.CheckpointInterval.Milliseconds()),

@@ -9,11 +9,11 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// admit rejects commands that could not be applied now: they would only wait, or waste space in the
-// log. On a full disk, these are all commands except those that free space, and eventually those,
-// too: the rest of the disk is reserved for the expiry of leases. A follower with a full disk
-// forwards writes while it has a reserve: it gets the entries in any case, whichever member the
-// client calls.
+// admit rejects commands that could not be applied now. They would only wait, or waste space in the
+// log. On a full disk, it first rejects all commands except those that free space. Eventually, it
+// rejects those as well, because the rest of the disk is reserved for the expiry of leases. A
+// follower with a full disk still forwards writes as long as it has a reserve, because it receives
+// the entries no matter which member the client calls.
 func (n *node) admit(commands ...fsm.Command) error {
 	if slices.ContainsFunc(commands, n.View().Refuses) {
 		return fsm.ErrNoSpace
@@ -37,13 +37,13 @@ func (n *node) admit(commands ...fsm.Command) error {
 	return nil
 }
 
-// elsewhere reports whether another member leads.
+// elsewhere reports whether another member is the leader.
 func (n *node) elsewhere() bool {
 	leader := n.status.Load().Leader
 	return leader != 0 && leader != n.member
 }
 
-// grows reports whether cmd may make the state larger.
+// grows reports whether cmd can make the state larger.
 func grows(cmd fsm.Command) bool {
 	switch cmd := fsm.Inner(cmd).(type) {
 	case *fsm.DeleteRange, *fsm.Revoke, *fsm.Compact, *fsm.SetAlarm, *fsm.SetLimits,
@@ -57,11 +57,11 @@ func grows(cmd fsm.Command) bool {
 }
 
 // raiseNoSpace replicates the alarm after a command was rejected because it would have exceeded the
-// quota: all members then reject commands that grow the state, until it has been below the quota
-// for a while.
+// quota. All members then reject commands that grow the state, until the state has been below the
+// quota for a while.
 func (n *node) raiseNoSpace(ctx context.Context) {
 	v := n.View()
-	if v.Full() || n.roomy() { // or the request alone is too large
+	if v.Full() || n.roomy() { // in the second case, the request itself is too large
 		return
 	}
 	n.log.Warn("the state has reached its quota: raising the NOSPACE alarm until there is room; "+

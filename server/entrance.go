@@ -14,14 +14,14 @@ import (
 )
 
 // entrance delays calls until a member can answer them. The pages (health, metrics, version) are
-// served earlier: they show what the member waits for.
+// served earlier, and show what the member is waiting for.
 //
-// For two election timeouts calls wait, and gRPC connections are not accepted, so that a client
-// with other endpoints tries those. After that, calls are rejected at once.
+// For two election timeouts, calls wait and gRPC connections are not accepted, so that clients with
+// other endpoints try those. After that, calls are rejected immediately.
 type entrance struct {
 	node   *node
-	opened chan struct{} // closed when calls are let in
-	isOpen atomic.Bool   // set before opened is closed; the fast path
+	opened chan struct{} // closed when calls are admitted
+	isOpen atomic.Bool   // set before opened is closed; used on the fast path
 	late   chan struct{} // closed when calls no longer wait
 	open   func()
 	refuse func()
@@ -34,7 +34,7 @@ func newEntrance(n *node) *entrance {
 	return e
 }
 
-// closed returns why calls are not let in, or nil.
+// closed returns why calls are not admitted, or nil if they are.
 func (e *entrance) closed() error {
 	select {
 	case <-e.opened:
@@ -49,7 +49,7 @@ func (e *entrance) closed() error {
 		e.node.member, why))
 }
 
-// pass waits until a call is let in, or returns why it is not.
+// pass waits until a call is admitted, or returns why it is not.
 func (e *entrance) pass(ctx context.Context) error {
 	if e.isOpen.Load() {
 		return nil
@@ -62,7 +62,7 @@ func (e *entrance) pass(ctx context.Context) error {
 	return e.closed()
 }
 
-// wait waits until connections may be accepted.
+// wait waits until connections can be accepted.
 func (e *entrance) wait() {
 	select {
 	case <-e.opened:

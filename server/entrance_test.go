@@ -18,8 +18,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A founder without a majority says so on its pages and to its callers, and serves once there is
-// one.
+// TestPagesWithoutMajority checks that a founder without a majority reports this on its pages and
+// to callers, and begins serving once there is a majority.
 func TestPagesWithoutMajority(t *testing.T) { virtual.Test(t, testPagesWithoutMajority) }
 
 func testPagesWithoutMajority(t *testing.T) {
@@ -88,7 +88,7 @@ func testPagesWithoutMajority(t *testing.T) {
 	}
 }
 
-// page asks for a page of the member that listens at a socket.
+// page requests a page from the member listening on a socket.
 func page(
 	ctx context.Context, t *testing.T, socket, method, path, body string,
 ) (code int, text string) {

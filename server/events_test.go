@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// follower is a stream of events from one member.
+// follower receives a stream of events from one member.
 type follower struct {
 	t    *testing.T
 	next func() (*pb.EventsResponse, error)
@@ -17,7 +17,7 @@ type follower struct {
 	rest []*pb.LeaseEvent
 }
 
-// follow opens a stream of events at a member, and returns when it has begun.
+// follow opens a stream of events to a member and waits for its first response.
 func follow(t *testing.T, m *running, r *pb.EventsRequest) *follower {
 	t.Helper()
 	g, err := pb.NewLeaseServiceClient(m.client.ActiveConnection()).Events(t.Context(), r)
@@ -54,7 +54,7 @@ func (f *follower) take() *pb.LeaseEvent {
 	return e
 }
 
-// sees takes an event of a lease that must be of a type.
+// sees receives the next event and checks its type and lease.
 func (f *follower) sees(want pb.LeaseEvent_Kind, id int64) *pb.LeaseEvent {
 	f.t.Helper()
 	e := f.take()
@@ -64,8 +64,8 @@ func (f *follower) sees(want pb.LeaseEvent_Kind, id int64) *pb.LeaseEvent {
 	return e
 }
 
-// Every member sends the same events with the same numbers, over both kinds of request. A client
-// can continue at another member, including at one that was away.
+// TestEventsEverywhere checks that every member sends the same events with the same numbers, over
+// both kinds of request. A client can resume at another member, even one that was down.
 func TestEventsEverywhere(t *testing.T) { virtual.Test(t, testEventsEverywhere) }
 
 func testEventsEverywhere(t *testing.T) {
@@ -136,8 +136,8 @@ func (n nativeTest) failsToFollow(r *pb.EventsRequest, want pb.Reason) {
 	n.is(err, want)
 }
 
-// Every member gives notice of leases that are not renewed, and only of those, on general streams
-// too.
+// TestExpiringEverywhere checks that every member gives notice of leases that are not being
+// renewed, and of no other leases. General streams receive these notices as well.
 func TestExpiringEverywhere(t *testing.T) { virtual.Test(t, testExpiringEverywhere) }
 
 func testExpiringEverywhere(t *testing.T) {
@@ -153,7 +153,7 @@ func testExpiringEverywhere(t *testing.T) {
 	for _, m := range members {
 		here := n
 		here.LeaseServiceClient = pb.NewLeaseServiceClient(m.client.ActiveConnection())
-		here.describe(early.Id) // so that what it tells of from now on is not the grant
+		here.describe(early.Id) // wait for the grant, so that the stream does not report it
 		streams = append(streams, follow(t, m, request))
 	}
 	g, err := pb.NewStreamServiceClient(others[0].client.ActiveConnection()).Open(t.Context())
@@ -183,7 +183,7 @@ func testExpiringEverywhere(t *testing.T) {
 	for _, f := range streams {
 		var last []pb.LeaseEvent_Kind
 		for len(last) == 0 || last[len(last)-1] != pb.LeaseEvent_KIND_EXPIRED {
-			if e := f.take(); e.Lease.Id == short.Id { // the other falls silent again
+			if e := f.take(); e.Lease.Id == short.Id { // the other lease is silent again
 				last = append(last, e.Kind)
 			}
 		}

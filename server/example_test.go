@@ -17,8 +17,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// A program has a member within itself. Any etcd client talks to it; here over a socket, which
-// takes no port.
+// A program can embed a member. Any etcd client can connect to it, here over a unix socket, which
+// needs no port.
 func ExampleServer() {
 	dir, err := os.MkdirTemp("", "lh")
 	if err != nil {
@@ -70,7 +70,8 @@ func ExampleServer() {
 	// the member ended: <nil>
 }
 
-// One of three members that found a cluster, over TLS. What differs from the defaults is set.
+// This is one of three members that found a cluster, over TLS. Only settings that differ from the
+// defaults are set.
 func ExampleConfig() {
 	at := func(host string, port int) []url.URL {
 		return []url.URL{{Scheme: "https", Host: fmt.Sprintf("%s:%d", host, port)}}
@@ -100,7 +101,7 @@ func ExampleConfig() {
 	// and with so long a heartbeat: false
 }
 
-// An incomplete backup is refused, and leaves nothing behind.
+// An incomplete backup is rejected, and Restore leaves nothing behind.
 func ExampleRestore() {
 	dir, err := os.MkdirTemp("", "lh")
 	if err != nil {

@@ -13,8 +13,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// A leader whose disk fails hands over before it waits for calls that can no longer end, so that no
-// other client waits for them. Its log shows the order.
+// TestLeaderWithFailedDisk checks that a leader whose disk fails gives up leadership before it
+// waits for calls that can no longer complete. Otherwise, other clients would have to wait as well.
+// The order of its log lines shows this.
 func TestLeaderWithFailedDisk(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -48,7 +49,8 @@ func TestLeaderWithFailedDisk(t *testing.T) {
 	}
 	first.stop = func() error { return nil }
 	before, _, cut := strings.Cut(logs[first.cfg.Name].String(), "cutting off calls")
-	// Nobody led for a while, or the news of that and of the next leader came together.
+	// The log may show a period without a leader, or only the next leader if both changes were
+	// reported together.
 	ledBy := func(m *running) int {
 		return strings.LastIndex(before, "name="+m.cfg.Name+" term=")
 	}

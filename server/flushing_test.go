@@ -13,7 +13,8 @@ type flushed struct {
 
 func (f flushed) Flush() { *f.times++ }
 
-// The log is flushed before a panic ends the process, but not when a goroutine returns.
+// TestFlushBeforePanic checks that the log is flushed before a panic ends the process, but not when
+// a goroutine returns normally.
 func TestFlushBeforePanic(t *testing.T) {
 	times := 0
 	log := slog.New(flushed{slog.DiscardHandler, &times})

@@ -23,9 +23,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A member whose log fills the disk writes a snapshot and continues in the space of the old log. If
-// there is no space for that either, clients may free some, and leases still end. The file system
-// has a size that the test chooses.
+// TestFullDisk checks that a member whose log fills the disk writes a snapshot and reuses the space
+// of the old log. If there is no space for the snapshot, clients can still delete data, and leases
+// still end. The test sets the size of the file system.
 func TestFullDisk(t *testing.T) { virtual.Test(t, testFullDisk) }
 
 func testFullDisk(t *testing.T) {
@@ -104,9 +104,9 @@ func testFullDisk(t *testing.T) {
 	})
 }
 
-// A follower with a full disk forwards writes, has the alarm, and is neither healthy nor ready;
-// without room for the leader's entries it sends clients elsewhere. A leader with a full disk hands
-// over.
+// TestFollowerWithFullDisk checks that a follower with a full disk forwards writes, raises the
+// alarm, and is neither healthy nor ready. Without space for the leader's entries, it directs
+// clients to other members. A leader with a full disk transfers leadership.
 func TestFollowerWithFullDisk(t *testing.T) { virtual.Test(t, testFollowerWithFullDisk) }
 
 func testFollowerWithFullDisk(t *testing.T) {
@@ -130,7 +130,7 @@ func testFollowerWithFullDisk(t *testing.T) {
 	}
 	fill := func(m *running) {
 		files := disks[m.cfg.Name]
-		files.Limit(files.Used() + 64<<10) // for no spare segment, and no snapshot
+		files.Limit(files.Used() + 64<<10) // too little space for a spare segment or a snapshot
 		putUntil("the disk is full", m.node.writer.full.Load)
 	}
 	fill(full)
@@ -172,8 +172,8 @@ func onDisks(t *testing.T) ([]Config, map[string]*crashfs.FS) {
 	return configs, disks
 }
 
-// With two full disks of three, the member with room becomes the leader and stays it. Writes
-// continue once one more disk has room.
+// TestTwoFullDisks checks that when two of three disks are full, the member with free space becomes
+// the leader and remains so. Writes resume once one of the full disks has space again.
 func TestTwoFullDisks(t *testing.T) { virtual.Test(t, testTwoFullDisks) }
 
 func testTwoFullDisks(t *testing.T) {
@@ -183,7 +183,7 @@ func testTwoFullDisks(t *testing.T) {
 	all := []*running{first, second, roomy}
 	for _, m := range []*running{first, second} {
 		files := disks[m.cfg.Name]
-		files.Limit(files.Used() + 64<<10) // for no spare segment, and no snapshot
+		files.Limit(files.Used() + 64<<10) // too little space for a spare segment or a snapshot
 	}
 	eventually(t, "two disks are full", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
@@ -213,8 +213,9 @@ func testTwoFullDisks(t *testing.T) {
 	})
 }
 
-// A leader that stops offers the lead to a follower with a full disk, which declines, and then to
-// the other. Of two equal followers the one with the lower ID is asked first.
+// TestPlannedStopBesideFullDisk checks that a leader that is stopping offers leadership first to a
+// follower with a full disk, which declines, and then to the other follower. Of two followers that
+// are equally up to date, the follower with the lower ID is asked first.
 func TestPlannedStopBesideFullDisk(t *testing.T) { virtual.Test(t, testPlannedStopBesideFullDisk) }
 
 func testPlannedStopBesideFullDisk(t *testing.T) {
@@ -225,7 +226,7 @@ func testPlannedStopBesideFullDisk(t *testing.T) {
 		full, roomy = roomy, full
 	}
 	files := disks[full.cfg.Name]
-	files.Limit(files.Used() + 64<<10) // for no spare segment, and no snapshot
+	files.Limit(files.Used() + 64<<10) // too little space for a spare segment or a snapshot
 	eventually(t, "the disk is full", func() bool {
 		if full.node.writer.full.Load() {
 			return true
@@ -245,8 +246,8 @@ func testPlannedStopBesideFullDisk(t *testing.T) {
 	}
 }
 
-// A repeated numbered write, or a repeated grant of the same request, is answered on a full disk,
-// over every path. What was not done before is refused.
+// TestRepeatedOnFullDisk checks that a full disk does not prevent a response to a retried numbered
+// write or a retried grant, over every path. New writes and grants are rejected.
 func TestRepeatedOnFullDisk(t *testing.T) { virtual.Test(t, testRepeatedOnFullDisk) }
 
 func testRepeatedOnFullDisk(t *testing.T) {
@@ -325,7 +326,7 @@ func testRepeatedOnFullDisk(t *testing.T) {
 	}
 }
 
-// grantedBy returns the lease that the command of a grant has made, or found.
+// grantedBy returns the lease that a grant created or found.
 func grantedBy(res fsm.Result) (info *lease.Info, existed bool) {
 	v := res.Value
 	if txn, ok := v.(*fsm.TxnResult); ok {
@@ -334,7 +335,7 @@ func grantedBy(res fsm.Result) (info *lease.Info, existed bool) {
 	return fsm.GrantResult(v)
 }
 
-// submittedTo gets the outcome of a submission.
+// submittedTo receives the outcome of a submission.
 type submittedTo chan struct {
 	fsm.Result
 	err error
@@ -348,8 +349,8 @@ func (to submittedTo) Answered(res fsm.Result, err error) {
 	}{res, err}
 }
 
-// fillDisk leaves a disk no space for a snapshot, nor for a spare segment of the log, and uses up
-// the spare that there is.
+// fillDisk leaves too little space for a snapshot or a spare log segment, and uses up the existing
+// spare segment.
 func fillDisk(t *testing.T, m *running, files *crashfs.FS) {
 	t.Helper()
 	files.Limit(files.Used() + 64<<10)
@@ -359,7 +360,7 @@ func fillDisk(t *testing.T, m *running, files *crashfs.FS) {
 	})
 }
 
-// withFiles returns a machine with the given disk.
+// withFiles returns a host that uses the given file system.
 func withFiles(files storage.FS) *host.Host {
 	h := virtual.Host()
 	h.FS = files

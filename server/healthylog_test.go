@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Members that found a cluster, join it, stop in order and restart log no warning and no error, and
-// log their connection limit.
+// TestHealthyClusterLogsNoWarning checks that founding a cluster, joining it, and stopping and
+// restarting members logs no warnings or errors. Each member logs its connection limit.
 func TestHealthyClusterLogsNoWarning(t *testing.T) { virtual.Test(t, testHealthyLife) }
 
 func testHealthyLife(t *testing.T) {
@@ -37,7 +37,7 @@ func testHealthyLife(t *testing.T) {
 	}
 }
 
-// founded runs members that found a cluster, and one that is added to them as a voter.
+// founded runs n members that found a cluster, and one more that is added as a voter.
 func founded(t *testing.T, n int) ([]*running, []Config, []harness.Log) {
 	t.Helper()
 	configs := clusterConfigs(t, n+1)
@@ -45,7 +45,7 @@ func founded(t *testing.T, n int) ([]*running, []Config, []harness.Log) {
 	for i := range configs {
 		configs[i].Logger = slog.New(slog.NewTextHandler(&logs[i], nil))
 		configs[i].Cluster.FoundersWait = time.Minute
-		configs[i].Cluster.StrictReconfigCheck = false // it would want five seconds before
+		configs[i].Cluster.StrictReconfigCheck = false // the check would require a delay of five seconds
 	}
 	all := configs[n].Cluster.Initial
 	founders := make(map[string][]url.URL)

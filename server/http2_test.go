@@ -20,32 +20,32 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// The steps of a script: two bytes each, the action and an argument.
+// These are the steps of a script. Each step is two bytes: an action and an argument.
 const (
-	sendOpen     byte = iota // open the next stream, with a call that argument%8 names
+	sendOpen     byte = iota // open the next stream with the call that argument%8 selects
 	sendMessage              // send a whole message
-	sendRubbish              // send argument bytes that are not a message
+	sendRubbish              // send argument bytes that do not form a message
 	sendEmpty                // send an empty frame
-	sendWindow               // grow the window of a stream, or of all, by argument bytes
+	sendWindow               // grow the window of a stream or of the connection by argument bytes
 	sendReset                // reset a stream
 	sendSettings             // change a setting
 	awaitRead                // wait until the member has read everything sent
-	sendAgain                // send the headers of a stream once more
-	sendOdd                  // open a stream with headers that a library never sends
+	sendAgain                // send the headers of an open stream again
+	sendOdd                  // open a stream with headers that no library sends
 	sendRaw                  // send a frame of any type
 	sendGoAway
 	scriptSteps
 )
 
-// Bits of an argument: the lowest three choose a call, or a stream counted back from the
-// newest.
+// These are flags in an argument. The lowest three bits select a call, or a stream counted back
+// from the newest.
 const (
-	sendEnd         = 1 << 3 // this is the last frame of the stream
-	wholeConnection = 1 << 4 // the connection, not a stream
+	sendEnd         = 1 << 3 // end the stream with this frame
+	wholeConnection = 1 << 4 // act on the connection instead of a stream
 )
 
-// strangersCalls are the calls that a stranger makes on the client port and on the peer port. All
-// are harmless, however often they are made.
+// strangersCalls lists the calls that a stranger makes on the client port and on the peer port. All
+// of them are harmless, however often they are repeated.
 var strangersCalls = [2][8]string{
 	{
 		"/etcdserverpb.Lease/LeaseLeases", "/etcdserverpb.KV/Range", "/etcdserverpb.Watch/Watch",
@@ -59,8 +59,9 @@ var strangersCalls = [2][8]string{
 	},
 }
 
-// endedTwice is a script that crashed members through grpc-go 1.83: the response of a call waits
-// for flow control, so its stream still exists when its end arrives twice.
+// endedTwice returns a script that crashed members through grpc-go 1.83. The response to a call
+// waits for flow control, so its stream still exists when the frame that ends it arrives a second
+// time.
 func endedTwice() []byte {
 	script := []byte{sendSettings, 0}
 	for range 32 {
@@ -74,8 +75,9 @@ func endedTwice() []byte {
 	return script
 }
 
-// No sequence of HTTP/2 frames ends a member or one of its ports. go test runs fixed scripts
-// against the client and the peer port; go test -fuzz looks for more.
+// FuzzHTTP2 checks that no sequence of HTTP/2 frames stops a member or makes one of its ports
+// unresponsive. go test runs fixed scripts against the client and peer ports. go test -fuzz
+// searches for more.
 func FuzzHTTP2(f *testing.F) {
 	f.Add(endedTwice())
 	for seed := range uint64(60) {
@@ -84,7 +86,7 @@ func FuzzHTTP2(f *testing.F) {
 		for i := range script {
 			script[i] = byte(random.Uint32())
 			if i%2 == 0 && random.Uint32()%2 == 0 {
-				script[i] %= sendReset // most frames are proper ones, or few connections last
+				script[i] %= sendReset // Most frames must be valid, or few connections survive.
 			}
 		}
 		f.Add(script)
@@ -114,8 +116,9 @@ func FuzzHTTP2(f *testing.F) {
 	})
 }
 
-// The headers that one connection can make a member keep are bounded on both ports: HPACK lets one
-// byte stand for kilobytes. A request that exceeds the announced bound must not become a call.
+// TestHeadersAreBounded checks that both ports bound the header memory that one connection can make
+// a member use. HPACK can encode kilobytes in one byte. A request that exceeds the announced bound
+// must not become a call.
 func TestHeadersAreBounded(t *testing.T) {
 	t.Parallel()
 	r := run(t, testConfig(shortDir(t)))
@@ -147,15 +150,15 @@ type stranger struct {
 	fields  bytes.Buffer
 	encoder *hpack.Encoder
 	calls   []string
-	hello   string // of a member
-	token   string // of a caller
-	newest  uint32 // stream
-	sent    int64  // settings
+	hello   string // sent when posing as a member
+	token   string // sent when posing as a client
+	newest  uint32 // ID of the newest stream
+	sent    int64  // SETTINGS frames sent
 	acked   atomic.Int64
-	ack     chan struct{}              // acked has changed
-	bounds  map[http2.SettingID]uint32 // that the member announced; of read until the first ack
-	resets  atomic.Int32               // of streams, by the member
-	ended   chan struct{}              // closed when the member has ended the connection
+	ack     chan struct{}              // signaled when acked changes
+	bounds  map[http2.SettingID]uint32 // announced by the member; owned by read until the first ack
+	resets  atomic.Int32               // streams reset by the member
+	ended   chan struct{}              // closed when the member has closed the connection
 	err     error
 }
 
@@ -178,7 +181,7 @@ func newStranger(t *testing.T, socket string) *stranger {
 	return s
 }
 
-// read discards the member's frames, but counts acknowledged settings.
+// read discards the member's frames, but counts SETTINGS acknowledgments.
 func (s *stranger) read() {
 	defer close(s.ended)
 	for {
@@ -187,7 +190,7 @@ func (s *stranger) read() {
 			return
 		}
 		if bye, ok := frame.(*http2.GoAwayFrame); ok && bye.ErrCode != http2.ErrCodeNo {
-			return // it will close the connection after a second
+			return // the member closes the connection a second later
 		}
 		if _, ok := frame.(*http2.RSTStreamFrame); ok {
 			s.resets.Add(1)
@@ -215,7 +218,7 @@ func (s *stranger) end() {
 	<-s.ended
 }
 
-// send does one step.
+// send performs one step.
 func (s *stranger) send(what, arg byte) {
 	end, low := arg&sendEnd != 0, arg&7
 	stream := s.newest - 2*uint32(low)
@@ -280,8 +283,8 @@ func (s *stranger) settings(list ...http2.Setting) {
 	s.err = s.framer.WriteSettings(list...)
 }
 
-// await waits until the member has read everything, or has closed the connection. It sends
-// settings, because a few pings already count as abuse.
+// await waits until the member has read everything or has closed the connection. It sends SETTINGS
+// frames because even a few pings count as abuse.
 func (s *stranger) await() {
 	s.settings()
 	for s.err == nil && s.acked.Load() < s.sent {

@@ -11,31 +11,31 @@ import (
 	"leasehold.dev/internal/shell"
 )
 
-// maxQueued is how many client requests may wait for the core's next step. Further requests are
-// rejected at once. The leader's own commands do not pass through here, so expiry continues however
-// busy clients are (T13).
+// maxQueued is how many client requests can wait for the core's next step. Further requests are
+// rejected immediately. The leader's own commands do not pass through the inbox, so leases expire
+// no matter how busy clients are (T13).
 const maxQueued = 1 << 16
 
-// inbox is where the goroutines of clients and of the disk leave work for the core. The core takes
+// inbox receives work for the core from the goroutines of clients and of the disk. The core takes
 // everything that has arrived since its last step in one batch, up to maxTaken requests of each
-// kind.
+// type.
 type inbox struct {
-	wake chan struct{} // has a token while there is something to take
+	wake chan struct{} // has a token while there is work to take
 
 	mu sync.Mutex
 	mail
 	closed bool
-	room   *sync.Cond // signaled when messages were taken, or the inbox was closed
+	room   *sync.Cond // signaled when messages have been taken or the inbox has been closed
 }
 
-// maxMessages is how many messages of other members may wait for the core's next step. Further
+// maxMessages is how many messages from other members can wait for the core's next step. Further
 // messages wait on their connections, which slows down the senders.
 const maxMessages = 1 << 12
 
-// mail is the contents of an inbox.
+// mail is the content of an inbox.
 type mail struct {
 	shell.Mail
-	renewing int // Renewals, plus the sizes of Together
+	renewing int // number of Renewals plus the sizes of Together
 }
 
 func newInbox() *inbox {
@@ -44,12 +44,12 @@ func newInbox() *inbox {
 	return b
 }
 
-// task leaves a function for the core to call. It returns false if the core has stopped.
+// task queues a function for the core to call. It returns false if the core has stopped.
 func (b *inbox) task(f func()) bool {
 	return b.put(func(m *mail) { m.Tasks = append(m.Tasks, f) })
 }
 
-// putMessage adds a message of another member, and waits while the inbox is full.
+// putMessage adds a message from another member. It waits while the inbox is full.
 func (b *inbox) putMessage(m *replica.Message) {
 	b.mu.Lock()
 	for !b.closed && len(b.Messages) >= maxMessages {
@@ -62,8 +62,8 @@ func (b *inbox) putMessage(m *replica.Message) {
 	b.signal()
 }
 
-// ask adds client requests. used returns how many of their kind would then be queued; if that is
-// too many, ask returns an error.
+// ask adds client requests. The function used returns how many requests of their type would be
+// queued as a result. If there would be too many, ask returns an error.
 func (b *inbox) ask(used func(*mail) int, add func(*mail)) error {
 	full := false
 	ok := b.put(func(m *mail) {
@@ -81,7 +81,7 @@ func (b *inbox) ask(used func(*mail) int, add func(*mail)) error {
 	}
 }
 
-// delayOver reports that the commit delay is over.
+// delayOver notifies the core that the commit delay is over.
 func (b *inbox) delayOver() { b.put(func(box *mail) { box.DelayOver = true }) }
 
 // put adds work. It returns false if the core has stopped.
@@ -97,7 +97,7 @@ func (b *inbox) put(add func(*mail)) bool {
 	return true
 }
 
-// persisted reports that an append message is durable.
+// persisted notifies the core that an append message is durable.
 func (b *inbox) persisted(m *raftpb.Message) {
 	b.mu.Lock()
 	b.Persisted = append(b.Persisted, m)
@@ -112,12 +112,12 @@ func (b *inbox) signal() {
 	}
 }
 
-// maxTaken is how many requests of each kind the core takes for one step: a few milliseconds'
-// worth. The others wait for the next step, which follows at once.
+// maxTaken is how many requests of each type the core takes per step, which is a few milliseconds
+// of work. The others wait for the next step, which follows immediately.
 const maxTaken = 1 << 14
 
-// take returns the waiting work, with no more client requests than a step has time for, and reuses
-// spare's memory for later work.
+// take returns the waiting work, but no more client requests than there is time for in one step. It
+// reuses the memory of spare for later work.
 func (b *inbox) take(spare shell.Mail) shell.Mail {
 	m, left := b.takeMost(spare.Emptied(), maxTaken)
 	if left {
@@ -126,9 +126,8 @@ func (b *inbox) take(spare shell.Mail) shell.Mail {
 	return m
 }
 
-// takeMost takes at most this many requests of each kind, and reports whether any are left. Cache
-// messages are taken as a whole, because they must not be delayed past a read that arrived after
-// them.
+// takeMost takes at most this many requests of each type, and reports whether any are left. It
+// takes all cache messages, because they must not be delayed past a read that arrived after them.
 func (b *inbox) takeMost(spare shell.Mail, most int) (m shell.Mail, left bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -148,8 +147,8 @@ func (b *inbox) takeMost(spare shell.Mail, most int) (m shell.Mail, left bool) {
 	return m, left
 }
 
-// few returns how many batches, from the first on, it takes to reach this many leases, or
-// len(batches) if all of them together have fewer.
+// few returns how many batches, starting with the first, are needed to reach this many leases. If
+// all of them together have fewer, it returns len(batches).
 func few(batches []*replica.Renewals, leases int) (n int) {
 	for n < len(batches) && leases > 0 {
 		leases -= batches[n].Size()
@@ -158,7 +157,8 @@ func few(batches []*replica.Renewals, leases int) (n int) {
 	return n
 }
 
-// split takes the first elements of a list, as many as most, and copies the rest to spare's memory.
+// split takes up to most elements from the beginning of a list, and copies the rest to the memory
+// of spare.
 func split[T any](list, spare []T, most int) (left, taken []T) {
 	if len(list) <= most {
 		return spare, list
@@ -166,7 +166,7 @@ func split[T any](list, spare []T, most int) (left, taken []T) {
 	return append(spare, list[most:]...), list[:most:most]
 }
 
-// close rejects later work, and returns what was left.
+// close makes the inbox reject further work, and returns the remaining work.
 func (b *inbox) close() shell.Mail {
 	b.mu.Lock()
 	b.closed = true

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// alone gathers what becomes of single renewals, batched what becomes of those of batches.
+// alone collects the outcomes of single renewals, and batched collects the outcomes of batches.
 type (
 	alone   struct{ errs []error }
 	batched struct{ errs []error }
@@ -27,8 +27,8 @@ func (o *batched) RenewedTogether() { o.errs = append(o.errs, nil) }
 
 func (o *batched) RenewedGroups() { o.errs = append(o.errs, nil) }
 
-// Waiting renewals are bounded by the number of their leases, and refused beyond that. Stopping the
-// core answers those that wait.
+// TestRenewalsWait checks that the total number of leases in waiting renewals is bounded, and that
+// further renewals are rejected. When the core stops, waiting renewals are answered.
 func TestRenewalsWait(t *testing.T) {
 	n := &node{core: &core{inbox: newInbox()}}
 	var one alone
@@ -68,8 +68,8 @@ func TestRenewalsWait(t *testing.T) {
 	}
 }
 
-// Renewals of clients leave room for the rounds of relays: without an outcome of its round a relay
-// would have all of its clients renew their leases one by one.
+// TestRoundsHaveRoom checks that renewals from clients leave room for rounds from relays. If a
+// relay's round had no outcome, all its clients would have to renew their leases individually.
 func TestRoundsHaveRoom(t *testing.T) {
 	n := &node{core: &core{inbox: newInbox()}}
 	if err := n.RenewAll(&replica.Renewals{IDs: make([]lease.ID, maxQueued)}); err != nil {
@@ -92,9 +92,9 @@ func TestRoundsHaveRoom(t *testing.T) {
 	}
 }
 
-// The core takes a bounded number of requests per step, in order, and continues in the next step at
-// once. Messages of caches are all taken, because reads that arrived after them must not overtake
-// them.
+// TestManyRequestsTakeSeveralSteps checks that the core takes a bounded number of requests per
+// step, in order, and immediately starts another step for the rest. It takes all messages from
+// caches in one step, because later reads must not overtake them.
 func TestManyRequestsTakeSeveralSteps(t *testing.T) {
 	const n = 2*maxTaken + 5
 	b := newInbox()

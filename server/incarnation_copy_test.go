@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// copied returns the configuration of a second process with c's identity: it has a copy of the data
-// directory and listens elsewhere.
+// copied returns the configuration of a second process with the same identity as c. It uses a copy
+// of the data directory and listens on different sockets.
 func copied(t *testing.T, c Config) Config {
 	t.Helper()
 	dir := shortDir(t)
@@ -30,8 +30,9 @@ func copied(t *testing.T, c Config) Config {
 	return c
 }
 
-// A copy of a member's data directory that runs alongside the member is refused, with advice. All
-// members report it, and the cluster continues. A restart is not mistaken for a copy.
+// TestCopiedData checks that a copy of a member's data directory is rejected, with advice, while
+// the member itself is running. Members report the copy, and the cluster keeps running. A restart
+// is not mistaken for a copy.
 func TestCopiedData(t *testing.T) { virtual.Test(t, testCopiedData) }
 
 func testCopiedData(t *testing.T) {
@@ -56,7 +57,7 @@ func testCopiedData(t *testing.T) {
 	rest, err := first, error(nil)
 	select {
 	case err = <-second.done:
-	case err = <-first.done: // on a machine so slow that it seemed to be dead
+	case err = <-first.done: // the machine was so slow that the first process seemed dead
 		rest, c = second, configs[1]
 	case <-time.After(time.Minute):
 		t.Fatal("neither of them ended")
@@ -81,13 +82,13 @@ func testCopiedData(t *testing.T) {
 	})
 }
 
-// launched is a member that may end by itself.
+// launched is a member that may stop on its own.
 type launched struct {
 	*Server
 	done chan error
 }
 
-// launch starts a member, and waits until it serves or ends.
+// launch starts a member and waits until it is serving or has stopped.
 func launch(t *testing.T, c Config) launched {
 	t.Helper()
 	s, err := New(c)

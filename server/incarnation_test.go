@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// ends runs a member until it ends by itself, and returns why.
+// ends runs a member until it stops on its own, and returns its error.
 func ends(t *testing.T, c Config) error {
 	t.Helper()
 	s, err := New(c)
@@ -45,7 +45,7 @@ func wipe(t *testing.T, c Config) {
 	}
 }
 
-// Founders without a time limit wait for all others.
+// TestFoundersWait checks that founders configured without a timeout wait for all other founders.
 func TestFoundersWait(t *testing.T) { virtual.Test(t, testFoundersWait) }
 
 func testFoundersWait(t *testing.T) {
@@ -68,8 +68,8 @@ func testFoundersWait(t *testing.T) {
 	second.await(t)
 }
 
-// A founder, or a later member, whose data are lost is rejected by every member that knew it, and
-// says what to do.
+// TestLostData checks that a founder or a later member that has lost its data is rejected by every
+// member that knew it. Its error explains what to do.
 func TestLostData(t *testing.T) { virtual.Test(t, testLostData) }
 
 func testLostData(t *testing.T) {
@@ -87,7 +87,7 @@ func testLostData(t *testing.T) {
 	}
 	for _, c := range []Config{configs[0], joins} {
 		wipe(t, c)
-		for range 2 { // with an empty directory, and with what that run has left
+		for range 2 { // first with an empty directory, then with the files left by that run
 			err := ends(t, c)
 			if !errors.Is(err, identity.ErrLost) || !strings.Contains(err.Error(), c.DataDir) {
 				t.Errorf("%s: %v", c.Name, err)
@@ -99,7 +99,7 @@ func testLostData(t *testing.T) {
 	}
 }
 
-// joining adds a learner to m's cluster, and returns its configuration.
+// joining adds a learner to m's cluster and returns the learner's configuration.
 func (m *running) joining(t *testing.T, others []Config) Config {
 	t.Helper()
 	c := testConfig(shortDir(t))
@@ -118,8 +118,9 @@ func (m *running) joining(t *testing.T, others []Config) Config {
 	return c
 }
 
-// If the first member of a cluster loses its disk and starts as before, it founds another cluster,
-// with another ID, and stops when it hears of its former one.
+// TestFirstFoundsTwice checks that if the first member of a cluster loses its disk and is started
+// as before, it founds another cluster with a different ID. It stops when it is contacted by a
+// member of the original cluster.
 func TestFirstFoundsTwice(t *testing.T) { virtual.Test(t, testFirstFoundsTwice) }
 
 func testFirstFoundsTwice(t *testing.T) {
@@ -150,7 +151,8 @@ func testFirstFoundsTwice(t *testing.T) {
 	}
 }
 
-// A member that joined does not wait for others when it restarts, however long founders do.
+// TestJoinedWaitsForNobody checks that a member that joined an existing cluster does not wait for
+// others when it restarts, however long founders are configured to wait.
 func TestJoinedWaitsForNobody(t *testing.T) { virtual.Test(t, testJoinedWaitsForNobody) }
 
 func testJoinedWaitsForNobody(t *testing.T) {
@@ -171,7 +173,8 @@ func testJoinedWaitsForNobody(t *testing.T) {
 	}
 }
 
-// A member from before a restore, which knows this one with other data, cannot stop it.
+// TestStrangerExpelsNobody checks that a member from before a restore, which remembers this
+// member's former incarnation, cannot stop it.
 func TestStrangerExpelsNobody(t *testing.T) { virtual.Test(t, testStrangerExpelsNobody) }
 
 func testStrangerExpelsNobody(t *testing.T) {
@@ -180,12 +183,13 @@ func testStrangerExpelsNobody(t *testing.T) {
 	m.put(t, "k", "v")
 }
 
-// A member whose disk was rolled back, with its own incarnation, is contradicted by the leader and
-// stops with an explanation.
+// TestRolledBack checks that a member whose disk was rolled back stops with an explanation. Its
+// incarnation matches, but the leader contradicts its log.
 func TestRolledBack(t *testing.T) { virtual.Test(t, testRolledBack) }
 
 func testRolledBack(t *testing.T) {
-	// Another leader would not know what it had.
+	// The leader must not change, since a new leader would not know what the member had
+	// acknowledged.
 	configs := clusterConfigs(t, 3)
 	onDisk(configs...)
 	first, others := runLed(t, configs...)
@@ -218,7 +222,7 @@ func testRolledBack(t *testing.T) {
 	if got := storage.LastRun(old.cfg.DataDir); got.Cause != cause.RolledBack {
 		t.Errorf("it leaves %+v", got)
 	}
-	// No other member is there to contradict it.
+	// This time no other member is running that could contradict it.
 	_, err = New(testConfig(filepath.Dir(old.cfg.DataDir)))
 	var code interface{ ExitCode() int }
 	if !errors.Is(err, storage.ErrRolledBack) || !errors.As(err, &code) ||

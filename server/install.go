@@ -18,13 +18,13 @@ import (
 	"leasehold.dev/internal/transport"
 )
 
-// errNotTaken tells the sender that its snapshot is not needed here now.
+// errNotTaken is the error for the sender of a snapshot that is not needed here now.
 var errNotTaken = errors.New("server: the snapshot was not installed")
 
-// sendSnapshot streams the state to a member that is too far behind for the log. The core calls it.
-// A goroutine sends an immutable image of the current state, not the newest snapshot on disk: that
-// one may predate the change that added the other member. The log after the image is kept until the
-// stream has ended.
+// sendSnapshot streams the state to a member that is too far behind for the log. It is called by
+// the core. A goroutine sends an immutable image of the current state. It does not send the newest
+// snapshot on disk, which might predate the change that added the other member. The log after the
+// image is kept until the stream has ended.
 func (p *peers) sendSnapshot(m *replica.Message) {
 	image, conf := p.replica.Machine().Image(), p.replica.ConfState()
 	index, term := image.View.Index, p.replica.Status().Term
@@ -52,15 +52,16 @@ func (p *peers) sendSnapshot(m *replica.Message) {
 	})
 }
 
-// Bounds of the pause before a failed snapshot is sent again. Each pause is twice as long as the
-// one before.
+// Bounds for the pause before a failed snapshot is sent again. Each pause is twice as long as the
+// previous one.
 const (
 	leastResend = 500 * time.Millisecond
 	mostResend  = 30 * time.Second
 )
 
-// resend reports a failed snapshot to Raft after a pause, because Raft then sends another one.
-// Without the pause, a member whose disk is full would be sent ten per second. The core calls it.
+// resend reports to Raft, after a pause, that a snapshot has failed, so that Raft sends another
+// one. Without the pause, a member with a full disk would receive ten snapshots per second. It is
+// called by the core.
 func (p *peers) resend(to, term uint64) {
 	pause := min(max(2*p.resends[to], leastResend), mostResend)
 	p.resends[to] = pause
@@ -73,7 +74,7 @@ func (p *peers) resend(to, term uint64) {
 	})
 }
 
-// stream sends an image instead of the snapshot that Raft's message names.
+// stream sends an image instead of the snapshot named by Raft's message.
 func (p *peers) stream(
 	m *replica.Message, image *fsm.Image, conf *raftpb.ConfState,
 ) (bytes int, err error) {
@@ -108,8 +109,8 @@ func (p *peers) stream(
 }
 
 // Snapshot implements transport.Handler. It receives a snapshot into memory and into a file on
-// disk, offers it to the core, and returns once the snapshot is the newest on disk and has become
-// the state. Until then the old ones remain.
+// disk, and offers it to the core. It returns once the snapshot is the newest one on disk and has
+// become the state. Until then, the old snapshot and state remain.
 func (p *peers) Snapshot(
 	ctx context.Context, from uint64, header []byte, next func() ([]byte, error),
 ) error {
@@ -122,8 +123,9 @@ func (p *peers) Snapshot(
 	}
 	meta := m.Raft.GetSnapshot().GetMetadata()
 	if meta.GetIndex() <= p.view().Index {
-		// The sender continues after this snapshot. If it got an error, it would start over, and
-		// send the snapshot again and again if its log does not reach back far enough.
+		// Do not return an error, so that the sender continues after this snapshot. After an error,
+		// it would start over. If its log did not reach back far enough, it would then send the
+		// snapshot repeatedly.
 		return nil
 	}
 	w, err := p.disk.NewSnapshot(storage.SnapshotMeta{
@@ -148,7 +150,8 @@ func (p *peers) Snapshot(
 	})
 }
 
-// receive reads a snapshot to its end, and writes it while it builds the state.
+// receive reads an entire snapshot. It writes the snapshot to disk while building the state from
+// it.
 func receive(
 	c fsm.Config, w *storage.SnapshotWriter, next func() ([]byte, error),
 ) (*fsm.Machine, error) {
@@ -168,24 +171,26 @@ func receive(
 	if _, err := next(); !errors.Is(err, io.EOF) {
 		return nil, fmt.Errorf("%w: more follows its end (%v)", fsm.ErrCorrupt, err)
 	}
-	// If the disk is full now, the sender retries; later, this member would fail.
+	// If the disk is full now, the sender retries. If that were detected later, this member would
+	// fail.
 	if err := w.Finish(); err != nil {
 		return nil, err
 	}
 	return machine, nil
 }
 
-// arrival is a received snapshot that is not yet the newest. It belongs to one goroutine at a time:
-// the stream's, then the core's, and the writer's if the replica accepts it. The last one commits
-// or rejects it.
+// arrival is a received snapshot that is not yet the newest one. It is owned by one goroutine at a
+// time: first by the stream's, then by the core's, and then, if the replica accepts it, by the
+// writer's. The last owner commits or rejects it.
 type arrival struct {
 	message *raftpb.Message
 	machine *fsm.Machine
 	writer  *storage.SnapshotWriter
-	done    chan error // capacity 1; nil if the snapshot is on disk, else why it was rejected
+	// capacity 1; receives nil once the snapshot is on disk, or why it was rejected
+	done chan error
 }
 
-// refuse drops the snapshot, and returns the reason to the sender.
+// refuse drops the snapshot and returns the reason to the sender.
 func (a *arrival) refuse(why error) {
 	a.writer.Abort()
 	a.done <- why
@@ -205,7 +210,7 @@ func (b *inbox) offer(ctx context.Context, a *arrival) error {
 	case err := <-a.done:
 		return err
 	case <-ctx.Done():
-		// The core or the writer still owns the arrival; only the sender gets no answer.
+		// The core or the writer still owns the arrival, but the sender gets no response.
 		return ctx.Err()
 	}
 }

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// arrive returns a complete snapshot that the member could install.
+// arrive returns a complete snapshot, ready to be installed by s.
 func arrive(t *testing.T, s *Server) *arrival {
 	t.Helper()
 	const index = 1_000_000
@@ -40,8 +40,9 @@ func arrive(t *testing.T, s *Server) *arrival {
 	return &arrival{message: m.Raft, machine: foreign, writer: w, done: make(chan error, 1)}
 }
 
-// When the member stops, a snapshot is dropped at whatever stage it is, and its sender gets an
-// error. The test performs the goroutines' steps one by one.
+// TestStopDropsSnapshot checks that when the member stops, a snapshot at any stage of its
+// installation is dropped and its sender receives an error. The test runs the goroutines' steps one
+// at a time.
 func TestStopDropsSnapshot(t *testing.T) { virtual.Test(t, testStopDropsSnapshot) }
 
 func testStopDropsSnapshot(t *testing.T) {
@@ -67,7 +68,7 @@ func testStopDropsSnapshot(t *testing.T) {
 	if s.core.writer.arrival != a {
 		t.Fatal("the replica does not want it")
 	}
-	s.core.writer.abandon() // as when the writer or the core fails before it has the message
+	s.core.writer.abandon() // as happens when the writer or the core fails first
 	refused("taken and not yet written", a)
 
 	a = arrive(t, s)
@@ -86,8 +87,8 @@ func testStopDropsSnapshot(t *testing.T) {
 	}
 }
 
-// A snapshot whose header is not Raft's message about a snapshot is refused before its content is
-// read.
+// TestSnapshotHeader checks that a snapshot is rejected before its content is read if its header is
+// not a Raft snapshot message.
 func TestSnapshotHeader(t *testing.T) { virtual.Test(t, testSnapshotHeader) }
 
 func testSnapshotHeader(t *testing.T) {
@@ -117,8 +118,8 @@ func testSnapshotHeader(t *testing.T) {
 	}
 }
 
-// A snapshot of what the member already has is reported as received. Otherwise a leader whose log
-// does not reach back far enough would resend it for ever.
+// TestSnapshotAlreadyHad checks that a snapshot of state that the member already has is reported as
+// received. Otherwise, a leader whose log has been compacted too far would resend it forever.
 func TestSnapshotAlreadyHad(t *testing.T) { virtual.Test(t, testSnapshotAlreadyHad) }
 
 func testSnapshotAlreadyHad(t *testing.T) {
@@ -138,8 +139,8 @@ func testSnapshotAlreadyHad(t *testing.T) {
 	}
 }
 
-// A snapshot and entries behind it may become durable with one sync, and visible in one step.
-// Watchers then get everything from the history.
+// TestEntriesBehindSnapshot checks that a snapshot and the entries after it can become durable in
+// one sync and visible in one step. Watchers still receive every event, from the history.
 func TestEntriesBehindSnapshot(t *testing.T) { virtual.Test(t, testEntriesBehindSnapshot) }
 
 func testEntriesBehindSnapshot(t *testing.T) {
@@ -154,7 +155,7 @@ func testEntriesBehindSnapshot(t *testing.T) {
 	if _, err := watcher.Watch(watch.Request{Key: "k", From: 1}); err != nil {
 		t.Fatal(err)
 	}
-	watcher.Poll() // that it was created
+	watcher.Poll() // the notice that the watch was created
 
 	a := arrive(t, s)
 	c.inbox.put(func(m *mail) { m.Arrivals = append(m.Arrivals, a.mail()) })

@@ -22,8 +22,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A disk without room refuses a snapshot while it arrives, and the member continues. A snapshot
-// that has arrived is installed without further room.
+// TestSnapshotOnFullDisk checks that if the disk fills up while a snapshot is being received, the
+// snapshot is rejected and the member keeps running. A complete snapshot can be installed even
+// without free space.
 func TestSnapshotOnFullDisk(t *testing.T) { virtual.Test(t, testSnapshotOnFullDisk) }
 
 func testSnapshotOnFullDisk(t *testing.T) {
@@ -96,8 +97,8 @@ func testSnapshotOnFullDisk(t *testing.T) {
 	}
 }
 
-// A member that cannot take a snapshot is sent another one after pauses, and catches up as soon as
-// it can.
+// TestSnapshotsAreResent checks that a member that cannot store a snapshot is sent another one,
+// with pauses in between, and catches up as soon as it can.
 func TestSnapshotsAreResent(t *testing.T) { virtual.Test(t, testSnapshotsAreResent) }
 
 func testSnapshotsAreResent(t *testing.T) {
@@ -119,7 +120,7 @@ func testSnapshotsAreResent(t *testing.T) {
 		}
 		c.host = withFiles(files)
 	}
-	first, others := runLed(t, configs...) // another leader tries at once
+	first, others := runLed(t, configs...) // runLed, because a new leader would resend immediately
 	late, stays := others[0], others[1]
 	if err := late.stop(); err != nil {
 		t.Fatal(err)

@@ -8,8 +8,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A new member can join although the member that it asks first does not have it in its list yet,
-// and still lists another member with its URLs.
+// TestJoinWhileOneIsBehind checks that a new member can join even if the first member it contacts
+// is behind. That member does not list the new member yet, and still lists a removed member with
+// the same URLs.
 func TestJoinWhileOneIsBehind(t *testing.T) { virtual.Test(t, testJoinWhileOneIsBehind) }
 
 func testJoinWhileOneIsBehind(t *testing.T) {
@@ -59,8 +60,8 @@ func testJoinWhileOneIsBehind(t *testing.T) {
 	}
 }
 
-// shows runs f while a member shows an earlier view, and repeats if the member moved on in the
-// meantime.
+// shows runs f while a member publishes an earlier view. If the member published a newer view in
+// the meantime, shows repeats f.
 func (r *running) shows(t *testing.T, before *fsm.View, f func()) {
 	t.Helper()
 	for range 100 {

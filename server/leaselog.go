@@ -9,13 +9,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file logs what happens to leases, at level debug: replicated events on every member,
-// renewals on the member that answered them. It runs on the core's goroutine. At higher levels, it
-// costs one check of the level.
+// This file logs lease activity at debug level: replicated events at every member, and renewals at
+// the member that answered them. It runs in the core's goroutine. At higher log levels, it costs
+// only one check of the level.
 
 func (c *core) debugs() bool { return c.log.Enabled(context.Background(), slog.LevelDebug) }
 
-// logLeases logs the lease events between two views, except those replayed from the log at startup.
+// logLeases logs the lease events between two views. It omits those replayed from the log at
+// startup.
 func (c *core) logLeases(old, v *fsm.View) {
 	before, replaying := c.replica.Machine().Replaying()
 	if replaying || !c.debugs() {

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Everything that happens to leases is logged at level debug, with lease, owner and TTL, and
-// nothing at a higher level.
+// TestLeaseLog checks that every lease event is logged at level debug, with lease, owner and TTL,
+// and that none is logged at a higher level.
 func TestLeaseLog(t *testing.T) {
 	for _, level := range []slog.Level{slog.LevelDebug, slog.LevelInfo} {
 		var b bytes.Buffer
@@ -40,7 +40,7 @@ func TestLeaseLog(t *testing.T) {
 		m.Apply(&fsm.Expire{Term: 1, Leases: []lease.Due{{ID: 2, Token: 2, Stamp: 1}}})
 		m.Apply(&fsm.Revoke{ID: 3, By: "bob"})
 		m.CountAfter(1)
-		c.logLeases(old, m.View()) // of the log that the member started with
+		c.logLeases(old, m.View()) // these entries were in the log at startup
 		if b.Len() > 0 {
 			t.Errorf("logged again at a start:\n%s", &b)
 		}

@@ -12,14 +12,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// leaseNews wakes the streams of lease events. Except for slow caches it carries no data: the
-// streams read the view. The core only leaves a token, so its cost does not depend on the number of
-// streams.
+// leaseNews wakes up the streams of lease events. Except for slow caches, it carries no data,
+// because the streams read the view. The core only adds a token, so its cost does not depend on the
+// number of streams.
 type leaseNews struct {
 	token chan struct{} // capacity 1
 	slow  atomic.Pointer[native.SlowCaches]
 
-	mu   sync.Mutex // guards the following fields
+	mu   sync.Mutex // guards the fields below
 	last int
 	wake map[int]func()
 }
@@ -28,7 +28,7 @@ func newLeaseNews() *leaseNews {
 	return &leaseNews{token: make(chan struct{}, 1), wake: make(map[int]func())}
 }
 
-// signal signals that there is something new.
+// signal notifies run that there is something new.
 func (n *leaseNews) signal() {
 	select {
 	case n.token <- struct{}{}:
@@ -36,8 +36,8 @@ func (n *leaseNews) signal() {
 	}
 }
 
-// setSlow sets the caches for which writes currently wait, as of an instant. Only the core calls
-// it, repeatedly and often with the same list.
+// setSlow sets the caches that writes are currently waiting for, as of an instant. It is called
+// only by the core, repeatedly and often with the same list.
 func (n *leaseNews) setSlow(list []replica.SlowCache, now lease.Instant) {
 	var old []native.SlowCache
 	if s := n.slow.Load(); s != nil {
@@ -51,7 +51,7 @@ func (n *leaseNews) setSlow(list []replica.SlowCache, now lease.Instant) {
 		if k := slices.IndexFunc(old, func(o native.SlowCache) bool {
 			return o.Lease.ID == c.Lease.ID && o.Lease.Token == c.Lease.Token
 		}); k >= 0 {
-			next[i] = old[k] // keeps its first, more accurate, instant
+			next[i] = old[k] // keep the first instant, which is more accurate
 			kept++
 		}
 	}
@@ -62,7 +62,7 @@ func (n *leaseNews) setSlow(list []replica.SlowCache, now lease.Instant) {
 	n.signal()
 }
 
-// run wakes the streams until ctx ends.
+// run wakes up the streams until ctx ends.
 func (n *leaseNews) run(ctx context.Context) {
 	for {
 		select {

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Followers of the events learn which caches are slow and how long they have been, and are woken
-// only when that changes.
+// TestSlowCachesNow checks that event streams see which caches are slow and since when, and are
+// woken only when the set of slow caches changes.
 func TestSlowCachesNow(t *testing.T) {
 	n := newLeaseNews()
 	slow := func(id lease.ID, waited lease.TTL) replica.SlowCache {

@@ -10,27 +10,27 @@ import (
 )
 
 // A request becomes a command, which shares a log entry with others. The entry must fit into one
-// message to each other member, as must a command on its way to the leader:
+// message to each other member. So must a command that is forwarded to the leader:
 //
 //	largest request <= largest command < largest entry < largest message
 //
-// The last of these is the same for all members. It has room for the largest command that any
-// member accepts (replica.MaxCommand), a batch, and the rest of a message; otherwise this does not
-// compile.
+// The maximum message size is the same for all members. A message has room for the largest command
+// that any member accepts (replica.MaxCommand), a batch, and the rest of a message. Otherwise, this
+// constant does not compile.
 const _ = uint(transport.MaxMessage - replica.MaxCommand - maxBatchBytes - replica.MaxBeside)
 
 const (
-	// maxTxnOps is the largest value of Limits.MaxTxnOps.
+	// maxTxnOps is the maximum value of Limits.MaxTxnOps.
 	maxTxnOps = 1 << 14
-	// opGrowth is how much longer an operation may be in the log than in a request: a lease's ID is
-	// encoded in more bytes, and a secret, a bound, or the name of the client is added.
+	// opGrowth is how much longer an operation can be in the log than in a request. A lease ID is
+	// encoded in more bytes, and a secret, a bound, or the client's name is added.
 	opGrowth = 128
-	// requestGrowth is the same for a request without its operations, and for the rest of a
-	// message.
+	// requestGrowth is how much longer the rest of a request, without its operations, can be in the
+	// log. It includes the rest of a message.
 	requestGrowth = 1 << 20
 )
 
-// quota returns the quota to publish. It is never 0, which would mean unknown.
+// quota returns the quota to publish. It is never 0, because 0 would mean unknown.
 func (l *Limits) quota() int64 {
 	if l.QuotaBackendBytes <= 0 {
 		return -1
@@ -38,7 +38,7 @@ func (l *Limits) quota() int64 {
 	return l.QuotaBackendBytes
 }
 
-// check returns the errors in the limits.
+// check returns an error that lists the invalid limits.
 func (l *Limits) check() error {
 	ops, q := l.MaxTxnOps, l.QuotaBackendBytes
 	badOps := ops < 1 || ops > maxTxnOps

@@ -26,11 +26,11 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// cheap is the cost of hashes in tests.
+// cheap is the bcrypt cost used in tests.
 const cheap = 4
 
-// withUsers enables access control with the users root and alice, who may read and write keys that
-// begin with "a". Each password is the user's name.
+// withUsers enables access control with users root and alice. Alice can read and write keys that
+// begin with "a". Each user's password is the user's name.
 func withUsers(t testing.TB, r *running) {
 	t.Helper()
 	commands := []fsm.Command{
@@ -54,7 +54,7 @@ func withUsers(t testing.TB, r *running) {
 	}
 }
 
-// asRoot gives a command as root.
+// asRoot proposes a command as root.
 func (r *running) asRoot(t testing.TB, c fsm.Command) {
 	t.Helper()
 	root := access.Caller{User: access.Root, Revision: r.node.View().Access.Revision()}
@@ -64,7 +64,7 @@ func (r *running) asRoot(t testing.TB, c fsm.Command) {
 	}
 }
 
-// token logs a user in at a member.
+// token logs in as a user and returns the token.
 func (r *running) token(t testing.TB, user string) string {
 	t.Helper()
 	token, err := r.logins.LogIn(t.Context(), user, user)
@@ -74,15 +74,15 @@ func (r *running) token(t testing.TB, user string) string {
 	return token
 }
 
-// cheapConfig is a testConfig whose hashes cost little.
+// cheapConfig returns a testConfig with a low bcrypt cost.
 func cheapConfig(dir string) Config {
 	c := testConfig(dir)
 	c.Access.BcryptCost, c.Access.MinPassword = cheap, 0
 	return c
 }
 
-// certificates are a CA with files, a server's certificate, and those of clients by their common
-// names.
+// certificates holds a CA with its files, a server certificate, and client certificates by common
+// name.
 type certificates struct {
 	*certs.Authority
 	ca, cert, key string
@@ -103,14 +103,14 @@ func newCertificates(t testing.TB, names ...string) *certificates {
 	return c
 }
 
-// config is that of a client with the certificate of name.
+// config returns the TLS configuration of a client that presents the certificate called name.
 func (c *certificates) config(name string, protocols ...string) *tls.Config {
 	conf := c.Client(c.clients[name])
 	conf.ServerName, conf.NextProtos = "localhost", protocols
 	return conf
 }
 
-// dial connects to a socket, with TLS if conf is not nil.
+// dial connects to a socket, using TLS if conf is not nil.
 func dial(
 	t testing.TB, socket string, conf *tls.Config, more ...grpc.DialOption,
 ) *grpc.ClientConn {
@@ -128,7 +128,7 @@ func dial(
 	return conn
 }
 
-// put puts a key over gRPC with a header, unless its name is empty.
+// put puts a key over gRPC. It sends a header unless the header name is empty.
 func put(t testing.TB, conn *grpc.ClientConn, key, header, value string) error {
 	t.Helper()
 	ctx := t.Context()
@@ -139,7 +139,7 @@ func put(t testing.TB, conn *grpc.ClientConn, key, header, value string) error {
 	return rpctypes.Error(err)
 }
 
-// putJSON puts a key through the gateway. It returns the message of the error.
+// putJSON puts a key through the gateway and returns the error message, if any.
 func putJSON(t testing.TB, socket string, conf *tls.Config, key, header, value string) string {
 	t.Helper()
 	scheme := "http"
@@ -164,7 +164,7 @@ func putJSON(t testing.TB, socket string, conf *tls.Config, key, header, value s
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer resp.Body.Close() //nolint:errcheck // read whole
+	defer resp.Body.Close() //nolint:errcheck // the body is read completely
 	var out struct{ Message string }
 	if err := json.NewDecoder(resp.Body).Decode(&out); err != nil {
 		t.Fatal(err)
@@ -172,10 +172,10 @@ func putJSON(t testing.TB, socket string, conf *tls.Config, key, header, value s
 	return out.Message
 }
 
-// Calls over each listener, with tokens in each form and with certificates. A certificate's common
-// name is a user over gRPC and not through the gateway, whichever HTTP versions the client offers,
-// and a token takes precedence (CVE-2018-16886 of etcd, where the common name of the gateway's own
-// certificate was taken for a user).
+// TestCallers checks calls over each listener, with each form of token and with certificates. A
+// certificate's common name identifies a user over gRPC but not through the gateway, whichever HTTP
+// versions the client offers. A token takes precedence over a certificate. In etcd, the common name
+// of the gateway's own certificate was taken for the user (CVE-2018-16886).
 func TestCallers(t *testing.T) { virtual.Test(t, testCallers) }
 
 func testCallers(t *testing.T) {
@@ -195,15 +195,15 @@ func testCallers(t *testing.T) {
 	}
 }
 
-// caller is one way to identify oneself, and the expected outcome.
+// caller is one way for a client to authenticate, with the expected outcomes.
 type caller struct {
-	certificate   string // "-" for a connection without TLS
+	certificate   string // "-" means a connection without TLS
 	header, value string
-	own, other    error // of a key of alice's, and of another
-	gateway       error // of a key of alice's
+	own, other    error // for a key that alice can write, and for another key
+	gateway       error // for a key that alice can write
 }
 
-// callers are tokens, certificates of alice and of a stranger, and both together.
+// callers returns callers with tokens, with certificates, and with both.
 func callers(alice, root string) map[string]caller {
 	empty, denied, invalid := rpctypes.ErrUserEmpty, rpctypes.ErrPermissionDenied,
 		rpctypes.ErrInvalidAuthToken
@@ -223,7 +223,7 @@ func callers(alice, root string) map[string]caller {
 	}
 }
 
-// check calls over two sockets, without TLS and with, by gRPC and by the gateway.
+// check makes calls over gRPC and the gateway, with TLS if x has a certificate.
 func (x caller) check(t *testing.T, name string, certs *certificates, plain, secure string) {
 	t.Helper()
 	for _, protocols := range [][]string{{"h2"}, {"h2", "http/1.1"}} {
@@ -234,7 +234,7 @@ func (x caller) check(t *testing.T, name string, certs *certificates, plain, sec
 		conn := dial(t, socket, conf)
 		for key, want := range map[string]error{"a": x.own, "c": x.other} {
 			err := put(t, conn, key, x.header, x.value)
-			// Clients have no error of their own for this one.
+			// The client library has no separate error for errNotForRoot.
 			notForRoot := want == errNotForRoot && strings.Contains(err.Error(), want.Error())
 			if !notForRoot && !errors.Is(err, want) {
 				t.Errorf("%s, offering %v, of %s: %v, not %v", name, protocols, key, err, want)
@@ -253,7 +253,8 @@ func (x caller) check(t *testing.T, name string, certs *certificates, plain, sec
 	}
 }
 
-// Without --client-cert-auth a verified certificate does not log in.
+// TestCertificateIsNoLogin checks that without --client-cert-auth, even a verified certificate does
+// not log its client in.
 func TestCertificateIsNoLogin(t *testing.T) { virtual.Test(t, testCertificateIsNoLogin) }
 
 func testCertificateIsNoLogin(t *testing.T) {
@@ -271,9 +272,9 @@ func testCertificateIsNoLogin(t *testing.T) {
 	}
 }
 
-// A token is valid at all members at once, even after its issuer restarted. It becomes invalid when
-// the password changes, when access control is disabled, and when its issuer issues others after a
-// restart.
+// TestTokenCounts checks that a token is immediately valid at all members, even after its issuer
+// restarts. It becomes invalid when the password changes, when access control is disabled, and when
+// its issuer issues new tokens after a restart.
 func TestTokenCounts(t *testing.T) { virtual.Test(t, testTokenCounts) }
 
 func testTokenCounts(t *testing.T) {
@@ -282,7 +283,7 @@ func testTokenCounts(t *testing.T) {
 		configs[i].Access.BcryptCost, configs[i].Access.MinPassword = cheap, 0
 	}
 	members := runAll(t, configs...)
-	withUsersAtAll(t, members) // a member asks for no token until it knows of access control
+	withUsersAtAll(t, members) // a member requires no token until it has applied AuthEnable
 	counts := func(m *running, token string, want error) {
 		t.Helper()
 		conn := dial(t, m.cfg.URLs.ListenClient[0].Path, nil)
@@ -311,7 +312,7 @@ func testTokenCounts(t *testing.T) {
 	}
 	root := members[2].token(t, "root")
 	members[0].asRoot(t, &fsm.UserPassword{Name: "alice", Hash: hash})
-	catchUp(t, members[2]) // or the token is one of an old revision to it
+	catchUp(t, members[2]) // otherwise it would reject the token as outdated
 	counts(members[2], newer, rpctypes.ErrInvalidAuthToken)
 	counts(members[2], root, nil)
 	members[0].asRoot(t, &fsm.AuthDisable{})
@@ -320,12 +321,13 @@ func testTokenCounts(t *testing.T) {
 	if errors.Join(err, res.Err) != nil {
 		t.Fatal(err, res.Err)
 	}
-	catchUp(t, members[2]) // or it asks for no token, and only the command is refused
+	catchUp(t, members[2]) // otherwise it would require no token, and only the command would fail
 	counts(members[2], root, rpctypes.ErrInvalidAuthToken)
 }
 
-// Commands that members issue themselves need no permission: compaction, raising and lifting their
-// alarm. Clients need one, and one for membership changes.
+// TestMembersOwnWork checks that commands that members issue themselves, such as compaction and
+// raising or clearing their own alarm, need no permission. Clients need permission for these
+// commands, as they do for membership changes.
 func TestMembersOwnWork(t *testing.T) { virtual.Test(t, testMembersOwnWork) }
 
 func testMembersOwnWork(t *testing.T) {

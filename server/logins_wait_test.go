@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// catchUp waits until a member has applied everything that was committed before.
+// catchUp waits until a member has applied everything committed before the call.
 func catchUp(t testing.TB, r *running) {
 	t.Helper()
 	if err := r.node.Confirm(t.Context()); err != nil {
@@ -18,7 +18,8 @@ func catchUp(t testing.TB, r *running) {
 	}
 }
 
-// A command of an anonymous caller is refused before it takes space in the log, which is full here.
+// TestAnonymousNotLogged checks that a command from an anonymous caller is rejected before it is
+// appended to the log. The disk is full here.
 func TestAnonymousNotLogged(t *testing.T) { virtual.Test(t, testAnonymousNotLogged) }
 
 func testAnonymousNotLogged(t *testing.T) {

@@ -33,16 +33,16 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// tested is a follower whose permissions are probed over its unix socket, directly and through a
-// relay.
+// tested is a follower whose permission checks are tested over its unix socket, both directly and
+// through a relay.
 type tested struct {
 	*running
-	socket string // its own, or that of a relay in front of it
+	socket string // the socket of the follower or of the relay in front of it
 	conn   *grpc.ClientConn
 	web    *http.Client
 	tokens map[string]string // by user
-	made   lease.ID          // how many subjects there were
-	// secrets looks at what gRPC tells.
+	made   lease.ID          // number of subjects created so far
+	// secrets inspects all responses over gRPC.
 	secrets *secrets
 	relay   struct {
 		socket string
@@ -51,15 +51,16 @@ type tested struct {
 	}
 }
 
-// newTested runs a cluster of three whose users log in at a follower, with a relay in front of
-// that. The relay has its own role, as a trap.
+// newTested runs a three-member cluster whose users log in at a follower, with a relay in front of
+// that follower. The relay has its own role, which must not affect its clients' permissions.
 func newTested(t *testing.T, role string, commands []fsm.Command) *tested {
 	t.Helper()
 	configs := clusterConfigs(t, 3)
 	for i := range configs {
 		configs[i].Access.BcryptCost, configs[i].Access.MinPassword = cheap, 0
 	}
-	// A new leader waits for the holders of ranges until their leases end, which is long.
+	// The leader must not change. A new leader would wait until the leases of range holders end,
+	// and their TTLs are long.
 	_, others := runLed(t, configs...)
 	m := &tested{running: others[0], tokens: make(map[string]string), secrets: &secrets{t: t}}
 	m.socket = m.cfg.URLs.ListenClient[0].Path
@@ -92,7 +93,7 @@ func newTested(t *testing.T, role string, commands []fsm.Command) *tested {
 	return m
 }
 
-// webClient returns a client of HTTP over a socket.
+// webClient returns an HTTP client that connects to a socket.
 func webClient(t testing.TB, socket string) *http.Client {
 	transport := &http.Transport{
 		DisableKeepAlives: true,
@@ -103,14 +104,14 @@ func webClient(t testing.TB, socket string) *http.Client {
 	return &http.Client{Transport: transport}
 }
 
-// behind returns m as it is reached through the relay.
+// behind returns a copy of m that is accessed through the relay.
 func (m *tested) behind() *tested {
 	x := *m
 	x.socket, x.conn, x.web = m.relay.socket, m.relay.conn, m.relay.web
 	return &x
 }
 
-// as returns the context of calls by a user, or of an anonymous caller.
+// as returns a context for calls by a user. If user is empty, the caller is anonymous.
 func (m *tested) as(ctx context.Context, user string) context.Context {
 	if user == "" {
 		return ctx
@@ -118,7 +119,7 @@ func (m *tested) as(ctx context.Context, user string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "token", m.tokens[user])
 }
 
-// subject makes another lease of the owner, with a name and a key.
+// subject grants another lease to the user owner, with a name and a key.
 func (m *tested) subject(t *testing.T) nativetest.Subject {
 	t.Helper()
 	m.made++
@@ -145,12 +146,12 @@ func (m *tested) subject(t *testing.T) nativetest.Subject {
 	return of
 }
 
-// known is what the member knows by now.
+// known is the part of the member's state that requests could change.
 type known struct {
 	revision int64
 	access   uint64
 	token    lease.Token
-	terms    string // of the lease
+	terms    string // the terms of the lease
 }
 
 func (m *tested) state(t *testing.T, of nativetest.Subject) known {
@@ -165,10 +166,10 @@ func (m *tested) state(t *testing.T, of nativetest.Subject) known {
 	return known{v.KV.Revision(), v.Access.Revision(), got.Token, fmt.Sprint(got.Terms)}
 }
 
-// A passage is a path by which a request reaches the member. It reports whether it was refused.
+// A passage makes a request over one path and reports whether the request was rejected.
 type passage func(t *testing.T, m *tested, user string, r nativetest.Request) (bool, error)
 
-// passages are all ways to make a request, except in sessions of other users.
+// passages lists all paths for a request, except sessions that belong to other users.
 var passages = map[string]passage{
 	"gRPC": byGRPC, "gateway": byJSON, "stream": byStream, "resumed stream": byResumed,
 	"gRPC through relay":           behindRelay(byGRPC),
@@ -201,7 +202,7 @@ func behindRelay(by passage) passage {
 	}
 }
 
-// saying is a message of a stream with one request, which has a number if there is a session.
+// saying returns a stream message with one request. The request is numbered if a session is given.
 func saying(of *pb.SessionRef, body proto.Message) *pb.ClientMessage {
 	r := nativetest.OnStream(body)
 	if r.Id = 1; of != nil {
@@ -210,7 +211,7 @@ func saying(of *pb.SessionRef, body proto.Message) *pb.ClientMessage {
 	return &pb.ClientMessage{Session: of, Requests: []*pb.Request{r}}
 }
 
-// byJSON makes a call through the gateway.
+// byJSON makes a request through the gateway.
 func byJSON(t *testing.T, m *tested, user string, c nativetest.Request) (bool, error) {
 	body, err := protojson.Marshal(c.Body)
 	if err != nil {
@@ -229,7 +230,7 @@ func byJSON(t *testing.T, m *tested, user string, c nativetest.Request) (bool, e
 	if err != nil {
 		return false, err
 	}
-	defer w.Body.Close() //nolint:errcheck // of a stream only the beginning is read
+	defer w.Body.Close() //nolint:errcheck // only the beginning of a stream is read
 	text, err := bufio.NewReader(w.Body).ReadString('\n')
 	if err != nil && !errors.Is(err, io.EOF) {
 		return false, err
@@ -237,7 +238,7 @@ func byJSON(t *testing.T, m *tested, user string, c nativetest.Request) (bool, e
 	return nativetest.RefusedJSON(w.StatusCode, text)
 }
 
-// direct opens a stream without HTTP/2, over the connection that it returns.
+// direct opens a stream without HTTP/2. It also returns the connection that the stream uses.
 func (m *tested) direct(
 	ctx context.Context, user string,
 ) (pb.StreamService_OpenClient, net.Conn, error) {
@@ -252,8 +253,8 @@ func (m *tested) direct(
 	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, c, nil
 }
 
-// resumed has the first user open a session, breaks its connection, and has another user, or the
-// same, make a request within that session over another connection.
+// resumed opens a session as first and breaks the connection. It then makes a request within that
+// session as user, over another connection.
 func (m *tested) resumed(
 	t *testing.T, first, user string, r nativetest.Request,
 ) (proto.Message, error) {
@@ -276,9 +277,10 @@ func (m *tested) resumed(
 	return nativetest.Ask(s, saying(opened.(*pb.SessionResponse).Session, r.Body))
 }
 
-// T22 in a cluster: every request of the descriptors, by every user and every path, is decided at a
-// follower as by a single member; even when a client resumes its session on another connection, and
-// through a relay. Nobody acts in another's session or with the relay's permissions.
+// TestMatrixThroughFollower checks T22 in a cluster. For every request in the descriptors, every
+// user and every path, a follower makes the same decision as a single member, even if the client
+// resumes its session over another connection or connects through a relay. No user can act within
+// another user's session or with the relay's permissions.
 func TestMatrixThroughFollower(t *testing.T) { virtual.Test(t, testMatrixThroughFollower) }
 
 func testMatrixThroughFollower(t *testing.T) {
@@ -316,7 +318,7 @@ func testMatrixThroughFollower(t *testing.T) {
 	}
 }
 
-// request returns a request about something new, and what is known of that.
+// request returns a request about a new subject, the subject, and its current state.
 func (m *tested) request(
 	t *testing.T, name string,
 ) (nativetest.Request, nativetest.Subject, known) {
@@ -329,7 +331,8 @@ func (m *tested) request(
 	return all[name], of, m.state(t, of)
 }
 
-// refuses has all that may not make a request make it. Nothing changes.
+// refuses checks that the request is rejected for all users without permission, and that nothing
+// changes.
 func (m *tested) refuses(t *testing.T, name string, may []string, ask passage) {
 	t.Helper()
 	r, of, before := m.request(t, name)
@@ -346,7 +349,8 @@ func (m *tested) refuses(t *testing.T, name string, may []string, ask passage) {
 	}
 }
 
-// allows has all that may make a request make it, each about something else.
+// allows checks that the request succeeds for all users with permission. Each request is about a
+// new subject.
 func (m *tested) allows(t *testing.T, name string, may []string, ask passage) {
 	t.Helper()
 	for user := range m.users() {
@@ -360,8 +364,8 @@ func (m *tested) allows(t *testing.T, name string, may []string, ask passage) {
 	}
 }
 
-// keepsSessions has all users but the owner go on with a session of the owner. What they may read
-// they read; what has a number in the session is not done, not for root either.
+// keepsSessions has every other user resume a session of the user owner. Reads succeed if that user
+// has permission. Numbered requests are rejected, even for root.
 func (m *tested) keepsSessions(t *testing.T, name string, may []string, by *tested) {
 	t.Helper()
 	r, of, before := m.request(t, name)
@@ -387,14 +391,14 @@ func (m *tested) keepsSessions(t *testing.T, name string, may []string, by *test
 	}
 }
 
-// numbered are the requests that are done once within a session.
+// numbered lists the requests that are numbered within a session, so that retries have no effect.
 var numbered = map[string]bool{
 	"GrantRequest": true, "RevokeRequest": true, "ChangeTTLRequest": true, "HandOverRequest": true,
 	"ResumeRequest": true, "AttachRequest": true, "DetachRequest": true, "PutRequest": true,
 	"DeleteRequest": true, "TxnRequest": true,
 }
 
-// users yields the principals that log in with a password, and the anonymous one.
+// users yields the principals that log in with a password, and the anonymous caller.
 func (m *tested) users() iter.Seq[string] {
 	return func(yield func(string) bool) {
 		for _, user := range nativetest.Principals {
@@ -405,7 +409,8 @@ func (m *tested) users() iter.Seq[string] {
 	}
 }
 
-// Every call of etcd's API is allowed to exactly the right callers at a follower.
+// TestEtcdMatrixThroughFollower checks that a follower allows each call of the etcd API for exactly
+// the callers with permission.
 func TestEtcdMatrixThroughFollower(t *testing.T) { virtual.Test(t, testEtcdMatrixThroughFollower) }
 
 func testEtcdMatrixThroughFollower(t *testing.T) {
@@ -413,7 +418,8 @@ func testEtcdMatrixThroughFollower(t *testing.T) {
 	m.tryEtcd(t)
 }
 
-// Every call of etcd's API is allowed to exactly the right callers through a relay.
+// TestEtcdMatrixThroughRelay checks that a relay allows each call of the etcd API for exactly the
+// callers with permission.
 func TestEtcdMatrixThroughRelay(t *testing.T) { virtual.Test(t, testEtcdMatrixThroughRelay) }
 
 func testEtcdMatrixThroughRelay(t *testing.T) {
@@ -433,7 +439,7 @@ func newEtcdTested(t *testing.T) *tested {
 	}))
 }
 
-// tryEtcd makes all calls of etcd's API by all callers.
+// tryEtcd makes every call of the etcd API as every caller.
 func (m *tested) tryEtcd(t *testing.T) {
 	t.Helper()
 	for _, c := range etcdtest.Calls() {

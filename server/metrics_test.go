@@ -18,7 +18,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// The client port serves metrics under the names that etcd's dashboards use.
+// TestMetricsPage checks that the client port serves metrics under the names used by etcd
+// dashboards.
 func TestMetricsPage(t *testing.T) { virtual.Test(t, testMetricsPage) }
 
 func testMetricsPage(t *testing.T) {
@@ -67,7 +68,8 @@ func testMetricsPage(t *testing.T) {
 			t.Errorf("metrics lack %s", line)
 		}
 	}
-	eventually(t, "the gauges of leases are published", func() bool { // once a tick
+	// the gauges are updated once per tick
+	eventually(t, "the gauges of leases are published", func() bool {
 		got := page()
 		return strings.Contains(got, "leasehold_leases 1\n") &&
 			strings.Contains(got, "leasehold_lease_attached_keys 1\n") &&
@@ -75,7 +77,7 @@ func testMetricsPage(t *testing.T) {
 	})
 }
 
-// onlyMember is the only member's id as etcd's tools print it.
+// onlyMember returns the ID of the only member in the format of etcd's tools.
 func onlyMember(t *testing.T, c *clientv3.Client) string {
 	t.Helper()
 	r, err := c.MemberList(t.Context())
@@ -85,8 +87,8 @@ func onlyMember(t *testing.T, c *clientv3.Client) string {
 	return strconv.FormatUint(r.Members[0].ID, 16)
 }
 
-// measured returns the values of a member's metric, by the other member that its last label names;
-// of a histogram, how many times it was observed.
+// measured returns the values of a metric, keyed by the value of its last label, which identifies
+// another member. For a histogram, the value is the number of observations.
 func (r *running) measured(t *testing.T, name string) map[string]float64 {
 	t.Helper()
 	all, err := r.core.metrics.Registry.Gather()
@@ -112,8 +114,8 @@ func (r *running) measured(t *testing.T, name string) map[string]float64 {
 	return out
 }
 
-// Metrics show which members are connected, traffic between them, dropped messages, and how far
-// each member is behind.
+// TestPeerMetrics checks that metrics show which members are connected, the traffic between them,
+// dropped messages, and how far behind each member is.
 func TestPeerMetrics(t *testing.T) { virtual.Test(t, testPeerMetrics) }
 
 func testPeerMetrics(t *testing.T) {
@@ -122,7 +124,7 @@ func testPeerMetrics(t *testing.T) {
 	id := func(m *running) string { return fmt.Sprintf("%x", m.node.member) }
 	late, stays := others[0], others[1]
 	up := []*running{lead, stays, late}
-	leads := func() *running { // by now
+	leads := func() *running { // returns the current leader
 		for _, m := range up {
 			if m.node.status.Load().Leading {
 				return m
@@ -167,9 +169,10 @@ func testPeerMetrics(t *testing.T) {
 		lead.put(t, fmt.Sprint("k", i), "w")
 	}
 	eventually(t, "the member that is away is seen to be", func() bool {
-		// A new leader takes who is away for one that has nothing.
+		// The leader may have changed. A new leader assumes that an unresponsive member has an
+		// empty log.
 		now := leads()
-		_, _ = now.client.Get(context.Background(), "k") // with a message to each member
+		_, _ = now.client.Get(context.Background(), "k") // the read sends a message to each member
 		behind := now.measured(t, "leasehold_member_lag_entries")
 		failures := now.measured(t, "etcd_network_peer_sent_failures_total")
 		return behind[id(late)] >= 20 && len(behind) == 2 &&
@@ -188,7 +191,7 @@ func testPeerMetrics(t *testing.T) {
 	})
 }
 
-// gather reads a metric of principals from a member, by "resource principal".
+// gather returns the values of a per-principal metric, keyed by "resource principal".
 func (r *running) gather(t *testing.T, name string) map[string]float64 {
 	t.Helper()
 	families, err := r.core.metrics.Registry.Gather()
@@ -212,7 +215,8 @@ func (r *running) gather(t *testing.T, name string) map[string]float64 {
 	return out
 }
 
-// tenant makes a user that has as many leases as it may have, and is refused some more.
+// tenant creates a user with a limit of has leases and grants it that many. It then attempts
+// refused further grants, which must fail.
 func (r *running) tenant(t *testing.T, user string, has, refused int) {
 	t.Helper()
 	r.asRoot(t, &fsm.UserAdd{Name: user, NoPassword: true})
@@ -233,8 +237,8 @@ func (r *running) tenant(t *testing.T, user string, has, refused int) {
 	}
 }
 
-// Metrics name the configured number of principals with the most use and with refusals, and the
-// total; without the setting they name none.
+// TestPrincipalMetrics checks that metrics name the configured number of principals, chosen by
+// highest use and by refusals, and include the total. With a setting of 0, they name no principals.
 func TestPrincipalMetrics(t *testing.T) { virtual.Test(t, testPrincipalMetrics) }
 
 func testPrincipalMetrics(t *testing.T) {

@@ -22,13 +22,14 @@ var described = regexp.MustCompile(
 	`fqName: "([^"]*)", help: "((?:[^"\\]|\\.)*)",(?: unit: "[^"]*",)? ` +
 		`constLabels: \{(.*)\}, variableLabels: \{([^}]*)\}`)
 
-// TestMetricsDocument: docs/metrics.md lists every metric of a member with its labels and help.
+// TestMetricsDocument checks that docs/metrics.md lists every metric of a member with its labels
+// and help text.
 func TestMetricsDocument(t *testing.T) { virtual.Test(t, testMetricsDocument) }
 
 func testMetricsDocument(t *testing.T) {
 	c := testConfig(t.TempDir())
 	none := func() uint64 { return 0 }
-	c.HTTP.Collectors = slices.Concat( // registered by the command
+	c.HTTP.Collectors = slices.Concat( // registered by the leasehold command
 		logger.Collectors(none, none), tracing.Collectors())
 	r := run(t, c)
 	descs := make(chan *prometheus.Desc)
@@ -44,7 +45,7 @@ func testMetricsDocument(t *testing.T) {
 		}
 		name, help, labels := x[1], x[2], x[4]
 		if strings.HasPrefix(name, "go_") || strings.HasPrefix(name, "process_") {
-			continue // of every Go program
+			continue // exported by every Go program
 		}
 		if label, _, ok := strings.Cut(x[3], "="); ok {
 			labels = label

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// everyCall makes each call of the service once, about a lease with an ID and a token.
+// everyCall returns each call of the service, for use with the given lease.
 func everyCall(n nativeTest, l *pb.LeaseRef) map[string]func(context.Context) error {
 	key := [][]byte{[]byte("k")}
 	return map[string]func(context.Context) error{
@@ -58,15 +58,16 @@ func everyCall(n nativeTest, l *pb.LeaseRef) map[string]func(context.Context) er
 	}
 }
 
-// Without a leader every call fails with advice to try elsewhere, at once if the client requires a
-// leader. The outcome of a renewal is unknown, never "not found" (T7).
+// TestNativeWithoutLeader checks that without a leader, every call fails with advice to try another
+// member, and fails immediately if the client requires a leader. The outcome of a renewal is
+// reported as unknown, never as "not found" (T7).
 func TestNativeWithoutLeader(t *testing.T) { virtual.Test(t, testNativeWithoutLeader) }
 
 func testNativeWithoutLeader(t *testing.T) {
 	configs := clusterConfigs(t, 3)
 	for i := range configs {
-		// Nothing is proposed for five of these, and a call ends with another word
-		// after seven seconds.
+		// A command waits for a leader for five election timeouts. This must be less than the seven
+		// seconds after which a call fails with a different error.
 		configs[i].Raft.Heartbeat = 50 * time.Millisecond
 		configs[i].Raft.ElectionTimeout = 500 * time.Millisecond
 	}
@@ -82,8 +83,8 @@ func testNativeWithoutLeader(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	// For a while, since who stops hands the lead over, perhaps to this member, which then
-	// leads nobody until it notices.
+	// Wait until there has been no leader for a while. A member that stops transfers leadership,
+	// possibly to this member, which then considers itself the leader until it steps down.
 	var since time.Time
 	eventually(t, "it knows of no leader", func() bool {
 		switch {
@@ -130,7 +131,7 @@ func testNativeWithoutLeader(t *testing.T) {
 	}
 }
 
-// A learner rejects every call, and says so.
+// TestNativeOnLearner checks that a learner rejects every call, with a message stating the reason.
 func TestNativeOnLearner(t *testing.T) { virtual.Test(t, testNativeOnLearner) }
 
 func testNativeOnLearner(t *testing.T) {
@@ -162,7 +163,8 @@ func testNativeOnLearner(t *testing.T) {
 	}
 }
 
-// A lease that is renewed through a follower outlives the death of the leader, and keeps its token.
+// TestNativeOverFailover checks that a lease renewed through a follower survives a change of leader
+// and keeps its token.
 func TestNativeOverFailover(t *testing.T) { virtual.Test(t, testNativeOverFailover) }
 
 func testNativeOverFailover(t *testing.T) {

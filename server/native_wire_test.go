@@ -14,13 +14,13 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// post sends JSON about leases to a member, and returns the HTTP status and the answer.
+// post sends a JSON request about leases, and returns the HTTP status and the response.
 func (r *running) post(t *testing.T, path, body string) (int, map[string]any) {
 	t.Helper()
 	return r.postTo(t, "leases/"+path, body)
 }
 
-// postTo sends JSON to a member, and returns the HTTP status and the answer.
+// postTo sends a JSON request to a member, and returns the HTTP status and the response.
 func (r *running) postTo(t *testing.T, path, body string) (int, map[string]any) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(t.Context(), http.MethodPost,
@@ -45,8 +45,8 @@ func (r *running) postTo(t *testing.T, path, body string) (int, map[string]any) 
 	return resp.StatusCode, out
 }
 
-// Every call can be made in JSON: bytes are base64, 64-bit numbers are strings, reasons are names.
-// Errors have their details.
+// TestNativeJSON checks that every call can be made in JSON. Bytes are encoded in base64, 64-bit
+// numbers as strings, and reasons by name. Errors include their details.
 func TestNativeJSON(t *testing.T) { virtual.Test(t, testNativeJSON) }
 
 func testNativeJSON(t *testing.T) {
@@ -122,7 +122,7 @@ func testNativeJSON(t *testing.T) {
 	}
 }
 
-// Reflection lists the service with all its message types.
+// TestNativeReflection checks that reflection lists the service with all its message types.
 func TestNativeReflection(t *testing.T) { virtual.Test(t, testNativeReflection) }
 
 func testNativeReflection(t *testing.T) {

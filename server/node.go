@@ -27,27 +27,28 @@ import (
 	"leasehold.dev/lease"
 )
 
-// requestTimeout is how long a request may wait for the log or for a confirm round if its client
-// set no earlier deadline: etcd's five seconds plus two election timeouts.
+// requestTimeout is how long a request can wait for the log or for a confirm round if its client
+// has not set an earlier deadline. It consists of etcd's five seconds plus two election timeouts.
 const requestTimeout = 7 * time.Second
 
-// node is the member as the API services see it. It is safe for concurrent use: everything passes
-// through the core's inbox or is an immutable view.
+// node is the member as seen by the API services. It is safe for concurrent use, because everything
+// either passes through the core's inbox or is an immutable view.
 type node struct {
 	*core
 	cluster, member uint64
 	limits          *api.RateLimiter
-	keeper          *keeper.Keeper  // nil if no backups are made
-	alarmed         atomic.Bool     // this member, not a client, raised the alarm NOSPACE
-	short           chan struct{}   // capacity 1: a command exceeded the quota
-	expelled        <-chan struct{} // of Server.expelled
-	calls           sync.Pool       // of *call
+	keeper          *keeper.Keeper // nil if backups are not made
+	// whether the NOSPACE alarm was raised by this member and not by a client
+	alarmed  atomic.Bool
+	short    chan struct{}   // capacity 1; signals that a command exceeded the quota
+	expelled <-chan struct{} // Done channel of Server.expelled
+	calls    sync.Pool       // contains *call
 }
 
 var _ etcd.Node = served{}
 
-// call is a request that waits for the core. It is reused unless its caller gave up, because the
-// core still refers to it then.
+// call is a request that waits for the core. It is reused unless its caller has given up, because
+// the core then still refers to it.
 type call struct {
 	proposal replica.Proposal
 	read     replica.Read
@@ -66,20 +67,20 @@ func (n *node) newCall() *call {
 	return &call{done: make(chan struct{}, 1), timer: t}
 }
 
-// patience returns how long a command may wait, and how much of that is for caches, so that a write
-// outlives a cache that has failed (T15).
+// patience returns how long a command can wait, and how much of that time is for caches. A write
+// thus outlives a cache that has failed (T15).
 func (n *node) patience() (all time.Duration, caches lease.TTL) {
 	caches = n.View().CacheTTL
 	return requestTimeout + time.Duration(caches)*time.Millisecond, caches
 }
 
-// maxHaste bounds the margin before its deadline at which a call is answered, so that the answer
-// arrives in time. The margin is also at most a tenth of the remaining time.
+// maxHaste limits how long before its deadline a call is answered, so that the response arrives in
+// time. That margin is also at most a tenth of the remaining time.
 const maxHaste = 250 * time.Millisecond
 
-// wait returns when the core has answered, or when the context has ended, the request has timed
-// out, or the member has stopped. Only in the first case may the call be recycled. If there is no
-// leader, it returns shortly before the context's deadline, with an error that says so.
+// wait returns when the core has answered, the context has ended, the request has timed out, or the
+// member has stopped. The call can be reused only in the first case. If there is no leader, wait
+// returns shortly before the context's deadline with an error that gives this reason.
 func (n *node) wait(ctx context.Context, c *call) (err error) {
 	if c.stages.Timed() {
 		command := c.proposal.Command != nil
@@ -89,7 +90,7 @@ func (n *node) wait(ctx context.Context, c *call) (err error) {
 	if c.proposal.Command != nil {
 		limit, caches = n.patience()
 	}
-	rest := time.Duration(0) // the rest of the limit, after the first wait
+	rest := time.Duration(0) // remaining part of the limit after the first wait
 	if at, ok := ctx.Deadline(); ok {
 		left := time.Until(at)
 		if soon := left - min(left/10, maxHaste); soon < limit {
@@ -111,8 +112,8 @@ func (n *node) wait(ctx context.Context, c *call) (err error) {
 	return n.atEnd(c)
 }
 
-// late continues wait for a call that is answered now if there is no leader; otherwise it waits for
-// rest.
+// late continues wait shortly before the deadline. If there is no leader, it returns an error
+// immediately. Otherwise, it waits for the rest of the time.
 func (n *node) late(ctx context.Context, c *call, rest time.Duration, caches lease.TTL) error {
 	if why := n.Outage(); why != "" {
 		return &api.TimeoutError{Caches: caches, Outage: why}
@@ -137,7 +138,7 @@ func (n *node) late(ctx context.Context, c *call, rest time.Duration, caches lea
 // atEnd continues wait after the member has stopped.
 func (n *node) atEnd(c *call) error {
 	select {
-	case <-c.done: // one of the core's last answers, for example that this member was removed
+	case <-c.done: // one of the core's last answers, such as that this member was removed
 		return nil
 	default:
 		return api.ErrStopped
@@ -170,12 +171,14 @@ func (n *node) recycle(c *call) {
 	n.calls.Put(c)
 }
 
-// Propose implements api.Node. The command is applied if the caller in ctx has permission.
+// Propose implements api.Node. The command is applied if the caller in ctx has permission to
+// execute it.
 func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	who := api.CallerOf(ctx)
 	err := n.requireLogin(ctx, who)
 	if fsm.Membership(cmd) {
-		// Apply decides. But a leader hands over before it is removed, so check before that, too.
+		// Permission is determined when the command is applied. However, a leader hands over its
+		// leadership before it is removed, so check permission before that as well.
 		err = n.confirmed(ctx, func(s *access.State) error { return s.CheckRoot(who) })
 	}
 	if err != nil {
@@ -185,7 +188,7 @@ func (n *node) Propose(ctx context.Context, cmd fsm.Command) (fsm.Result, error)
 }
 
 // requireLogin returns an error if a login is required and the caller is anonymous or its login has
-// ended. Commands of such callers do not enter the log.
+// ended. Commands from such callers do not enter the log.
 func (n *node) requireLogin(ctx context.Context, who access.Caller) error {
 	if who.User != "" {
 		return nil
@@ -193,8 +196,8 @@ func (n *node) requireLogin(ctx context.Context, who access.Caller) error {
 	return n.confirmed(ctx, func(s *access.State) error { return s.CheckKnown(who) })
 }
 
-// confirmed returns the result of check on users and roles at least as recent as the call, or nil
-// if access control is disabled.
+// confirmed runs check on users and roles that are at least as recent as the call, and returns the
+// result. It returns nil if access control is disabled.
 func (n *node) confirmed(ctx context.Context, check func(*access.State) error) error {
 	if !n.View().Access.Enabled() {
 		return nil
@@ -205,8 +208,8 @@ func (n *node) confirmed(ctx context.Context, check func(*access.State) error) e
 	return check(n.View().Access)
 }
 
-// order is Propose for a command that is already wrapped in a By, or that this member issues
-// itself.
+// order is Propose for a command that is already wrapped in a By, or that this member itself
+// issues.
 func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	if err := n.admit(cmd); err != nil {
 		return n.repeated(ctx, cmd, err)
@@ -217,15 +220,15 @@ func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 		n.raiseNoSpace(ctx)
 	}
 	if r, ok := fsm.Inner(cmd).(*fsm.RemoveMember); ok && r.ID == n.member && n.isExpelled() {
-		// The entry no longer reaches this member, but the other members' rejection shows that it
-		// was removed.
+		// The entry does not reach this member anymore. However, the rejection by other members
+		// shows that this member has been removed.
 		return fsm.Result{Revision: n.View().KV.Revision()}, nil
 	}
 	return res, err
 }
 
-// repeated returns the rejection of a command or, if the command has an idempotency key and was
-// applied before, its earlier outcome, which takes no space in the log.
+// repeated returns the rejection of a command. If the command has an idempotency key and was
+// applied before, it returns the earlier outcome instead, which takes no space in the log.
 func (n *node) repeated(ctx context.Context, cmd fsm.Command, refusal error) (fsm.Result, error) {
 	if !fsm.MayBeRepeated(cmd) {
 		return fsm.Result{}, refusal
@@ -243,7 +246,8 @@ func (n *node) readRepeat(ctx context.Context, r *replica.Repeat) error {
 	return n.read(ctx, c)
 }
 
-// outcomeOf returns the outcome of a command that was rejected unless it was applied before.
+// outcomeOf returns the earlier outcome of a rejected command or, if it has not been applied
+// before, the rejection.
 func outcomeOf(r *replica.Repeat, refusal error) (fsm.Result, error) {
 	if !r.Done {
 		return fsm.Result{}, refusal
@@ -260,7 +264,8 @@ func (n *node) isExpelled() bool {
 	}
 }
 
-// ProposeOwn implements authn.Member. It proposes a command without checking the caller or limits.
+// ProposeOwn implements authn.Member. It proposes a command without checking the caller or any
+// limits.
 func (n *node) ProposeOwn(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	c := n.newCall()
 	c.proposal = replica.Proposal{Command: cmd, Owner: c}
@@ -322,11 +327,11 @@ func (n *node) Renew(id lease.ID, by *access.State, to api.Renewed) error {
 	})
 }
 
-// transferPoll is how often MoveLeader checks which member leads.
+// transferPoll is how often MoveLeader checks which member is the leader.
 const transferPoll = 5 * time.Millisecond
 
-// MoveLeader implements etcd.Node. Raft silently abandons a transfer after an election timeout, so
-// MoveLeader waits for the outcome.
+// MoveLeader implements etcd.Node. It waits for the outcome, because Raft silently abandons a
+// transfer after an election timeout.
 func (n *node) MoveLeader(ctx context.Context, target uint64) error {
 	begun := make(chan error, 1)
 	if !n.inbox.task(func() { begun <- n.replica.Transfer(target) }) {
@@ -371,7 +376,7 @@ func (n *node) Status() etcd.Status {
 	out := etcd.Status{
 		MemberID: n.member, ClusterID: n.cluster,
 		Leader: s.Leader, Term: s.Term, Index: s.Index, Applied: s.Applied,
-		// All of the state is in memory, but some of it may not be in the files on disk.
+		// The whole state is in memory, but parts of it might not be in the files on disk.
 		DBSize: max(int64(usage.DiskBytes), v.Bytes.Sum()), DBSizeInUse: v.Bytes.Sum(),
 		Quota:          v.Quota,
 		StorageVersion: version.Semantic(n.storageVersion()), Learner: v.Learner(n.member),
@@ -402,7 +407,7 @@ func (n *node) Alarms() []fsm.Alarm {
 	return alarms
 }
 
-// SnapshotTo implements etcd.Node. "leasehold snapshot restore" can restore its output.
+// SnapshotTo implements etcd.Node. Its output can be restored with "leasehold snapshot restore".
 func (n *node) SnapshotTo(ctx context.Context, w io.Writer) error {
 	image, err := n.image(ctx)
 	if err != nil {
@@ -411,6 +416,6 @@ func (n *node) SnapshotTo(ctx context.Context, w io.Writer) error {
 	return backup.Write(ctx, w, n.cluster, image.Encode)
 }
 
-// Defragment implements etcd.Node. The state lives in memory and its snapshots are written as a
-// whole, so there is nothing to defragment: only compaction frees space.
+// Defragment implements etcd.Node. It does nothing, because the state is in memory and each
+// snapshot is written as a whole. Only compaction frees space.
 func (n *node) Defragment(context.Context) error { return nil }

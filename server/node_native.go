@@ -23,7 +23,7 @@ func (n *node) InspectLeases(
 	return n.read(ctx, c)
 }
 
-// ProposeAll implements native.Node. Like Propose, it acts for the caller in ctx.
+// ProposeAll implements native.Node. Like Propose, it acts on behalf of the caller in ctx.
 func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.Outcome {
 	out := make([]native.Outcome, len(commands))
 	who := api.CallerOf(ctx)
@@ -62,7 +62,7 @@ func (n *node) ProposeAll(ctx context.Context, commands []fsm.Command) []native.
 	return out
 }
 
-// leave puts all commands into the inbox together, or none.
+// leave puts either all commands or none of them into the inbox.
 func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*call) error {
 	for i, cmd := range commands {
 		c := n.newCall()
@@ -85,8 +85,8 @@ func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*cal
 	return err
 }
 
-// RenewAll implements native.Node. It makes one request to the core, regardless of the number of
-// leases.
+// RenewAll implements native.Node. It makes a single request to the core, no matter how many leases
+// there are.
 func (n *node) RenewAll(r *replica.Renewals) error {
 	return n.inbox.ask(
 		func(m *mail) int {
@@ -103,7 +103,8 @@ func (n *node) RenewAll(r *replica.Renewals) error {
 
 // EndKeeper implements native.Node.
 func (n *node) EndKeeper(by replica.Keeper) {
-	// This must follow the renewals of the group: later ones would create groups that nothing ends.
+	// This must come after the renewals of the group. Later renewals would create groups that are
+	// never ended.
 	end := &replica.Renewals{GroupRenewals: replica.GroupRenewals{Keeper: by, End: true}}
 	n.inbox.put(func(m *mail) {
 		m.Together = append(m.Together, end)

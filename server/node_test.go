@@ -9,13 +9,13 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// A caller that was answered in the core's last step gets its answer, although the core has stopped
-// meanwhile.
+// TestLastAnswerCounts checks that a call answered in the core's last step returns that answer,
+// even if the core has stopped in the meantime.
 func TestLastAnswerCounts(t *testing.T) {
 	stopped := make(chan struct{})
 	close(stopped)
 	n := &node{core: &core{stopped: stopped}}
-	for range 100 { // a select among what is ready is random
+	for range 100 { // select chooses randomly among ready channels
 		c := &call{done: make(chan struct{}, 1), timer: time.NewTimer(time.Hour)}
 		c.done <- struct{}{}
 		if err := n.wait(t.Context(), c); err != nil {
@@ -24,8 +24,8 @@ func TestLastAnswerCounts(t *testing.T) {
 	}
 }
 
-// A removed member receives no more entries, so pending calls fail at once; the one that asked for
-// its removal succeeds.
+// TestExpelled checks that pending calls fail immediately at a removed member, because it receives
+// no more entries. The call that requested its removal succeeds.
 func TestExpelled(t *testing.T) {
 	expelled := make(chan struct{})
 	close(expelled)

@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Streams of callers that are known are bounded by the member's memory. The streams and calls of
-// other clients continue.
+// TestOpenStreamsAreBounded checks that the member's memory bounds the open streams of
+// authenticated callers. Streams and calls of other clients keep working at the bound.
 func TestOpenStreamsAreBounded(t *testing.T) { virtual.Test(t, testOpenStreamsAreBounded) }
 
 func testOpenStreamsAreBounded(t *testing.T) {
@@ -21,7 +21,7 @@ func testOpenStreamsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.limits.memory = 1 // so that the least bound applies
+	s.limits.memory = 1 // so that the lowest bound applies
 	r := start(t, s).await(t)
 	l, err := r.client.Grant(t.Context(), 60)
 	if err != nil {
@@ -59,7 +59,7 @@ func testOpenStreamsAreBounded(t *testing.T) {
 		return err
 	}
 	opened := 0
-	const half = 4096 // a connection has as many as it leaves free
+	const half = 4096 // a single connection can open at most half of all streams
 	for ; opened <= half; opened++ {
 		if err = watch(); err != nil {
 			break

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// New and changed passwords need at least --min-password-length characters, 8 by default
-// (CVE-2020-15115 of etcd).
+// TestShortPasswordIsRefused checks that new and changed passwords need at least
+// --min-password-length characters, 8 by default (CVE-2020-15115 of etcd).
 func TestShortPasswordIsRefused(t *testing.T) { virtual.Test(t, testShortPasswordIsRefused) }
 
 func testShortPasswordIsRefused(t *testing.T) {
@@ -52,8 +52,9 @@ func testShortPasswordIsRefused(t *testing.T) {
 	}
 }
 
-// Failed logins are limited, over gRPC and JSON together, whatever address a gateway client claims.
-// The error says what to do, and a metric counts them.
+// TestFailedLoginsAreLimited checks that failed logins over gRPC and JSON share one limit, whatever
+// address a gateway client claims. The error explains the limit, and a metric counts rejected
+// logins.
 func TestFailedLoginsAreLimited(t *testing.T) { virtual.Test(t, testFailedLoginsAreLimited) }
 
 func testFailedLoginsAreLimited(t *testing.T) {

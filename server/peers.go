@@ -30,15 +30,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// others holds the settings for reaching the other members, and the members themselves if the state
-// does not have them yet.
+// others contains the settings for reaching the other members. If the state does not contain the
+// members yet, it also contains the members themselves.
 type others struct {
 	way    transport.Way
 	known  []fsm.Member
 	panics *listen.Panics
 }
 
-// peers connects the core with the other members. Its transport.Handler methods run on the
+// peers connects the core with the other members. Its transport.Handler methods run in the
 // transport's goroutines, and put their input into the core's inbox.
 type peers struct {
 	*transport.Transport
@@ -47,14 +47,15 @@ type peers struct {
 	member        uint64
 	machineConfig fsm.Config // for received snapshots
 	log           *slog.Logger
-	// known are the members that this one learned of when it joined, until it has a state with
-	// members.
+	// known contains the members that were reported when this member joined. It is used until the
+	// state contains members.
 	known []fsm.Member
-	// last is the list of members of the last update. Once the core runs, only the core uses it.
+	// last is the member list of the last update. Once the core is running, only the core uses it.
 	last []fsm.Member
-	// resends is the last pause before a snapshot was sent again, by member. Only the core uses it.
+	// resends maps each member to its last pause before a snapshot was resent. Only the core uses
+	// it.
 	resends map[uint64]time.Duration
-	// undecodable limits log lines about messages that cannot be decoded.
+	// undecodable limits the rate of log lines about messages that cannot be decoded.
 	undecodable rate.Sometimes
 
 	wg sync.WaitGroup // snapshots being sent
@@ -62,10 +63,10 @@ type peers struct {
 
 var _ transport.Handler = (*peers)(nil)
 
-// coreParts are the parts of the core that peers uses.
+// coreParts are the parts of the core used by peers.
 type coreParts struct {
 	inbox   *inbox
-	replica *replica.Replica // for tasks, and for calls by the core
+	replica *replica.Replica // used by tasks and in calls made by the core
 	snap    *snapshotter
 	disk    *storage.Disk
 	view    func() *fsm.View
@@ -73,7 +74,8 @@ type coreParts struct {
 	tracer  *timing.Tracer
 }
 
-// newPeers returns the connections of a member; none is open yet. stop stops the member for good.
+// newPeers returns the connections of a member, none of which is open yet. The function stop stops
+// the member permanently.
 func newPeers(
 	cfg Config, id storage.Identity, o others, c coreParts, stop func(error),
 ) *peers {
@@ -96,12 +98,12 @@ func newPeers(
 	return p
 }
 
-// farewell is how long the connections with a removed member are kept. The last message to it
-// reports that its removal is committed, and a client that requested the removal through it waits
-// for the answer.
+// farewell is how long connections to a removed member are kept open. The last message tells the
+// member that its removal has been committed. A client that requested the removal through that
+// member is waiting for the response.
 const farewell = time.Second
 
-// update passes the members to the transport. Removed members are kept for a while.
+// update passes the members to the transport. It keeps removed members for a while.
 func (p *peers) update(members []fsm.Member) {
 	if len(members) == 0 {
 		members = p.known
@@ -132,7 +134,7 @@ func (p *peers) update(members []fsm.Member) {
 	p.Update(list)
 }
 
-// send sends the messages of a step. The core calls it.
+// send sends the messages of a step. It is called by the core.
 func (p *peers) send(messages []*replica.Message) {
 	for _, m := range messages {
 		if m.Raft.GetType() == raftpb.MsgSnap {
@@ -143,7 +145,8 @@ func (p *peers) send(messages []*replica.Message) {
 	}
 }
 
-// close ends all connections. The core must have stopped, so that no goroutine still waits for it.
+// close ends all connections. The core must already have stopped, so that no goroutine is waiting
+// for it.
 func (p *peers) close() {
 	_ = p.Close()
 	p.wg.Wait()
@@ -152,7 +155,7 @@ func (p *peers) close() {
 // Receive implements transport.Handler.
 func (p *peers) Receive(from uint64, data []byte) {
 	if !p.Assembled() {
-		return // Raft sends it again
+		return // Raft will resend it
 	}
 	m, err := replica.DecodeMessage(from, p.member, data)
 	if err != nil {
@@ -166,7 +169,8 @@ func (p *peers) Receive(from uint64, data []byte) {
 	p.inbox.putMessage(m)
 }
 
-// connected reports to the replica how long other members have been connected. The core calls it.
+// connected reports to the replica how long other members have been connected. It is called by the
+// core.
 func (p *peers) connected(now lease.Instant) {
 	for _, m := range p.view().Members {
 		if since, ok := p.Since(m.ID); ok {
@@ -175,7 +179,7 @@ func (p *peers) connected(now lease.Instant) {
 	}
 }
 
-// answered records how long a member took to answer.
+// answered records how long a member took to respond.
 func (p *peers) answered(member uint64, took time.Duration) {
 	p.metrics.Answered(member, took)
 	ms := lease.TTL((took + time.Millisecond - 1) / time.Millisecond)
@@ -192,14 +196,14 @@ func (p *peers) Gone(member uint64) {
 	p.inbox.task(func() { p.replica.Gone(member) })
 }
 
-// clusterVersion returns what this member reports about the cluster version when it opens a stream.
+// clusterVersion returns the cluster version that this member reports when it opens a stream.
 func (p *peers) clusterVersion() (number uint8, decided uint64) {
 	v := p.view().Version
 	return v.Number, v.Decided
 }
 
-// peerWay returns the TLS configuration for listening, nil for none, and the settings for reaching
-// other members.
+// peerWay returns the TLS configuration for listening, or nil if there is none, and the settings
+// for reaching other members.
 func peerWay(c Config) (accept *tls.Config, way transport.Way, err error) {
 	way.Dial = c.host.Dialer()
 	if way.Token, err = c.peerToken(); err != nil {
@@ -217,10 +221,10 @@ func peerWay(c Config) (accept *tls.Config, way transport.Way, err error) {
 }
 
 // minToken is the minimum length of a token: 128 random bits in hexadecimal. A program that can
-// connect sees an HMAC of it, and can guess tokens offline.
+// connect sees an HMAC of the token, and could try to guess the token offline.
 const minToken = 32
 
-// peerToken reads the token, nil if there is none. Surrounding white space is ignored.
+// peerToken reads the token. It returns nil if there is none. It trims surrounding white space.
 func (c Config) peerToken() ([]byte, error) {
 	if c.PeerTokenFile == "" {
 		return nil, nil
@@ -238,13 +242,13 @@ func (c Config) peerToken() ([]byte, error) {
 	return token, nil
 }
 
-// wrongPort answers requests of browsers at a peer URL.
+// wrongPort responds to browsers that send requests to a peer URL.
 var wrongPort = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 	http.Error(w, "leasehold: this port is for other members; clients use the client URLs",
 		http.StatusNotFound)
 })
 
-// listenPeers opens all peer URLs or none, and serves them until mux is closed.
+// listenPeers opens either all peer URLs or none of them, and serves them until mux is closed.
 func (s *Server) listenPeers(
 	ctx context.Context, mux *listen.Mux, g *group, fail context.CancelCauseFunc,
 ) error {

@@ -14,8 +14,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A stream that renewed a lease cannot renew another user's lease with the same ID. The stream
-// checks permission once, so the core must refuse.
+// TestKeepAliveOfAnothersLease checks that a stream that renewed a lease cannot renew another
+// user's lease with the same ID. The stream checks permission only once, so the core must check
+// again.
 func TestKeepAliveOfAnothersLease(t *testing.T) { virtual.Test(t, testKeepAliveOfAnothersLease) }
 
 func testKeepAliveOfAnothersLease(t *testing.T) {

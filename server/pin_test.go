@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A client of etcd's API that names the cluster it wants is refused by a member of another cluster,
-// in calls and streams.
+// TestClientOfAnotherCluster checks that if an etcd client sends the ID of its cluster, a member of
+// another cluster rejects its calls and streams.
 func TestClientOfAnotherCluster(t *testing.T) { virtual.Test(t, testClientOfAnotherCluster) }
 
 func testClientOfAnotherCluster(t *testing.T) {
@@ -36,7 +36,7 @@ func testClientOfAnotherCluster(t *testing.T) {
 		if has := m.get(t, "k"+text) == "v"; has != (want == codes.OK) {
 			t.Errorf("for cluster %q the key was put: %v", text, has)
 		}
-		_, err = m.client.KeepAliveOnce(ctx, 1) // a lease that is not there
+		_, err = m.client.KeepAliveOnce(ctx, 1) // a lease that does not exist
 		if got := status.Code(err); (got == want) != (want != codes.OK) {
 			t.Errorf("keep-alive for cluster %q: %v, want %v", text, err, want)
 		}

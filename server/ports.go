@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// port is an open listener and its use.
+// port is an open listener together with its use.
 type port struct {
 	net.Listener
 	tls *tls.Config // nil if its connections are not encrypted
@@ -32,10 +32,10 @@ const (
 	usePeers
 )
 
-// A third of the files that the process may open, within bounds, is reserved for the member itself:
-// its log and snapshots, and its connections to other members. Otherwise too many client
-// connections would look like a failing disk. peerFiles are for members that connect to this one.
-// minClientFiles is the minimum for clients.
+// A third of the files that the process can open, within limits, is reserved for the member itself.
+// The member needs them for its log and snapshots, and for connections to other members. Otherwise,
+// too many client connections would look like a failing disk. peerFiles are for members that
+// connect to this one. minClientFiles is the minimum for clients.
 const (
 	minOwnFiles    = 150
 	maxOwnFiles    = 400
@@ -43,17 +43,17 @@ const (
 	minClientFiles = 50
 )
 
-// helloPatience is how long a connection to the peer port may be open before another member has
-// identified itself.
+// helloPatience is how long a connection to the peer port can be open before another member must
+// have identified itself.
 const helloPatience = 5 * time.Second
 
-// limits bounds the connections to a member, and the memory of its streams.
+// limits contains the limits on a member's connections and on the memory of its streams.
 type limits struct {
 	clients, peers *listen.Limit
 	memory         uint64 // bytes
 }
 
-// newLimits returns one member's share of the process's open files and memory.
+// newLimits returns a member's share of the process's open files and memory.
 func newLimits(members int, log *slog.Logger) (limits, error) {
 	files, err := host.OpenFiles()
 	if err != nil {
@@ -76,7 +76,7 @@ func newLimits(members int, log *slog.Logger) (limits, error) {
 	return out, nil
 }
 
-// clientShare returns how many client connections this many files allow.
+// clientShare returns the maximum number of client connections for this many files.
 func clientShare(files uint64) (int, error) {
 	const least = minOwnFiles + peerFiles + minClientFiles
 	if files < least {
@@ -87,7 +87,7 @@ func clientShare(files uint64) (int, error) {
 	return all - min(max(all/3, minOwnFiles), maxOwnFiles) - peerFiles, nil
 }
 
-// openPorts opens all urls or none. conf is for the encrypted ones.
+// openPorts opens either all urls or none of them. conf is the configuration for encrypted ones.
 func (s *Server) openPorts(
 	ctx context.Context, urls []url.URL, conf *tls.Config, use use,
 ) ([]port, error) {
@@ -114,8 +114,8 @@ func closeAll(all []port) error {
 	return err
 }
 
-// certified converts t for package listen, with a self-signed certificate in dir for the hosts of
-// urls if t asks for one.
+// certified converts t to the corresponding type in package listen. If t requests a self-signed
+// certificate, it is created in dir for the hosts of urls.
 func (t TLS) certified(dir string, urls []url.URL) (listen.TLS, error) {
 	var hosts []string
 	for _, u := range urls {
@@ -124,7 +124,7 @@ func (t TLS) certified(dir string, urls []url.URL) (listen.TLS, error) {
 	return t.listen().SelfSigned(dir, hosts)
 }
 
-// checkTLS is part of [Config.Validate].
+// checkTLS is a part of [Config.Validate].
 func (c Config) checkTLS() error {
 	errs := []error{c.checkRevoked()}
 	for _, side := range []struct {
@@ -165,8 +165,9 @@ func (c Config) checkTLS() error {
 	return errors.Join(errs...)
 }
 
-// checkRevoked rejects a revocation list for ports at which clients present no certificate: revoked
-// clients could connect there. The metrics port is exempt, because it serves no calls.
+// checkRevoked rejects a revocation list for ports where clients do not present certificates,
+// because revoked clients could connect there. The metrics port is exempt, because it serves no
+// calls.
 func (c Config) checkRevoked() error {
 	for _, side := range []struct {
 		flag string

@@ -19,8 +19,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// fillers are the ways in which a client can use up the quota: each gives the i-th command, which
-// is about a separate key or lease.
+// fillers returns the ways in which a client can use up the quota. Each function returns the i-th
+// command, which uses a separate key or lease unless the name says otherwise.
 func fillers(s fsm.Session) map[string]func(i int) fsm.Command {
 	text := func(n int) string { return strings.Repeat("t", n) }
 	grant := func(i int, t lease.Terms) *fsm.Grant {
@@ -70,7 +70,7 @@ func fillers(s fsm.Session) map[string]func(i int) fsm.Command {
 		},
 		"holds of caches": func(i int) fsm.Command {
 			g := grant(i, lease.Terms{Owner: fmt.Sprint(i)})
-			g.Terms.TTL = 30_000 // the first must not end before the last is granted
+			g.Terms.TTL = 30_000 // the first lease must not expire before the last is granted
 			for k := range 60 {
 				g.Holds = append(g.Holds, keyrange.Range{Key: fmt.Sprint(text(100), i, k)})
 			}
@@ -107,9 +107,9 @@ func fillers(s fsm.Session) map[string]func(i int) fsm.Command {
 	}
 }
 
-// However a client fills the quota, the state stays within it, but for the last tombstones and
-// answers. Then growth is refused, while renewals and whatever frees space still work, and once
-// there is room everything works again.
+// TestQuotaInEveryWay checks that the state stays within the quota however a client fills it,
+// except for the last tombstones and recorded responses. Growth is then rejected, but renewals and
+// commands that free space still work. Once there is space, all commands work again.
 func TestQuotaInEveryWay(t *testing.T) {
 	for name := range fillers(fsm.Session{}) {
 		t.Run(name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func testQuotaInAWay(t *testing.T, name string) {
 	const quota = 1 << 20
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = quota
-	c.Compaction = Compaction{Mode: "periodic"} // never: the room is made by hand
+	c.Compaction = Compaction{Mode: "periodic"} // never compacts; the test frees space itself
 	r := run(t, c)
 	do := func(c fsm.Command) (any, error) {
 		res, err := r.node.Propose(t.Context(), c)
@@ -205,20 +205,21 @@ func testQuotaInAWay(t *testing.T, name string) {
 	})
 }
 
-// answered is who waits for a submission.
+// answered receives the outcome of a submission.
 type answered chan error
 
 // Answered implements native.Answered.
 func (a answered) Answered(r fsm.Result, err error) { a <- errors.Join(err, r.Err) }
 
-// Requests over streams are refused at the quota like others, and raise the alarm.
+// TestQuotaOverStreams checks that requests over streams are also rejected at the quota, and raise
+// the alarm.
 func TestQuotaOverStreams(t *testing.T) { virtual.Test(t, testQuotaOverStreams) }
 
 func testQuotaOverStreams(t *testing.T) {
 	const quota, puts = 1 << 20, 300
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = quota
-	c.Compaction = Compaction{Mode: "periodic"} // never
+	c.Compaction = Compaction{Mode: "periodic"} // never compacts
 	r := run(t, c)
 	to := make(answered, puts)
 	var list []native.Submission
@@ -245,7 +246,8 @@ func testQuotaOverStreams(t *testing.T) {
 	}
 }
 
-// The smallest quota of all members applies, and a member can restart with another.
+// TestSmallestQuotaCounts checks that the smallest quota of all members applies, and that a member
+// can restart with a different quota.
 func TestSmallestQuotaCounts(t *testing.T) { virtual.Test(t, testSmallestQuotaCounts) }
 
 func testSmallestQuotaCounts(t *testing.T) {
@@ -278,8 +280,8 @@ func testSmallestQuotaCounts(t *testing.T) {
 	}
 }
 
-// With the alarm raised, writes work again within a second of a delete that makes room, although an
-// earlier compaction freed little.
+// TestRoomAfterDelete checks that, with the alarm raised, writes work again within a second of a
+// delete that frees space, even if an earlier compaction freed little.
 func TestRoomAfterDelete(t *testing.T) { virtual.Test(t, testRoomAfterDelete) }
 
 func testRoomAfterDelete(t *testing.T) {
@@ -301,15 +303,15 @@ func testRoomAfterDelete(t *testing.T) {
 	r.put(t, "k", value)
 }
 
-// While the alarm of another member refuses growth, this member raises none of its own, which would
-// have to be lifted too.
+// TestOneAlarmIsEnough checks that while another member's alarm prevents growth, this member does
+// not raise its own alarm. A second alarm would have to be cleared as well.
 func TestOneAlarmIsEnough(t *testing.T) { virtual.Test(t, testOneAlarmIsEnough) }
 
 func testOneAlarmIsEnough(t *testing.T) {
 	c := testConfig(t.TempDir())
 	c.Limits.QuotaBackendBytes = 1 << 20
 	r := run(t, c)
-	r.put(t, "k", string(make([]byte, 1<<20-64<<10))) // so that there is not much room
+	r.put(t, "k", string(make([]byte, 1<<20-64<<10))) // leave little space
 	other := fsm.Member{ID: 7, PeerURLs: []string{"http://other"}, Learner: true}
 	alarm := fsm.Alarm{Member: other.ID, Kind: fsm.NoSpace}
 	for _, m := range []fsm.Command{&fsm.AddMember{Member: other}, &fsm.SetAlarm{Alarm: alarm}} {

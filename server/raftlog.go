@@ -11,8 +11,8 @@ import (
 	"go.etcd.io/raft/v3"
 )
 
-// raftLogger forwards the Raft library's log. The library's level info is useful only to debug the
-// library.
+// raftLogger forwards the log of the Raft library. The library's info level is useful only for
+// debugging the library.
 type raftLogger struct{ log *slog.Logger }
 
 var _ raft.Logger = raftLogger{}
@@ -21,8 +21,8 @@ func raftText(v ...any) string { return "raft: " + fmt.Sprint(v...) }
 
 func raftTextf(format string, v ...any) string { return "raft: " + fmt.Sprintf(format, v...) }
 
-// warn logs a warning. A restarted member must apply entries before it can campaign; that warning
-// is logged at level debug.
+// warn logs a warning. A restarted member must apply entries before it can campaign. The warning
+// about that is logged at debug level.
 func (l raftLogger) warn(text string) {
 	level := slog.LevelWarn
 	if strings.Contains(text, "pending configuration changes") {
@@ -31,8 +31,8 @@ func (l raftLogger) warn(text string) {
 	l.write(level, text)
 }
 
-// write logs with the source position of the library's call, two frames up, so that each position
-// has its own rate limit.
+// write logs with the source position of the library's call, which is two frames up, so that each
+// position has its own rate limit.
 func (l raftLogger) write(level slog.Level, text string) {
 	ctx := context.Background()
 	if !l.log.Enabled(ctx, level) {
@@ -45,7 +45,7 @@ func (l raftLogger) write(level slog.Level, text string) {
 
 func (l raftLogger) fail(text string) { l.write(slog.LevelError, text) }
 
-// The methods of raft.Logger.
+// Methods of raft.Logger.
 
 func (l raftLogger) Debug(v ...any)              { l.log.Debug(raftText(v...)) }
 func (l raftLogger) Debugf(f string, v ...any)   { l.log.Debug(raftTextf(f, v...)) }

@@ -17,8 +17,8 @@ import (
 	_ "leasehold.dev/internal/api/etcd" // registers the services of etcd
 )
 
-// Random requests to every method neither end the process nor panic; panics that a handler
-// recovered are counted.
+// FuzzRequests checks that random requests to every method neither end the process nor cause a
+// panic. Panics recovered by a handler count as well.
 func FuzzRequests(f *testing.F) {
 	for seed := range uint64(4) {
 		f.Add(seed)
@@ -34,7 +34,7 @@ func FuzzRequests(f *testing.F) {
 		for range 60 {
 			m := methods[d.IntN(len(methods))]
 			if d.IntN(2) == 0 {
-				m = stream // whose requests are of many kinds
+				m = stream // the stream accepts many types of requests
 			}
 			d.call(t.Context(), conn, m)
 		}
@@ -47,7 +47,7 @@ func FuzzRequests(f *testing.F) {
 	})
 }
 
-// sessions opens those that random requests are of.
+// sessions opens the sessions that random requests refer to.
 func sessions(t testing.TB, conn *grpc.ClientConn) {
 	s, err := pb.NewStreamServiceClient(conn).Open(t.Context())
 	if err != nil {
@@ -74,13 +74,13 @@ func sessions(t testing.TB, conn *grpc.ClientConn) {
 	}
 }
 
-// method is one that a member serves.
+// method is a gRPC method served by a member.
 type method struct {
 	path string
 	protoreflect.MethodDescriptor
 }
 
-// servedMethods returns all but those after which the member would serve nothing more.
+// servedMethods returns all methods except those that would stop the member from serving.
 func servedMethods() (list []method) {
 	protoregistry.GlobalFiles.RangeFiles(func(file protoreflect.FileDescriptor) bool {
 		for i := range file.Services().Len() {
@@ -104,10 +104,10 @@ func servedMethods() (list []method) {
 	return list
 }
 
-// drawer draws requests.
+// drawer generates random requests.
 type drawer struct{ *rand.Rand }
 
-// call makes a call, whose outcome may be anything.
+// call makes one random call and ignores its outcome.
 func (d *drawer) call(ctx context.Context, conn *grpc.ClientConn, m method) {
 	ctx, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
@@ -135,7 +135,7 @@ func (d *drawer) call(ctx context.Context, conn *grpc.ClientConn, m method) {
 	}
 }
 
-// number makes the IDs of a message's requests rise.
+// number gives the requests of a message increasing IDs.
 func number(m *dynamicpb.Message, message uint64) {
 	list := m.Descriptor().Fields().ByName("requests")
 	if m.Descriptor().Name() != "ClientMessage" || !m.Has(list) {
@@ -148,7 +148,7 @@ func number(m *dynamicpb.Message, message uint64) {
 	}
 }
 
-// message draws one.
+// message returns a random message of type desc.
 func (d *drawer) message(desc protoreflect.MessageDescriptor, depth int) *dynamicpb.Message {
 	m := dynamicpb.NewMessage(desc)
 	for i := range desc.Oneofs().Len() {
@@ -161,7 +161,7 @@ func (d *drawer) message(desc protoreflect.MessageDescriptor, depth int) *dynami
 		if f.ContainingOneof() != nil {
 			continue
 		}
-		most := 3 // of so many one is set
+		most := 3 // a field is set with probability 1/most
 		if slices.Contains(needed, strings.ToLower(string(f.Name()))) {
 			most = 1
 		}
@@ -174,7 +174,8 @@ func (d *drawer) message(desc protoreflect.MessageDescriptor, depth int) *dynami
 
 func (d *drawer) field(m *dynamicpb.Message, f protoreflect.FieldDescriptor, depth int) {
 	switch {
-	case f.Name() == "holds" && d.IntN(20) > 0: // or everything waits for caches
+	// rarely, because held ranges make all writes wait for caches
+	case f.Name() == "holds" && d.IntN(20) > 0:
 	case f.Name() == "lease" && f.Kind() != protoreflect.MessageKind && d.IntN(2) > 0:
 	case f.IsMap():
 		for range d.IntN(3) {
@@ -193,8 +194,8 @@ func (d *drawer) field(m *dynamicpb.Message, f protoreflect.FieldDescriptor, dep
 	}
 }
 
-// Texts and numbers are few, so that requests are about what others made. Without what is
-// needed most are refused at once.
+// texts and numbers are short lists so that requests often refer to the same objects. needed lists
+// the fields without which most requests would be rejected immediately.
 var (
 	texts   = []string{"a", "b", "l/", "l/1", "l/0000000000000001", "\x00", "\xc3\xbc", ""}
 	numbers = []int64{1, 2, 3, 4, 5, 0, 200, 5000, 1 << 40, 1<<63 - 1, -1, -1 << 63}
@@ -203,7 +204,7 @@ var (
 	}
 )
 
-// text draws a text, which is mostly one of the first.
+// text returns a random text, usually one of the first four.
 func (d *drawer) text() string {
 	if d.IntN(8) > 0 {
 		return texts[d.IntN(4)]
@@ -211,7 +212,7 @@ func (d *drawer) text() string {
 	return texts[d.IntN(len(texts))]
 }
 
-// value draws a value; it is not valid for a message that is too deep.
+// value returns a random value. It returns the invalid value for messages nested too deeply.
 func (d *drawer) value(f protoreflect.FieldDescriptor, depth int) protoreflect.Value {
 	n := numbers[d.IntN(5)]
 	if d.IntN(8) == 0 {

@@ -19,19 +19,19 @@ import (
 // are read.
 type rateLimit struct{ *api.RateLimiter }
 
-// uncounted are the calls that the limit does not count: no client may lose a lease because of it,
-// and a client must log in to renew.
+// uncounted contains the calls that do not count toward the limit. A client must never lose a lease
+// because of the limit, and it must be able to log in to renew.
 var uncounted = map[string]bool{
 	native.LeaseService_Renew_FullMethodName: true,
 	pb.Auth_Authenticate_FullMethodName:      true,
 	pb.Lease_LeaseKeepAlive_FullMethodName:   true,
-	// Each request or watch on these streams counts, not the stream.
+	// On these streams, each request or watch counts instead of the stream.
 	native.StreamService_Open_FullMethodName: true,
 	native.RelayService_Relay_FullMethodName: true,
 	pb.Watch_Watch_FullMethodName:            true,
 }
 
-// admit returns an error, in the form of the call's API, if the call exceeds the limit.
+// admit returns an error in the form used by the call's API if the call exceeds the limit.
 func (l rateLimit) admit(ctx context.Context, method string) error {
 	if uncounted[method] {
 		return nil
@@ -57,7 +57,7 @@ func (l rateLimit) stream(
 	return s, nil, nil
 }
 
-// countRefusal counts a command that a limit rejected when it was applied.
+// countRefusal counts a command that was rejected because of a limit when it was applied.
 func (n *node) countRefusal(err error) {
 	if err == nil {
 		return

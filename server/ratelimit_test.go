@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// limitsOfAlice returns what refuses alice's calls, and the context of one.
+// limitsOfAlice returns a rate limiter with limits for alice, and a context for alice's calls.
 func limitsOfAlice(t *testing.T, list ...access.LimitChange) (rateLimit, context.Context) {
 	t.Helper()
 	s := (*access.State)(nil)
@@ -34,7 +34,7 @@ func limitsOfAlice(t *testing.T, list ...access.LimitChange) (rateLimit, context
 	return rateLimit{api.NewRateLimiter(func() *access.State { return s }, 9)}, ctx
 }
 
-// opened is a stream of a caller.
+// opened is a server stream with the context of a caller.
 type opened struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -42,8 +42,8 @@ type opened struct {
 
 func (s opened) Context() context.Context { return s.ctx }
 
-// No call refuses a renewal or a login because of a rate limit. Streams of many requests do not
-// count, because each of their requests does.
+// TestRenewalsAreNotLimited checks that a rate limit never rejects a renewal or a login. Opening a
+// stream that carries many requests is not counted, because each of its requests is.
 func TestRenewalsAreNotLimited(t *testing.T) {
 	l, ctx := limitsOfAlice(t, access.LimitChange{What: access.Rate, Most: 1})
 	unary := func(method string) error {

@@ -28,7 +28,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// withRelay makes a user who may be a relay and, as a trap, may write all that alice may.
+// withRelay adds the user relay with permission to act as a relay. It can also write alice's keys,
+// and the tests check that its clients do not gain this permission.
 func withRelay(t testing.TB, r *running) {
 	t.Helper()
 	hash, err := r.logins.HashPassword(t.Context(), "relay")
@@ -43,8 +44,8 @@ func withRelay(t testing.TB, r *running) {
 	}
 }
 
-// relayOf starts a relay with the login of the user relay, and returns where it serves without TLS
-// and with it.
+// relayOf starts a relay that logs in as the user relay. It returns the sockets on which the relay
+// listens without and with TLS.
 func relayOf(t testing.TB, r *running, certs *certificates) (plain, secure string) {
 	t.Helper()
 	dir := shortDir(t)
@@ -77,9 +78,10 @@ func relayOf(t testing.TB, r *running, certs *certificates) (plain, secure strin
 	return plain, secure
 }
 
-// A caller behind a relay has its own permissions and never those of the relay: with a token, a
-// certificate, and neither. A relay cannot vouch for a certificate of root. Through its gateway
-// only tokens count, no certificate: neither the client's nor the relay's own, which names alice.
+// TestCallersThroughRelay checks that a caller behind a relay gets its own permissions and never
+// the relay's, with a token, with a certificate, or with neither. A relay cannot vouch for a
+// certificate of root. Through its gateway, only tokens count. The gateway must use neither the
+// client's certificate nor the relay's own, which names alice.
 func TestCallersThroughRelay(t *testing.T) { virtual.Test(t, testCallersThroughRelay) }
 
 func testCallersThroughRelay(t *testing.T) {
@@ -104,7 +106,7 @@ func testCallersThroughRelay(t *testing.T) {
 	for name, x := range all {
 		x.check(t, name, certs, plain, secure)
 	}
-	// The same over a stream, which has a login for as long as it lasts.
+	// Make the same checks over a stream, which keeps its login while it is open.
 	if err := putByStream(t, dial(t, secure, certs.config("alice")), "a"); err != nil {
 		t.Errorf("alice, by a stream: %v", err)
 	}
@@ -113,9 +115,9 @@ func testCallersThroughRelay(t *testing.T) {
 			t.Errorf("%q puts alice's key by a stream", name)
 		}
 	}
-	// And by one without HTTP/2.
+	// Make the same checks over a stream without HTTP/2.
 	for name, x := range map[string]struct {
-		certificate, token, key string // "-" for a connection without TLS
+		certificate, token, key string // "-" means a connection without TLS
 		want                    string
 	}{
 		"certificate":        {"alice", "", "a", ""},
@@ -140,11 +142,11 @@ func testCallersThroughRelay(t *testing.T) {
 	}
 }
 
-// errNotForRoot has the text of the error for root's certificate through a relay.
+// errNotForRoot has the text of the error for root's certificate when it is used through a relay.
 var errNotForRoot = errors.New("a relay does not vouch for certificates of principals that have the " +
 	"role root")
 
-// openDirectly opens a stream of leasehold.v1 without HTTP/2.
+// openDirectly opens a leasehold.v1 stream without HTTP/2.
 func openDirectly(
 	t testing.TB, socket string, conf *tls.Config, token string,
 ) (pb.StreamService_OpenClient, error) {
@@ -164,7 +166,7 @@ func openDirectly(
 	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, err
 }
 
-// putByStream puts a key over a stream of leasehold.v1.
+// putByStream puts a key over a leasehold.v1 stream.
 func putByStream(t testing.TB, conn *grpc.ClientConn, key string) error {
 	t.Helper()
 	s, err := pb.NewStreamServiceClient(conn).Open(t.Context())
@@ -177,7 +179,7 @@ func putByStream(t testing.TB, conn *grpc.ClientConn, key string) error {
 func putOn(s pb.StreamService_OpenClient, key string) error {
 	_ = s.Send(&pb.ClientMessage{Requests: []*pb.Request{{
 		Id: 1, Body: &pb.Request_Put{Put: &pb.PutRequest{Key: []byte(key)}},
-	}}}) // what is received says why
+	}}}) // if Send failed, Recv returns the cause
 	for {
 		m, err := s.Recv()
 		if err != nil {
@@ -192,7 +194,8 @@ func putOn(s pb.StreamService_OpenClient, key string) error {
 	}
 }
 
-// Only the role relay makes a relay, and a relay that loses it carries nothing more.
+// TestRelayNeedsRole checks that only a user with the role relay can act as a relay, and that a
+// relay whose user loses the role is disconnected.
 func TestRelayNeedsRole(t *testing.T) { virtual.Test(t, testRelayNeedsRole) }
 
 func testRelayNeedsRole(t *testing.T) {
@@ -247,8 +250,8 @@ func testRelayNeedsRole(t *testing.T) {
 	}
 }
 
-// A client behind a relay loses a revoked permission at once; its neighbour on the relay keeps its
-// own.
+// TestRightsThroughRelay checks that a client behind a relay loses a revoked permission
+// immediately, while another client of the relay keeps its permissions.
 func TestRightsThroughRelay(t *testing.T) { virtual.Test(t, testRightsThroughRelay) }
 
 func testRightsThroughRelay(t *testing.T) {
@@ -271,7 +274,7 @@ func testRightsThroughRelay(t *testing.T) {
 		}}}); err != nil {
 			t.Fatal(err)
 		}
-		nextResponse(t, s) // that it watches
+		nextResponse(t, s) // the notice that the watch was created
 		return s
 	}
 	alice, root := watch("alice"), watch("root")
@@ -288,7 +291,7 @@ func testRightsThroughRelay(t *testing.T) {
 	}
 }
 
-// nextResponse returns the next response of a stream.
+// nextResponse receives the next response from a stream.
 func nextResponse(t testing.TB, s pb.StreamService_OpenClient) *pb.Response {
 	t.Helper()
 	for {
@@ -302,8 +305,8 @@ func nextResponse(t testing.TB, s pb.StreamService_OpenClient) *pb.Response {
 	}
 }
 
-// A relay does not vouch for root's certificates, also on streams that were opened before their
-// principal became root.
+// TestRootThroughRelay checks that a relay does not vouch for certificates of root, even on streams
+// that were opened before their principal received the role root.
 func TestRootThroughRelay(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)

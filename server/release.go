@@ -11,17 +11,17 @@ import (
 )
 
 // These errors mean that a member needs another release. [New] and [Server.Run] return them. The
-// data are unchanged: a release does not modify data that it cannot read. Restarting the member
-// does not help.
+// data is unchanged, because a release does not modify data that it cannot read. Restarting the
+// member does not help.
 var (
-	// ErrTooOld means that this release is too old for the member: a newer release has written
-	// something into its data or the cluster's log that this one cannot read.
+	// ErrTooOld means that this release is too old for the member. A newer release has written
+	// something to the member's data or to the cluster's log that this release cannot read.
 	ErrTooOld = identity.ErrTooOld
 	// ErrForeign means that this release does not support the version of the member's cluster.
 	ErrForeign = identity.ErrForeign
 )
 
-// logVersion logs decisions about the cluster version, and the members that it waits for.
+// logVersion logs decisions about the cluster version, and which members a decision is waiting for.
 func (c *core) logVersion(old, v *fsm.View) {
 	if old.Version.Number != v.Version.Number || old.Version.Held != v.Version.Held {
 		c.log.Info("the cluster version has changed", "version", version.Name(v.Version.Number),
@@ -35,7 +35,7 @@ func (c *core) logVersion(old, v *fsm.View) {
 	}
 }
 
-// names returns the members' names, or their IDs if they have never started.
+// names returns the names of members. A member that has never started is represented by its ID.
 func names(v *fsm.View, ids []uint64) []string {
 	list := make([]string, len(ids))
 	for i, id := range ids {

@@ -11,7 +11,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// History is compacted when the quota is used up, even if leases take most of it.
+// TestReliefBesideLeases checks that history is compacted when the quota is exhausted, even if
+// leases use most of the space.
 func TestReliefBesideLeases(t *testing.T) { virtual.Test(t, testReliefBesideLeases) }
 
 func testReliefBesideLeases(t *testing.T) {

@@ -11,7 +11,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A backup taken through the API and restored as another cluster shows clients the same data.
+// TestRoundTrip checks that clients see the same data after a backup has been taken through the API
+// and restored as another cluster.
 func TestRoundTrip(t *testing.T) { virtual.Test(t, testRoundTrip) }
 
 func testRoundTrip(t *testing.T) {
@@ -107,7 +108,7 @@ func testRoundTrip(t *testing.T) {
 	}
 }
 
-// fetch returns a backup from the API.
+// fetch downloads a backup through the API.
 func fetch(t *testing.T, c *clientv3.Client) []byte {
 	t.Helper()
 	s, err := c.Snapshot(t.Context())
@@ -122,8 +123,8 @@ func fetch(t *testing.T, c *clientv3.Client) []byte {
 	return b.Bytes()
 }
 
-// With --bump-revision and --mark-compacted, a watch from before the restore learns that it must
-// start over.
+// TestRestoreBumpsTheRevision checks that after a restore with --bump-revision and
+// --mark-compacted, a watch from before the restore fails as compacted, so the client starts over.
 func TestRestoreBumpsTheRevision(t *testing.T) { virtual.Test(t, testRestoreBumpsTheRevision) }
 
 func testRestoreBumpsTheRevision(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A certificate that is revoked while the member runs is refused on every port (CVE-2026-59818 of
-// etcd, where one of two listeners ignored the list).
+// TestRevokedOnEveryPort checks that a certificate revoked while the member is running is rejected
+// on every port. In etcd, one of two listeners ignored the revocation list (CVE-2026-59818).
 func TestRevokedOnEveryPort(t *testing.T) { virtual.Test(t, testRevokedOnEveryPort) }
 
 func testRevokedOnEveryPort(t *testing.T) {
@@ -33,7 +33,8 @@ func testRevokedOnEveryPort(t *testing.T) {
 	r := run(t, c)
 	shakes := func(u url.URL) error {
 		conf := certs.config("alice")
-		conf.MaxVersion = tls.VersionTLS12 // in which a client learns at once that it is refused
+		// in TLS 1.2, the handshake returns the rejection to the client
+		conf.MaxVersion = tls.VersionTLS12
 		conn, err := virtual.Dial(t.Context(), "unix", u.Path)
 		if err != nil {
 			t.Fatal(err)

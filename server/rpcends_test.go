@@ -15,7 +15,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// ways are the ways to a stream of a member. Each begins one, and returns when it has begun.
+// ways lists the ways to open a stream to a member. Each begin opens a stream and returns once its
+// first response has arrived.
 var ways = []struct {
 	name, method string
 	begin        func(context.Context, *testing.T, *running)
@@ -31,8 +32,8 @@ var ways = []struct {
 	{"stream without HTTP/2", pb.StreamService_Open_FullMethodName, beginDirect},
 }
 
-// A stream that its client ends is counted as canceled, like etcd's watches; one that ends because
-// the member stops is not.
+// TestStreamEndsInMetrics checks that a stream ended by its client is counted as canceled, like
+// etcd's watches. A stream that ends because the member stops is not.
 func TestStreamEndsInMetrics(t *testing.T) { virtual.Test(t, testStreamEndsInMetrics) }
 
 func testStreamEndsInMetrics(t *testing.T) {
@@ -67,7 +68,7 @@ func testStreamEndsInMetrics(t *testing.T) {
 	}
 }
 
-// endings are how many streams of a method have ended, by code.
+// endings returns the number of ended streams of a method, by code.
 func endings(r *running, method string) (n [codes.Unauthenticated + 1]uint64) {
 	all, err := r.core.metrics.Registry.Gather()
 	if err != nil {
@@ -136,7 +137,7 @@ func beginDirect(ctx context.Context, t *testing.T, r *running) {
 	watchOn(t, s)
 }
 
-// watchOn begins a watch on a stream.
+// watchOn starts a watch on a stream.
 func watchOn(t *testing.T, s grpc.ClientStream) {
 	t.Helper()
 	m := &pb.ClientMessage{Requests: []*pb.Request{{
@@ -155,7 +156,7 @@ func mustReceive(t *testing.T, s grpc.ClientStream, m any) {
 	}
 }
 
-// beginJSON begins a stream over the JSON gateway.
+// beginJSON opens a stream over the JSON gateway.
 func beginJSON(path, request string) func(context.Context, *testing.T, *running) {
 	return func(ctx context.Context, t *testing.T, r *running) {
 		t.Helper()

@@ -13,22 +13,22 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// secrets checks all responses of a connection: none contains a secret of a user or of a lease.
+// secrets checks that no response on a connection contains a secret of a user or a lease.
 type secrets struct {
 	t *testing.T
 
 	mu    sync.Mutex // guards the following fields
 	known []secret
-	seen  int // answers
+	seen  int // number of responses checked
 }
 
-// secret is a text that must not be disclosed, with a description.
+// secret is data that must not be disclosed, with a description.
 type secret struct {
 	what string
 	text []byte
 }
 
-// add makes a secret known.
+// add registers a secret to look for.
 func (s *secrets) add(what string, text []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -36,10 +36,10 @@ func (s *secrets) add(what string, text []byte) {
 		secret{what + " in base64", []byte(base64.RawStdEncoding.EncodeToString(text))})
 }
 
-// look looks at an answer to a call.
+// look checks a response to a call.
 func (s *secrets) look(method string, m proto.Message) {
 	if strings.HasSuffix(method, "/Snapshot") {
-		return // a backup has the hashes of passwords, and is for root alone
+		return // a backup contains password hashes, and only root can take one
 	}
 	b, err := proto.Marshal(m)
 	if err != nil {
@@ -55,7 +55,7 @@ func (s *secrets) look(method string, m proto.Message) {
 	}
 }
 
-// wereLookedFor fails the test if nothing was checked.
+// wereLookedFor fails the test if no response was checked.
 func (s *secrets) wereLookedFor() {
 	s.mu.Lock()
 	defer s.mu.Unlock()

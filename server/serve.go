@@ -33,38 +33,38 @@ import (
 // them off.
 const stopTimeout = 3 * time.Second
 
-// cutOff is logged when a graceful stop cuts them off.
+// cutOff is logged when a graceful stop cuts off calls.
 const cutOff = "cutting off calls that did not end in time"
 
-// handshakeTimeout is how long a client may take, after the first bytes of an HTTP/2 connection, to
-// finish the handshake.
+// handshakeTimeout is how long a client can take to finish the handshake, after the first bytes of
+// an HTTP/2 connection.
 const handshakeTimeout = 10 * time.Second
 
-// strangerCalls bounds the calls of a connection before a caller on it has logged in.
+// strangerCalls limits the calls on a connection on which no caller has logged in yet.
 const strangerCalls = 16
 
-// frontend is everything that listens.
+// frontend contains everything that listens.
 type frontend struct {
 	mux     *listen.Mux
 	grpc    *grpc.Server
-	direct  *direct.Server // of streams without HTTP/2
+	direct  *direct.Server // serves streams without HTTP/2
 	http    *http.Server
-	metrics *http.Server // on its own listeners; nil for none
+	metrics *http.Server // serves separate listeners; nil if there are none
 	conn    *grpc.ClientConn
 	group   group
 	end     context.CancelFunc // ends the HTTP requests in progress
 	stop    chan struct{}      // closed when streams must end
-	refuse  func()             // rejects calls that wait to be let in
+	refuse  func()             // rejects calls that wait for admission
 	log     *slog.Logger
 }
 
-// serve listens, serves the pages, waits until the member is ready, logs that, and serves until ctx
-// ends. When it returns, everything that it started has stopped.
+// serve listens and serves the pages. When the member is ready, serve logs that and serves until
+// ctx ends. When serve returns, everything that it started has stopped.
 func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error {
 	if ctx.Err() != nil {
 		return nil
 	}
-	// All ports are opened before any is served, so that a port in use is noticed before the first
+	// Open all ports before serving any of them, so that a port in use is detected before the first
 	// client connects.
 	ports, err := s.open(ctx)
 	if err != nil {
@@ -76,7 +76,7 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	}
 	if s.audit != nil {
 		defer s.audit.Close()
-		at := s.node.View().LeaseEvents.Last() // before clients are let in
+		at := s.node.View().LeaseEvents.Last() // before clients are admitted
 		f.group.start(fail, func() error { s.audit.Run(ctx, at); return nil })
 	}
 	defer f.shutdown()
@@ -98,12 +98,12 @@ func (s *Server) serve(ctx context.Context, fail context.CancelCauseFunc) error 
 	<-ctx.Done()
 	s.cfg.Logger.Info("stopping")
 	if !errors.Is(context.Cause(ctx), context.Canceled) {
-		s.handOver(ctx) // before waiting for calls: if the disk fails, none of them finishes
+		s.handOver(ctx) // before waiting for calls, because none of them finishes if the disk fails
 	}
 	return nil
 }
 
-// listen serves calls and pages on ports.
+// listen serves calls and pages on the given ports.
 func (s *Server) listen(
 	ctx context.Context, ports []port, fail context.CancelCauseFunc,
 ) (*frontend, error) {
@@ -155,7 +155,7 @@ func (s *Server) listen(
 	return f, nil
 }
 
-// relayedOptions returns the options for calls that relays carry.
+// relayedOptions returns the options for calls that come through relays.
 func (s *Server) relayedOptions(o etcd.Options) relayed.Options {
 	out := etcd.Relayed(o)
 	out.May, out.Speak = s.logins.CheckRelay, s.logins.SpeakFor
@@ -166,7 +166,7 @@ func (s *Server) relayedOptions(o etcd.Options) relayed.Options {
 	return out
 }
 
-// served is a member with its logins, for etcd's services.
+// served combines a member with its logins, for etcd's services.
 type served struct {
 	*node
 	*authn.Logins
@@ -197,7 +197,7 @@ func (f *frontend) accept(o port) error {
 	}
 }
 
-// open opens all client and metrics listeners, or none.
+// open opens either all client and metrics listeners or none of them.
 func (s *Server) open(ctx context.Context) ([]port, error) {
 	conf, err := s.tlsConfig()
 	if err != nil {
@@ -224,7 +224,7 @@ func (s *Server) open(ctx context.Context) ([]port, error) {
 	return all, nil
 }
 
-// tlsConfig returns the TLS configuration for clients, nil for none.
+// tlsConfig returns the TLS configuration for clients, or nil if there is none.
 func (s *Server) tlsConfig() (*tls.Config, error) {
 	t, err := s.cfg.ClientTLS.certified(s.cfg.ClientAutoTLSDir(), s.cfg.URLs.ListenClient)
 	if err != nil || !t.Enabled() {
@@ -258,7 +258,7 @@ func (s *Server) apiOptions(stop <-chan struct{}) etcd.Options {
 	return out
 }
 
-// interceptors returns the interceptors of every call, outermost first.
+// interceptors returns the interceptors for all calls, outermost first.
 func (s *Server) interceptors() (
 	unary []grpc.UnaryServerInterceptor, streams []intercept.Stream,
 ) {
@@ -273,7 +273,7 @@ func (s *Server) interceptors() (
 	return []grpc.UnaryServerInterceptor{c.unary}, append(streams, c.limits.stream)
 }
 
-// nativeOptions returns the options of leasehold.v1 that are not in etcd's options.
+// nativeOptions returns the options for leasehold.v1, based on etcd's options.
 func (s *Server) nativeOptions(o etcd.Options) native.Options {
 	service, stream := etcd.Guard(served{s.node, s.logins}, o)
 	out := native.Options{
@@ -333,13 +333,13 @@ func (s *Server) webOptions(f *frontend, requests *listen.Requests) web.Options 
 	return o
 }
 
-// hasPage reports whether the page for browsers is served.
+// hasPage reports whether the web page is served.
 func (s *Server) hasPage() bool {
 	settings := s.cfg.HTTP.settings()
 	return settings.HasPage()
 }
 
-// logReady logs that the member serves, and the address of its page.
+// logReady logs that the member is serving, and the address of its web page.
 func (s *Server) logReady() {
 	attrs := []any{
 		"name", s.cfg.Name, "version", version.Version,
@@ -353,7 +353,7 @@ func (s *Server) logReady() {
 	s.cfg.Logger.Info("ready to serve client requests", attrs...)
 }
 
-// shutdown stops letting clients in, ends the streams, waits for requests in progress, and cuts off
+// shutdown stops admitting clients, ends the streams, waits for requests in progress, and cuts off
 // those that take too long.
 func (f *frontend) shutdown() {
 	close(f.stop)
@@ -369,7 +369,7 @@ func (f *frontend) shutdown() {
 	defer cancel()
 	for _, h := range []*http.Server{f.http, f.metrics} {
 		if err := h.Shutdown(httpCtx); err != nil {
-			_ = h.Close() // the time is up: cut off what is left
+			_ = h.Close() // the time has elapsed: cut off the rest
 		}
 	}
 	_ = f.conn.Close()
@@ -387,7 +387,7 @@ func closedIsFine(err error) error {
 	return err
 }
 
-// health answers the health pages.
+// health provides the data for the health pages.
 type health struct {
 	n        *node
 	entrance *entrance
@@ -412,8 +412,8 @@ func (h health) Alarms() []string {
 	return names
 }
 
-// Disk implements web.Health. A member with a full disk stays healthy while it leads: no other
-// member can take its place.
+// Disk implements web.Health. A member with a full disk stays healthy while it is the leader,
+// because no other member can take its place.
 func (h health) Disk() error {
 	if h.n.writer.full.Load() && h.n.elsewhere() {
 		return errors.New(diskFull)

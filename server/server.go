@@ -31,18 +31,18 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Raft is ticked once per heartbeat. Entries and expiries are limited in size so that each takes
-// about a millisecond to apply, and delays nothing for long.
+// Raft is ticked once per heartbeat. Entries and expiries are limited in size, so that each takes
+// about a millisecond to apply and does not delay anything for long.
 const (
 	maxBatchBytes  = 1 << 20
 	maxExpireBatch = 512
 )
 
 const (
-	// stableAfter is etcd's: how long every voter must have been connected before a member is
-	// added.
+	// stableAfter is how long each voter must have been connected before a member is added. It is
+	// the same as in etcd.
 	stableAfter = 5000 * lease.TTL(1)
-	// maxLearnerLag is how many entries a learner may be behind when it is promoted.
+	// maxLearnerLag is how many entries a learner can be behind when it is promoted.
 	maxLearnerLag = 1000
 )
 
@@ -52,23 +52,23 @@ type Server struct {
 	core  *core
 	node  *node
 	peers *peers
-	// entrance lets calls in once the member can answer them.
+	// entrance admits calls once the member can answer them.
 	entrance *entrance
-	peerTLS  *tls.Config // of the peer listeners; nil for none
+	peerTLS  *tls.Config // for the peer listeners; nil if there is none
 	limits   limits
 	panics   *listen.Panics
 	logins   *authn.Logins
 	audit    *audit.Recorder // nil if there is no audit log
 	ready    chan struct{}
-	// expelled ends, with the reason, when other members report that this one must stop.
+	// expelled ends when other members report that this one must stop. Its cause is the reason.
 	expelled context.Context
 	once     sync.Once
 }
 
-// New opens the data directory, or founds a cluster in an empty one, and loads the state. It fails
-// if the configuration is wrong, another process uses the directory, or its data are damaged. The
-// error includes a remedy; run.json in the directory records it. Then call Run, or Close to release
-// the directory.
+// New opens the data directory and loads the state. If the directory is empty, it founds a cluster.
+// New fails if the configuration is invalid, another process is using the directory, or its data is
+// damaged. The error includes a remedy, and is recorded in run.json in the directory. After New,
+// call Run, or Close to release the directory.
 func New(cfg Config) (*Server, error) {
 	s, err := newServer(cfg)
 	if err != nil {
@@ -154,7 +154,7 @@ func newLogins(cfg Config, n *node) (*authn.Logins, error) {
 	return l, nil
 }
 
-// newAudit returns the recorder of the audit log, nil if there is none.
+// newAudit returns the recorder of the audit log, or nil if there is no audit log.
 func newAudit(cfg Config, n *node) (*audit.Recorder, error) {
 	a, err := audit.NewRecorder(audit.Options(cfg.Access.Audit), n, cfg.Logger)
 	if err != nil {
@@ -163,8 +163,8 @@ func newAudit(cfg Config, n *node) (*audit.Recorder, error) {
 	return a, nil
 }
 
-// newCore returns the core of a member, with its parts. memory is the member's share of the memory,
-// and expel stops the member for good.
+// newCore returns the core of a member with all its parts. The argument memory is the member's
+// share of the machine's memory. The function expel stops the member permanently.
 func newCore(
 	cfg Config, b identity.Booted, o others, memory uint64, expel func(error),
 ) (*core, error) {
@@ -191,8 +191,8 @@ func newCore(
 	if err != nil {
 		return nil, err
 	}
-	// The log may extend beyond the commit index, so this also excludes entries that other members
-	// still append.
+	// The log can extend beyond the commit index, so this also excludes entries that other members
+	// are still appending.
 	machine.CountAfter(logged)
 	commitDelay, err := newCommitDelay(cfg.host, box.delayOver)
 	if err != nil {
@@ -249,9 +249,9 @@ func newReplica(
 	})
 }
 
-// Run serves until ctx ends, and then stops gracefully: it accepts no new requests, finishes those
-// in progress or answers them with an error, and syncs the log. It then returns nil. Only the first
-// call has an effect.
+// Run serves until ctx ends, and then stops gracefully: it accepts no new requests, completes the
+// requests in progress or answers them with an error, and syncs the log. It then returns nil. Only
+// the first call has an effect.
 func (s *Server) Run(ctx context.Context) error {
 	err := errors.New("server: Run was called before")
 	s.once.Do(func() { err = s.run(ctx) })
@@ -264,17 +264,17 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // Learner reports whether the member has no vote.
 func (s *Server) Learner() bool { return s.node.View().Learner(s.node.member) }
 
-// Reload reads Access.BindingsFile again at once. The member also does so when the file changes.
+// Reload rereads Access.BindingsFile immediately. The member also does so when the file changes.
 func (s *Server) Reload() { s.logins.Bindings().Reload() }
 
-// Close releases the data directory of a Server that was never run.
+// Close releases the data directory of a Server that has never been run.
 func (s *Server) Close() error {
 	var err error
 	s.once.Do(func() { err = s.release() })
 	return err
 }
 
-// release closes what New has opened.
+// release closes everything that New has opened.
 func (s *Server) release() error {
 	s.peers.close()
 	s.logins.Bindings().Close()
@@ -282,8 +282,8 @@ func (s *Server) release() error {
 	return s.core.disk.Close()
 }
 
-// run starts the member's goroutines from the inside out, and stops them from the outside in.
-// docs/architecture.md lists them.
+// run starts the member's goroutines from the inside out, and stops them from the outside in. They
+// are listed in docs/architecture.md.
 func (s *Server) run(ctx context.Context) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -321,7 +321,7 @@ func (s *Server) run(ctx context.Context) error {
 	stopWriter()
 	s.logins.Bindings().Close()
 	g.wg.Wait()
-	s.core.tracer.Close() // the last call and the core have ended
+	s.core.tracer.Close() // by now, the last call and the core have ended
 	s.core.writer.abandon()
 	why := context.Cause(ctx)
 	if errors.Is(why, identity.ErrRemoved) {
@@ -332,15 +332,15 @@ func (s *Server) run(ctx context.Context) error {
 	if err == nil && !errors.Is(why, context.Canceled) {
 		err = why
 	}
-	noteEnd(err) // while no other process has the directory
+	noteEnd(err) // before another process can use the directory
 	if errors.Is(err, identity.ErrRemoved) {
 		err = nil
 	}
 	return withCause(errors.Join(err, s.core.disk.Close()))
 }
 
-// lead makes a sole voter elect itself at once instead of after a timeout. If the core stops
-// meanwhile, it has reported why.
+// lead makes a sole voter elect itself immediately instead of after a timeout. If the core stops in
+// the meantime, lead returns nil, because the core has already reported why.
 func (s *Server) lead() error {
 	voters := s.core.began.voters
 	if len(voters) != 1 || voters[0] != s.node.member {
@@ -356,14 +356,14 @@ func (s *Server) lead() error {
 	}
 }
 
-// handOver transfers the leadership before this member stops, so that the others need not detect
-// that it is gone. It first replicates the remaining time of silent leases, because the others may
-// be about to stop, too.
+// handOver transfers leadership before this member stops, so that the other members do not have to
+// detect that it is gone. It first replicates the remaining time of silent leases, because the
+// other members might be about to stop as well.
 func (s *Server) handOver(ctx context.Context) {
 	if errors.Is(context.Cause(ctx), identity.ErrRemoved) || !s.node.status.Load().Leading {
 		return
 	}
-	if errors.Is(context.Cause(ctx), context.Canceled) { // otherwise the log may have failed
+	if errors.Is(context.Cause(ctx), context.Canceled) { // otherwise, the log might have failed
 		s.checkpointAll(context.WithoutCancel(ctx))
 	}
 	limit := offers * s.cfg.Raft.ElectionTimeout
@@ -373,12 +373,12 @@ func (s *Server) handOver(ctx context.Context) {
 	}
 }
 
-// offers is how many members a stopping leader offers the leadership to, one after another: one
-// with a full disk does not accept it. Raft drops an offer after an election timeout.
+// offers is how many members a stopping leader offers its leadership to in turn. A member with a
+// full disk does not accept it. Raft drops an offer after an election timeout.
 const offers = 3
 
-// yields offers the leadership to another member. It reports whether this member still led and made
-// the offer.
+// yields offers leadership to another member. It reports whether this member was still the leader
+// and made the offer.
 func (s *Server) yields(ctx context.Context) bool {
 	yields := make(chan bool, 1)
 	if !s.core.inbox.task(func() { yields <- s.core.replica.Yield() }) {
@@ -393,8 +393,8 @@ func (s *Server) yields(ctx context.Context) bool {
 	return false
 }
 
-// checkpointAll waits until the remaining time of silent leases is replicated. If that takes too
-// long, those leases get a little more time after a restart of all members.
+// checkpointAll waits until the remaining time of silent leases has been replicated. If that takes
+// too long, those leases get slightly more time after a restart of all members.
 func (s *Server) checkpointAll(ctx context.Context) {
 	wait, cancel := context.WithTimeout(ctx, s.cfg.Raft.ElectionTimeout)
 	defer cancel()
@@ -409,7 +409,7 @@ func (s *Server) checkpointAll(ctx context.Context) {
 	}
 }
 
-// group runs goroutines that the member depends on: when one fails, the member stops.
+// group runs goroutines that the member depends on. If one of them fails, the member stops.
 type group struct {
 	wg  sync.WaitGroup
 	log *slog.Logger
@@ -423,7 +423,7 @@ func (g *group) start(fail context.CancelCauseFunc, f func() error) {
 	})
 }
 
-// flushing calls f. If f panics, which ends the process, it first flushes the log.
+// flushing calls f. If f panics, which ends the process, flushing first flushes the log.
 func flushing(log *slog.Logger, f func() error) error {
 	panicking := true
 	defer func() {
@@ -436,9 +436,9 @@ func flushing(log *slog.Logger, f func() error) error {
 	return err
 }
 
-// publishFirst waits until this member can serve. A new one must first publish its identity. A
-// restarted one serves what it can after a while, even without a leader, so that an operator can
-// query it for the reason.
+// publishFirst waits until this member can serve. A new member must first publish its identity.
+// After a while, a restarted member starts to serve what it can, even without a leader, so that an
+// operator can query it for the reason.
 func (s *Server) publishFirst(ctx context.Context) error {
 	if !s.published() {
 		late := time.AfterFunc(2*s.cfg.Raft.ElectionTimeout, s.entrance.refuse)
@@ -454,8 +454,8 @@ func (s *Server) publishFirst(ctx context.Context) error {
 	return nil
 }
 
-// publishCaughtUp publishes what has changed, once this member has caught up: the state that it
-// started from may be older than its last publication.
+// publishCaughtUp publishes what has changed, once this member has caught up. It has to wait
+// because the state from which the member started might be older than its last publication.
 func (s *Server) publishCaughtUp(ctx context.Context) error {
 	for s.node.Confirm(ctx) != nil {
 		if !backoff.Sleep(ctx, s.cfg.Raft.Heartbeat) {
@@ -468,8 +468,9 @@ func (s *Server) publishCaughtUp(ctx context.Context) error {
 	return s.publish(ctx)
 }
 
-// comparePeerURLs warns if other members reach this one at other URLs than configured. As in etcd,
-// the URLs stored when it founded the cluster, was added, or was restored, apply.
+// comparePeerURLs logs a warning if other members reach this one at different URLs than configured.
+// As in etcd, the URLs that apply are those stored when this member founded the cluster, was added,
+// or was restored.
 func (s *Server) comparePeerURLs() {
 	self, ok := s.node.View().Member(s.node.member)
 	given := slices.Sorted(slices.Values(listen.URLTexts(s.cfg.URLs.AdvertisePeer)))
@@ -483,8 +484,8 @@ func (s *Server) comparePeerURLs() {
 		"to-change", "leasehold member update "+id+" --peer-urls="+strings.Join(given, ","))
 }
 
-// published reports whether the cluster has this member's current name, addresses, cluster versions
-// and quota.
+// published reports whether the cluster knows this member's current name, addresses, cluster
+// versions and quota.
 func (s *Server) published() bool {
 	self, ok := s.node.View().Member(s.node.member)
 	return ok && self.Name == s.cfg.Name && self.Incarnation == s.peers.Incarnation() &&
@@ -513,7 +514,7 @@ func (s *Server) publish(ctx context.Context) error {
 		}
 		level := slog.LevelWarn
 		if errors.Is(err, replica.ErrLeaderChanged) {
-			level = slog.LevelInfo // as happens while a member joins
+			level = slog.LevelInfo // expected while a member joins
 		}
 		s.cfg.Logger.Log(ctx, level, "waiting for a leader", "error", err)
 		if !backoff.Sleep(ctx, 10*time.Millisecond) {
@@ -522,6 +523,6 @@ func (s *Server) publish(ctx context.Context) error {
 	}
 }
 
-// Endpoint returns the URL at which clients on this machine reach the member. It is for programs
-// that embed the member.
+// Endpoint returns the URL at which clients on this machine can reach the member. It is for
+// programs that embed the member.
 func (s *Server) Endpoint() url.URL { return s.cfg.URLs.AdvertiseClient[0] }

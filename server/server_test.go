@@ -23,20 +23,20 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// running is a member that runs inside the test, on a unix socket.
+// running is a member that runs in the test process and listens on a unix socket.
 type running struct {
 	*Server
 	client *clientv3.Client
 	stop   func() error
-	done   chan error // holds what Run returned
+	done   chan error // holds the error that Run returned
 }
 
 func testConfig(dir string) Config {
 	c := DefaultConfig()
 	c.host = virtual.Host()
 	c.DataDir = filepath.Join(dir, "data")
-	c.Cluster.FoundersWait = time.Second // no test wants one that is away to be waited for
-	c.Raft.Adaptive = false              // nor elections because all of this machine is busy
+	c.Cluster.FoundersWait = time.Second // no test needs to wait long for missing founders
+	c.Raft.Adaptive = false              // a busy machine must not cause elections
 	socket := []url.URL{{Scheme: "unix", Path: filepath.Join(dir, "s")}}
 	c.URLs.ListenClient, c.URLs.AdvertiseClient = socket, socket
 	peer := []url.URL{{Scheme: "unix", Path: filepath.Join(dir, "p")}}
@@ -44,14 +44,14 @@ func testConfig(dir string) Config {
 	return c
 }
 
-// onDisk gives members real disks, for tests that look at the files.
+// onDisk makes members use the real file system, for tests that inspect the files.
 func onDisk(configs ...Config) {
 	for _, c := range configs {
 		c.host.FS = nil
 	}
 }
 
-// run starts a member and waits until it serves.
+// run starts a member and waits until it is serving.
 func run(t testing.TB, c Config) *running {
 	t.Helper()
 	return begin(t, c).await(t)
@@ -76,12 +76,12 @@ func (r *running) get(t testing.TB, key string) string {
 	return string(g.Kvs[0].Value)
 }
 
-// Keys, leases and revisions survive a restart.
+// TestStopAndStart checks that keys, leases and revisions survive a restart.
 func TestStopAndStart(t *testing.T) { virtual.Test(t, testStopAndStart) }
 
 func testStopAndStart(t *testing.T) {
 	c := testConfig(t.TempDir())
-	c.Raft.SnapshotCount = 20 // so that some of it comes from a snapshot
+	c.Raft.SnapshotCount = 20 // so that some of the state is loaded from a snapshot
 	r := run(t, c)
 	l, err := r.client.Grant(t.Context(), 6000)
 	if err != nil {
@@ -120,7 +120,8 @@ func testStopAndStart(t *testing.T) {
 	}
 }
 
-// A stop ends the watches and keep-alive streams of clients; none has to be cut off.
+// TestStopEndsStreams checks that stopping a member ends all watches and keep-alive streams in an
+// orderly way. None of them has to be cut off.
 func TestStopEndsStreams(t *testing.T) { virtual.Test(t, testStopEndsStreams) }
 
 func testStopEndsStreams(t *testing.T) {
@@ -147,7 +148,7 @@ func testStopEndsStreams(t *testing.T) {
 	}
 }
 
-// A bad configuration is refused before anything is written.
+// TestNewRefusesBadConfig checks that New rejects an invalid configuration.
 func TestNewRefusesBadConfig(t *testing.T) {
 	c := testConfig(t.TempDir())
 	c.Name = ""
@@ -168,7 +169,7 @@ func TestNewRefusesBadConfig(t *testing.T) {
 	}
 }
 
-// A taken port is noticed before a client is served, and releases the data directory.
+// TestPortIsTaken checks that Run fails if a port is in use, and then releases the data directory.
 func TestPortIsTaken(t *testing.T) { virtual.Test(t, testPortIsTaken) }
 
 func testPortIsTaken(t *testing.T) {
@@ -195,7 +196,7 @@ func testPortIsTaken(t *testing.T) {
 	}
 }
 
-// What Raft reports as fatal stops the member.
+// TestRaftLoggerPanics checks that an error that Raft logs as fatal stops the member.
 func TestRaftLoggerPanics(t *testing.T) {
 	defer func() {
 		if recover() == nil {

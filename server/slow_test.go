@@ -18,14 +18,14 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// allSlow has every call logged, in text.
+// allSlow configures a member to log every call as slow, in text format.
 func allSlow(c Config, log *harness.Log) Config {
 	c.GRPC.WarnAfter = 1
 	c.Logger = slog.New(slog.NewTextHandler(log, nil))
 	return c
 }
 
-// slowCall waits for the line about a slow call, and returns which parts it names.
+// slowCall waits for the log line about a slow call and returns the parts that it names.
 func slowCall(t *testing.T, log *harness.Log, call string) (line string, parts []string) {
 	t.Helper()
 	want := "call=" + call + " "
@@ -37,8 +37,9 @@ func slowCall(t *testing.T, log *harness.Log, call string) (line string, parts [
 	return line, parts
 }
 
-// checkSlow checks the line about a slow call: it names parts, and beside the sync, which may be
-// over before the call asks for it to be known, and what took less than a microsecond, all.
+// checkSlow checks that the log line about a slow call names exactly the given parts. Parts that
+// can take less than a microsecond may be missing. So may the log sync, which can end before the
+// call starts to record it.
 func checkSlow(t *testing.T, log *harness.Log, call string, want ...string) {
 	t.Helper()
 	line, parts := slowCall(t, log, call)
@@ -57,14 +58,14 @@ func checkSlow(t *testing.T, log *harness.Log, call string, want ...string) {
 	}
 }
 
-// small may be nothing.
+// small lists parts that may be missing from the line.
 var small = map[string]bool{
 	"queue": true, "checks": true, "commit": true, "apply": true,
 	"log-sync": true,
 }
 
-// The log says what slow calls waited for, whichever way they arrive, at the leader and at a
-// follower, without keys.
+// TestSlowCalls checks that the log states what slow calls waited for, over every path, at the
+// leader and at a follower. Keys are not logged.
 func TestSlowCalls(t *testing.T) { virtual.Test(t, testSlowCalls) }
 
 func testSlowCalls(t *testing.T) {
@@ -75,8 +76,8 @@ func testSlowCalls(t *testing.T) {
 		configs[i] = allSlow(configs[i], &logs[i])
 		byName[configs[i].Name] = &logs[i]
 	}
-	first, others := runLed(t, configs...) // who leads is to lead until the end
-	const window = 11 * time.Second        // after it the log takes as many lines again
+	first, others := runLed(t, configs...) // the leader must not change during the test
+	const window = 11 * time.Second        // the log limits the number of these lines per window
 	written := []string{"commit", "log-sync", "apply"}
 	for way, m := range map[string]*running{"queue": first, "forward": others[0]} {
 		log := byName[m.cfg.Name]

@@ -18,8 +18,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// On a full disk, a snapshot is worthwhile only if it lets the member drop this many bytes of the
-// log, because the snapshot takes space itself.
+// On a full disk, a snapshot is worthwhile only if the member can then drop this many bytes of the
+// log, because the snapshot itself takes space.
 const reliefLogBytes = 1 << 20
 
 // Failed attempts back off exponentially between these bounds.
@@ -28,13 +28,14 @@ const (
 	mostRetry  = 16 * leastRetry
 )
 
-// backOff schedules the retries of a failed operation. It belongs to the core.
+// backOff schedules retries of a failed operation. It is used only by the core.
 type backOff struct {
-	next  lease.Instant // the next attempt
-	pause lease.TTL     // the pause before next, 0 if nothing has failed
+	next  lease.Instant // when to make the next attempt
+	pause lease.TTL     // pause before next; 0 if nothing has failed
 }
 
-// due reports whether it is time for an attempt, and counts it as failed until over is called.
+// due reports whether it is time for an attempt. If so, the attempt counts as failed until over is
+// called.
 func (b *backOff) due(now lease.Instant) bool {
 	if now < b.next {
 		return false
@@ -44,28 +45,28 @@ func (b *backOff) due(now lease.Instant) bool {
 	return true
 }
 
-// over records success: after the next failure, the shortest pause applies again.
+// over records success. After the next failure, the pause starts again at its minimum.
 func (b *backOff) over() { b.pause = 0 }
 
-// snapshotter writes snapshots of immutable images, one at a time, on its own goroutine.
-// shell.Snapshots, which the core owns, decides when.
+// snapshotter writes snapshots of immutable images, one at a time, in its own goroutine.
+// shell.Snapshots, which is owned by the core, determines when.
 type snapshotter struct {
 	disk    *storage.Disk
 	log     *slog.Logger
 	metrics *metrics.Metrics
 	wg      sync.WaitGroup
 	shell.Snapshots
-	relief backOff // for those that are written because the disk is full
-	retry  backOff // for those that are due
-	logged bool    // the failure has been logged
+	relief backOff // for snapshots written because the disk is full
+	retry  backOff // for snapshots that are due
+	logged bool    // whether the failure has been logged
 	// hashing is true while the hash of the state is being computed.
 	hashing bool
-	// version is the cluster version of the newest snapshot, and index its index.
+	// version and index are the cluster version and the index of the newest snapshot.
 	version atomic.Uint32
 	index   atomic.Uint64
-	speaks  version.Range // what this member supports
-	// uncopied is the index after which the log has not been copied to the backups; 0 if this
-	// member makes none.
+	speaks  version.Range // cluster versions that this member supports
+	// uncopied is the index after which the log has not been copied to the backups. It is 0 if this
+	// member does not make backups.
 	uncopied atomic.Uint64
 }
 
@@ -75,16 +76,17 @@ func (s *snapshotter) newest(v byte, index uint64) {
 	s.index.Store(index)
 }
 
-// settled reports whether the newest snapshot is of the cluster version and was taken after that
-// was decided. Otherwise the log after it may contain records of any version in between.
+// settled reports whether the newest snapshot has the current cluster version and was taken after
+// that version was decided. If not, the log after the snapshot can contain records of any version
+// in between.
 func (s *snapshotter) settled(v fsm.ClusterVersion) bool {
 	return v.Number == byte(s.version.Load()) && v.Decided <= s.index.Load()
 }
 
-// The core calls follow when the state has changed, and once a heartbeat. After a change of the
-// cluster version it writes a snapshot. Unless the version has risen, it then drops the whole log
-// before the snapshot, so that nothing is left that an earlier release cannot read, and
-// [node.storageVersion] reports that.
+// follow is called by the core when the state has changed, and once per heartbeat. After the
+// cluster version has changed, it writes a snapshot. Unless the version has risen, it then drops
+// the whole log before the snapshot, so that nothing remains that an earlier release cannot read.
+// [node.storageVersion] reports the newest version that remains.
 func (s *snapshotter) follow(c *core) {
 	now, was := c.replica.Machine().Version(), byte(s.version.Load())
 	if s.settled(now) || s.Writing() || !s.retry.due(c.shell.Now) {
@@ -97,40 +99,40 @@ func (s *snapshotter) follow(c *core) {
 	s.begin(c, tail)
 }
 
-// storageVersion returns the newest cluster version of any record on disk that this member would
-// read at a start.
+// storageVersion returns the newest cluster version among all records on disk that this member
+// would read when it starts.
 func (n *node) storageVersion() byte {
 	v := n.View().Version
 	if v.Decided > n.snap.index.Load() {
-		return n.snap.speaks.Newest // versions in between are unknown
+		return n.snap.speaks.Newest // the versions in between are not known
 	}
 	return max(byte(n.snap.version.Load()), v.Number)
 }
 
-// The core calls applied when the state has changed.
+// applied is called by the core when the state has changed.
 func (s *snapshotter) applied(c *core) {
-	s.follow(c) // first, since it may drop more of the log
+	s.follow(c) // called first because it can drop more of the log
 	if s.Due(c.replica.Machine().Index(), s.disk.LogBytes) && s.retry.due(c.shell.Now) {
 		s.begin(c, s.Tail)
 	}
 }
 
-// The core calls rest once a heartbeat while the disk has room.
+// rest is called by the core once per heartbeat while the disk has room.
 func (s *snapshotter) rest(c *core) {
 	now, index := c.shell.Now, c.replica.Machine().Index()
 	if now < s.retry.next {
-		return // DueAtRest would count a snapshot that is not started
+		return // DueAtRest would count a snapshot that is not going to be written
 	}
 	if s.DueAtRest(now, index, s.disk.LogBytes) && s.retry.due(now) {
 		s.begin(c, s.Tail)
 	}
 }
 
-// The core calls relieve once a heartbeat. While the disk is full, relieve writes snapshots, so
+// relieve is called by the core once per heartbeat. While the disk is full, it writes snapshots so
 // that the log before them can be dropped.
 func (s *snapshotter) relieve(c *core, full bool) {
 	if !full {
-		s.relief = backOff{} // a disk that fills up again needs one at once
+		s.relief = backOff{} // if the disk becomes full again, a snapshot is needed immediately
 		return
 	}
 	if s.Writing() || s.disk.LogBytes() < reliefLogBytes || !s.relief.due(c.shell.Now) {
@@ -140,11 +142,11 @@ func (s *snapshotter) relieve(c *core, full bool) {
 	s.begin(c, 0)
 }
 
-// begin starts to write a snapshot of the current state.
+// begin starts writing a snapshot of the current state.
 func (s *snapshotter) begin(c *core, tail uint64) {
 	image, conf := c.replica.Machine().Image(), c.replica.ConfState()
 	keep := s.Begin(image.View.Index, tail)
-	if tail > 0 { // with 0, space is needed or the whole log must be dropped
+	if tail > 0 { // if tail is 0, space is needed or the whole log must be dropped
 		keep = s.keepUncopied(keep)
 	}
 	s.wg.Go(func() {
@@ -159,11 +161,11 @@ func (s *snapshotter) begin(c *core, tail uint64) {
 	})
 }
 
-// maxUncopied bounds how much of the log is kept while backups fail.
+// maxUncopied limits how much of the log is kept while backups fail.
 const maxUncopied = 256 << 20
 
-// keepUncopied returns the index up to which the log may be dropped: keep, or less if the backups
-// still need it.
+// keepUncopied returns the index up to which the log can be dropped. It is keep, or less if the
+// backups still need the log.
 func (s *snapshotter) keepUncopied(keep uint64) uint64 {
 	from := s.uncopied.Load()
 	if from == 0 || from >= keep || s.disk.BytesAfter(from) > maxUncopied {
@@ -172,7 +174,7 @@ func (s *snapshotter) keepUncopied(keep uint64) uint64 {
 	return from
 }
 
-// ended records the outcome of a snapshot. A failure is logged once, until a snapshot succeeds.
+// ended records the outcome of a snapshot. Only the first of several failures in a row is logged.
 func (s *snapshotter) ended(index uint64, err error) {
 	switch {
 	case err == nil:

@@ -20,8 +20,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A snapshot that cannot be written, though the disk has room, is retried after pauses, and the log
-// gives the reason once.
+// TestSnapshotsThatFail checks that if a snapshot cannot be written although the disk has space,
+// the member retries after pauses and logs the reason once.
 func TestSnapshotsThatFail(t *testing.T) { virtual.Test(t, testSnapshotsThatFail) }
 
 func testSnapshotsThatFail(t *testing.T) {
@@ -57,14 +57,14 @@ func testSnapshotsThatFail(t *testing.T) {
 	}
 }
 
-// A snapshot and the compaction of the log are one step: if the power is cut after any system call
-// of it, the next start finds both or neither.
+// TestSnapshotIsOneCommit checks that writing a snapshot and compacting the log is atomic. If power
+// fails after any of its system calls, the next start finds either both or neither.
 func TestSnapshotIsOneCommit(t *testing.T) { virtual.Test(t, testSnapshotIsOneCommit) }
 
 func testSnapshotIsOneCommit(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	files := crashfs.New()
-	var mu sync.Mutex // guards the following fields
+	var mu sync.Mutex // guards the following variables
 	began := false
 	var left []*crashfs.FS
 	files.Before = func(op crashfs.Op) error {
@@ -119,8 +119,8 @@ func testSnapshotIsOneCommit(t *testing.T) {
 	}
 }
 
-// An idle member writes a snapshot although its log is short, so that the next start need not apply
-// the log.
+// TestSnapshotAtRest checks that an idle member writes a snapshot even if its log is short, so that
+// the next start does not have to replay the log.
 func TestSnapshotAtRest(t *testing.T) { virtual.Test(t, testSnapshotAtRest) }
 
 func testSnapshotAtRest(t *testing.T) {
@@ -131,8 +131,8 @@ func testSnapshotAtRest(t *testing.T) {
 	})
 }
 
-// An idle snapshot whose time comes during a pause between attempts is written after the pause, not
-// a minute later.
+// TestRestInAPause checks that if an idle snapshot becomes due during a pause between attempts, it
+// is written right after the pause and not a minute later.
 func TestRestInAPause(t *testing.T) { virtual.Test(t, testRestInAPause) }
 
 func testRestInAPause(t *testing.T) {
@@ -156,7 +156,8 @@ func testRestInAPause(t *testing.T) {
 	}
 }
 
-// A disk that is full again after it had room does not wait for the pause of its earlier state.
+// TestReliefAfterRoom checks that when a disk fills up again after it had space, a snapshot is
+// written immediately. The pause from earlier attempts no longer applies.
 func TestReliefAfterRoom(t *testing.T) {
 	var s snapshotter
 	for now := lease.Instant(0); now < 60*60*1000; now += 100 {
@@ -168,8 +169,9 @@ func TestReliefAfterRoom(t *testing.T) {
 	}
 }
 
-// After the cluster version fell, a member writes a snapshot in that version and drops the earlier
-// log. Only then does it report that an older release may take its place.
+// TestSnapshotOfLowerVersion checks that after the cluster version is lowered, a member writes a
+// snapshot in that version and drops the log before it. Only then does it report that it can be
+// downgraded to an older release.
 func TestSnapshotOfLowerVersion(t *testing.T) { virtual.Test(t, testSnapshotOfLowerVersion) }
 
 func testSnapshotOfLowerVersion(t *testing.T) {
@@ -198,8 +200,8 @@ func testSnapshotOfLowerVersion(t *testing.T) {
 	}
 }
 
-// The log of an earlier version is dropped even if a snapshot that would keep it is due at the same
-// time.
+// TestLowerVersionGoesFirst checks that the log of a higher version is dropped even if a snapshot
+// that would keep it is due at the same time.
 func TestLowerVersionGoesFirst(t *testing.T) { virtual.Test(t, testLowerVersionGoesFirst) }
 
 func testLowerVersionGoesFirst(t *testing.T) {
@@ -218,7 +220,7 @@ func testLowerVersionGoesFirst(t *testing.T) {
 		})
 		return <-done
 	})
-	m.put(t, "k", strings.Repeat("v", 1<<16)) // a log that is not short beside the state
+	m.put(t, "k", strings.Repeat("v", 1<<16)) // makes the log large relative to the state
 	eventually(t, "a snapshot of the present version", func() bool {
 		return m.node.storageVersion() == version.Oldest
 	})

@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// statusBoard publishes the replica's status for the core, and lets callers wait for another
-// leader.
+// statusBoard publishes the replica's status on behalf of the core, and lets callers wait until the
+// leader changes.
 type statusBoard struct {
 	now    atomic.Pointer[replica.Status]
 	leader atomic.Pointer[leaderNotice]
@@ -19,10 +19,10 @@ type leaderNotice struct {
 	changed chan struct{}
 }
 
-// Load returns the status as of the core's last step.
+// Load returns the status after the core's last step.
 func (b *statusBoard) Load() *replica.Status { return b.now.Load() }
 
-// put publishes a status. Only the core calls it.
+// put publishes a status. It is called only by the core.
 func (b *statusBoard) put(s *replica.Status) {
 	b.now.Store(s)
 	old := b.leader.Load()

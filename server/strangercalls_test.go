@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A connection without a login has few concurrent calls, and is closed if it stays silent on them.
-// One with a token has no such limit.
+// TestStrangersHaveFewCalls checks that a connection without a login is limited to a few concurrent
+// calls, and is closed if it sends nothing on them. A connection with a token has no such limit.
 func TestStrangersHaveFewCalls(t *testing.T) { virtual.Test(t, testStrangersHaveFewCalls) }
 
 func testStrangersHaveFewCalls(t *testing.T) {
@@ -28,7 +28,7 @@ func testStrangersHaveFewCalls(t *testing.T) {
 		s.send(sendOpen, watch)
 	}
 	s.await()
-	<-time.After(time.Second) // calls are refused on goroutines of their own
+	<-time.After(time.Second) // calls are rejected asynchronously
 	if n := s.resets.Load(); n != calls-strangerCalls || s.err != nil {
 		t.Errorf("%d of %d calls were refused, %v", n, calls, s.err)
 	}
@@ -64,8 +64,8 @@ func testStrangersHaveFewCalls(t *testing.T) {
 	s.end()
 }
 
-// Once the issuer's keys are known, a caller with one of its tokens is not limited like an
-// anonymous connection.
+// TestIssuersCallersAreNoStrangers checks that once the issuer's keys are known, a caller with a
+// token from that issuer is exempt from the limits for anonymous connections.
 func TestIssuersCallersAreNoStrangers(t *testing.T) {
 	virtual.Test(t, testIssuersCallersAreNoStrangers)
 }
@@ -85,7 +85,7 @@ func testIssuersCallersAreNoStrangers(t *testing.T) {
 	s.calls = strangersCalls[0][:]
 	s.token = corp.Token(t, "k", "eve", writers)
 	for range 100 {
-		s.send(sendOpen, 2) // a watch
+		s.send(sendOpen, 2) // open a watch
 	}
 	s.await()
 	if n := s.resets.Load(); n > 0 {

@@ -7,8 +7,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A member was down while another joined and became the leader. It answers to the address that the
-// leader announces, because it cannot learn that address before it has answered.
+// TestLeaderWhoJoinedMeanwhile checks that a member can follow a leader that joined while the
+// member was down. The member responds to the address that the leader announces. It cannot receive
+// this address in any other way before it has responded.
 func TestLeaderWhoJoinedMeanwhile(t *testing.T) { virtual.Test(t, testLeaderWhoJoinedMeanwhile) }
 
 func testLeaderWhoJoinedMeanwhile(t *testing.T) {

@@ -16,8 +16,9 @@ import (
 	"leasehold.dev/internal/api/etcd/v3electionpb"
 )
 
-// An invalid token gets the same error on all calls and streams, at a member and through a relay:
-// the one by which etcd's clients know that they have to log in again (etcd #20332).
+// TestInvalidTokenOnStreams checks that an invalid token causes the same error on all calls and
+// streams, at a member and through a relay. Clients of etcd log in again on this error (etcd
+// #20332).
 func TestInvalidTokenOnStreams(t *testing.T) {
 	t.Parallel()
 	dir := shortDir(t)
@@ -64,7 +65,7 @@ func TestInvalidTokenOnStreams(t *testing.T) {
 		_ = w.Send(&etcdserverpb.WatchRequest{RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
 			CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte("a")},
 		}})
-		// clientv3 retries a watch that is cancelled with exactly this text.
+		// clientv3 retries a watch canceled with exactly this text.
 		if m, err := w.Recv(); err != nil || !m.Canceled ||
 			m.CancelReason != rpctypes.ErrGRPCInvalidAuthToken.Error() {
 			t.Errorf("watch at the %s: %v, %v", where, m, err)
@@ -87,12 +88,13 @@ func TestInvalidTokenOnStreams(t *testing.T) {
 	}
 }
 
-// forged returns a context with a token that no member has given.
+// forged returns a context with a token that no member issued.
 func forged(t testing.TB) context.Context {
 	return metadata.AppendToOutgoingContext(t.Context(), "token", "abc.1")
 }
 
-// firstError returns the error of the first response of a stream, or why the stream ended.
+// firstError returns the error in the first response of a stream, or the error that ended the
+// stream.
 func firstError(s pb.StreamService_OpenClient) (*pb.Error, error) {
 	for {
 		m, err := s.Recv()

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// waiter owns a proposal or a read. The core calls answered on its own goroutine when the outcome
-// is known, with the result of Tracer.Now if anything is timed.
+// waiter owns a proposal or a read. When the outcome is known, the core calls answered in its own
+// goroutine. If anything is timed, the argument is the result of Tracer.Now.
 type waiter interface{ answered(now int64) }
 
 // answered implements waiter.
@@ -21,14 +21,15 @@ func (c *call) answered(now int64) {
 	c.done <- struct{}{}
 }
 
-// submitted is a request without a waiting goroutine.
+// submitted is a request that has no waiting goroutine.
 type submitted struct {
 	proposal replica.Proposal
 	read     replica.Read
-	refusal  error // of a command that may have been applied before; read finds out
-	to       native.Answered
-	stages   timing.Stages
-	among    *submission
+	// rejection of a command that might have been applied before, which read determines
+	refusal error
+	to      native.Answered
+	stages  timing.Stages
+	among   *submission
 }
 
 // answered implements waiter.
@@ -53,19 +54,19 @@ func (s *submitted) answered(now int64) {
 	to.Answered(res, err)
 }
 
-// submission holds requests that were submitted together. The core answers them, so it needs no
-// lock, and is reused once all are answered.
+// submission contains requests that were submitted together. It needs no lock, because only the
+// core answers them. It is reused once all of them have been answered.
 type submission struct {
 	node *node
 	all  []submitted // never reallocated while in use
-	left int         // requests without an answer
+	left int         // number of unanswered requests
 
-	requested int64 // the result of Tracer.Now
+	requested int64 // result of Tracer.Now
 }
 
 var submissions = sync.Pool{New: func() any { return new(submission) }}
 
-// maxPooled bounds the size of a submission whose memory is kept.
+// maxPooled is the maximum size of a submission whose memory is kept for reuse.
 const maxPooled = 1024
 
 // newSubmission returns an empty submission with memory for this many requests.
@@ -78,8 +79,8 @@ func (n *node) newSubmission(count int) *submission {
 	return b
 }
 
-// add adds a request; a refusal that is not nil belongs to a command that may have been applied
-// before.
+// add adds a request. If refusal is not nil, it is the rejection of a command that might have been
+// applied before.
 func (b *submission) add(s native.Submission, refusal error) {
 	b.all = b.all[:len(b.all)+1]
 	w := &b.all[len(b.all)-1]
@@ -97,7 +98,7 @@ func (b *submission) add(s native.Submission, refusal error) {
 	w.read.Fill, w.read.Owner = s.Fill, w
 }
 
-// letGo records that one more request was answered.
+// letGo records that another request has been answered.
 func (b *submission) letGo() {
 	if b.left--; b.left > 0 || cap(b.all) > maxPooled {
 		return
@@ -106,7 +107,7 @@ func (b *submission) letGo() {
 	submissions.Put(b)
 }
 
-// Submit implements native.Node. It wakes the core once for all of them.
+// Submit implements native.Node. It wakes up the core once for all requests.
 func (n *node) Submit(list []native.Submission) {
 	if len(list) == 0 {
 		return
@@ -136,7 +137,7 @@ func (n *node) Submit(list []native.Submission) {
 	}
 }
 
-// submit puts a whole submission into the inbox, or rejects it.
+// submit either puts a whole submission into the inbox or rejects it.
 func (b *inbox) submit(s *submission) error {
 	b.mu.Lock()
 	switch {
@@ -160,7 +161,7 @@ func (b *inbox) submit(s *submission) error {
 	return nil
 }
 
-// runsShort requests that the NOSPACE alarm be raised. It does not wait.
+// runsShort requests that the NOSPACE alarm be raised. It does not block.
 func (n *node) runsShort() {
 	select {
 	case n.short <- struct{}{}:

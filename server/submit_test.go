@@ -14,7 +14,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// fullTenant runs a member with a user that may have one lease, has 1, and was refused another.
+// fullTenant runs a member with a user whose limit is one lease. The user holds lease 1, and a
+// second grant was rejected.
 func fullTenant(t *testing.T) (
 	r *running, grant func(lease.ID) fsm.Command, revoke func(lease.ID),
 ) {
@@ -47,15 +48,16 @@ func fullTenant(t *testing.T) (
 	}
 }
 
-// Reused memory keeps nothing of an earlier request, however that was answered. No test runs beside
-// this one, because all share that memory.
+// TestSubmissionsLeaveNothing checks that reused memory keeps nothing of an earlier request,
+// however that request was answered. It does not run in parallel with other tests, because all of
+// them share this memory.
 func TestSubmissionsLeaveNothing(t *testing.T) {
 	r, grant, revoke := fullTenant(t)
 	for _, c := range []struct {
 		name    string
 		cmd     fsm.Command
 		refusal error
-		room    bool // there is room
+		room    bool // an earlier lease is revoked first
 	}{
 		{name: "a read"},
 		{name: "a refusal by a limit", cmd: grant(2)},
@@ -83,8 +85,8 @@ func TestSubmissionsLeaveNothing(t *testing.T) {
 	}
 }
 
-// holdCore blocks the core until it is released; then it takes everything that arrived meanwhile at
-// once.
+// holdCore blocks the core until letGo is called. The core then takes everything that has arrived
+// in the meantime in one step.
 func holdCore(r *running) (letGo func()) {
 	held, hold := make(chan struct{}), make(chan struct{})
 	r.node.inbox.task(func() { close(held); <-hold })
@@ -92,7 +94,8 @@ func holdCore(r *running) (letGo func()) {
 	return func() { close(hold) }
 }
 
-// Puts and transactions of one stream keep their order.
+// TestSubmissionsKeepTheirOrder checks that puts and transactions from one stream are applied in
+// order.
 func TestSubmissionsKeepTheirOrder(t *testing.T) { virtual.Test(t, testSubmissionsKeepTheirOrder) }
 
 func testSubmissionsKeepTheirOrder(t *testing.T) {

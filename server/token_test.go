@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Members with the same token found a cluster; a stranger does not even learn who they are. A short
-// or missing token is refused at the start.
+// TestPeerToken checks that members with the same token found a cluster, and that a process without
+// the token receives no information about them. A short or missing token is rejected at startup.
 func TestPeerToken(t *testing.T) { virtual.Test(t, testPeerToken) }
 
 func testPeerToken(t *testing.T) {

@@ -26,11 +26,11 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// recorded are the spans of a member, as they ended.
+// recorded holds the spans that a member has ended.
 type recorded struct{ *tracetest.InMemoryExporter }
 
-// traced returns a configuration whose spans are recorded. Calls without a trace have none, unless
-// all begin one.
+// traced returns a configuration that records spans. If all is set, calls without a parent trace
+// start a new trace. Otherwise, such calls have no spans.
 func traced(c Config, all bool) (Config, recorded) {
 	root := sdk.NeverSample()
 	if all {
@@ -41,14 +41,14 @@ func traced(c Config, all bool) (Config, recorded) {
 	return c, r
 }
 
-// parentNumber returns a header traceparent, with a trace of its own for each number.
+// parentNumber returns a traceparent header with trace ID n.
 func parentNumber(n int, flags string) string {
 	return fmt.Sprintf("00-%032x-%016x-%s", n, 0xab, flags)
 }
 
 type spansByName map[string]tracetest.SpanStub
 
-// byTrace returns the spans of each trace by their names, with the number of the trace.
+// byTrace groups spans by the number of their trace, and then by name.
 func (r recorded) byTrace(t *testing.T) map[int]spansByName {
 	t.Helper()
 	all := map[int]spansByName{}
@@ -68,7 +68,8 @@ func (r recorded) byTrace(t *testing.T) map[int]spansByName {
 	return all
 }
 
-// checkTree checks that a trace has a call with some parts, all of them in its time.
+// checkTree checks that a trace consists of a call and the given parts, all within the time of the
+// call.
 func (m spansByName) checkTree(t *testing.T, call string, parts ...string) {
 	t.Helper()
 	m.checkParts(t, call, parts...)
@@ -77,7 +78,7 @@ func (m spansByName) checkTree(t *testing.T, call string, parts ...string) {
 	}
 }
 
-// checkParts is checkTree whatever the call is a part of.
+// checkParts is like checkTree but does not check the parent of the call.
 func (m spansByName) checkParts(t *testing.T, call string, parts ...string) {
 	t.Helper()
 	root, ok := m[call]
@@ -97,18 +98,19 @@ func (m spansByName) checkParts(t *testing.T, call string, parts ...string) {
 	}
 }
 
-// inOrder checks that spans follow each other without a gap.
+// inOrder checks that each span begins when the previous span ends.
 func (m spansByName) inOrder(t *testing.T, names ...string) {
 	t.Helper()
 	for i, name := range names[1:] {
 		a, b := m[names[i]], m[name]
-		if gap := b.StartTime.Sub(a.EndTime); gap.Abs() > time.Microsecond { // wall() reads the clock
+		// tolerate rounding, because wall() reads the clock each time
+		if gap := b.StartTime.Sub(a.EndTime); gap.Abs() > time.Microsecond {
 			t.Errorf("%s ends at %v, %s begins at %v", names[i], a.EndTime, name, b.StartTime)
 		}
 	}
 }
 
-// attributes returns those of a span.
+// attributes returns the attributes of a span.
 func attributes(s tracetest.SpanStub) map[attribute.Key]string {
 	all := map[attribute.Key]string{}
 	for _, a := range s.Attributes {
@@ -117,11 +119,11 @@ func attributes(s tracetest.SpanStub) map[attribute.Key]string {
 	return all
 }
 
-// written are the parts of a write at the leader.
+// written lists the parts of a write at the leader.
 var written = []string{"queue", "commit", "log sync", "apply"}
 
-// A sampled call has spans with the right parents, over both APIs and JSON. A call that is not
-// sampled, or whose header is invalid, has none.
+// TestTraceOfCalls checks that a sampled call has spans with the right parents, over both APIs and
+// JSON. A call that is not sampled, or has an invalid header, has no spans.
 func TestTraceOfCalls(t *testing.T) { virtual.Test(t, testTraceOfCalls) }
 
 func testTraceOfCalls(t *testing.T) {
@@ -191,7 +193,8 @@ func testTraceOfCalls(t *testing.T) {
 	}
 }
 
-// The sampler decides for calls without a trace, the caller for others.
+// TestTraceSampler checks that the sampler decides only about calls without a trace. For other
+// calls, the caller's decision applies.
 func TestTraceSampler(t *testing.T) { virtual.Test(t, testTraceSampler) }
 
 func testTraceSampler(t *testing.T) {
@@ -221,8 +224,8 @@ func testTraceSampler(t *testing.T) {
 
 type traceKey struct{}
 
-// Requests over a stream are part of the traces of their contexts, over both kinds of connection,
-// and end once.
+// TestTraceOfStream checks that a request over a stream belongs to the trace in its context, over
+// both types of connection, and that its span ends once.
 func TestTraceOfStream(t *testing.T) { virtual.Test(t, testTraceOfStream) }
 
 func testTraceOfStream(t *testing.T) {
@@ -281,19 +284,19 @@ func testTraceOfStream(t *testing.T) {
 	}
 }
 
-// asking returns a request that is part of a trace.
+// asking adds trace number n to a request.
 func asking(n int, body *pb.Request) *pb.Request {
 	body.Traceparent = parentNumber(n, "01")
 	return body
 }
 
-// Renewals, watches and caches have spans over leasehold.v1's stream. A write that waits for caches
-// records how many, and whose was last.
+// TestTraceOfCaches checks that renewals, watches and caches have spans over the leasehold.v1
+// stream. A write that waits for caches records how many it waited for and which was last.
 func TestTraceOfCaches(t *testing.T) { virtual.Test(t, testTraceOfCaches) }
 
 func testTraceOfCaches(t *testing.T) {
 	cfg, recorded := traced(testConfig(shortDir(t)), false)
-	cfg.Lease.MaxCacheTTL = 5 * time.Minute // the lease must outlast a slow machine
+	cfg.Lease.MaxCacheTTL = 5 * time.Minute // the lease must not expire on a slow machine
 	r := run(t, cfg)
 	conn := dial(t, r.cfg.URLs.ListenClient[0].Path, nil)
 	g, err := pb.NewStreamServiceClient(conn).Open(t.Context())
@@ -326,7 +329,7 @@ func testTraceOfCaches(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- put(t, conn, "c", "traceparent", parentNumber(4, "01")) }()
 	invalidation := s.next().GetCache()
-	// The clock of the core has milliseconds: a wait of none is none.
+	// The core's clock counts milliseconds, and a wait of 0 ms is not recorded.
 	wait := r.core.clock.now() + 2
 	eventually(t, "time passes", func() bool { return r.core.clock.now() > wait })
 	ack.Term, ack.Seq = invalidation.GetTerm(), invalidation.GetSeq()
@@ -354,8 +357,8 @@ func testTraceOfCaches(t *testing.T) {
 	}
 }
 
-// The streams of etcd's API have one span each. A relay's calls have one each, its own stream has
-// none.
+// TestTraceOfEtcdStreams checks that each stream of the etcd API has one span. Each call through a
+// relay has one span, but the relay's own stream has none.
 func TestTraceOfEtcdStreams(t *testing.T) { virtual.Test(t, testTraceOfEtcdStreams) }
 
 func testTraceOfEtcdStreams(t *testing.T) {
@@ -394,8 +397,8 @@ func testTraceOfEtcdStreams(t *testing.T) {
 	}
 }
 
-// A command through a follower shows there that it was at the leader and what the follower did
-// itself; the leader's part is in the same trace.
+// TestTraceThroughFollower checks the spans of a command sent through a follower. The follower
+// records the time at the leader and its own work, and the leader's spans belong to the same trace.
 func TestTraceThroughFollower(t *testing.T) { virtual.Test(t, testTraceThroughFollower) }
 
 func testTraceThroughFollower(t *testing.T) {
@@ -403,7 +406,7 @@ func testTraceThroughFollower(t *testing.T) {
 	for i, c := range configs {
 		configs[i], spans[c.Name] = traced(c, false)
 	}
-	first, others := runLed(t, configs...) // who leads is to lead until the end
+	first, others := runLed(t, configs...) // the leader must not change during the test
 	follower := others[0]
 	for n, m := range []*running{first, follower} {
 		conn := dial(t, m.cfg.URLs.ListenClient[0].Path, nil)
@@ -433,7 +436,8 @@ func testTraceThroughFollower(t *testing.T) {
 	}
 }
 
-// Without a provider there is no gRPC handler, and without slow calls no interceptor either.
+// TestTracingIsOff checks that no gRPC handler is installed without a trace provider, and no
+// interceptor either if slow calls are not logged.
 func TestTracingIsOff(t *testing.T) { virtual.Test(t, testTracingIsOff) }
 
 func testTracingIsOff(t *testing.T) {

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// --ui decides whether there is a page and what it offers, and the log says where it is. The
-// metrics port has none, nor a member without the gateway.
+// TestUI checks that --ui controls whether the dashboard exists and what it offers, and that the
+// log states its address. The metrics port and members without the gateway have no dashboard.
 func TestUI(t *testing.T) { virtual.Test(t, testUI) }
 
 func testUI(t *testing.T) {

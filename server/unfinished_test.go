@@ -12,14 +12,14 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A glutton makes a member keep bytes of requests that never end.
+// A glutton makes a member buffer data of requests that never end.
 type glutton struct {
 	*stranger
-	limit int // bytes that it sends, at most
+	limit int // maximum number of bytes to send
 	sent  int
 }
 
-// pour sends bytes, and reports whether the member still accepts them.
+// pour sends bytes. It returns false once the limit is reached or the connection has failed.
 func (g *glutton) pour(b []byte) bool {
 	n, err := g.conn.Write(b)
 	g.sent += n
@@ -27,19 +27,19 @@ func (g *glutton) pour(b []byte) bool {
 	return err == nil && g.sent < g.limit
 }
 
-// frames are frames of data for a stream, with so much in each.
+// frames splits data into DATA frames of up to each bytes.
 func frames(stream uint32, data []byte, each int) []byte {
 	var out bytes.Buffer
 	framer := http2.NewFramer(&out, nil)
 	for len(data) > 0 {
 		n := min(each, len(data))
-		_ = framer.WriteData(stream, false, data[:n]) // it writes to memory
+		_ = framer.WriteData(stream, false, data[:n]) // writing to memory cannot fail
 		data = data[n:]
 	}
 	return out.Bytes()
 }
 
-// message is a message of gRPC with so many bytes.
+// message returns a gRPC message of size bytes.
 func message(size int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size)), make([]byte, size)...)
 }
@@ -50,8 +50,8 @@ func (g *glutton) begin(call byte) uint32 {
 	return g.newest
 }
 
-// What one connection can make a member keep of incomplete or unread requests is bounded, on both
-// ports.
+// TestUnfinishedRequestsAreBounded checks, on both ports, that a member buffers only a bounded
+// amount of incomplete or unread requests for each connection.
 func TestUnfinishedRequestsAreBounded(t *testing.T) {
 	const most = 96 << 20
 	bubble := func(name string, f func(t *testing.T)) {
@@ -105,7 +105,7 @@ func TestUnfinishedRequestsAreBounded(t *testing.T) {
 				break
 			}
 		}
-		if g.sent > 16<<20 { // two messages, and what is in buffers
+		if g.sent > 16<<20 { // two messages and the data in buffers
 			t.Errorf("the member took %d bytes", g.sent)
 		}
 		g.end()

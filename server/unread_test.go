@@ -15,16 +15,16 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A renewal, or an invalidation, does not wait behind a large response of the same stream that
-// waits until the client has read others.
+// TestUrgentOnesPass checks that a renewal or an invalidation overtakes a large response on the
+// same stream if that response is blocked by flow control.
 func TestUrgentOnesPass(t *testing.T) { virtual.Test(t, testUrgentOnesPass) }
 
 func testUrgentOnesPass(t *testing.T) {
 	cfg := testConfig(shortDir(t))
 	cfg.Lease.MaxCacheTTL = time.Minute
 	r := run(t, cfg)
-	// Without a fixed window gRPC grows it by what the connection carries: then a client takes all
-	// events although no client reads them, and nothing waits.
+	// By default, gRPC grows the window with the throughput of the connection. A client would then
+	// receive all events even if the application reads none of them, and nothing would block.
 	conn, err := grpc.NewClient("unix:"+r.cfg.URLs.ListenClient[0].Path, virtual.GRPC(),
 		grpc.WithStaticStreamWindowSize(1<<16),
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -44,12 +44,13 @@ func testUrgentOnesPass(t *testing.T) {
 		}); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := watches[i].Recv(); err != nil { // that it was created
+		if _, err := watches[i].Recv(); err != nil { // the notice that the watch was created
 			t.Fatal(err)
 		}
 	}
 	r.put(t, "k", value)
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute) // a renewal may never come
+	// if the test fails, a renewal may never arrive
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
 	defer cancel()
 	g, err := pb.NewStreamServiceClient(conn).Open(ctx)
 	if err != nil {
@@ -85,10 +86,10 @@ func testUrgentOnesPass(t *testing.T) {
 			s.send(renew())
 		}
 		for m := s.next(); m.GetRenew() == nil || m.More; m = s.next() {
-			if m.GetReadRange() != nil { // the events are not all there yet
+			if m.GetReadRange() != nil { // the connection's window was not yet used up by events
 				passed = 0
 				s.send(&pb.Request{Body: large})
-			} // else a part of a renewal, on a slow machine
+			} // otherwise it is part of a renewal, split on a slow machine
 		}
 	}
 	put := make(chan error, 1)
@@ -97,7 +98,8 @@ func testUrgentOnesPass(t *testing.T) {
 		put <- err
 	}()
 	first := s.next()
-	for ; first.GetReadRange() != nil; first = s.next() { // a slow machine has sent it now
+	// on a slow machine, the large response has been sent by now
+	for ; first.GetReadRange() != nil; first = s.next() {
 		s.send(&pb.Request{Body: large})
 	}
 	invalidation := first.GetCache()
@@ -109,7 +111,8 @@ func testUrgentOnesPass(t *testing.T) {
 		t.Fatal(err)
 	}
 	events := make(chan error)
-	for _, w := range watches { // all at once: the next to be sent may be any one's
+	// in parallel, because any watch may be the next to receive its event
+	for _, w := range watches {
 		go func() {
 			m, err := w.Recv()
 			if err == nil && (len(m.Events) != 1 || len(m.Events[0].Kv.Value) != len(value)) {
@@ -124,7 +127,7 @@ func testUrgentOnesPass(t *testing.T) {
 		}
 	}
 	m := s.next()
-	for m.GetReadRange() == nil { // on a slow machine the cache is told again
+	for m.GetReadRange() == nil { // on a slow machine, the cache receives the invalidation again
 		m = s.next()
 	}
 	if kvs := m.GetReadRange().GetKvs(); len(kvs) != 1 || len(kvs[0].GetValue()) != len(value) {

@@ -18,8 +18,9 @@ import (
 	"leasehold.dev/internal/transport"
 )
 
-// Shortly before its deadline a call fails because there is no leader, and names the silent
-// members; its outcome is unknown. With a leader it waits until the deadline.
+// TestWaitWithoutLeader checks that without a leader, a call fails shortly before its deadline,
+// with an error that lists the unresponsive members. Its outcome is reported as unknown. If there
+// is a leader, the call waits until the deadline.
 func TestWaitWithoutLeader(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &node{core: &core{peers: &peers{Transport: &transport.Transport{}}}, member: 1}
@@ -29,7 +30,7 @@ func TestWaitWithoutLeader(t *testing.T) {
 		const outage = "no leader: member 1 has none and has no connection to b (2), c (3); "
 		for _, tt := range []struct {
 			leader         uint64
-			deadline, want time.Duration // 0 for no deadline
+			deadline, want time.Duration // 0 means no deadline
 			err            error
 		}{
 			{0, time.Second, 900 * time.Millisecond, api.ErrTimeout},

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// warnOfAddresses warns of addresses that are legal and probably a mistake.
+// warnOfAddresses logs warnings about addresses that are legal but probably a mistake.
 func (s *Server) warnOfAddresses() {
 	for _, u := range s.cfg.URLs.ListenPeer {
 		switch t := s.cfg.PeerTLS; {
@@ -43,8 +43,9 @@ func (s *Server) warnOfAddresses() {
 	}
 }
 
-// warnOfMembersOnce warns of the members once this one has their current state, and then of
-// changes: a restart replays earlier states, about which a warning would be useless.
+// warnOfMembersOnce logs warnings about the members once this member has their current state, and
+// later about changes. It waits because a restart replays earlier states, and warnings about those
+// would be useless.
 func (s *Server) warnOfMembersOnce(ctx context.Context) {
 	for s.node.Confirm(ctx) != nil {
 		if !backoff.Sleep(ctx, time.Second) {
@@ -58,7 +59,7 @@ func (s *Server) warnOfMembersOnce(ctx context.Context) {
 	})
 }
 
-// warnOfStrangers logs one warning about client URLs that anyone can use.
+// warnOfStrangers logs one warning if there are client URLs that anyone can use.
 func (s *Server) warnOfStrangers() {
 	if s.cfg.Access.Insecure {
 		return
@@ -88,7 +89,7 @@ func (s *Server) warnOfStrangers() {
 	}
 }
 
-// warnOfMembers warns of memberships that are legal and probably a mistake.
+// warnOfMembers logs warnings about memberships that are legal but probably a mistake.
 func (s *Server) warnOfMembers() {
 	members := s.node.View().Members
 	warnOfVoters(s.cfg.Logger, nil, members)
@@ -101,8 +102,8 @@ func (s *Server) warnOfMembers() {
 	}
 }
 
-// warnOfQuota warns if this member's quota is not the effective one, or is too small for some
-// requests.
+// warnOfQuota logs a warning if this member's quota is not the one in effect, or is too small for
+// some requests.
 func (s *Server) warnOfQuota() {
 	own, least := s.cfg.Limits.QuotaBackendBytes, s.node.View().Quota
 	if least > 0 && least != own {
@@ -116,8 +117,8 @@ func (s *Server) warnOfQuota() {
 	}
 }
 
-// warnOfVoters warns of an even number of voters, unless the number is unchanged. Two voters are
-// usually about to become three.
+// warnOfVoters logs a warning about an even number of voters, unless the number is unchanged. It
+// ignores two voters, because a third one is usually about to be added.
 func warnOfVoters(log *slog.Logger, before, now []fsm.Member) {
 	if n := voters(now); n > 2 && n%2 == 0 && n != voters(before) {
 		log.Warn("an even number of voters tolerates no more failures than one voter fewer; add "+
@@ -134,7 +135,7 @@ func voters(members []fsm.Member) (n int) {
 	return n
 }
 
-// hostNames returns the names, in lower case, at which clients reach a member.
+// hostNames returns the lower-case names at which clients reach a member.
 func hostNames(u URLs) []string {
 	var names []string
 	for _, u := range slices.Concat(u.AdvertiseClient, u.ListenClient, u.ListenMetrics) {
@@ -143,7 +144,7 @@ func hostNames(u URLs) []string {
 	return names
 }
 
-// local reports whether a URL is reachable only from this machine.
+// local reports whether a URL can be reached only from this machine.
 func local(u url.URL) bool {
 	ip := net.ParseIP(u.Hostname())
 	return u.Scheme == "unix" || u.Scheme == "unixs" || u.Hostname() == "localhost" ||

@@ -13,7 +13,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// The log warns of settings that are legal and probably mistakes.
+// TestWarnOfAddresses checks that settings that are valid but probably mistakes are logged as
+// warnings.
 func TestWarnOfAddresses(t *testing.T) { virtual.Test(t, testWarnOfAddresses) }
 
 func testWarnOfAddresses(t *testing.T) {
@@ -42,8 +43,8 @@ func testWarnOfAddresses(t *testing.T) {
 	}
 }
 
-// A member that strangers can reach logs in one line what protection it lacks, unless --insecure is
-// set.
+// TestWarnOfStrangers checks that a member reachable from other machines logs a single line about
+// missing protection, unless --insecure is set.
 func TestWarnOfStrangers(t *testing.T) { virtual.Test(t, testWarnOfStrangers) }
 
 func testWarnOfStrangers(t *testing.T) {
@@ -54,7 +55,7 @@ func testWarnOfStrangers(t *testing.T) {
 		urls  string
 		tls   TLS
 		users *access.State
-		lacks string // in the one line; "" if there is none
+		lacks string // what the line must mention; "" means no line
 	}{
 		{"http://127.0.0.1:1,http://localhost:1,http://[::1]:1,unix:///s", TLS{}, nil, ""},
 		{"http://127.0.0.1:1,http://0.0.0.0:2", TLS{}, nil, "TLS access [http://0.0.0.0:2]"},
@@ -95,8 +96,8 @@ func testWarnOfStrangers(t *testing.T) {
 	}
 }
 
-// A member that starts from an old snapshot warns about the current members, not about those of the
-// snapshot.
+// TestWarnOfMembersAsTheyAre checks that a member starting from an old snapshot warns about the
+// current members, not the members in the snapshot.
 func TestWarnOfMembersAsTheyAre(t *testing.T) { virtual.Test(t, testWarnOfMembersAsTheyAre) }
 
 func testWarnOfMembersAsTheyAre(t *testing.T) {
@@ -142,8 +143,8 @@ func testWarnOfMembersAsTheyAre(t *testing.T) {
 	}
 }
 
-// A fourth voter is warned of, at its promotion and at each start; other numbers of voters and
-// learners are not.
+// TestWarnOfVoters checks that an even number of voters above two is logged as a warning when it
+// arises and at each start. No warning is logged for other numbers or for learners.
 func TestWarnOfVoters(t *testing.T) { virtual.Test(t, testWarnOfVoters) }
 
 func testWarnOfVoters(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// whoAmI asks with a token, unless it is empty.
+// whoAmI calls WhoAmI, with a token unless it is empty.
 func whoAmI(t *testing.T, c *grpc.ClientConn, token string) (*pb.WhoAmIResponse, error) {
 	t.Helper()
 	ctx := t.Context()
@@ -33,8 +33,8 @@ func whoAmI(t *testing.T, c *grpc.ClientConn, token string) (*pb.WhoAmIResponse,
 	return got, err
 }
 
-// Each caller learns who it is, by what evidence, and what its roles permit, at each member and
-// through a relay.
+// TestWhoAmI checks that each caller receives its principal, the evidence for it, and the
+// permissions of its roles, from each member and through a relay.
 func TestWhoAmI(t *testing.T) { virtual.Test(t, testWhoAmI) }
 
 func testWhoAmI(t *testing.T) {
@@ -76,7 +76,7 @@ func testWhoAmI(t *testing.T) {
 	askAll(t, callee{"the relay", members[1], corp.Token, certs}, plain, secure)
 }
 
-// callee is a server to call, and the source of the callers' credentials.
+// callee is a server under test, with the sources of the callers' credentials.
 type callee struct {
 	at    string
 	m     *running
@@ -84,7 +84,7 @@ type callee struct {
 	certs *certificates
 }
 
-// askAll asks as everybody.
+// askAll calls WhoAmI with every type of credential.
 func askAll(t *testing.T, x callee, plain, secure string) {
 	t.Helper()
 	a := &pb.Role{Name: "a", Keys: []*pb.KeyPermission{{
@@ -111,7 +111,7 @@ func askAll(t *testing.T, x callee, plain, secure string) {
 	eve := x.token(t, "k", "eve", nil)
 	for name, y := range map[string]struct {
 		certificate, token string
-		want               *pb.WhoAmIResponse // nil if it is refused
+		want               *pb.WhoAmIResponse // nil means the call is rejected
 	}{
 		"nobody":          {"", "", is("", 0, false, false)},
 		"a password":      {"", x.m.token(t, "alice"), is("alice", token, false, true, a)},

@@ -19,51 +19,52 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// diskFull describes a member with a full disk, in its log and in its status.
+// diskFull describes a member with a full disk, in the member's log and status.
 const diskFull = "the disk is full: this member accepts writes only while another member leads"
 
-// diskRetry is the interval for retrying on a full disk.
+// diskRetry is the interval between retries while the disk is full.
 const diskRetry = 250 * time.Millisecond
 
-// settleAfter is the number of diskRetry intervals between two calls of Settle.
+// settleAfter is the number of diskRetry intervals between two calls to Settle.
 const settleAfter = 4
 
-// writer makes log entries durable, on its own goroutine, so that the core continues while the
-// disk syncs. Messages that arrive during one sync are written with the next.
+// writer makes log entries durable in its own goroutine, so that the core continues while the disk
+// syncs. Messages that arrive during one sync are written with the next sync.
 type writer struct {
 	disk    *storage.Disk
 	log     *slog.Logger
 	metrics *metrics.Metrics
 	tracer  *timing.Tracer
-	persist func(*raftpb.Message) // called for each awaited message once it is durable
+	persist func(*raftpb.Message) // called for each awaited message when it has become durable
 	full    atomic.Bool           // the disk is too full for clients' writes
-	spent   atomic.Bool           // and for commands that free space
+	spent   atomic.Bool           // the disk is too full even for commands that free space
 	wake    chan struct{}
 
-	// began is the uptime at which the write in progress began, or 0. The monotonic clock stops
-	// while the machine is suspended, which does not mean that the disk is slow.
+	// began is the uptime at which the write in progress began, or 0. It uses the monotonic clock,
+	// which stops while the machine is suspended, because a suspension does not mean that the disk
+	// is slow.
 	began atomic.Int64
 
-	// usual is the approximate time of a sync, in nanoseconds.
+	// usual is the approximate duration of a sync in nanoseconds.
 	usual atomic.Int64
 
-	order shell.Saver // it belongs to the writer's own goroutine
+	order shell.Saver // used only by the writer's goroutine
 
 	mu    sync.Mutex
 	queue []*raftpb.Message
-	// arrival is the received snapshot that a coming message refers to.
+	// arrival is the received snapshot that an upcoming message refers to.
 	arrival *arrival
 }
 
-// expect sets the snapshot that the next message with one refers to.
+// expect sets the snapshot for the next message that refers to one.
 func (w *writer) expect(a *arrival) {
 	w.mu.Lock()
 	w.arrival = a
 	w.mu.Unlock()
 }
 
-// abandon rejects an expected snapshot whose message will not arrive, because the writer or the
-// core failed. Both must have stopped.
+// abandon rejects an expected snapshot whose message will not arrive because the writer or the core
+// has failed. Both must have stopped.
 func (w *writer) abandon() {
 	if w.arrival != nil {
 		w.arrival.refuse(errStopped)
@@ -76,20 +77,21 @@ func (w *writer) stuck(limit time.Duration) bool {
 	return began != 0 && uptime()-began > int64(limit)
 }
 
-// started is before all writes.
+// started precedes all writes.
 var started = time.Now().Add(-time.Nanosecond)
 
-// uptime returns the nanoseconds since started, by the monotonic clock. It is never 0.
+// uptime returns the nanoseconds since started according to the monotonic clock. It is never 0.
 func uptime() int64 { return int64(time.Since(started)) }
 
-// put queues messages to be written. Messages that nothing awaits, such as the new commit index,
-// wait for the next ones: waking the writer, and then the core, takes longer than the rest of a
-// step.
+// put queues messages to be written. Messages that are not awaited, such as a new commit index,
+// wait until others follow, because waking up the writer and then the core takes longer than the
+// rest of a step.
 func (w *writer) put(messages []*raftpb.Message) {
 	if len(messages) == 0 {
 		return
 	}
-	awaited := slices.ContainsFunc(messages, shell.Awaited) // they belong to the writer from here on
+	// from here on, the messages belong to the writer
+	awaited := slices.ContainsFunc(messages, shell.Awaited)
 	w.mu.Lock()
 	w.queue = append(w.queue, messages...)
 	w.mu.Unlock()
@@ -101,9 +103,9 @@ func (w *writer) put(messages []*raftpb.Message) {
 	}
 }
 
-// run writes until ctx ends, and then writes what is still queued. It returns an error if the disk
-// fails for any reason other than lack of space: the contents of the disk are then unknown until a
-// restart.
+// run writes until ctx ends, and then writes everything that is still queued. It returns an error
+// if the disk fails for any reason other than lack of space. In that case, the disk's content is
+// unknown until a restart.
 func (w *writer) run(ctx context.Context) error {
 	retry := time.NewTicker(diskRetry)
 	defer retry.Stop()
@@ -135,7 +137,7 @@ func (w *writer) run(ctx context.Context) error {
 	}
 }
 
-// take returns the collected messages, and reuses spare's memory for later ones.
+// take returns the queued messages, and reuses the memory of spare for later ones.
 func (w *writer) take(spare []*raftpb.Message) []*raftpb.Message {
 	clear(spare)
 	w.mu.Lock()
@@ -145,7 +147,7 @@ func (w *writer) take(spare []*raftpb.Message) []*raftpb.Message {
 	return batch
 }
 
-// writeAll saves the collected messages in the order of shell.Saver.
+// writeAll saves the queued messages in the order determined by shell.Saver.
 func (w *writer) writeAll(ctx context.Context, batch []*raftpb.Message) error {
 	w.began.Store(uptime())
 	defer w.began.Store(0)
@@ -168,7 +170,7 @@ func (w *writer) writeAll(ctx context.Context, batch []*raftpb.Message) error {
 	return nil
 }
 
-// settle makes the disk record that the last write was acknowledged.
+// settle lets the disk record that the last write has been acknowledged.
 func (w *writer) settle() error {
 	w.began.Store(uptime())
 	defer w.began.Store(0)
@@ -178,14 +180,14 @@ func (w *writer) settle() error {
 	return nil
 }
 
-// append writes to the log.
+// append appends to the log.
 func (w *writer) append(ctx context.Context, x *shell.Saving) error {
 	begin := time.Now()
 	err := w.disk.Append(x.Entries, x.State)
 	if errors.Is(err, storage.ErrNoSpace) {
-		// From now on clients' commands are rejected before they are proposed. Entries already in
-		// the log, and those that the leader must write to keep and to expire leases (T32), go into
-		// the disk's reserve.
+		// From now on, commands from clients are rejected before they are proposed. The disk's
+		// reserve is used for entries already in the log, and for entries that the leader must
+		// write in order to keep and expire leases (T32).
 		w.fill(true)
 		err = w.whenThereIsRoom(ctx, func() error {
 			err := w.disk.AppendReserved(x.Entries, x.State)
@@ -211,11 +213,11 @@ func (w *writer) synced(d time.Duration) {
 	w.usual.Store(usual + (int64(d)-usual)/16)
 }
 
-// typical returns the approximate time of a sync. It may be called from any goroutine.
+// typical returns the approximate duration of a sync. It can be called from any goroutine.
 func (w *writer) typical() time.Duration { return time.Duration(w.usual.Load()) }
 
-// install makes the snapshot of a message the newest on disk. It is ordered with the other
-// messages: the log continues after it.
+// install makes the snapshot in a message the newest one on disk. It is ordered with the other
+// messages, because the log continues after the snapshot.
 func (w *writer) install(ctx context.Context, m *raftpb.Message) error {
 	index := m.GetSnapshot().GetMetadata().GetIndex()
 	w.mu.Lock()
@@ -234,8 +236,8 @@ func (w *writer) install(ctx context.Context, m *raftpb.Message) error {
 	return err
 }
 
-// whenThereIsRoom repeats a write until the disk has room for it. Votes are still saved in the
-// meantime.
+// whenThereIsRoom retries a write until the disk has room for it. In the meantime, votes are still
+// saved.
 func (w *writer) whenThereIsRoom(ctx context.Context, write func() error) error {
 	for {
 		err := write()
@@ -255,8 +257,8 @@ func (w *writer) whenThereIsRoom(ctx context.Context, write func() error) error 
 	}
 }
 
-// votes saves the votes that are queued behind a write for which the disk has no room. The core may
-// queue more in the meantime, however long the disk takes.
+// votes saves the votes queued behind a write for which the disk has no room. The core can queue
+// more votes while the disk is full.
 func (w *writer) votes() error {
 	votes, err := w.order.Votes(w.queued(), w.disk.SaveVote)
 	switch {
@@ -274,8 +276,8 @@ func (w *writer) queued() []*raftpb.Message {
 	return slices.Clone(w.queue)
 }
 
-// look checks whether the disk has room: before it is full, so that no client's command fails, and
-// after.
+// look checks whether the disk has room. It does so before the disk is full, so that no client's
+// command fails, and also afterwards.
 func (w *writer) look() {
 	w.spent.Store(!w.disk.HasRoomToFree())
 	w.fill(!w.disk.HasRoom())
@@ -293,6 +295,7 @@ func (w *writer) fill(full bool) {
 	w.log.Info("the disk has room again: writes resume")
 }
 
-// refuses reports whether a leader rejects commands that other members forward: it could not hand
-// over, and the rest of the disk is reserved for expiry and renewals.
+// refuses reports whether a leader must reject commands forwarded by other members. This is the
+// case if it could not hand over its leadership and the rest of the disk is reserved for expiry and
+// renewals.
 func (w *writer) refuses() bool { return w.spent.Load() }

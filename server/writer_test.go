@@ -24,8 +24,9 @@ import (
 	"leasehold.dev/test/harness"
 )
 
-// A message is reported durable only after a sync of its content and all before it; one with only a
-// commit index needs no sync of its own. Nothing is reported if nothing waits.
+// TestWriterSyncs checks that a message is reported durable only after its content, and all content
+// before it, has been synced. A message that changes only the commit index needs no sync of its
+// own. Messages that nothing waits for are not reported.
 func TestWriterSyncs(t *testing.T) {
 	var syncs atomic.Int64
 	files := crashfs.New()
@@ -49,7 +50,7 @@ func TestWriterSyncs(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	persisted, early := 0, 0 // early: before any sync
+	persisted, early := 0, 0 // early counts reports before any sync
 	w := &writer{
 		disk: disk, log: slog.New(slog.DiscardHandler), metrics: metrics.New(slog.New(slog.DiscardHandler)),
 		wake: make(chan struct{}, 1),
@@ -110,7 +111,8 @@ func TestWriterSyncs(t *testing.T) {
 	}
 }
 
-// The writer notices a full disk before a client's command does, and notices room again.
+// TestWriterLooks checks that the writer detects a full disk before a client's command does, and
+// detects when there is space again.
 func TestWriterLooks(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, _, files := newWriter(t, new(harness.Log), oneSegment)
@@ -141,10 +143,10 @@ func TestWriterLooks(t *testing.T) {
 	})
 }
 
-// oneSegment is the size of a disk that has no space for a spare segment.
+// oneSegment is the size of a disk without space for a spare segment.
 const oneSegment = storage.SegmentBytes * 3 / 2
 
-// newWriter returns a writer to a disk in memory of a size, 0 for no limit.
+// newWriter returns a writer to an in-memory disk of limit bytes. 0 means no limit.
 func newWriter(
 	t *testing.T, log *harness.Log, limit int64,
 ) (w *writer, first uint64, files *crashfs.FS) {
@@ -180,7 +182,7 @@ func newWriterTo(t *testing.T, log *harness.Log, files *crashfs.FS) (w *writer, 
 	}, last + 1
 }
 
-// awaited is a message with an entry and a response.
+// awaited returns a message with one entry and one response.
 func awaited(index uint64) *raftpb.Message {
 	return &raftpb.Message{
 		Term: new(uint64(1)), Vote: new(uint64(1)), Commit: new(index - 1),
@@ -189,8 +191,9 @@ func awaited(index uint64) *raftpb.Message {
 	}
 }
 
-// An awaited message is written at once, others with the next write, and everything before the
-// writer ends. Each message is reported once.
+// TestWriterRuns checks that a message with responses is written immediately and other messages
+// with the next write. All of them are written before the writer ends. Each message is reported
+// once.
 func TestWriterRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log harness.Log
@@ -237,7 +240,7 @@ func TestWriterRuns(t *testing.T) {
 		if err := w.metrics.Sync.Write(&syncs); err != nil {
 			t.Fatal(err)
 		}
-		if n := syncs.GetHistogram().GetSampleCount(); n != 2 { // of two writes
+		if n := syncs.GetHistogram().GetSampleCount(); n != 2 { // one for each of two writes
 			t.Errorf("%d syncs were measured", n)
 		}
 		w.put(state(first + 2))
@@ -249,8 +252,9 @@ func TestWriterRuns(t *testing.T) {
 	})
 }
 
-// While entries wait on a full disk, a vote becomes durable; the entries, which carry an earlier
-// term, do not undo it.
+// TestWriterVotesOnFullDisk checks that a vote becomes durable while entries are waiting for space
+// on a full disk. The entries carry an earlier term and must not overwrite the vote when they are
+// written.
 func TestWriterVotesOnFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, first, files := newWriter(t, new(harness.Log), oneSegment)
@@ -295,7 +299,7 @@ func TestWriterVotesOnFullDisk(t *testing.T) {
 		}
 		is(last - 2)
 		files.Limit(0)
-		time.Sleep(2 * time.Second) // of the bubble
+		time.Sleep(2 * time.Second) // fake time
 		if len(persisted) != 2 {
 			t.Errorf("%d messages are durable then", len(persisted))
 		}
@@ -307,8 +311,9 @@ func TestWriterVotesOnFullDisk(t *testing.T) {
 	})
 }
 
-// While entries wait on a full disk, a snapshot from the leader is installed, which frees earlier
-// segments. The waiting entries, which Raft dropped, are neither written nor acknowledged.
+// TestWriterInstallsOnFullDisk checks that a snapshot from the leader is installed while entries
+// are waiting on a full disk, which frees earlier segments. Raft has dropped the waiting entries,
+// so they are neither written nor acknowledged.
 func TestWriterInstallsOnFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, first, files := newWriter(t, new(harness.Log), oneSegment)
@@ -358,7 +363,7 @@ func TestWriterInstallsOnFullDisk(t *testing.T) {
 			t.Error("the snapshot waits for room")
 		}
 		files.Limit(0)
-		time.Sleep(2 * time.Second) // of the bubble
+		time.Sleep(2 * time.Second) // fake time
 		if len(persisted) != 2 {
 			t.Errorf("%d messages are durable, want the snapshot and the entry after it", len(persisted))
 		}
@@ -374,12 +379,12 @@ func TestWriterInstallsOnFullDisk(t *testing.T) {
 	})
 }
 
-// A second after the last write the disk gets an empty commit, once.
+// TestWriterSettles checks that the writer appends one empty commit a second after the last write.
 func TestWriterSettles(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, first, files := newWriter(t, new(harness.Log), 0)
 		var writes atomic.Int64
-		synctest.Wait() // the disk makes its spare
+		synctest.Wait() // wait until the disk has allocated its spare segment
 		files.Before = func(op crashfs.Op) error {
 			if op.Kind == crashfs.Write && strings.HasSuffix(op.Name, ".segment") {
 				writes.Add(1)
@@ -392,7 +397,7 @@ func TestWriterSettles(t *testing.T) {
 		w.put([]*raftpb.Message{awaited(first)})
 		synctest.Wait()
 		writes.Store(0)
-		time.Sleep(10 * time.Second) // of the bubble
+		time.Sleep(10 * time.Second) // fake time
 		if n := writes.Load(); n != 1 {
 			t.Errorf("%d writes follow the last", n)
 		}
@@ -403,40 +408,13 @@ func TestWriterSettles(t *testing.T) {
 	})
 }
 
-// An idle writer notices a full disk, and room again, and logs each once.
-func TestWriterLooksByItself(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		var log harness.Log
-		w, _, files := newWriter(t, &log, oneSegment)
-		ctx, cancel := context.WithCancel(t.Context())
-		ended := make(chan error)
-		go func() { ended <- w.run(ctx) }()
-		for _, full := range []bool{true, false} {
-			if !full {
-				files.Limit(0)
-			}
-			time.Sleep(8 * diskRetry) // fake time
-			if w.full.Load() != full {
-				t.Errorf("full: %v, want %v", !full, full)
-			}
-		}
-		cancel()
-		if err := <-ended; err != nil {
-			t.Error(err)
-		}
-		if log.Count("the disk is full") != 1 || log.Count("the disk has room again") != 1 {
-			t.Errorf("the log has\n%s", log.String())
-		}
-	})
-}
-
-// An entry that is already in the log waits until the disk has room, the member stops, or the disk
-// fails.
+// TestWriterWaitsForRoom checks that an entry already in Raft's log waits until the disk has space,
+// the member stops, or the disk fails.
 func TestWriterWaitsForRoom(t *testing.T) {
 	for _, ends := range []string{"there is room", "the member stops", "the disk fails"} {
 		synctest.Test(t, func(t *testing.T) {
 			w, first, files := newWriter(t, new(harness.Log), oneSegment)
-			time.Sleep(time.Second) // fake time: the disk is found full
+			time.Sleep(time.Second) // fake time, in which the writer finds the disk full
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			large := awaited(first)
@@ -468,16 +446,17 @@ func TestWriterWaitsForRoom(t *testing.T) {
 	}
 }
 
-// A message installs the snapshot that has arrived for it, once, and its sender learns the outcome.
-// A snapshot that cannot be installed, or has not arrived, ends the writer: the log would continue
-// behind a gap.
+// TestWriterInstalls checks that a message installs the received snapshot at its index, once, and
+// that the sender of the snapshot receives the outcome. If the snapshot is missing or cannot be
+// installed, the writer stops with an error, because the log would have a gap.
 func TestWriterInstalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log harness.Log
 		w, _, _ := newWriter(t, &log, 0)
-		w.abandon() // of none
+		w.abandon() // no snapshot has arrived yet
 		const installed = "installed a snapshot"
-		// install is for the snapshot at an index, if one arrives there, which may be broken.
+		// install writes a message for the snapshot at index. If arrives is set, that snapshot has
+		// been received. If broken is set, it cannot be installed.
 		install := func(index uint64, arrives, broken bool) (reported, ends error) {
 			meta := &raftpb.SnapshotMetadata{
 				Index: &index, Term: new(uint64(2)), ConfState: &raftpb.ConfState{Voters: []uint64{1}},
@@ -514,7 +493,7 @@ func TestWriterInstalls(t *testing.T) {
 		if reported, ends := install(200, true, true); reported == nil || !errors.Is(ends, reported) {
 			t.Errorf("of a broken one its sender gets %v, and the writer ends with %v", reported, ends)
 		}
-		w.order = shell.Saver{} // the other has failed
+		w.order = shell.Saver{} // reset the writer after the failure
 		_, ends := install(300, false, false)
 		if ends == nil || !strings.Contains(ends.Error(), "no snapshot at index 300 has arrived") {
 			t.Errorf("without a snapshot the writer ends with %v", ends)
@@ -525,7 +504,8 @@ func TestWriterInstalls(t *testing.T) {
 	})
 }
 
-// While a disk hangs, nothing that the core needs is locked.
+// TestWriterHangsAlone checks that the writer holds no lock needed by the core while the disk
+// hangs.
 func TestWriterHangsAlone(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := crashfs.New()
@@ -563,7 +543,8 @@ func TestWriterHangsAlone(t *testing.T) {
 	})
 }
 
-// A snapshot that has arrived waits until the disk has room for its name.
+// TestWriterInstallsInTime checks that a received snapshot waits until the disk has space to rename
+// it.
 func TestWriterInstallsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := crashfs.New()
@@ -596,7 +577,7 @@ func TestWriterInstallsInTime(t *testing.T) {
 				}}, Responses: []*raftpb.Message{{}},
 			}})
 		}()
-		time.Sleep(10 * diskRetry) // of the bubble
+		time.Sleep(10 * diskRetry) // fake time
 		if w.disk.Usage().SnapshotIndex != 0 || !w.full.Load() {
 			t.Errorf("%+v, full %v", w.disk.Usage(), w.full.Load())
 		}

@@ -21,12 +21,12 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// TestMain lets the test binary stand as the ceiling and as the process that holds a cache, as
-// compare does.
+// TestMain lets the test binary act as the ceiling and as the process that holds a cache. The
+// compare command does the same.
 func TestMain(m *testing.M) {
 	if len(os.Args) >= 3 && os.Args[1] == "-serve-ceiling" {
 		log := ""
-		if len(os.Args) == 5 { // "-ceiling-log", and the file
+		if len(os.Args) == 5 { // "-ceiling-log" and the file
 			log = os.Args[4]
 		}
 		fmt.Fprintln(os.Stderr, ServeCeiling(context.Background(), os.Args[2], log))
@@ -39,7 +39,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// The name of a process may have brackets and spaces in it.
+// TestParseStat checks that a process name can contain parentheses and spaces.
 func TestParseStat(t *testing.T) {
 	line := "42 (a) b) S 1 2 3 4 5 6 7 8 9 10 300 45 0 0 20 0 9 0 100 5000 77 1\n"
 	got, err := parseStat([]byte(line))
@@ -57,10 +57,10 @@ func TestParseStat(t *testing.T) {
 	}
 }
 
-// TestOwnUsage checks that the fields are the right ones: this process has run
-// for a moment and holds some megabytes.
+// TestOwnUsage checks that the right fields are read. This process must have used some CPU time and
+// some megabytes of memory.
 func TestOwnUsage(t *testing.T) {
-	// Wall time would not do: a busy machine may give this process none of it.
+	// Wall time does not suffice, because a busy machine may give this process no CPU time.
 	for used := time.Duration(0); used < 60*time.Millisecond; {
 		var r syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
@@ -77,7 +77,7 @@ func TestOwnUsage(t *testing.T) {
 	}
 }
 
-// TestOrder checks that targets take turns within a workload.
+// TestOrder checks that targets alternate within a workload.
 func TestOrder(t *testing.T) {
 	p := Plan{
 		Targets:   []Target{{Name: "a"}, {Name: "b"}, {Name: "c", Ceiling: true}},
@@ -98,7 +98,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestMeets checks which servers a workload is for.
+// TestMeets checks which servers can run a workload.
 func TestMeets(t *testing.T) {
 	open := func([]string) (Session, error) { return nil, nil }
 	plain, ceiling := Target{Name: "plain"}, Target{Name: "ceiling", Ceiling: true}
@@ -128,7 +128,8 @@ func TestMeets(t *testing.T) {
 	}
 }
 
-// TestRenewalsAreCounted checks that the last answer completes a batch, even if it is empty.
+// TestRenewalsAreCounted checks that a batch is complete with its last answer, even if that is
+// empty.
 func TestRenewalsAreCounted(t *testing.T) {
 	var h load.Histogram
 	b := batches{hist: &h, open: map[uint64]*renewing{7: {time.Now(), 4}, 8: {time.Now(), 1}}}
@@ -164,7 +165,8 @@ func series(name string, rates ...float64) *Series {
 	return s
 }
 
-// Rounds are compared with those of the same number; the result by hand.
+// TestMedianAndRatio checks that ratios are computed between rounds with the same number. The
+// expected results were computed by hand.
 func TestMedianAndRatio(t *testing.T) {
 	a, b := series("leasehold", 30, 10, 20), series("etcd", 10, 10, 5)
 	if m := a.Median(); m.Rate != 20 || m.More[0].Value != 10 {
@@ -181,7 +183,7 @@ func TestMedianAndRatio(t *testing.T) {
 	}
 }
 
-// The table and the file of results say the same figures.
+// TestReports checks that the table and the results file contain the same figures.
 func TestReports(t *testing.T) {
 	list := []*Series{series("leasehold", 30, 10, 20), series("etcd", 10, 10, 5)}
 	var table bytes.Buffer
@@ -215,7 +217,7 @@ func TestReports(t *testing.T) {
 	}
 }
 
-// Where it is not a terminal, each step is a line.
+// TestProgress checks that each step is printed on its own line if the output is not a terminal.
 func TestProgress(t *testing.T) {
 	var out bytes.Buffer
 	show := ProgressBar(&out, false)
@@ -228,8 +230,8 @@ func TestProgress(t *testing.T) {
 	}
 }
 
-// TestOpenLoop checks that a slow operation is felt by those that were due
-// while it ran: latency counts from the due time.
+// TestOpenLoop checks that a slow operation also increases the latency of the operations that
+// became due while it ran. Latency counts from the due time.
 func TestOpenLoop(t *testing.T) {
 	var h load.Histogram
 	err := openLoop(t.Context(), 20, time.Millisecond, &h,
@@ -253,8 +255,8 @@ func TestOpenLoop(t *testing.T) {
 	}
 }
 
-// TestAgainstCeiling runs every workload that needs no store against the real
-// ceiling process, briefly.
+// TestAgainstCeiling briefly runs every workload that needs no store against the real ceiling
+// process.
 func TestAgainstCeiling(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts processes")
@@ -273,7 +275,7 @@ func TestAgainstCeiling(t *testing.T) {
 		Rounds: 1, OnceRounds: 1,
 	}
 	for _, w := range Workloads() {
-		if w.Ceiling && w.Name != "keepalive/8" { // that takes seconds
+		if w.Ceiling && w.Name != "keepalive/8" { // that one takes seconds
 			p.Workloads = append(p.Workloads, w)
 		}
 	}
@@ -289,7 +291,7 @@ func TestAgainstCeiling(t *testing.T) {
 	}
 }
 
-// TestServerThatEnds reports a target that does not come up, with its words.
+// TestServerThatEnds checks that the error for a target that fails to start includes its output.
 func TestServerThatEnds(t *testing.T) {
 	target := Target{Name: "sh", Path: "/bin/sh", Args: []string{"-c", "echo no luck >&2; exit 3"}}
 	_, err := target.Start(t.Context(), 1)
@@ -298,7 +300,8 @@ func TestServerThatEnds(t *testing.T) {
 	}
 }
 
-// TestOverloaded distinguishes refusals, with etcd's code and with the right one, from other errors.
+// TestOverloaded checks that rejections due to overload are distinguished from other errors,
+// whether they have etcd's code or the correct one.
 func TestOverloaded(t *testing.T) {
 	for err, want := range map[error]bool{
 		rpctypes.ErrGRPCRequestTooManyRequests:                             true,

@@ -13,13 +13,13 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// cacheWorkloads returns the workloads with coherent caches. Only leasehold has caches: other
-// servers show the cost of the same reads and writes without them.
+// cacheWorkloads returns the workloads with coherent caches. Only leasehold has caches. Other
+// servers run the same reads and writes without caches, for comparison.
 func cacheWorkloads() []Workload {
 	type runner = func(context.Context, *Env) (Result, error)
 	one := func(name, doc string, sessions int, f runner) Workload {
 		return Workload{
-			// Granting: there is nothing to compare with a server without leases.
+			// Granting is set because a server without leases offers no comparison.
 			Name: name, Doc: doc, Sessions: sessions, Granting: true, Sheet: true, run: f,
 		}
 	}
@@ -46,7 +46,7 @@ func (f *figures) latencies(name string, h *load.Histogram) {
 	f.add(name+" p99", load.Millis(h.Quantile(0.99)), "ms")
 }
 
-// native returns the client of a session, nil if the server is not leasehold.
+// native returns the client of a session, or nil if the server is not leasehold.
 func native(s Session) *client.Client {
 	if s, ok := s.(leaseholdSession); ok {
 		return s.c
@@ -54,7 +54,7 @@ func native(s Session) *client.Client {
 	return nil
 }
 
-// openCaches opens n caches of a key or of all keys below a prefix, spread evenly over
+// openCaches opens n caches of a key, or of all keys with a prefix, distributed evenly over
 // clients.
 func (e *Env) openCaches(
 	ctx context.Context, n int, r store.KeyRange, ttl time.Duration,
@@ -80,7 +80,7 @@ func closeCaches(ctx context.Context, list []*cache.Cache) error {
 	})
 }
 
-// runCacheReads reads from memory, then linearizably from the server.
+// runCacheReads measures reads from memory, and then linearizable reads from the server.
 func runCacheReads(ctx context.Context, e *Env) (Result, error) {
 	const callers = 64
 	if err := fillSession(ctx, e.Sessions); err != nil {
@@ -113,7 +113,7 @@ func runCacheReads(ctx context.Context, e *Env) (Result, error) {
 	return Result{More: f}, nil
 }
 
-// hits measures the reads of one cache that are answered from memory.
+// hits measures reads that one cache answers from memory.
 func (e *Env) hits(ctx context.Context, callers int, f *figures) error {
 	list, err := e.openCaches(ctx, 1, store.Prefix("bench/"), 0)
 	if err != nil {
@@ -144,12 +144,12 @@ func (e *Env) hits(ctx context.Context, callers int, f *figures) error {
 	return closeCaches(ctx, list)
 }
 
-// hitLoop makes callers read as fast as they can, and returns the reads per second. It reads no
-// clock in the loop, since that would take as long as a read.
+// hitLoop runs callers that read as fast as they can, and returns the reads per second. The loop
+// does not read the clock, because that would take as long as a read.
 func hitLoop(
 	ctx context.Context, c *cache.Cache, keys []string, callers int, d time.Duration,
 ) (float64, error) {
-	const lap = 256 // reads between two checks whether to stop
+	const lap = 256 // reads between two checks of the stop condition
 	var stop atomic.Bool
 	var laps atomic.Int64
 	began := time.Now()

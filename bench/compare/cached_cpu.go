@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// runCacheCPU makes callers read a number of times for each write, with a cache for each client and
-// without, and measures the server's cost of a read, including its share of the writes. All callers
-// share the keys.
+// runCacheCPU runs callers that perform a number of reads per write, with one cache per client and
+// without caches. It measures the server's CPU cost per read, including its share of the writes.
+// All callers use the same keys.
 func runCacheCPU(ctx context.Context, e *Env) (Result, error) {
 	if err := fillSession(ctx, e.Sessions); err != nil {
 		return Result{}, err
@@ -48,9 +48,8 @@ func runCacheCPU(ctx context.Context, e *Env) (Result, error) {
 	return Result{More: f}, nil
 }
 
-// mix measures reads, with a number of reads for each write. Rate and CPU of the result are those
-// of the reads; the first of its figures is the percentage of reads that were not answered from
-// memory.
+// mix measures reads, with a number of reads per write. The rate and CPU of the result count only
+// reads. Its first figure is the percentage of reads that were not answered from memory.
 func (e *Env) mix(ctx context.Context, caches []*cache.Cache, reads int) (Result, error) {
 	const callers = 64
 	value := make([]byte, load.ValueSize)
@@ -87,7 +86,7 @@ func (e *Env) mix(ctx context.Context, caches []*cache.Cache, reads int) (Result
 	return r, err
 }
 
-// fillsOf returns how many reads of caches have gone to the server.
+// fillsOf returns how many of the caches' reads went to the server.
 func fillsOf(caches []*cache.Cache) (n uint64) {
 	for _, c := range caches {
 		n += c.Stats().Fills

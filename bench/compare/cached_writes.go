@@ -21,28 +21,30 @@ import (
 )
 
 const (
-	// sharedKey is the key that all caches hold, and readyKey signals that a process holds it too.
+	// sharedKey is the key that all caches hold. readyKey signals that the other process holds it
+	// too.
 	sharedKey, readyKey = "shared/key", "ready/key"
-	// deadTTL is the TTL of the cache whose process is stopped.
+	// deadTTL is the TTL of the cache in the process that is paused.
 	deadTTL = 5 * time.Second
-	// crowdTTL is the TTL of the live caches: so long that none ends, however busy the machine is.
+	// crowdTTL is the TTL of the live caches. It is long enough that none expires on a busy
+	// machine.
 	crowdTTL = 30 * time.Second
-	// leastPuts is the least number of puts: so many that there is a 99th percentile.
+	// leastPuts is the minimum number of puts, which is enough for a 99th percentile.
 	leastPuts = 100
 )
 
-// A crowd is the set of clients that have a key: caches in leasehold, and in etcd watchers of the
-// key, for which writes do not wait.
+// A crowd is a set of clients that hold a key. In leasehold these are caches. In etcd they are
+// watchers of the key, and writes do not wait for them.
 type crowd struct {
 	caches []*cache.Cache
 
 	watchers int
-	left     atomic.Int64 // watchers that have not seen the last put
+	left     atomic.Int64 // watchers that have not received the last put
 	all      chan struct{}
 }
 
-// runCacheWrites puts a key through etcd's client repeatedly, each time after all of the crowd have
-// the previous value.
+// runCacheWrites puts a key repeatedly through etcd's client. Before each put, it waits until every
+// client in the crowd has the previous value.
 func runCacheWrites(ctx context.Context, e *Env) (Result, error) {
 	writer, endpoints, err := e.writer(ctx)
 	if err != nil {
@@ -64,7 +66,7 @@ func runCacheWrites(ctx context.Context, e *Env) (Result, error) {
 	return Result{More: f}, nil
 }
 
-// writer returns a session with etcd's client that uses all members, and their endpoints.
+// writer returns a session of etcd's client that uses all members, and the members' endpoints.
 func (e *Env) writer(ctx context.Context) (s Session, endpoints []string, err error) {
 	if endpoints, err = e.Server.endpoints(ctx, ThroughAll); err != nil {
 		return nil, nil, err
@@ -73,7 +75,7 @@ func (e *Env) writer(ctx context.Context) (s Session, endpoints []string, err er
 	return s, endpoints, err
 }
 
-// putsBeside measures puts to a key that n clients have.
+// putsBeside measures puts to a key that n clients hold.
 func (e *Env) putsBeside(ctx context.Context, writer Session, n int, f *figures) error {
 	var h load.Histogram
 	if err := e.timePuts(ctx, writer, n, &h); err != nil {
@@ -120,7 +122,7 @@ func (e *Env) gather(ctx context.Context, n int) (*crowd, error) {
 		return c, err
 	}
 	c.watchers = n
-	c.all <- struct{}{} // there is no put yet for which they wait
+	c.all <- struct{}{} // no put is pending yet
 	c.left.Store(int64(n))
 	for i := range n {
 		s := e.Sessions[i%len(e.Sessions)].(etcdSession)
@@ -145,7 +147,7 @@ func (c *crowd) follow(w clientv3.WatchChan) {
 	}
 }
 
-// again waits until all of the crowd have the key again.
+// again waits until every client in the crowd has the key again.
 func (c *crowd) again(ctx context.Context) error {
 	if c.watchers > 0 {
 		select {
@@ -165,15 +167,15 @@ func (c *crowd) again(ctx context.Context) error {
 					return err
 				}
 				if err := c.caches[i].Err(); errors.Is(err, cache.ErrEnded) {
-					return err // it would never have the key again
+					return err // this cache would never have the key again
 				}
 			}
 			return nil
 		})
 }
 
-// putsBesideDead stops a process that has the key, and measures the write that waits for the
-// process's lease to end, and those after it.
+// putsBesideDead pauses a process that holds the key. It measures the write that waits for the end
+// of the process's lease, and the writes after it.
 func (e *Env) putsBesideDead(
 	ctx context.Context, writer Session, endpoint string, f *figures,
 ) error {
@@ -187,7 +189,7 @@ func (e *Env) putsBesideDead(
 		return err
 	}
 	defer func() {
-		_ = p.Signal(syscall.SIGKILL) // it may be gone
+		_ = p.Signal(syscall.SIGKILL) // the process may have exited
 		<-p.Done()
 	}()
 	err = poll(ctx, 10*time.Second, func(ctx context.Context) error {
@@ -224,8 +226,8 @@ func (e *Env) putsBesideDead(
 	return nil
 }
 
-// stopped returns nil once all threads of a process have stopped. Sending the signal does not wait
-// for that: on a busy machine the process still answers for a while.
+// stopped returns nil once all threads of a process have stopped. After the signal is sent, the
+// process may keep answering for a while on a busy machine.
 func stopped(pid int) error {
 	names, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	if err != nil {
@@ -243,7 +245,7 @@ func stopped(pid int) error {
 	return nil
 }
 
-// HoldCache holds a key in a cache until the context ends. It runs in the process that is stopped.
+// HoldCache holds a key in a cache until the context ends. It runs in the process that is paused.
 func HoldCache(ctx context.Context, endpoint string) error {
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})
 	if err != nil {

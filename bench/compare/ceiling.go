@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// ServeCeiling serves the ceiling on an address until ctx ends. If log is not empty, every write
-// is synced in that file before it is answered.
+// ServeCeiling serves the ceiling on an address until ctx ends. If log is not empty, every write is
+// synced to that file before it is answered.
 func ServeCeiling(ctx context.Context, addr, log string) error {
 	if log == "" {
 		return load.ServeCeiling(ctx, addr, nil)
@@ -24,22 +24,22 @@ func ServeCeiling(ctx context.Context, addr, log string) error {
 	return load.ServeCeiling(ctx, addr, l.append)
 }
 
-// logSize is the size of the file of a syncedLog, which is used as a ring.
+// logSize is the size of a syncedLog's file, which is used as a ring buffer.
 const logSize = 64 << 20
 
-// syncedLog is a file in which requests become durable. Requests that arrive during a sync share
-// the next one. The file has its full size and all of its blocks before the first request, so that
-// a sync writes only data.
+// syncedLog is a file that makes requests durable. Requests that arrive during a sync share the
+// next sync. The file has its full size and all of its blocks before the first request, so a sync
+// writes only data.
 type syncedLog struct {
 	file *os.File
 
 	mu      sync.Mutex
 	pending []byte
-	number  int // of the batch in pending
+	number  int // number of the batch in pending
 
-	turn   sync.Mutex // taken to write and sync
+	turn   sync.Mutex // held during a write and sync
 	offset int64
-	synced int // the last batch that is synced
+	synced int // number of the last synced batch
 }
 
 func createSyncedLog(path string) (*syncedLog, error) {
@@ -56,7 +56,7 @@ func createSyncedLog(path string) (*syncedLog, error) {
 	return &syncedLog{file: f, number: 1}, f.Sync()
 }
 
-// append returns when a request is durable. Any number of goroutines may call it.
+// append blocks until a request is durable. It is safe for concurrent use.
 func (l *syncedLog) append(request []byte) error {
 	l.mu.Lock()
 	l.pending = append(l.pending, request...)
@@ -66,7 +66,7 @@ func (l *syncedLog) append(request []byte) error {
 	l.turn.Lock()
 	defer l.turn.Unlock()
 	if l.synced >= mine {
-		return nil // with the batch of another
+		return nil // another goroutine synced this batch
 	}
 	l.mu.Lock()
 	batch := l.pending

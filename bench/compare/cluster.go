@@ -20,7 +20,7 @@ const (
 	ThroughFollowers Through = "followers"
 )
 
-// ParseThrough parses a word from a command line.
+// ParseThrough parses a command-line value.
 func ParseThrough(s string) (Through, error) {
 	t := Through(s)
 	if !slices.Contains([]Through{ThroughAll, ThroughLeader, ThroughFollowers}, t) {
@@ -29,7 +29,7 @@ func ParseThrough(s string) (Through, error) {
 	return t, nil
 }
 
-// roles holds the leader and the followers, at a moment when all members agreed on the leader.
+// roles holds the leader and the followers as of a time when all members agreed on the leader.
 type roles struct {
 	term      uint64
 	leader    *member
@@ -37,8 +37,8 @@ type roles struct {
 	ids       map[*member]uint64
 }
 
-// endpoints returns the endpoints of the members that t selects. The leader comes last, so that it
-// has one connection less if they do not divide evenly.
+// endpoints returns the endpoints of the members selected by t. The leader comes last, so that it
+// gets one connection less if the connections do not divide evenly.
 func (r *roles) endpoints(t Through) []string {
 	var list []string
 	if t != ThroughLeader {
@@ -52,7 +52,7 @@ func (r *roles) endpoints(t Through) []string {
 	return list
 }
 
-// endpoints returns the endpoints of the server that t selects.
+// endpoints returns the endpoints of the server's members selected by t.
 func (s *Server) endpoints(ctx context.Context, t Through) ([]string, error) {
 	if len(s.members) == 1 {
 		return []string{s.members[0].endpoint}, nil
@@ -113,8 +113,8 @@ func agreed(members []*member, status []*pb.StatusResponse) (*roles, error) {
 	return r, nil
 }
 
-// level returns nil if all members have applied the same index, as the members of an idle cluster
-// do eventually.
+// level returns nil if all members have applied the same index. The members of an idle cluster
+// eventually have.
 func level(status []*pb.StatusResponse) error {
 	for _, st := range status {
 		if st.RaftAppliedIndex != status[0].RaftAppliedIndex {
@@ -125,7 +125,7 @@ func level(status []*pb.StatusResponse) error {
 	return nil
 }
 
-// term returns the cluster's term; 0 for servers without one.
+// term returns the cluster's term, or 0 for servers without terms.
 func (s *Server) term(ctx context.Context) (uint64, error) {
 	if len(s.members) == 1 {
 		return 0, nil
@@ -137,7 +137,7 @@ func (s *Server) term(ctx context.Context) (uint64, error) {
 	return r.term, nil
 }
 
-// moveLeader transfers the leadership to the next member in a ring of the members.
+// moveLeader transfers leadership to the next member, in a fixed cycle.
 func (s *Server) moveLeader(ctx context.Context) error {
 	r, err := s.roles(ctx)
 	if err != nil {
@@ -154,7 +154,7 @@ func (s *Server) moveLeader(ctx context.Context) error {
 	return nil
 }
 
-// revive restarts a killed member, and waits until it has caught up.
+// revive restarts a killed member and waits until it has caught up.
 func (s *Server) revive(ctx context.Context, m *member) error {
 	m.wait()
 	if err := m.start(); err != nil {
@@ -180,8 +180,7 @@ func (s *Server) caughtUp(ctx context.Context) error {
 	})
 }
 
-// poll repeats f until it succeeds. If that does not happen within the limit, it returns the
-// reason.
+// poll calls f until it succeeds. If the limit elapses first, it returns the last error.
 func poll(ctx context.Context, limit time.Duration, f func(context.Context) error) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()

@@ -14,8 +14,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// TestWays checks through which members each kind of workload is measured, and
-// that targets take turns within each way.
+// TestWays checks which members each kind of workload is measured through, and that targets
+// alternate within each selection of members.
 func TestWays(t *testing.T) {
 	p := Plan{
 		Params:  Params{Members: 3, Kills: 1},
@@ -53,7 +53,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// TestCheck refuses plans that would measure something else than was asked.
+// TestCheck checks that plans are rejected if they would not measure what was requested.
 func TestCheck(t *testing.T) {
 	good := Plan{
 		Params: Params{Members: 3, Kills: 20}, Rounds: 1, OnceRounds: 1,
@@ -66,7 +66,7 @@ func TestCheck(t *testing.T) {
 		"three to seven":  func(p *Plan) { p.Members = 2 },
 		"not 8":           func(p *Plan) { p.Members = 8 },
 		"not 0":           func(p *Plan) { p.Members = 0 },
-		"one way":         func(p *Plan) { p.Members, p.Through = 1, []Through{ThroughLeader} },
+		"more than one":   func(p *Plan) { p.Members, p.Through = 1, []Through{ThroughLeader} },
 		"0 kills":         func(p *Plan) { p.Kills = 0 },
 		"nothing to run":  func(p *Plan) { p.Workloads = nil },
 		"with one member": func(p *Plan) { p.Members = 1 },
@@ -85,7 +85,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// TestFlags checks that every member gets the same list of all.
+// TestFlags checks that every member gets the same list of all members.
 func TestFlags(t *testing.T) {
 	ports := []string{"h:1", "h:2", "h:3", "h:4", "h:5", "h:6", "h:7", "h:8", "h:9"}
 	flags, err := Target{}.flags("/d", ports, 1)
@@ -104,7 +104,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestDialEvenly checks that each endpoint has as many connections.
+// TestDialEvenly checks that each endpoint gets the same number of connections.
 func TestDialEvenly(t *testing.T) {
 	for _, c := range []struct{ endpoints, n, want int }{
 		{1, 8, 8}, {3, 8, 9}, {3, 9, 9}, {2, 1, 2},
@@ -138,7 +138,7 @@ func statusOf(id, leader, term, applied uint64) *pb.StatusResponse {
 	}
 }
 
-// TestAgreed checks when members agree who leads, and what follows from it.
+// TestAgreed checks when members count as agreeing on a leader, and which roles follow.
 func TestAgreed(t *testing.T) {
 	members := []*member{{endpoint: "a"}, {endpoint: "b"}, {endpoint: "c"}}
 	r, err := agreed(members, []*pb.StatusResponse{
@@ -173,7 +173,7 @@ func TestAgreed(t *testing.T) {
 	}
 }
 
-// TestPoll checks that the last error is returned on timeout.
+// TestPoll checks that poll returns the last error when it times out.
 func TestPoll(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -193,7 +193,8 @@ func TestPoll(t *testing.T) {
 	})
 }
 
-// Values that are measured once a round are printed in a separate sheet below the table.
+// TestSheet checks that figures measured once per round are printed in a separate sheet below the
+// table.
 func TestSheet(t *testing.T) {
 	sheet := func(target string, rounds ...float64) *Series {
 		s := &Series{Workload: "failover", Target: target, Sheet: true}

@@ -12,10 +12,10 @@ type Plan struct {
 	Params
 	Targets   []Target
 	Workloads []Workload
-	// Through, if not empty, replaces the workloads' own choices of members.
+	// Through, if not empty, overrides the workloads' own selections of members.
 	Through []Through
-	// Rounds is the number of runs of each workload on each target; OnceRounds is the same for
-	// workloads marked Once.
+	// Rounds is the number of rounds for each workload and target. OnceRounds applies to workloads
+	// marked Once instead.
 	Rounds, OnceRounds int
 	// Progress is called before each run and once at the end. It may be nil.
 	Progress func(Step)
@@ -33,10 +33,10 @@ type Step struct {
 type Series struct {
 	Workload string `json:"workload"`
 	Target   string `json:"target"`
-	// Through is "" with one member, and for workloads that choose their own members.
+	// Through is "" for a single member, and for workloads that select members themselves.
 	Through Through  `json:"through,omitempty"`
 	Rounds  []Result `json:"rounds"`
-	// Sheet is set if the rounds have no rate, only figures of their own.
+	// Sheet is set if the rounds have no rate, only workload-specific figures.
 	Sheet bool `json:"sheet,omitempty"`
 }
 
@@ -75,7 +75,7 @@ func (p Plan) Check() error {
 	return nil
 }
 
-// ways lists the selections of members through which w is measured.
+// ways lists the selections of members through which to measure w.
 func (p Plan) ways(w Workload) []Through {
 	switch {
 	case p.Members == 1 || w.Cluster:
@@ -88,8 +88,8 @@ func (p Plan) ways(w Workload) []Through {
 	return []Through{ThroughAll}
 }
 
-// runs lists every run in order: for each workload all targets in turn, round by round, so that the
-// compared runs are close in time.
+// runs lists every run in order. For each workload, all targets alternate within a round, so that
+// the runs being compared are close in time.
 func (p Plan) runs() (list []run, series []*Series) {
 	for _, w := range p.Workloads {
 		if w.Cluster && p.Members == 1 {
@@ -103,7 +103,7 @@ func (p Plan) runs() (list []run, series []*Series) {
 	return list, series
 }
 
-// turns lists the runs of one workload; base is the index of its first Series.
+// turns lists the runs of one workload. base is the index of its first Series.
 func (p Plan) turns(w Workload, by Through, base int) (list []run, series []*Series) {
 	var targets []Target
 	for _, t := range p.Targets {
@@ -126,7 +126,7 @@ func (p Plan) turns(w Workload, by Through, base int) (list []run, series []*Ser
 	return list, series
 }
 
-// Run runs the plan. After an error it returns what it has.
+// Run executes the plan. After an error, it returns the results collected so far.
 func Run(ctx context.Context, p Plan) ([]*Series, error) {
 	list, series := p.runs()
 	progress := p.Progress
@@ -169,7 +169,7 @@ func (s *Series) Median() Result {
 	return m
 }
 
-// A Spread is a median with the minimum and maximum.
+// A Spread is a median with its minimum and maximum.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
@@ -193,8 +193,8 @@ func spreadOf(values []float64) Spread {
 	return Spread{(values[(n-1)/2] + values[n/2]) / 2, values[0], values[n-1]}
 }
 
-// ratio returns the ratios of the rates of s to those of o, round by round, since the runs of a
-// round are close in time. Rounds that only one of them has are left out.
+// ratio returns the ratios of the rates of s to the rates of o, round by round, because the runs of
+// a round are close in time. Rounds that only one of them has are omitted.
 func (s *Series) ratio(o *Series) Spread {
 	var values []float64
 	for i := range min(len(s.Rounds), len(o.Rounds)) {

@@ -13,29 +13,29 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// silentLeases is the number of leases whose holder falls silent.
+// silentLeases is the number of leases whose holder stops renewing.
 const silentLeases = 50
 
-// silence is one run of the workload: its leases are no longer renewed, and the leader is disturbed
+// silence is one run of the workload. Its leases are no longer renewed, and the leader is disturbed
 // until they end.
 type silence struct {
 	env *Env
-	// eye is a connection to a member that is not killed, over which the ends are observed.
+	// eye is a connection to a member that is not killed. It is used to observe the ends of leases.
 	eye *load.Client
-	// disturb is called when all leases have had their last renewal, at began.
+	// disturb is called after the last renewal of all leases, which was made at began.
 	disturb func(ctx context.Context, began time.Time) error
 
 	ended sample // how long after its last renewal each lease ended
-	left  int    // leases that had not ended at the cap
+	left  int    // leases that had not ended when the time limit was reached
 }
 
-// killPoints lists the times at which the leader is killed, in percent of the TTL. A service that
-// records a holder's silence in its log does so at some point; if the leader dies before that
-// point, the silence is forgotten.
+// killPoints lists the times at which the leader is killed, in percent of the TTL. A service may
+// record in its log, at some point, that a holder is silent. If the leader dies before that point,
+// the time elapsed so far is lost.
 var killPoints = []int{25, 50, 75}
 
 // runDeadHolder measures when the leases of a dead holder end if the leader is killed in the
-// meantime, and if it changes five times.
+// meantime, and if leadership is transferred five times.
 func runDeadHolder(ctx context.Context, e *Env) (Result, error) {
 	more := []Metric{{"TTL", shortTTL * 1000, "ms"}, {"silent leases", silentLeases, "each"}}
 	one := func(name string, s *silence) []Metric {
@@ -60,8 +60,8 @@ func runDeadHolder(ctx context.Context, e *Env) (Result, error) {
 	return Result{More: append(more, one(fmt.Sprintf("%d leader changes", leaderMoves), s)...)}, nil
 }
 
-// silentThroughKill kills the leader a given time after the last renewal. It also returns how long
-// the failover took.
+// silentThroughKill kills the leader a given time after the last renewal. It also returns the
+// duration of the failover.
 func (e *Env) silentThroughKill(
 	ctx context.Context, after time.Duration,
 ) (*silence, time.Duration, error) {
@@ -105,7 +105,7 @@ func (e *Env) silentThroughKill(
 	return s, took, e.Server.revive(ctx, r.leader)
 }
 
-// leaderMoves is the number of leader changes within one TTL.
+// leaderMoves is the number of leadership transfers within one TTL.
 const leaderMoves = 5
 
 func (e *Env) silentThroughMoves(ctx context.Context) (*silence, error) {
@@ -125,12 +125,12 @@ func (e *Env) silentThroughMoves(ctx context.Context) (*silence, error) {
 	return s, s.run(ctx)
 }
 
-// run grants the leases, each with a key, renews all of them a last time, calls disturb, and waits
-// until all have ended.
+// run grants the leases with one key each, renews all of them one last time, calls disturb, and
+// waits until all leases have ended.
 func (s *silence) run(ctx context.Context) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	// Connections to a member that was killed earlier take a while to come back.
+	// Connections to a member that was killed earlier take a while to recover.
 	if err := poll(ctx, time.Minute, s.env.everywhere); err != nil {
 		return err
 	}
@@ -161,7 +161,7 @@ func (s *silence) run(ctx context.Context) error {
 	return s.count(gone, sent)
 }
 
-// grant grants the leases, and returns when each was renewed for the last time.
+// grant grants the leases, and returns when each lease was renewed for the last time.
 func (s *silence) grant(ctx context.Context) ([]time.Time, error) {
 	leases, err := s.env.grantMany(ctx, silentLeases, shortTTL)
 	if err != nil {
@@ -176,8 +176,8 @@ func (s *silence) grant(ctx context.Context) ([]time.Time, error) {
 	return s.env.renewAll(ctx, leases)
 }
 
-// count reads when the leases ended. A lease that ended before its TTL had passed is a fault of the
-// server.
+// count records when the leases ended. It returns an error if a lease ended before its TTL had
+// elapsed.
 func (s *silence) count(gone *load.Deletions, sent []time.Time) error {
 	var h load.Histogram
 	if err := gone.Lateness(&h, sent, shortTTL*time.Second); err != nil {

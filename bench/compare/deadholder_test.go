@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// endings is a server on which leases end so long after the watch began, 0 for never.
+// endings is a server whose leases end at the given times after the watch began, or never if 0.
 type endings struct {
 	pb.Watch_WatchClient
 	began   time.Time
@@ -46,8 +46,8 @@ func (e *endings) Recv() (*pb.WatchResponse, error) {
 	return &pb.WatchResponse{Events: []*mvccpb.Event{gone}}, nil
 }
 
-// TestSilence checks how ends are counted: from the last renewal, with those
-// that never came, and none before its time.
+// TestSilence checks how lease ends are counted. They count from the last renewal, leases that
+// never end are included, and a lease that ends too early is an error.
 func TestSilence(t *testing.T) {
 	count := func(s *silence, after ...time.Duration) error {
 		sent := make([]time.Time, len(after))
@@ -58,7 +58,7 @@ func TestSilence(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_ = gone.Follow() // it ends with the stream
+		_ = gone.Follow() // returns when the stream ends
 		return s.count(gone, sent)
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// dial creates a client with at least n connections, the same number to each endpoint. Each has the
-// next of the tokens, if any. They connect on first use.
+// dial creates a client with at least n connections, the same number for each endpoint. The
+// connections use the tokens in turn, if there are any. They connect on first use.
 func dial(endpoints []string, n int, tokens ...string) (*load.Client, error) {
 	var conns []*grpc.ClientConn
 	for i := 0; i < n || i%len(endpoints) != 0; i++ {
@@ -25,7 +25,7 @@ func dial(endpoints []string, n int, tokens ...string) (*load.Client, error) {
 			grpc.WithTransportCredentials(insecure.NewCredentials()),
 			grpc.WithPerRPCCredentials(by),
 			grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(1<<30)),
-			// A server that restarts must be found at once.
+			// A restarted server must be found without delay.
 			grpc.WithConnectParams(grpc.ConnectParams{
 				Backoff: backoff.Config{
 					BaseDelay: 5 * time.Millisecond, Multiplier: 1.5, MaxDelay: 50 * time.Millisecond,

@@ -1,20 +1,21 @@
-// Package compare puts the same load on different servers of the etcd v3 API and measures how each
-// performs.
+// Package compare applies the same load to different servers of the etcd v3 API and measures how
+// each performs.
 //
-// A Workload talks to one server through an Env: a load.Client, or Sessions of the server's own
-// client. It returns a Result: a rate, latencies, and the resources that the server's process used.
-// A Target is a way to start a server: a leasehold binary, an etcd binary, ZooKeeper, or the
-// ceiling, which is a bare gRPC server for etcd's messages that stores nothing and answers at once.
-// Run runs workloads against targets in turn, round by round, each server alone on the machine with
-// a fresh directory, so that a slow hour of the machine affects all targets alike.
+// A Workload accesses one server through an Env, which contains a load.Client or Sessions of the
+// server's own client. It returns a Result with a rate, latencies, and the resources used by the
+// server's process. A Target describes how to start a server: a leasehold binary, an etcd binary,
+// ZooKeeper, or the ceiling, which is a bare gRPC server for etcd's messages that stores nothing
+// and answers immediately. Run runs the workloads, and within a workload alternates between the
+// targets, round by round. Each server is alone on the machine and has an empty directory.
+// Temporary slowness of the machine thus affects all targets equally.
 //
-// A server may be a cluster of members on loopback. Then a workload is measured through its leader,
-// its followers or all members, and the resources are summed over its members. Failover workloads
-// kill members, and measure the service in two ways: with probes that nothing delays, which show
-// the behavior of the service, and with the Go client, which shows what a program observes.
+// A server can be a cluster of members on loopback. If so, a workload is measured through the
+// leader, the followers or all members, and the resources of all members are added up. Failover
+// workloads kill members and measure the service in two ways: probes that nothing delays show the
+// behavior of the service, and the Go client shows what a program observes.
 //
-// Cache workloads run on etcd without caches: with the same reads from the server, and the same
-// writes in the presence of watchers.
+// On etcd, the cache workloads run without caches. They perform the same reads at the server, and
+// the same writes while clients watch the keys.
 //
-// Only ratios within one run are meaningful; absolute figures depend on the machine.
+// Only ratios within one run are meaningful. Absolute figures depend on the machine.
 package compare

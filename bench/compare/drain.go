@@ -15,12 +15,12 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// drained is the number of leases that end together.
+// drained is the number of leases that expire together.
 const drained = 20_000
 
-// runDrain lets leases with a key each end as close together as the API allows, after one last
-// renewal of all. It measures how fast they are deleted, and the latency of a writer in the
-// meantime.
+// runDrain renews leases with one key each one last time, and then lets them expire as close
+// together as the API allows. It measures how fast they are deleted, and the latency of a writer
+// during that time.
 func runDrain(ctx context.Context, e *Env) (Result, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -45,7 +45,7 @@ func runDrain(ctx context.Context, e *Env) (Result, error) {
 	return d.result()
 }
 
-// drainTTL finds a TTL, in seconds, in which n leases with keys can be granted and renewed. It
+// drainTTL finds a TTL, in seconds, that is long enough to grant and renew n leases with keys. It
 // first measures the pace of this server.
 func (e *Env) drainTTL(ctx context.Context, n int) (int64, error) {
 	var h load.Histogram
@@ -63,10 +63,10 @@ func (e *Env) drainTTL(ctx context.Context, n int) (int64, error) {
 type draining struct {
 	env  *Env
 	gone *load.Deletions
-	ttl  int64 // seconds
+	ttl  int64 // in seconds
 
-	sent []time.Time    // by lease: when its last renewal was sent
-	puts load.Histogram // a writer's latency in the meantime
+	sent []time.Time    // by lease: when the last renewal was sent
+	puts load.Histogram // latency of a writer meanwhile
 	m    measure
 }
 
@@ -97,8 +97,8 @@ func (d *draining) run(ctx context.Context, n int) error {
 	return d.m.during(e.Server, func() error { return d.watchThemGo(ctx) })
 }
 
-// watchThemGo watches the leases end. Meanwhile it puts 1,000 times a second, until the last lease
-// is gone or the cap is reached.
+// watchThemGo waits for the leases to end. Meanwhile it performs 1,000 puts per second, until the
+// last lease has ended or the time limit is reached.
 func (d *draining) watchThemGo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, d.env.DrainCap)
 	defer cancel()
@@ -112,10 +112,10 @@ func (d *draining) watchThemGo(ctx context.Context) error {
 	return d.env.putSteadily(ctx, int((d.env.DrainCap+time.Second)/putEvery), &d.puts)
 }
 
-// putEvery is the interval between the puts of a steady writer.
+// putEvery is the interval between puts of a steady writer.
 const putEvery = time.Millisecond
 
-// putSteadily puts n times, or until ctx ends, to keys without a lease.
+// putSteadily puts n times, or until ctx ends, to keys that are not attached to a lease.
 func (e *Env) putSteadily(ctx context.Context, n int, h *load.Histogram) error {
 	value := make([]byte, load.ValueSize)
 	return openLoop(ctx, n, putEvery, h, func(ctx context.Context, c, i int) error {
@@ -129,8 +129,8 @@ func (e *Env) putSteadily(ctx context.Context, n int, h *load.Histogram) error {
 	})
 }
 
-// overloaded reports whether a server refused a call because it is overloaded. etcd 3.7 sends its
-// refusal with the code Unknown.
+// overloaded reports whether a server rejected a call because it is overloaded. etcd 3.7 returns
+// the code Unknown in this case.
 func overloaded(err error) bool {
 	refused := rpctypes.ErrGRPCRequestTooManyRequests
 	return status.Code(err) == codes.ResourceExhausted ||
@@ -147,9 +147,9 @@ func (d *draining) firstExpiry() time.Time {
 	return first.Add(time.Duration(d.ttl) * time.Second)
 }
 
-// result returns the result. The rate is that of the deleted leases, over the time from the first
-// expiry to the last deletion. It cannot exceed the pace of the renewals before, which spread the
-// expiries; "ended within" is that spread.
+// result returns the result. The rate is the number of deleted leases divided by the time from the
+// first expiry to the last deletion. It cannot exceed the pace of the preceding renewals, which
+// spread out the expiries. The figure "ended within" is that spread.
 func (d *draining) result() (Result, error) {
 	ttl := time.Duration(d.ttl) * time.Second
 	if err := d.gone.Lateness(&d.m.hist, d.sent, ttl); err != nil {

@@ -11,14 +11,14 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// ending is the prefix of the keys whose leases are to end.
+// ending is the prefix of keys whose leases will end.
 var ending = []byte("ended/")
 
-// endingKey returns the key number i with that prefix.
+// endingKey returns the i-th key with that prefix.
 func endingKey(i int) []byte { return load.NumberedKey(ending, i) }
 
-// runTrickle lets 200 leases end per second, and measures how late each ends. Two seconds is the
-// shortest TTL that etcd grants.
+// runTrickle lets 200 leases expire per second and measures how late each one ends. Two seconds is
+// the shortest TTL that etcd grants.
 func runTrickle(ctx context.Context, e *Env) (Result, error) {
 	const perSecond, ttl = 200, 2
 	n := int(e.Duration.Seconds() * perSecond)

@@ -14,23 +14,23 @@ import (
 )
 
 const (
-	// userEvery is the interval between calls through the Go client after a kill.
+	// userEvery is the interval between calls of the Go client after a kill.
 	userEvery = 20 * time.Millisecond
-	// userLimit is a typical timeout of a program's calls.
+	// userLimit is a typical call timeout in programs.
 	userLimit = 15 * time.Second
 	// beforeKill is how long the callers have been active when the leader dies.
 	beforeKill = 300 * time.Millisecond
-	// hangs is the least time for which a leader hangs. It is longer than any election takes, so
-	// that it is an outage for every client, and not a pause that a member might adapt to.
+	// hangs is the minimum time for which a leader hangs. It is longer than any election, so every
+	// client observes an outage, and members cannot adapt to it as they do to short pauses.
 	hangs = 3 * time.Second
 )
 
-// An outage is a fault of a leader. Some calls in flight end only after it has ended, and the
-// members agree again only once no more calls are made.
+// An outage is a fault of a leader. Some in-flight calls return only after the outage has ended,
+// and the members agree again only when no more calls are made.
 type outage struct {
 	name  string
 	begin func(*member) error
-	end   func(m *member) error // after it has lasted for a while
+	end   func(m *member) error // ends the outage after a while
 	lasts time.Duration
 	agree func(context.Context, *Server, *member) error
 }
@@ -46,26 +46,26 @@ var (
 	}
 )
 
-// failover is one run of the workload: a cluster whose leader is killed repeatedly.
+// failover is one run of the workload, on a cluster whose leader is killed repeatedly.
 type failover struct {
 	env *Env
 	outage
-	user *clientv3.Client // of a program that only makes calls
-	// lease is the lease that probes and callers renew. Its fate does not count.
+	user *clientv3.Client // client of a program that only makes calls
+	// lease is the lease renewed by probes and callers. It does not matter whether it survives.
 	lease int64
 
-	// The behavior of the service: the first acknowledgment through the quicker and through the
+	// The behavior of the service: the first acknowledgment through the faster and through the
 	// slower of the surviving members.
 	write, renew, lastWrite, lastRenew sample
-	// What a program with the Go client observes.
+	// The behavior that a program with the Go client observes.
 	userWrite, userRenew sample
-	inFlight             sample // of calls that were in flight
+	inFlight             sample // durations of in-flight calls
 }
 
-// runFailover kills the leader Kills times.
+// runFailover kills the leader Params.Kills times.
 func runFailover(ctx context.Context, e *Env) (Result, error) { return runOutages(ctx, e, killed) }
 
-// runHang stops the leader's process Kills times.
+// runHang pauses the leader's process Params.Kills times.
 func runHang(ctx context.Context, e *Env) (Result, error) { return runOutages(ctx, e, hung) }
 
 func runOutages(ctx context.Context, e *Env, o outage) (Result, error) {
@@ -104,7 +104,7 @@ func runOutages(ctx context.Context, e *Env, o outage) (Result, error) {
 	)}, nil
 }
 
-// dialUser creates a client as a program would, with all endpoints and default settings.
+// dialUser creates a client as a program would, with all endpoints and the default settings.
 func (s *Server) dialUser() (*clientv3.Client, error) {
 	var endpoints []string
 	for _, m := range s.members {
@@ -160,15 +160,15 @@ func (f *failover) strike(ctx context.Context) error {
 	return f.agree(ctx, s, r.leader)
 }
 
-// probes creates a write probe for each member, then a renewal probe for each, then one of each
-// kind for the Go client. Their connections are in use before anything fails.
+// probes creates a write probe for each member, then a renewal probe for each, and finally one of
+// each kind for the Go client. The connections are in use before anything fails.
 func (f *failover) probes(
 	ctx context.Context, members []*member,
 ) (list []probe, hangUp func(), err error) {
 	var clients []*load.Client
 	hangUp = func() {
 		for _, c := range clients {
-			_ = c.Close() // it is no longer used
+			_ = c.Close() // no longer used
 		}
 	}
 	for _, m := range members {
@@ -193,8 +193,8 @@ func (f *failover) probes(
 }
 
 // userConnected waits until the Go client, which alternates between its connections, has received
-// answers from every member. It returns to a restarted member after a second or more; if the next
-// kill came before that, the result would depend on the time between kills.
+// answers from every member. The client returns to a restarted member after a second or more. If
+// the next kill came before that, the result would depend on the time between kills.
 func (f *failover) userConnected(ctx context.Context) error {
 	seen := map[uint64]bool{}
 	return poll(ctx, failoverLimit, func(ctx context.Context) error {

@@ -12,7 +12,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Quantiles of a few measurements are correct, and the measurements keep their order.
+// TestSample checks that quantiles of a few measurements are correct, and that the measurements
+// keep their order.
 func TestSample(t *testing.T) {
 	var s sample
 	if s.quantile(0.5) != 0 || s.max() != 0 || s.metrics("x")[0].Value != 0 {
@@ -33,9 +34,9 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// TestProbe holds a probe against a service that is down for 100 ms: calls
-// hang, calls fail, the dead leader's last answer arrives, and only then is one
-// acknowledged in a new term. What hung must not delay what began later.
+// TestProbe runs a probe against a service that is down for 100 ms. Calls hang, calls fail, the
+// last answer of the dead leader arrives, and only then is a call acknowledged in a new term. Calls
+// that hang must not delay later calls.
 func TestProbe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		began := time.Now()
@@ -48,7 +49,7 @@ func TestProbe(t *testing.T) {
 				<-ctx.Done()
 				return 0, ctx.Err()
 			case n == 2:
-				return 3, nil // the old term
+				return 3, nil // an answer in the old term
 			case since < 100*time.Millisecond:
 				return 0, errors.New("no leader")
 			}
@@ -65,7 +66,7 @@ func TestProbe(t *testing.T) {
 	})
 }
 
-// TestProbeGivesUp checks that a service that stays away is an error.
+// TestProbeGivesUp checks that the probe returns an error if the service does not recover.
 func TestProbeGivesUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := probe{every: time.Second, limit: time.Second}
@@ -78,8 +79,8 @@ func TestProbeGivesUp(t *testing.T) {
 	})
 }
 
-// TestCallers checks that exactly the calls that the kill met are counted, with
-// their whole length.
+// TestCallers checks that exactly the calls that were in flight at the kill are counted, with their
+// full durations.
 func TestCallers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &callers{stopping: make(chan struct{})}
@@ -94,7 +95,7 @@ func TestCallers(t *testing.T) {
 				return 1, nil
 			})
 		})
-		time.Sleep(20 * time.Millisecond) // in the third call
+		time.Sleep(20 * time.Millisecond) // during the third call
 		c.mark(time.Now())
 		time.Sleep(8 * time.Second)
 		if got := c.stop(); !slices.Equal(got, sample{7 * time.Second}) || n < 4 {
@@ -103,8 +104,8 @@ func TestCallers(t *testing.T) {
 	})
 }
 
-// TestKeptLease checks that a lease counts as lost when the client closes its
-// channel by itself, and not when the keeper releases it.
+// TestKeptLease checks that a lease counts as lost if the client closes its channel, and does not
+// if the keeper releases the lease.
 func TestKeptLease(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, lost := range []bool{true, false} {

@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// keptLeases is the number of leases that the Go client keeps alive through all faults.
+	// keptLeases is the number of leases that the Go client keeps alive during all faults.
 	keptLeases = 8
-	// shortTTL is the TTL, in seconds, of leases that faults may lose.
+	// shortTTL is the TTL, in seconds, of leases that may be lost because of faults.
 	shortTTL = 5
 )
 
-// A keeper keeps leases alive as a program does, with KeepAlive of the Go client, and records the
+// A keeper keeps leases alive as a program does, with the Go client's KeepAlive, and records the
 // outcome.
 type keeper struct {
 	client *clientv3.Client
@@ -26,14 +26,14 @@ type keeper struct {
 	wg     sync.WaitGroup
 }
 
-// A keptLease belongs to its goroutine until the keeper has finished.
+// A keptLease is owned by its goroutine until the keeper has finished.
 type keptLease struct {
 	id      clientv3.LeaseID
 	lost    bool
-	longest time.Duration // between two renewals
+	longest time.Duration // longest time between two renewals
 }
 
-// keepAlive grants leases, each with a key, and keeps them alive until finish.
+// keepAlive grants leases with one key each and keeps them alive until finish is called.
 func keepAlive(ctx context.Context, c *clientv3.Client) (*keeper, error) {
 	kctx, cancel := context.WithCancel(ctx)
 	k := &keeper{client: c, cancel: cancel}
@@ -68,8 +68,8 @@ func (k *keeper) add(ctx context.Context) error {
 
 func keptKey(id clientv3.LeaseID) string { return fmt.Sprintf("kept/%016x", int64(id)) }
 
-// follow records renewals until the keeper finishes or the client closes the channel, which reports
-// that the lease is lost.
+// follow records renewals until the keeper finishes or the client closes the channel. A closed
+// channel means that the lease is lost.
 func (l *keptLease) follow(ctx context.Context, renewed <-chan *clientv3.LeaseKeepAliveResponse) {
 	last := time.Now()
 	for range renewed {
@@ -80,8 +80,8 @@ func (l *keptLease) follow(ctx context.Context, renewed <-chan *clientv3.LeaseKe
 	l.lost = ctx.Err() == nil
 }
 
-// finish reads each lease and its key from the server while they are still kept alive, and then
-// releases them. It counts those that the client or the server lost.
+// finish reads each lease and its key from the server while the leases are still kept alive, and
+// then releases the leases. It counts the leases lost by the client or the server.
 func (k *keeper) finish(ctx context.Context) (lost int, err error) {
 	gone := make([]bool, len(k.leases))
 	for i, l := range k.leases {
@@ -111,7 +111,7 @@ func (k *keeper) gone(ctx context.Context, id clientv3.LeaseID) (bool, error) {
 	return ttl.TTL <= 0 || len(kv.Kvs) != 1, nil
 }
 
-// longest returns the longest time that any lease went without a renewal. It may be called only
+// longest returns the longest time that any lease went without a renewal. It must only be called
 // after finish.
 func (k *keeper) longest() time.Duration {
 	var d time.Duration
@@ -121,7 +121,8 @@ func (k *keeper) longest() time.Duration {
 	return d
 }
 
-// callers make calls of the Go client in a loop, so that some are in flight when the leader dies.
+// callers make calls with the Go client in a loop, so that some calls are in flight when the leader
+// dies.
 type callers struct {
 	killed   atomic.Pointer[time.Time]
 	stopping chan struct{}
@@ -131,7 +132,7 @@ type callers struct {
 }
 
 // startCallers starts four callers that write and four that renew. They pause between calls, so
-// that they do not take CPU time from the measurement.
+// that they take little CPU time from the measurement.
 func (f *failover) startCallers(ctx context.Context) *callers {
 	c := &callers{stopping: make(chan struct{})}
 	for range 4 {
@@ -156,8 +157,8 @@ func (c *callers) loop(ctx context.Context, call try) {
 	}
 }
 
-// once makes a call, and records its duration if the leader died in the meantime, whether it
-// succeeded or failed: the time that a call hangs is what matters.
+// once makes a call. If the leader died during the call, once records the call's duration, whether
+// or not it succeeded, because the time that a call hangs is what matters.
 func (c *callers) once(ctx context.Context, call try) {
 	ctx, cancel := context.WithTimeout(ctx, userLimit)
 	defer cancel()
@@ -174,8 +175,8 @@ func (c *callers) once(ctx context.Context, call try) {
 // mark records when the leader was killed.
 func (c *callers) mark(at time.Time) { c.killed.Store(&at) }
 
-// stop waits for the calls that are still in flight, and returns the durations of those that were
-// in flight at the kill.
+// stop waits for the calls still in flight, and returns the durations of the calls that were in
+// flight at the kill.
 func (c *callers) stop() sample {
 	close(c.stopping)
 	c.wg.Wait()

@@ -17,53 +17,40 @@ import (
 )
 
 const (
-	// idleTTL is the default TTL of an idle session's lease, and renewals is how often a lease is
-	// renewed within its TTL.
+	// idleTTL is the default TTL of an idle session's lease. renewals is how often a lease is
+	// renewed per TTL.
 	idleTTL  = 10 * time.Second
 	renewals = 3
-	// idleOpeners is the number of sessions that are opened at a time.
+	// idleOpeners is the number of sessions opened concurrently.
 	idleOpeners = 32
 )
 
 // idleWorkloads returns the workloads of clients that only keep a lease alive.
 func idleWorkloads() []Workload {
-	var list []Workload
-	for _, secure := range []bool{false, true} {
-		add := func(name, doc string, foreign bool, run func(context.Context, *Env) (Result, error)) {
-			if secure {
-				name, doc = name+"-tls", doc+", with TLS"
-			}
-			list = append(list, Workload{
-				Name: name, Doc: doc, Sheet: true, Once: true, Secure: secure, Profiled: true,
-				Everybody: foreign, run: run,
-			})
-		}
-		add("sessions", "idle clients (-sessions), a connection and a lease each; own protocol",
-			!secure, idling(ownIdle))
-		add("sessions-client", "the same through the server's Go client: what it costs its program",
-			false, runIdleClients)
-	}
-	return append(list, Workload{
+	return []Workload{{
+		Name: "sessions", Sheet: true, Once: true, Profiled: true, run: runIdle,
+		Doc: "idle clients (-sessions), a connection and a lease each; own protocol",
+	}, {
+		Name: "sessions-tls", Sheet: true, Once: true, Profiled: true, Secure: true,
+		Doc: "the same, with TLS", run: runIdle,
+	}, {
 		Name: "sessions-many", Relays: true, Sheet: true, Once: true, Profiled: true,
 		Doc: "sessions (-sessions) that share leases (-leases, -ttl), at relays (-relays) that are in " +
 			"this program", run: runManySessions,
-	}, Workload{
+	}, {
 		Name: "sessions-back", Relays: true, Sheet: true, Once: true, Profiled: true,
 		Doc: "the same sessions come back after their relays were stopped", run: runRelaysStop(0),
-	}, Workload{
+	}, {
 		Name: "sessions-outage", Relays: true, Sheet: true, Once: true, Profiled: true,
 		Doc: "the same, after all leases have ended in a minute without relays",
 		run: runRelaysStop(awayFor),
-	}, Workload{
+	}, {
 		Name: "sessions-drain", Relays: true, Once: true,
 		Doc: "drain/20000 while the member has these sessions too", run: runManyDrain,
-	}, Workload{
-		Name: "sessions-storm", Cluster: true, Once: true, run: runStorm,
-		Doc: "idle clients (-sessions) of Go, and kill -9 of the leader that has them",
-	})
+	}}
 }
 
-// idleAddress is the address to which idle sessions connect, and how they connect.
+// idleAddress returns the address to which idle sessions connect, and the TLS configuration.
 func (s *Server) idleAddress() (string, *tls.Config) {
 	if s.Target.secure {
 		return s.members[0].secure, anyServer
@@ -81,62 +68,40 @@ type idleConn interface {
 	open() error
 	// renew requests a renewal.
 	renew() error
-	// follow reads until the connection ends, and calls renewed for each acknowledged renewal.
+	// follow reads until the connection ends. It calls renewed for each acknowledged renewal.
 	follow(renewed func()) error
 }
 
 // idleDialer connects an idle session.
 type idleDialer func(ctx context.Context, addr string, conf *tls.Config) (idleConn, error)
 
-// ownIdle returns the dialer for sessions of the server's own protocol.
-func ownIdle(t Target) idleDialer {
-	switch {
-	case t.Foreign != nil:
-		return dialZooIdle
-	case t.Name == "leasehold":
-		return dialDirectIdle
+// runIdle measures sessions of the server's own protocol.
+func runIdle(ctx context.Context, e *Env) (Result, error) {
+	dial := dialEtcdIdle
+	if e.Server.Target.Name == "leasehold" {
+		dial = dialDirectIdle
 	}
-	return dialEtcdIdle
+	return e.measureIdle(ctx, idleTTL, newIdleCrowd(e, dial))
 }
 
-// idling measures sessions that the dialer kind connects.
-func idling(kind func(Target) idleDialer) func(context.Context, *Env) (Result, error) {
-	return func(ctx context.Context, e *Env) (Result, error) {
-		if e.Server.Target.Foreign != nil { // it uses a lot of memory until it is warm
-			if err := warmIdle(ctx, e, kind(e.Server.Target)); err != nil {
-				return Result{}, err
-			}
-		}
-		return e.measureIdle(ctx, idleTTL, newIdleCrowd(e, kind(e.Server.Target)))
-	}
-}
-
-// warmIdle opens sessions and closes them.
-func warmIdle(ctx context.Context, e *Env, dial idleDialer) error {
-	crowd := newIdleCrowd(e, dial)
-	err := crowd.open(ctx)
-	crowd.close()
-	return err
-}
-
-// idleState is a server's resource use at a moment.
+// idleState is a server's resource usage at one point in time.
 type idleState struct {
 	usage               load.Usage
-	heap, stack, number float64 // bytes after a collection, and goroutines
+	heap, stack, number float64 // bytes after a collection, and number of goroutines
 }
 
 // idlers is a set of idle sessions.
 type idlers interface {
 	open(ctx context.Context) error
-	// live keeps them alive until ctx ends.
+	// live keeps the sessions alive until ctx ends.
 	live(ctx context.Context)
 	// check returns an error if any session was lost.
 	check() error
 	close()
 }
 
-// measureIdle opens sessions, whose leases have the given TTL, leaves them idle, and returns their
-// cost for the server.
+// measureIdle opens sessions whose leases have the given TTL, leaves them idle, and returns their
+// cost to the server.
 func (e *Env) measureIdle(ctx context.Context, ttl time.Duration, all idlers) (Result, error) {
 	defer all.close()
 	alone, err := e.cpuFor(ctx, ttl/renewals)
@@ -173,22 +138,19 @@ func (e *Env) measureIdle(ctx context.Context, ttl time.Duration, all idlers) (R
 		return Result{}, err
 	}
 	n := float64(e.IdleSessions)
-	r := Result{More: []Metric{
+	return Result{More: []Metric{
 		{"sessions", n, "sessions"},
 		{"set up", n / took.Seconds(), "a second"},
 		{"CPU to set one up", micros(opened.CPU-before.usage.CPU) / n, "us"},
 		{"CPU of an idle one", (idle - alone) / n, "us a second"},
 		{"resident memory of one", float64(after.usage.RSS-before.usage.RSS) / n, "bytes"},
-	}}
-	if after.number > 0 {
-		r.More = append(r.More, Metric{"live heap of one", (after.heap - before.heap) / n, "bytes"},
-			Metric{"stacks of one", (after.stack - before.stack) / n, "bytes"},
-			Metric{"goroutines of one", (after.number - before.number) / n, "goroutines"})
-	}
-	return r, nil
+		{"live heap of one", (after.heap - before.heap) / n, "bytes"},
+		{"stacks of one", (after.stack - before.stack) / n, "bytes"},
+		{"goroutines of one", (after.number - before.number) / n, "goroutines"},
+	}}, nil
 }
 
-// cpuFor measures the server's CPU time for a while, in microseconds per second.
+// cpuFor measures the server's CPU usage for a while, in microseconds per second.
 func (e *Env) cpuFor(ctx context.Context, d time.Duration) (float64, error) {
 	before, err := e.Server.Usage()
 	if err != nil {
@@ -204,10 +166,9 @@ func (e *Env) cpuFor(ctx context.Context, d time.Duration) (float64, error) {
 
 func micros(d time.Duration) float64 { return float64(d.Microseconds()) }
 
-// idleState reads the resource use of all members. A server that is not written in Go reports only
-// its CPU time and resident memory.
+// idleState reads the resource use of all members.
 func (e *Env) idleState(ctx context.Context) (s idleState, err error) {
-	if s.usage, err = e.Server.Usage(); err != nil || e.Server.Target.Foreign != nil {
+	if s.usage, err = e.Server.Usage(); err != nil {
 		return s, err
 	}
 	for _, m := range e.Server.members {
@@ -229,7 +190,7 @@ func (e *Env) idleState(ctx context.Context) (s idleState, err error) {
 	return s, nil
 }
 
-// pageFigure returns the number that follows a text on a page.
+// pageFigure returns the number that follows a name on a page.
 func pageFigure(ctx context.Context, page, name string) (float64, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, page, nil)
 	if err != nil {
@@ -263,13 +224,13 @@ type idleCrowd struct {
 	all     sync.WaitGroup
 	lost    atomic.Int64 // connections that have ended
 	closing atomic.Bool
-	why     atomic.Pointer[error] // the reason of the first
+	why     atomic.Pointer[error] // the reason for the first loss
 }
 
 type idleMember struct {
 	conn    idleConn
-	has     atomic.Bool  // it has a lease
-	renewed atomic.Int64 // renewals that were acknowledged
+	has     atomic.Bool  // whether the session has a lease
+	renewed atomic.Int64 // number of acknowledged renewals
 }
 
 func newIdleCrowd(e *Env, dial idleDialer) *idleCrowd {
@@ -301,7 +262,7 @@ func (c *idleCrowd) open(ctx context.Context) error {
 	})
 }
 
-// live renews the sessions in turn, evenly spread over time, until ctx ends.
+// live renews the sessions in turn, spread evenly over time, until ctx ends.
 func (c *idleCrowd) live(ctx context.Context) {
 	began, each := time.Now(), float64(c.ttl/renewals)/float64(len(c.members))
 	for i := 0; ; i++ {
@@ -310,7 +271,7 @@ func (c *idleCrowd) live(ctx context.Context) {
 			return
 		}
 		if m := &c.members[i%len(c.members)]; m.has.Load() {
-			_ = m.conn.renew() // follow reports sessions that have ended
+			_ = m.conn.renew() // follow reports sessions that ended
 		}
 	}
 }

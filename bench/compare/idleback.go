@@ -13,18 +13,17 @@ import (
 )
 
 const (
-	// backWithin is how long sessions may take to come back.
+	// backWithin is how long sessions may take to recover.
 	backWithin = time.Minute
-	// backJitter is the time over which sessions spread their reconnections, like clients that back
-	// off.
+	// backJitter is the period over which sessions spread out their reconnections, like clients
+	// that back off.
 	backJitter = 500 * time.Millisecond
-	// awayFor is the shortest time without relays in an outage, which outlasts the leases.
+	// awayFor is the minimum time without relays in an outage. The leases expire in that time.
 	awayFor = time.Minute
 )
 
-// runRelaysStop measures how long sessions take to hold their leases again after their relays were
-// stopped. If the relays are away for a while, the leases have ended, and the sessions need new
-// ones.
+// runRelaysStop measures how long sessions take to hold leases again after their relays were
+// stopped. If the relays stay away long enough, the leases expire and the sessions need new ones.
 func runRelaysStop(away time.Duration) func(context.Context, *Env) (Result, error) {
 	return func(ctx context.Context, e *Env) (Result, error) {
 		return withManySessions(ctx, e, func(m *manySessions) (Result, error) {
@@ -38,7 +37,7 @@ func runRelaysStop(away time.Duration) func(context.Context, *Env) (Result, erro
 	}
 }
 
-// whileOpen opens the sessions, keeps them alive for a TTL, and calls f. The renewals end when f
+// whileOpen opens the sessions, keeps them alive for one TTL, and calls f. The renewals end when f
 // returns or calls stop.
 func (m *manySessions) whileOpen(
 	ctx context.Context, f func(stop func()) (Result, error),
@@ -64,7 +63,7 @@ func (m *manySessions) whileOpen(
 	return f(stop)
 }
 
-// runManyDrain measures leases that end together while the member has these sessions too.
+// runManyDrain measures leases that expire together while the member also has these sessions.
 func runManyDrain(ctx context.Context, e *Env) (Result, error) {
 	return withManySessions(ctx, e, func(m *manySessions) (Result, error) {
 		return m.whileOpen(ctx, func(func()) (Result, error) {
@@ -74,7 +73,7 @@ func runManyDrain(ctx context.Context, e *Env) (Result, error) {
 	})
 }
 
-// relaysStop stops the relays of the open sessions for a while.
+// relaysStop stops the relays of the open sessions for a time.
 func (m *manySessions) relaysStop(
 	ctx context.Context, away time.Duration, stop func(),
 ) (_ Result, err error) {
@@ -91,7 +90,7 @@ func (m *manySessions) relaysStop(
 	return m.comeBack(ctx, away > 0)
 }
 
-// comeBack reconnects all sessions, and makes them renew their leases or request new ones.
+// comeBack reconnects all sessions. They renew their leases, or request new ones if afresh is set.
 func (m *manySessions) comeBack(ctx context.Context, afresh bool) (Result, error) {
 	direct := &timed{name: "to the member", addr: m.env.Server.members[0].endpoint}
 	if err := direct.open(ctx, m.ttl); err != nil {
@@ -110,7 +109,7 @@ func (m *manySessions) comeBack(ctx context.Context, afresh bool) (Result, error
 			s, err := m.again(ctx, m.members[i].conn.(*ownSession), afresh)
 			times[i], errs[i] = time.Since(began), err
 			back.Done()
-			for err == nil { // its leases may end before the others are back
+			for err == nil { // its leases may expire before the other sessions are back
 				select {
 				case <-all:
 					_ = s.Close()
@@ -182,7 +181,7 @@ func (m *manySessions) again(
 	}
 }
 
-// notFound returns the first lease in the outcome of a renewal that has ended.
+// notFound returns the first result of a renewal whose lease has ended.
 func notFound(r *leaseholdv1.Response) *leaseholdv1.RenewResult {
 	for _, x := range r.GetRenew().GetResults() {
 		if x.Reason == leaseholdv1.Reason_REASON_LEASE_NOT_FOUND {

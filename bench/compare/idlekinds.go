@@ -22,12 +22,12 @@ import (
 type ownSession struct {
 	*directStream
 	ttl    time.Duration
-	leases int // number to grant
+	leases int // number of leases to grant
 	ids    []int64
 	tokens []uint64
 
-	mu     sync.Mutex // held while sending
-	number uint64     // of the last request
+	mu     sync.Mutex // held during a send
+	number uint64     // number of the last request
 }
 
 // newOwnSession returns a session with one lease.
@@ -35,7 +35,7 @@ func newOwnSession(s *directStream) *ownSession {
 	return &ownSession{directStream: s, ttl: idleTTL, leases: 1}
 }
 
-// directStream sends the messages of leasehold.v1 over its own connection.
+// directStream sends leasehold.v1 messages over its own connection.
 type directStream struct {
 	net.Conn
 	leaseholdv1.StreamService_OpenClient
@@ -111,7 +111,7 @@ func (w *ownSession) open() error {
 	if !errors.Is(err, errGranted) {
 		return err
 	}
-	return w.renew() // as clients do, before the member checkpoints the leases
+	return w.renew() // renew early, as clients do, before the member checkpoints the leases
 }
 
 // renew implements idleConn.
@@ -159,11 +159,12 @@ func (w *ownSession) ask(r *leaseholdv1.Request) (got *leaseholdv1.Response, err
 
 // follow implements idleConn.
 func (w *ownSession) follow(renewed func()) error {
-	var unknown uint64 // the request with a lease whose renewal has an unknown outcome
+	var unknown uint64 // the request that contains a lease whose renewal has an unknown outcome
 	return w.receive(func(m *leaseholdv1.ServerMessage) error {
 		for _, r := range m.Responses {
 			if r.GetError().GetReason() == leaseholdv1.Reason_REASON_UNAVAILABLE {
-				continue // the member is busy; the next renewal comes long before the leases end
+				// The member is busy, but the next renewal comes long before the leases expire.
+				continue
 			}
 			if r.GetRenew() == nil {
 				return fmt.Errorf("bench: leases %d were not renewed: %v", w.ids, r)
@@ -185,8 +186,8 @@ func (w *ownSession) follow(renewed func()) error {
 	})
 }
 
-// etcdWire is a session over etcd's API: a call that grants the lease, and a stream that keeps it
-// alive.
+// etcdWire is a session over etcd's API. It consists of a call that grants the lease and a stream
+// that keeps the lease alive.
 type etcdWire struct {
 	*wireConn
 	id int64
@@ -246,31 +247,4 @@ func (w *etcdWire) follow(renewed func()) error {
 		renewed()
 		return nil
 	})
-}
-
-func dialZooIdle(ctx context.Context, addr string, _ *tls.Config) (idleConn, error) {
-	z, err := dialZoo(ctx, addr, int32(idleTTL.Milliseconds()))
-	if err != nil {
-		return nil, err
-	}
-	return zooIdle{z}, nil
-}
-
-// zooIdle is an idle ZooKeeper session.
-type zooIdle struct{ *zooWire }
-
-// open implements idleConn. There is nothing to do after connecting.
-func (zooIdle) open() error { return nil }
-
-// renew implements idleConn.
-func (z zooIdle) renew() error { return z.ping() }
-
-// follow implements idleConn.
-func (z zooIdle) follow(renewed func()) error {
-	for {
-		if err := z.skip(); err != nil {
-			return err
-		}
-		renewed()
-	}
 }

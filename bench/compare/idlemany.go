@@ -22,20 +22,20 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// Very many sessions require relays in this process, and connections in memory, because a process
-// may have only some ten thousand open files.
+// The workloads with many sessions require relays in this process and in-memory connections,
+// because a process can only have about ten thousand open files.
 
 const (
-	// memoryRoom is the buffer size of a connection in memory, in each direction.
+	// memoryRoom is the buffer size of an in-memory connection, in each direction.
 	memoryRoom = 1 << 10
-	// timedEvery is the interval between the timed requests.
+	// timedEvery is the interval between timed requests.
 	timedEvery = 5 * time.Millisecond
-	// manyMemory is how much memory this process may use before it collects garbage.
+	// manyMemory is the memory usage at which this process starts to collect garbage.
 	manyMemory = 12 << 30
 )
 
-// manySessions is a set of sessions at relays in this process. Together they have the leases
-// (-leases).
+// manySessions is a set of sessions with relays in this process. -leases is the total number of
+// their leases.
 type manySessions struct {
 	*idleCrowd
 	relays memoryRelays
@@ -43,7 +43,7 @@ type manySessions struct {
 	more []Metric
 }
 
-// runManySessions measures the cost of the sessions for a member, and the latency through the
+// runManySessions measures the cost of the sessions to a member, and the latency through the
 // relays.
 func runManySessions(ctx context.Context, e *Env) (Result, error) {
 	return withManySessions(ctx, e, func(m *manySessions) (Result, error) {
@@ -60,7 +60,7 @@ func withManySessions(
 	if e.Leases < e.IdleSessions {
 		return Result{}, fmt.Errorf("bench: %d leases for %d sessions", e.Leases, e.IdleSessions)
 	}
-	// With so many goroutines, collecting garbage would delay the relays.
+	// With this many goroutines, garbage collection would delay the relays.
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(manyMemory))
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	m := newManySessions(e)
@@ -84,8 +84,8 @@ func newManySessions(e *Env) *manySessions {
 	return m
 }
 
-// check implements idlers. While the sessions are idle, it counts the messages to the member, and
-// compares requests to the member with requests through a relay.
+// check implements idlers. While the sessions are idle, it counts the messages to the member. It
+// also compares requests sent to the member with requests through a relay.
 func (m *manySessions) check() error {
 	ctx := context.Background()
 	before, err := m.env.relayMessages(ctx, "received")
@@ -109,7 +109,7 @@ func (m *manySessions) check() error {
 	return m.idleCrowd.check()
 }
 
-// compareWays times requests to the member and through a relay, alternately.
+// compareWays alternately times requests to the member and requests through a relay.
 func (m *manySessions) compareWays(ctx context.Context) error {
 	ways := []*timed{
 		{name: "to the member", addr: m.env.Server.members[0].endpoint},
@@ -136,7 +136,7 @@ func (m *manySessions) compareWays(ctx context.Context) error {
 }
 
 // relayMessages returns the number of messages that the member has sent to relays or received from
-// them.
+// relays.
 func (e *Env) relayMessages(ctx context.Context, way string) (float64, error) {
 	return pageFigure(ctx, "http://"+e.Server.members[0].endpoint+"/metrics",
 		"grpc_server_msg_"+way+`_total{grpc_method="Relay",`+
@@ -146,7 +146,7 @@ func (e *Env) relayMessages(ctx context.Context, way string) (float64, error) {
 // memoryRelays is a set of relays in this process.
 type memoryRelays []*memoryRelay
 
-// startMemoryRelays starts the relays (-relays).
+// startMemoryRelays starts the number of relays set by -relays.
 func (e *Env) startMemoryRelays(ctx context.Context) (list memoryRelays, err error) {
 	for range e.Relays {
 		r, err := e.startMemoryRelay(ctx)
@@ -158,7 +158,7 @@ func (e *Env) startMemoryRelays(ctx context.Context) (list memoryRelays, err err
 	return list, nil
 }
 
-// dial connects a session to one of them.
+// dial connects a session to a random relay.
 func (l memoryRelays) dial(ctx context.Context) (*ownSession, error) {
 	c, err := l[rand.IntN(len(l))].memory.DialContext(ctx)
 	if err != nil {
@@ -167,7 +167,7 @@ func (l memoryRelays) dial(ctx context.Context) (*ownSession, error) {
 	return newOwnSession(&directStream{Conn: c}), nil
 }
 
-// stop stops all relays at once, so that none of their sessions has to wait.
+// stop stops all relays concurrently, so that none of their sessions has to wait.
 func (l memoryRelays) stop() error {
 	errs := make([]error, len(l))
 	var all sync.WaitGroup
@@ -181,7 +181,7 @@ func (l memoryRelays) stop() error {
 // memoryRelay is a relay in this process.
 type memoryRelay struct {
 	memory *bufconn.Listener
-	addr   string // the same over TCP
+	addr   string // TCP address of the same relay
 	stop   func() error
 }
 
@@ -223,7 +223,7 @@ func (e *Env) startMemoryRelay(ctx context.Context) (*memoryRelay, error) {
 	}
 }
 
-// timed is a session whose requests are timed.
+// timed is a session whose requests are measured.
 type timed struct {
 	name, addr string
 	*ownSession
@@ -240,8 +240,8 @@ func (t *timed) open(ctx context.Context, ttl time.Duration) error {
 	return t.ownSession.open()
 }
 
-// measure makes a put and then a renewal. No relay delays this renewal to wait for others, because
-// the put could have changed the TTL.
+// measure sends a put and then a renewal. The relay does not hold this renewal back for a round,
+// because the put could have changed the TTL.
 func (t *timed) measure() error {
 	err := t.time(&t.puts, putRequest(t.name))
 	return errors.Join(err, t.time(&t.renewals, t.renewal()))
@@ -253,7 +253,7 @@ func putRequest(key string) *leaseholdv1.Request {
 	}}
 }
 
-// time records how long a request takes.
+// time measures the duration of a request.
 func (t *timed) time(h *load.Histogram, r *leaseholdv1.Request) error {
 	began := time.Now()
 	if _, err := t.ask(r); err != nil {

@@ -7,7 +7,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"sync"
 
@@ -17,22 +16,22 @@ import (
 )
 
 // wireConn is an HTTP/2 connection for gRPC that costs this process one goroutine and a few hundred
-// bytes: a connection of grpc-go costs more than the measured server spends on it. It never updates
-// the flow-control window, so it can receive a few megabytes at most.
+// bytes. A grpc-go connection would cost more than the measured server spends on the connection. A
+// wireConn never updates the flow-control window, so it can receive a few megabytes at most.
 type wireConn struct {
 	net.Conn
 	headers hpack.Encoder
 	block   bytes.Buffer
 	in      [512]byte
-	had     int    // bytes of in that were read and not processed
-	data    []byte // of an incomplete message
+	had     int    // bytes of in that were read but not processed
+	data    []byte // part of an incomplete message
 
-	mu sync.Mutex // guards writing
+	mu sync.Mutex // guards writes
 }
 
 const wireWindow = 1 << 24
 
-// dialWire connects. If there is a TLS configuration, the connection is encrypted.
+// dialWire connects to an address, with TLS if conf is not nil.
 func dialWire(ctx context.Context, addr string, conf *tls.Config) (*wireConn, error) {
 	raw, err := dialRaw(ctx, addr, conf)
 	if err != nil {
@@ -55,7 +54,7 @@ func dialWire(ctx context.Context, addr string, conf *tls.Config) (*wireConn, er
 	return c, nil
 }
 
-// dialRaw creates the underlying connection of a protocol.
+// dialRaw creates the connection underlying a protocol.
 func dialRaw(ctx context.Context, addr string, conf *tls.Config) (net.Conn, error) {
 	var d net.Dialer
 	c, err := d.DialContext(ctx, "tcp", addr)
@@ -94,7 +93,7 @@ func (c *wireConn) open(stream uint32, method string) error {
 	return c.write(b.Bytes())
 }
 
-// send sends a message on a stream. If last is set, no other follows.
+// send sends a message on a stream. If last is set, the message is the last one.
 func (c *wireConn) send(stream uint32, m proto.Message, last bool) error {
 	const head = 9 + 5
 	b, err := proto.MarshalOptions{}.MarshalAppend(make([]byte, head, 128), m)
@@ -118,7 +117,7 @@ func (c *wireConn) write(b []byte) error {
 	return err
 }
 
-// receive reads messages until the connection ends, or take returns an error.
+// receive reads messages until the connection ends or take returns an error.
 func (c *wireConn) receive(take func(stream uint32, message []byte) error) error {
 	for {
 		n, err := c.frame(c.in[:c.had], take)
@@ -138,7 +137,7 @@ func (c *wireConn) receive(take func(stream uint32, message []byte) error) error
 	}
 }
 
-// frame processes the frame at the start of b, and returns its length; 0 if it is incomplete.
+// frame processes the frame at the start of b and returns its length, or 0 if it is incomplete.
 func (c *wireConn) frame(b []byte, take func(uint32, []byte) error) (int, error) {
 	if len(b) < 9 {
 		return 0, nil
@@ -188,50 +187,4 @@ func (c *wireConn) messages(stream uint32, b []byte, take func(uint32, []byte) e
 		c.data = nil
 	}
 	return nil
-}
-
-// zooWire is a session with a ZooKeeper server.
-type zooWire struct{ net.Conn }
-
-// dialZoo opens a session with a timeout in milliseconds.
-func dialZoo(ctx context.Context, addr string, ms int32) (*zooWire, error) {
-	c, err := dialRaw(ctx, addr, nil)
-	if err != nil {
-		return nil, err
-	}
-	const size = 4 + 8 + 4 + 8 + 4 + 16
-	b := make([]byte, 4+size)
-	binary.BigEndian.PutUint32(b, size)
-	binary.BigEndian.PutUint32(b[16:], uint32(ms))
-	binary.BigEndian.PutUint32(b[28:], 16) // of the password
-	z := &zooWire{c}
-	_, err = c.Write(b)
-	if err == nil {
-		err = z.skip()
-	}
-	if err != nil {
-		return nil, errors.Join(err, c.Close())
-	}
-	return z, nil
-}
-
-// skip reads one answer.
-func (z *zooWire) skip() error {
-	var b [64]byte
-	if _, err := io.ReadFull(z, b[:4]); err != nil {
-		return err
-	}
-	n := binary.BigEndian.Uint32(b[:])
-	if int(n) > len(b) {
-		return fmt.Errorf("bench: an answer of %d bytes", n)
-	}
-	_, err := io.ReadFull(z, b[:n])
-	return err
-}
-
-// ping renews the session.
-func (z *zooWire) ping() error {
-	const ping = 11
-	_, err := z.Write([]byte{0, 0, 0, 8, 0xff, 0xff, 0xff, 0xfe, 0, 0, 0, ping})
-	return err
 }

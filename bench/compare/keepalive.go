@@ -10,7 +10,7 @@ import (
 // keepAliveLeases is the number of leases that are renewed in turn.
 const keepAliveLeases = 100_000
 
-// runKeepAlive renews many leases in turn, again and again, on streams that are kept full.
+// runKeepAlive renews many leases in turn, repeatedly, on streams that are kept full.
 func runKeepAlive(ctx context.Context, e *Env) (Result, error) {
 	leases, err := e.grantMany(ctx, keepAliveLeases, longTTL)
 	if err != nil {
@@ -29,8 +29,8 @@ func runKeepAlive(ctx context.Context, e *Env) (Result, error) {
 	return m.result(), err
 }
 
-// renewAll renews every lease once, as fast as possible, and returns when each renewal was sent:
-// from then on the lease has its full TTL.
+// renewAll renews every lease once, as fast as possible. It returns when each renewal was sent. The
+// full TTL of each lease counts from that time.
 func (e *Env) renewAll(ctx context.Context, leases []int64) ([]time.Time, error) {
 	sent := make([]time.Time, len(leases))
 	err := load.Parallel(load.RenewStreams, func(caller int, mine *load.Histogram) error {

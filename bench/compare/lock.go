@@ -11,10 +11,10 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A lockers creates a caller's own Locker for the lock with a name.
+// A lockers function creates a caller's Locker for the named lock.
 type lockers func(ctx context.Context, e *Env, caller int, name string) (Locker, error)
 
-// lockCycles locks and unlocks n uncontended locks, with one caller each.
+// lockCycles measures n callers that each lock and unlock an uncontended lock.
 func lockCycles(n int, by lockers) func(context.Context, *Env) (Result, error) {
 	return inLoop(n, func(ctx context.Context, e *Env) (load.Op, error) {
 		list := make([]Locker, n)
@@ -33,7 +33,7 @@ func lockCycles(n int, by lockers) func(context.Context, *Env) (Result, error) {
 	})
 }
 
-// handover lets 16 callers compete for one lock.
+// handover measures a lock for which 16 callers compete.
 func handover(by lockers) func(context.Context, *Env) (Result, error) {
 	return func(ctx context.Context, e *Env) (Result, error) {
 		const waiters = 16
@@ -55,12 +55,12 @@ func handover(by lockers) func(context.Context, *Env) (Result, error) {
 	}
 }
 
-// handing passes a lock from holder to holder. It measures the time in which the lock is not held:
-// from just before a holder sends its unlock until the next one receives its answer.
+// handing passes a lock from holder to holder. It measures how long the lock is not held, from just
+// before a holder sends its unlock until the next holder receives its answer.
 type handing struct {
 	list     []Locker
 	base     time.Time
-	released atomic.Int64 // when the last unlock was sent, since base; 0 at first
+	released atomic.Int64 // when the last unlock was sent, relative to base; 0 at first
 	holders  atomic.Int32
 }
 
@@ -89,24 +89,24 @@ func (h *handing) run(ctx context.Context, d time.Duration, hist *load.Histogram
 	}, hist)
 }
 
-// bySession locks with the server's own client. The callers share the sessions.
+// bySession uses the locks of the server's own client. The callers share the sessions.
 func bySession(ctx context.Context, e *Env, caller int, name string) (Locker, error) {
 	return e.Sessions[caller%len(e.Sessions)].Locker(ctx, name)
 }
 
-// byService locks with etcd's lock service.
+// byService uses etcd's lock service.
 func byService(ctx context.Context, e *Env, caller int, name string) (Locker, error) {
 	lease, err := e.grant(ctx, caller, longTTL)
 	service := v3lockpb.NewLockClient(e.Client.Conn(caller))
 	return &served{service: service, name: []byte(name), lease: lease}, err
 }
 
-// served is a lock of etcd's lock service.
+// served is a lock that uses etcd's lock service.
 type served struct {
 	service v3lockpb.LockClient
 	name    []byte
 	lease   int64
-	key     []byte // while it is held
+	key     []byte // set while the lock is held
 }
 
 // Lock implements Locker.

@@ -16,7 +16,7 @@ type measure struct {
 	cpu     time.Duration
 }
 
-// result turns the sums into figures per second and per operation.
+// result converts the sums to figures per second and per operation.
 func (m *measure) result() Result {
 	n := float64(m.hist.Count())
 	if n == 0 {
@@ -30,7 +30,7 @@ func (m *measure) result() Result {
 	}
 }
 
-// during runs f and adds its duration and the server's CPU time.
+// during runs f, and adds the duration and the server's CPU time to m.
 func (m *measure) during(s *Server, f func() error) error {
 	before, err := s.Usage()
 	if err != nil {
@@ -49,8 +49,8 @@ func (m *measure) during(s *Server, f func() error) error {
 	return nil
 }
 
-// closedLoop makes callers repeat an operation, each waiting for the answer, until the time is up,
-// and adds the latencies to h. The first error ends it.
+// closedLoop runs callers that repeat an operation until the time is up. Each waits for the answer
+// before it continues. The latencies are added to h. The first error ends the loop.
 func closedLoop(
 	ctx context.Context, callers int, d time.Duration, h *load.Histogram, f load.Op,
 ) error {
@@ -70,13 +70,13 @@ func closedLoop(
 	}, h)
 }
 
-// openLoop starts n operations at a steady pace, whether or not earlier ones have completed. It
-// counts each latency from when the operation was due, so a stall counts for every operation that
-// it delays.
+// openLoop starts n operations at a steady pace, whether or not earlier operations have completed.
+// Each latency counts from the time the operation was due, so a stall counts for every operation
+// that it delays.
 func openLoop(ctx context.Context, n int, every time.Duration, h *load.Histogram, f load.Op) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup
-	var failed error // guarded by mu, as is h
+	var failed error // guarded by mu, like h
 	began := time.Now()
 	tick := time.NewTicker(min(every, time.Millisecond))
 	defer tick.Stop()

@@ -14,23 +14,24 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// A member is one process of a Server. Its methods may be called by one goroutine only.
+// A member is one process of a Server. Only one goroutine may call its methods.
 type member struct {
-	target   string // for messages
+	target   string // name used in messages
 	path     string
 	args     []string
-	log      string // the file that it writes to
+	log      string // file with the process's output
 	endpoint string // host:port of the API
-	secure   string // the same with TLS, if it has that
+	secure   string // TLS endpoint of the API, if any
 	foreign  *Foreign
 
-	// control is a connection for status requests, so that these do not wait behind the load.
+	// control is a separate connection for status requests, so that they do not queue behind the
+	// load.
 	control *load.Client
 
-	*process.Process // of the last start; nil before
+	*process.Process // the last started process, or nil
 }
 
-// start runs the process, with any data that it has left.
+// start runs the process with the data left by the previous one, if any.
 func (m *member) start() error {
 	p, err := process.Start(exec.Command(m.path, m.args...), m.log, "")
 	if err != nil {
@@ -40,7 +41,8 @@ func (m *member) start() error {
 	return nil
 }
 
-// waitReady polls, first with a connection, which fails fastest, then with a linearizable read.
+// waitReady polls until the member is ready. It first tries to connect, which fails fastest, and
+// then to perform a linearizable read.
 func (m *member) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -63,8 +65,8 @@ func (m *member) waitReady(ctx context.Context) error {
 	}
 }
 
-// answers creates a new connection each time, since one that has failed would wait before it tries
-// again.
+// answers creates a new connection for each attempt, because a failed connection would back off
+// before it retries.
 func (m *member) answers(ctx context.Context) error {
 	if m.foreign != nil {
 		return m.foreign.Answers(ctx, m.endpoint)
@@ -104,7 +106,7 @@ func (m *member) status(ctx context.Context) (*pb.StatusResponse, error) {
 	return m.maintenance().Status(ctx, &pb.StatusRequest{}, waitForReady)
 }
 
-// kill sends SIGKILL and does not wait: the duration of a failover counts from here.
+// kill sends SIGKILL without waiting, because the duration of a failover counts from here.
 func (m *member) kill() error {
 	if m.Process == nil {
 		return nil
@@ -112,7 +114,7 @@ func (m *member) kill() error {
 	return m.Signal(syscall.SIGKILL)
 }
 
-// hang sends SIGSTOP: the process is paused, and its connections stay open.
+// hang sends SIGSTOP, which pauses the process and leaves its connections open.
 func (m *member) hang() error {
 	if m.Process == nil {
 		return nil

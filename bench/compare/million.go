@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// settle is how long a server rests before its memory is measured and it is killed.
+// settle is how long a server idles before its memory is measured and it is killed.
 const settle = 30 * time.Second
 
 func memoryWorkloads() []Workload {
@@ -26,8 +26,8 @@ func memoryWorkloads() []Workload {
 	}
 }
 
-// runMillion grants very many leases, lets the server rest, measures its memory, kills it, restarts
-// it and waits until it is ready to serve. The rate is that of grants (and puts).
+// runMillion grants a very large number of leases, lets the server idle, measures its memory, kills
+// it, restarts it and waits until it is ready. The rate counts grants (and puts).
 func runMillion(keys bool) func(context.Context, *Env) (Result, error) {
 	return func(ctx context.Context, e *Env) (Result, error) {
 		before, err := e.Server.Usage()
@@ -61,7 +61,7 @@ func runMillion(keys bool) func(context.Context, *Env) (Result, error) {
 	}
 }
 
-// fill grants Leases leases with many callers, each with a key if requested.
+// fill grants Leases leases from many callers. If requested, each lease gets a key.
 func (e *Env) fill(ctx context.Context, keys bool, m *measure) error {
 	const callers = 512
 	hists := make([]load.Histogram, callers)
@@ -84,8 +84,8 @@ func (e *Env) fill(ctx context.Context, keys bool, m *measure) error {
 	return err
 }
 
-// stillThere checks that the server still has everything after its restart: a fast restart without
-// the data is worthless.
+// stillThere checks that the server still has all data after its restart. A fast restart without
+// the data would be worthless.
 func (e *Env) stillThere(ctx context.Context, keys bool) error {
 	r, err := e.Client.Lease(0).LeaseLeases(ctx, &pb.LeaseLeasesRequest{},
 		waitForReady)

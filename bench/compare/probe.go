@@ -12,31 +12,31 @@ import (
 )
 
 const (
-	// probeEvery is the interval between the tries of a probe. A probe's figure can be too large by
-	// as much.
+	// probeEvery is the interval between the attempts of a probe. It is also the resolution: a
+	// figure can be too large by this much.
 	probeEvery = 5 * time.Millisecond
-	// tryLimit is the timeout of a try. It does not limit the resolution, because other tries begin
-	// in the meantime.
+	// tryLimit is the timeout of one attempt. It does not limit the resolution, because other
+	// attempts start in the meantime.
 	tryLimit = time.Second
 	// failoverLimit is how long a cluster may be unavailable before it counts as lost.
 	failoverLimit = time.Minute
 )
 
-// A try is one call that may fail. It returns the term in which it was
-// acknowledged.
+// A try is one call that may fail. It returns the term in which it was acknowledged.
 type try func(context.Context) (term uint64, err error)
 
-// A probe repeats a call until a try that began after a fault is acknowledged. Tries begin at a
-// steady pace, whether or not earlier ones have been answered. So a call that hangs does not delay
-// the result, and calls that fail at once do not take CPU time from the election.
+// A probe repeats a call until an attempt that began after a fault is acknowledged. Attempts start
+// at a steady pace, whether or not earlier ones have been answered. A call that hangs therefore
+// does not delay the result, and calls that fail immediately do not take CPU time from the
+// election.
 type probe struct {
 	call  try
 	every time.Duration
-	limit time.Duration // for one try
+	limit time.Duration // timeout of one attempt
 }
 
-// first returns how long after began the first try was acknowledged in a term later than old. An
-// answer in the old term was already in flight when the leader died.
+// first returns the time from began until the first attempt was acknowledged in a term later than
+// old. An answer in the old term was already in flight when the leader died.
 func (p probe) first(ctx context.Context, began time.Time, old uint64) (time.Duration, error) {
 	var wg sync.WaitGroup
 	defer wg.Wait()
@@ -67,7 +67,7 @@ func (p probe) first(ctx context.Context, began time.Time, old uint64) (time.Dur
 	}
 }
 
-// firsts runs probes in parallel and returns the figure of each.
+// firsts runs probes in parallel and returns the result of each.
 func firsts(
 	ctx context.Context, probes []probe, began time.Time, old uint64,
 ) ([]time.Duration, error) {
@@ -79,7 +79,7 @@ func firsts(
 	return took, err
 }
 
-// writeProbe puts through one connection.
+// writeProbe returns a probe that puts through one connection.
 func writeProbe(c *load.Client) probe {
 	value := make([]byte, load.ValueSize)
 	call := func(ctx context.Context) (uint64, error) {
@@ -89,8 +89,8 @@ func writeProbe(c *load.Client) probe {
 	return probe{call, probeEvery, tryLimit}
 }
 
-// renewProbe renews a lease through one connection, with a stream for each try, so that a stream
-// that hangs does not delay the next try.
+// renewProbe returns a probe that renews a lease through one connection. Each attempt has its own
+// stream, so that a stream that hangs does not delay the next attempt.
 func renewProbe(c *load.Client, lease int64) probe {
 	call := func(ctx context.Context) (uint64, error) {
 		stream, err := c.Lease(0).LeaseKeepAlive(ctx)

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// ProgressBar returns a function that shows steps on w: as a bar that is redrawn if w is a
-// terminal, or else as a line for each step.
+// ProgressBar returns a function that shows steps on w. If w is a terminal, it redraws a bar.
+// Otherwise it prints one line per step.
 func ProgressBar(w io.Writer, terminal bool) func(Step) {
 	began := time.Now()
 	return func(s Step) {

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	// renewBatch is the number of leases in a message of renewals, and renewWindow the number of
-	// messages in flight on a stream.
+	// renewBatch is the number of leases in one renewal message. renewWindow is the number of
+	// in-flight messages on a stream.
 	renewBatch  = 5000
 	renewWindow = 4
 )
 
-// runRenew renews leases in turn, again and again, with the most efficient method of the server's
-// own protocol: batches over leasehold.v1's stream, or etcd's keep-alive streams.
+// runRenew renews leases in turn, repeatedly, with the most efficient method of the server's own
+// protocol: batches over leasehold.v1's stream, or etcd's keep-alive streams.
 func runRenew(ctx context.Context, e *Env) (Result, error) {
 	if e.Server.Target.Name != "leasehold" {
 		return runKeepAlive(ctx, e)
@@ -43,25 +43,25 @@ func runRenew(ctx context.Context, e *Env) (Result, error) {
 	return m.result(), err
 }
 
-// batches keeps a stream full of renewals.
+// batches sends renewals on a stream that is kept full.
 type batches struct {
 	stream leaseholdv1.StreamService_OpenClient
 	leases []int64
-	tokens []uint64 // of the leases, nil if the requests have none
-	size   int      // of a batch
+	tokens []uint64 // tokens of the leases, or nil if the requests include none
+	size   int      // number of leases in a batch
 	hist   *load.Histogram
 
-	last uint64               // the last request that was sent
-	open map[uint64]*renewing // the batches without a last answer, by ID
+	last uint64               // the last request sent
+	open map[uint64]*renewing // batches whose last answer is pending, by ID
 }
 
-// renewing is a batch in flight.
+// renewing is an in-flight batch.
 type renewing struct {
 	sent time.Time
-	left int // leases without an answer
+	left int // unanswered leases
 }
 
-// run renews until a given time. It sends a batch for each one that has been answered.
+// run renews until a given time. It sends a new batch for each batch that has been answered.
 func (b *batches) run(until time.Time) error {
 	next := uint64(1)
 	for range renewWindow {
@@ -87,7 +87,7 @@ func (b *batches) run(until time.Time) error {
 	return b.stream.CloseSend()
 }
 
-// receive processes a message, and returns the number of batches that it completes.
+// receive processes a message and returns the number of batches that it completes.
 func (b *batches) receive() (done int, err error) {
 	m, err := b.stream.Recv()
 	if err != nil {
@@ -117,7 +117,7 @@ func (b *batches) send(id uint64) error {
 	}}})
 }
 
-// take processes an answer. done reports whether it was the last one of its batch.
+// take processes an answer. done reports whether it was the last answer for its batch.
 func (b *batches) take(r *leaseholdv1.Response) (done bool, err error) {
 	if e := r.GetError(); e != nil {
 		return false, fmt.Errorf("bench: renew: %s", e.Message)

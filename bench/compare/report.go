@@ -18,7 +18,7 @@ type entry struct {
 	Ratio  map[string]Spread `json:"ratio"`
 }
 
-// WriteJSON writes every round, with medians and ratios of rates.
+// WriteJSON writes every round, with medians and ratios of the rates.
 func WriteJSON(w io.Writer, p Plan, series []*Series) error {
 	report := struct {
 		CPUs    int     `json:"cpus"`
@@ -47,8 +47,9 @@ func WriteJSON(w io.Writer, p Plan, series []*Series) error {
 
 func (s *Series) rate() Spread { return s.spread(func(r Result) float64 { return r.Rate }) }
 
-// WriteTable writes a line for each workload and target: medians, with the minimum and maximum of
-// rates and ratios in brackets. Workloads without a rate follow, with a sheet each.
+// WriteTable writes one line for each workload and target. A line contains medians, with the
+// minimum and maximum of rates and ratios in brackets. Workloads without a rate follow, with one
+// sheet each.
 func WriteTable(w io.Writer, p Plan, series []*Series) error {
 	fmt.Fprintf(w, "members: %d\n", p.Members)
 	var rates, sheets []*Series
@@ -112,8 +113,8 @@ func writeRates(w io.Writer, series []*Series) error {
 	return t.Flush()
 }
 
-// writeSheet writes a line for each figure and a column for each target. All series are of one
-// workload; figures that a server does not have are left out.
+// writeSheet writes one line for each figure and one column for each target. All series must belong
+// to the same workload. A figure that a server does not have is shown as a dash.
 func writeSheet(w io.Writer, series []*Series) error {
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "\n%s", series[0].label())
@@ -130,7 +131,7 @@ func writeSheet(w io.Writer, series []*Series) error {
 			fmt.Fprintf(t, "\t%s", s.figure(m.Name))
 		}
 	}
-	// If there are more terms than faults, some elections had no winner.
+	// If there are more terms than faults, some elections failed.
 	fmt.Fprint(t, "\nterms begun")
 	for _, s := range series {
 		terms := s.spread(func(r Result) float64 { return float64(r.Terms) })
@@ -140,7 +141,7 @@ func writeSheet(w io.Writer, series []*Series) error {
 	return t.Flush()
 }
 
-// figure formats one figure, "-" if there is none.
+// figure formats one figure, or returns "-" if it is missing.
 func (s *Series) figure(name string) string {
 	named := func(m Metric) bool { return m.Name == name }
 	i := slices.IndexFunc(s.Rounds[0].More, named)
@@ -150,7 +151,8 @@ func (s *Series) figure(name string) string {
 	return s.spread(func(r Result) float64 { return r.More[i].Value }).figures()
 }
 
-// ratioText formats the ratio of s to a target of the same workload, "-" if there is none.
+// ratioText formats the ratio of s to a target of the same workload, or returns "-" if there is
+// none.
 func ratioText(s *Series, target string, series []*Series) string {
 	for _, o := range series {
 		if o.label() == s.label() && o.Target == target && o.Target != s.Target &&
@@ -161,7 +163,7 @@ func ratioText(s *Series, target string, series []*Series) string {
 	return "-"
 }
 
-// text formats the median, and the spread if there is one.
+// text formats the median, followed by the spread if there is one.
 func (s Spread) text(format string) string {
 	out := fmt.Sprintf(format, s.Median)
 	if s.Min == s.Max {
@@ -170,7 +172,7 @@ func (s Spread) text(format string) string {
 	return out + fmt.Sprintf(" ["+format+".."+format+"]", s.Min, s.Max)
 }
 
-// figures is like text, for figures of any size.
+// figures is like text, but accepts figures of any magnitude.
 func (s Spread) figures() string {
 	if s.Min == s.Max {
 		return figure(s.Median)
@@ -186,7 +188,7 @@ func more(list []Metric) string {
 	return strings.Join(parts, ", ")
 }
 
-// figure formats about three digits, and never an exponent.
+// figure formats a value with about three digits and without an exponent.
 func figure(v float64) string {
 	switch {
 	case v >= 100 || v == float64(int64(v)):

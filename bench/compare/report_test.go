@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// A figure that only one server has is shown next to a dash.
+// TestSheetOfUnequals checks that a figure that only one server has is shown next to a dash.
 func TestSheetOfUnequals(t *testing.T) {
 	both, own := Metric{"both", 1, "ms"}, Metric{"own", 2, "ns"}
 	list := []*Series{

@@ -7,11 +7,11 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A sample holds a few durations. For thousands, there are histograms.
+// A sample holds a small number of durations. For large numbers, use a load.Histogram.
 type sample []time.Duration
 
-// quantile returns the smallest duration that at least a fraction q of all durations does not
-// exceed; 0 for an empty sample.
+// quantile returns the smallest duration d such that at least a fraction q of all durations are at
+// most d. It returns 0 for an empty sample.
 func (s sample) quantile(q float64) time.Duration {
 	if len(s) == 0 {
 		return 0
@@ -22,8 +22,8 @@ func (s sample) quantile(q float64) time.Duration {
 
 func (s sample) max() time.Duration { return s.quantile(1) }
 
-// metrics returns the three figures that summarize a sample, in milliseconds. The median of an even
-// number of durations is the mean of the two in the middle.
+// metrics returns three figures that summarize a sample, in milliseconds. For an even number of
+// durations, the median is the mean of the middle two.
 func (s sample) metrics(name string) []Metric {
 	var values []float64
 	for _, d := range s {

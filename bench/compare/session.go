@@ -9,27 +9,25 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A Session is one client of a server as programs use it: the server's own Go client, over the
+// A Session is a client of a server as used by programs: the server's own Go client, over the
 // server's own protocol. It is safe for concurrent use.
 type Session interface {
-	// Put sets a key, durably.
+	// Put sets a key durably.
 	Put(ctx context.Context, key string, value []byte) error
-	// Get reads an existing key: linearizably, if the server supports that.
+	// Get reads an existing key, linearizably if the server supports that.
 	Get(ctx context.Context, key string) error
-	// Grant grants a lease that is not kept alive.
-	Grant(ctx context.Context) error
 	// Locker returns a caller's own Locker for the lock with a name.
 	Locker(ctx context.Context, name string) (Locker, error)
 	Close() error
 }
 
-// A Locker locks and unlocks, for one goroutine.
+// A Locker locks and unlocks. It must be used by one goroutine only.
 type Locker interface {
 	Lock(ctx context.Context) error
 	Unlock(ctx context.Context) error
 }
 
-// sessionWorkloads returns the workloads that show how each server behaves for a program.
+// sessionWorkloads returns the workloads that show how a program experiences each server.
 func sessionWorkloads() []Workload {
 	var list []Workload
 	add := func(what string, callers, sessions int, prepare sessionsOp) {
@@ -38,18 +36,16 @@ func sessionWorkloads() []Workload {
 			name += "x" + strconv.Itoa(sessions)
 		}
 		list = append(list, Workload{
-			Name: name, Sessions: sessions, Granting: what == "grant",
+			Name: name, Sessions: sessions,
 			Doc: fmt.Sprintf("%s through the server's own client; clients: %d", what, sessions),
 			run: inLoop(callers, func(ctx context.Context, e *Env) (load.Op, error) {
 				return prepare(ctx, e.Sessions)
 			}),
 		})
 	}
-	for _, sessions := range []int{1, 8} {
-		add("put", 64, sessions, sessionPut)
-		add("get", 64, sessions, sessionGet)
-	}
-	add("grant", 64, 1, sessionGrant)
+	add("put", 64, 1, sessionPut)
+	add("get", 64, 1, sessionGet)
+	add("get", 64, 8, sessionGet)
 	return append(list, Workload{
 		Name: "client-lock/64", Sessions: 1, run: lockCycles(64, bySession),
 		Doc: "locks and unlocks of 64 callers, a lock each; an operation is a cycle",
@@ -62,10 +58,10 @@ func sessionWorkloads() []Workload {
 	})
 }
 
-// A sessionsOp prepares an operation of callers that share sessions evenly.
+// A sessionsOp prepares an operation. Its callers are distributed evenly over the sessions.
 type sessionsOp func(context.Context, []Session) (load.Op, error)
 
-// sessionKeys is the number of keys that are put and read.
+// sessionKeys is the number of keys that are written and read.
 const sessionKeys = 1000
 
 func sessionKey(i int) string { return "bench/" + strconv.Itoa(i%sessionKeys) }
@@ -88,12 +84,6 @@ func sessionGet(ctx context.Context, list []Session) (load.Op, error) {
 	return func(ctx context.Context, caller, i int) error {
 		return list[caller%len(list)].Get(ctx, sessionKey(caller*31+i))
 	}, fillSession(ctx, list)
-}
-
-func sessionGrant(_ context.Context, list []Session) (load.Op, error) {
-	return func(ctx context.Context, caller, _ int) error {
-		return list[caller%len(list)].Grant(ctx)
-	}, nil
 }
 
 // openSessions opens sessions with a server.

@@ -9,7 +9,7 @@ import (
 	"go.uber.org/zap"
 )
 
-// etcdSession is a session of etcd's clientv3.
+// etcdSession uses etcd's clientv3.
 type etcdSession struct{ c *clientv3.Client }
 
 // OpenEtcd opens a session with an etcd server.
@@ -33,12 +33,6 @@ func (s etcdSession) Get(ctx context.Context, key string) error {
 	if err == nil && len(r.Kvs) != 1 {
 		err = fmt.Errorf("bench: got %d pairs for a key that exists", len(r.Kvs))
 	}
-	return err
-}
-
-// Grant implements Session.
-func (s etcdSession) Grant(ctx context.Context) error {
-	_, err := s.c.Grant(ctx, longTTL)
 	return err
 }
 

@@ -33,12 +33,6 @@ func (s leaseholdSession) Get(ctx context.Context, key string) error {
 	return err
 }
 
-// Grant implements Session.
-func (s leaseholdSession) Grant(ctx context.Context) error {
-	_, err := s.c.GrantOnly(ctx, client.Grant{TTL: longTTL * time.Second})
-	return err
-}
-
 // leaseholdLocker has its own lease, like etcdLocker.
 type leaseholdLocker struct {
 	mutex *lock.Mutex

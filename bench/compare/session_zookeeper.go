@@ -13,7 +13,8 @@ import (
 	"github.com/go-zookeeper/zk"
 )
 
-// ZooKeeper is the ZooKeeper of Debian's package libzookeeper-java, with its default settings.
+// ZooKeeper returns the target for ZooKeeper from Debian's package libzookeeper-java, with its
+// default settings.
 func ZooKeeper() Target {
 	return Target{
 		Name: "zookeeper", Path: "java", Open: openZooKeeper, WarmUp: 8 * time.Second,
@@ -25,8 +26,8 @@ func ZooKeeper() Target {
 	}
 }
 
-// prepareZooKeeper writes a configuration. Every write is synced before it is acknowledged, which
-// is ZooKeeper's default.
+// prepareZooKeeper writes a configuration file. By ZooKeeper's default, every write is synced
+// before it is acknowledged.
 func prepareZooKeeper(dir, addr string) ([]string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {
@@ -38,8 +39,8 @@ func prepareZooKeeper(dir, addr string) ([]string, error) {
 	return []string{file}, os.WriteFile(file, []byte(text), 0o600)
 }
 
-// zooKeeperAnswers queries the server's mode, which it has once it is ready. (A session that is
-// opened earlier gets no answer for seconds.)
+// zooKeeperAnswers queries the server's mode, which is available once the server is ready. (A
+// session opened earlier gets no answer for seconds.)
 func zooKeeperAnswers(_ context.Context, addr string) error {
 	conn, err := net.DialTimeout("tcp", addr, time.Second)
 	if err != nil {
@@ -70,7 +71,7 @@ func openZooKeeper(endpoints []string) (Session, error) {
 	}
 	go func() {
 		for range events {
-			// It is closed together with the connection.
+			// This goroutine ends when the connection is closed.
 		}
 	}()
 	return zooKeeperSession{c}, nil
@@ -83,7 +84,7 @@ func (noLogger) Printf(string, ...any) {}
 
 var anyoneMay = zk.WorldACL(zk.PermAll)
 
-// Put implements Session. It sets the node, and creates it if it does not exist.
+// Put implements Session. It sets the node's data, and creates the node if it does not exist.
 func (s zooKeeperSession) Put(_ context.Context, key string, value []byte) error {
 	_, err := s.c.Set("/"+filepath.Base(key), value, -1)
 	if err == zk.ErrNoNode {
@@ -96,11 +97,6 @@ func (s zooKeeperSession) Put(_ context.Context, key string, value []byte) error
 func (s zooKeeperSession) Get(_ context.Context, key string) error {
 	_, _, err := s.c.Get("/" + filepath.Base(key))
 	return err
-}
-
-// Grant implements Session. ZooKeeper's sessions are its leases, and it has nothing smaller.
-func (zooKeeperSession) Grant(context.Context) error {
-	return fmt.Errorf("zookeeper has no leases but sessions")
 }
 
 // Locker implements Session.

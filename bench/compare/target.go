@@ -14,60 +14,60 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// A Target is a kind of server that can be started.
+// A Target is a type of server that can be started.
 type Target struct {
-	// Name is the name in reports: "leasehold", "etcd", "ceiling", "synced".
+	// Name is the name used in reports: "leasehold", "etcd", "ceiling", "synced".
 	Name string
-	// Path is the path of the binary, and Args holds the arguments before the flags that Start
-	// adds.
+	// Path is the path of the binary. Args holds the arguments that precede the flags added by
+	// Start.
 	Path string
 	Args []string
-	// Ceiling marks the server that stores nothing. It takes one flag, and is one process whatever
-	// the number of members. Workloads that need a store do not run on it.
+	// Ceiling marks the server that stores nothing. It takes one flag, and is a single process
+	// regardless of the number of members. Workloads that need a store do not run on it.
 	Ceiling bool
-	// If Synced is set, a ceiling writes each request to a file and syncs the file, many requests
-	// at a time, before it answers. That is the least that a durable server must do.
+	// Synced makes a ceiling write each request to a file and sync the file before it answers. Many
+	// requests share a sync. A durable server must do at least that.
 	Synced bool
-	// Open opens a session of the server's own client. If it is nil, there is none, and workloads
-	// with sessions do not run on the target.
+	// Open opens a session of the server's own client. If Open is nil, the server has no such
+	// client, and workloads with sessions do not run on the target.
 	Open func(endpoints []string) (Session, error)
-	// Foreign is set for a server that does not speak etcd's API.
+	// Foreign is set for a server that does not support etcd's API.
 	Foreign *Foreign
-	// WarmUp is how long the server gets load before it is measured, if it needs longer than
-	// others, like a virtual machine with a just-in-time compiler.
+	// WarmUp is how long the server is under load before it is measured. It is set for servers that
+	// need longer than others, such as virtual machines with a just-in-time compiler.
 	WarmUp time.Duration
 
-	// Users is the number of users: connection i is that of user i. If it is 0, access control is
-	// off.
+	// Users is the number of users. Connections are assigned to them in turn. If Users is 0, access
+	// control is off.
 	Users int
-	// If Audit is set, members write the audit log, with everything that makes a change.
+	// Audit makes members write an audit log of everything that makes a change.
 	Audit bool
 
-	secure bool // each member serves a second address, with TLS
+	secure bool // each member also has an address with TLS
 }
 
-// Foreign describes a server that does not support etcd's API. It is one process, and only
+// Foreign describes a server that does not support etcd's API. It consists of one process, and only
 // workloads with sessions but without leases run on it.
 type Foreign struct {
-	// Prepare prepares an empty directory for a server on an address, and returns the arguments
-	// that follow Target.Args.
+	// Prepare prepares an empty directory for a server on an address. It returns the arguments that
+	// follow Target.Args.
 	Prepare func(dir, addr string) ([]string, error)
 	// Answers returns nil once the server on an address is ready.
 	Answers func(ctx context.Context, addr string) error
 }
 
-// A Server is a started target: one member, or a cluster of several. Its methods may be called by
-// one goroutine only.
+// A Server is a started target, which is one member or a cluster. Only one goroutine may call its
+// methods.
 type Server struct {
 	Target Target
 
 	members []*member
 	dir     string
-	tokens  []string // of the users
+	tokens  []string // tokens of the users
 }
 
-// Start runs the target with a number of members on free loopback ports and empty directories, and
-// returns as soon as each answers a linearizable read.
+// Start starts the target with a number of members on free loopback ports and empty directories. It
+// returns once each member answers a linearizable read.
 func (t Target) Start(ctx context.Context, members int) (*Server, error) {
 	if t.Ceiling {
 		members = 1
@@ -114,7 +114,7 @@ func (t Target) Start(ctx context.Context, members int) (*Server, error) {
 func memberName(i int) string { return fmt.Sprintf("m%d", i+1) }
 
 // flags returns the flags of member i. The first third of the addresses is for clients, the second
-// for the other members, the last for clients with TLS.
+// third for other members, and the last third for clients with TLS.
 func (t Target) flags(dir string, ports []string, i int) ([]string, error) {
 	switch {
 	case t.Synced:
@@ -144,7 +144,7 @@ func (t Target) flags(dir string, ports []string, i int) ([]string, error) {
 		"--log-level", "error",
 	}
 	if t.Users > 0 {
-		list = append(list, "--bcrypt-cost", "4") // users are made faster
+		list = append(list, "--bcrypt-cost", "4") // speeds up the creation of users
 	}
 	if t.Audit {
 		list = append(list, "--audit-log-level", "writes",
@@ -173,8 +173,8 @@ func (s *Server) run(ctx context.Context) (time.Duration, error) {
 	return time.Since(began), nil
 }
 
-// Restart kills every member, starts them again with the same data, and returns how long it took
-// from the start of the first process until all had answered a linearizable read.
+// Restart kills every member and starts all of them again with the same data. It returns the time
+// from the start of the first process until all members have answered a linearizable read.
 func (s *Server) Restart(ctx context.Context) (time.Duration, error) {
 	if err := s.kill(); err != nil {
 		return 0, err
@@ -182,7 +182,7 @@ func (s *Server) Restart(ctx context.Context) (time.Duration, error) {
 	return s.run(ctx)
 }
 
-// Usage reads the total resource usage of the members' processes so far.
+// Usage returns the total resource usage of the members' processes so far.
 func (s *Server) Usage() (load.Usage, error) {
 	var sum load.Usage
 	for _, m := range s.members {
@@ -206,7 +206,7 @@ func (s *Server) Stop() error {
 	return errors.Join(append(errs, os.RemoveAll(s.dir))...)
 }
 
-// kill kills all members before it waits for any, as a power failure would.
+// kill kills all members before it waits for any of them, like a power failure.
 func (s *Server) kill() error {
 	var errs []error
 	for _, m := range s.members {

@@ -17,7 +17,7 @@ const warmUp = 500 * time.Millisecond
 // A unaryOp prepares an operation in an Env.
 type unaryOp func(context.Context, *Env) (load.Op, error)
 
-// unary is a workload of closed-loop callers with one operation.
+// unary returns a workload of closed-loop callers that perform one operation.
 func unary(name string, callers int, prepare unaryOp) Workload {
 	doc := fmt.Sprintf("closed loop, callers: %d", callers)
 	return Workload{Name: name, Doc: doc, Ceiling: true, run: inLoop(callers, prepare)}
@@ -50,7 +50,8 @@ func grantOp(_ context.Context, e *Env) (load.Op, error) {
 	}, nil
 }
 
-// putOp puts 128 bytes into one of 1,000 keys per caller, each attached to the caller's lease.
+// putOp puts 128 bytes into one of 1,000 keys per caller. Each key is attached to the caller's
+// lease.
 func putOp(ctx context.Context, e *Env) (load.Op, error) {
 	const keys = 1000
 	leases, err := e.grantMany(ctx, 1024, longTTL)
@@ -81,18 +82,19 @@ func getOp(ctx context.Context, e *Env) (load.Op, error) {
 	}, err
 }
 
-// nodeLeases is the number of node leases that nodeLeaseOp updates: one for each node of the
-// largest Kubernetes clusters with published measurements.
+// nodeLeases is the number of node leases that nodeLeaseOp updates. The largest Kubernetes clusters
+// with published measurements have that many nodes.
 const nodeLeases = 130_000
 
-// nodeLeaseOp updates the lease object of a node as kube-apiserver does: with a put if the revision
-// is the one that was read last, or else a range. An object has about 400 bytes.
+// nodeLeaseOp updates the lease object of a node as kube-apiserver does. A transaction puts the
+// object if its revision is the one read last, and otherwise reads it. An object has about 400
+// bytes.
 func nodeLeaseOp(ctx context.Context, e *Env) (load.Op, error) {
 	name := func(i int) []byte {
 		return fmt.Appendf(nil, "/registry/leases/kube-node-lease/node-%06d", i)
 	}
 	value := make([]byte, 400)
-	revisions := make([]int64, nodeLeases) // each written by one caller
+	revisions := make([]int64, nodeLeases) // each element is written by one caller
 	err := load.Spread(ctx, 512, nodeLeases, func(ctx context.Context, caller, i int) error {
 		r, err := e.Client.KV(caller).Put(ctx, &pb.PutRequest{Key: name(i), Value: value})
 		revisions[i] = r.GetHeader().GetRevision()
@@ -122,7 +124,7 @@ func nodeLeaseOp(ctx context.Context, e *Env) (load.Op, error) {
 	}, err
 }
 
-// runRevoke alternately grants and revokes, and measures only the revokes.
+// runRevoke alternates between granting and revoking, and measures only the revokes.
 func runRevoke(ctx context.Context, e *Env) (Result, error) {
 	const batch = 10_000
 	var m measure
@@ -150,8 +152,8 @@ func runRevoke(ctx context.Context, e *Env) (Result, error) {
 	return m.result(), nil
 }
 
-// everywhere waits until each member to which the client is connected has applied everything that
-// was acknowledged before, so that a serializable read finds it.
+// everywhere waits until each connected member has applied everything acknowledged before, so that
+// serializable reads return it.
 func (e *Env) everywhere(ctx context.Context) error {
 	for i := range e.Client.Len() {
 		if _, err := e.Client.KV(i).Range(ctx, rangeRequest([]byte("ready"), false)); err != nil {
@@ -170,10 +172,10 @@ func (e *Env) grant(ctx context.Context, caller int, ttl int64) (int64, error) {
 	return r.ID, nil
 }
 
-// grantMany grants n leases with many callers.
+// grantMany grants n leases from many callers.
 //
-// Leases are granted over the connection of the stream that renews them, because they belong to its
-// user.
+// Leases are granted over the connection of the stream that renews them, because they belong to
+// that connection's user.
 func (e *Env) grantMany(ctx context.Context, n int, ttl int64) ([]int64, error) {
 	leases := make([]int64, n)
 	err := load.Spread(ctx, min(n, 512), n, func(ctx context.Context, _, i int) error {

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// clockTick is the unit of times in /proc/PID/stat: USER_HZ, 100 on every
-// Linux platform that Go runs on.
+// clockTick is the unit of times in /proc/PID/stat. USER_HZ is 100 on every Linux platform that Go
+// supports.
 const clockTick = 10 * time.Millisecond
 
 // readUsage reads the resource usage of a process since its start.
@@ -24,12 +24,13 @@ func readUsage(pid int) (load.Usage, error) {
 	return parseStat(text)
 }
 
-// parseStat parses a line of /proc/PID/stat. The name of the program may contain spaces and
-// parentheses, so fields are counted from the last parenthesis.
+// parseStat parses a line of /proc/PID/stat. The program's name may contain spaces and parentheses,
+// so fields are counted from the last parenthesis.
 func parseStat(text []byte) (load.Usage, error) {
 	_, rest, ok := cutLast(text, ") ")
 	fields := strings.Fields(string(rest))
-	const utime, stime, rss = 14 - 3, 15 - 3, 24 - 3 // numbers in proc(5), minus the skipped fields
+	// Field numbers from proc(5), minus the skipped fields.
+	const utime, stime, rss = 14 - 3, 15 - 3, 24 - 3
 	if !ok || len(fields) <= rss {
 		return load.Usage{}, fmt.Errorf("bench: not a stat line: %q", text)
 	}

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// token is the token that a user sends with each call; "" without users.
+// token is the token that a user sends with each call, or "" if there are no users.
 type token string
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.
@@ -26,13 +26,13 @@ func (t token) GetRequestMetadata(context.Context, ...string) (map[string]string
 func (token) RequireTransportSecurity() bool { return false }
 
 const (
-	rootUser = "root" // and its role
+	rootUser = "root" // the name of the user and its role
 	userRole = "writes-all"
 	password = "a password"
 )
 
 // restrict creates users with permission to read and write every key, enables access control, and
-// logs the users in. A restart of the server invalidates their tokens.
+// logs in the users. A restart of the server invalidates their tokens.
 func (s *Server) restrict(ctx context.Context) error {
 	c := pb.NewAuthClient(s.members[0].control.Conn(0))
 	if err := s.makeUsers(ctx, c); err != nil {
@@ -71,7 +71,7 @@ func (s *Server) restrict(ctx context.Context) error {
 
 func userName(i int) string { return fmt.Sprintf("user-%d", i) }
 
-// makeUsers creates root, the role, and the users that have it.
+// makeUsers creates root, the role, and the users with that role.
 func (s *Server) makeUsers(ctx context.Context, c pb.AuthClient) error {
 	_, err1 := c.RoleAdd(ctx, &pb.AuthRoleAddRequest{Name: rootUser})
 	_, err2 := c.RoleAdd(ctx, &pb.AuthRoleAddRequest{Name: userRole})

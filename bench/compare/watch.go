@@ -13,18 +13,19 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A fanout is a writer of one key with many watchers of the key.
+// A fanout is a writer of one key with many watchers of that key.
 type fanout struct {
 	env  *Env
 	base time.Time
 
-	wrote   atomic.Int64 // when the current put was sent, since base
-	pending atomic.Int64 // deliveries of the current put still to come
+	wrote   atomic.Int64 // when the current put was sent, relative to base
+	pending atomic.Int64 // pending deliveries of the current put
 	all     chan struct{}
 	seen    []load.Histogram
 }
 
-// runWatch puts one key repeatedly, each time after all watchers have received the previous put.
+// runWatch puts one key repeatedly. Before each put, it waits until all watchers have received the
+// previous one.
 func runWatch(ctx context.Context, e *Env) (Result, error) {
 	const watchers = 1000
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -66,7 +67,7 @@ func runWatch(ctx context.Context, e *Env) (Result, error) {
 	return r, nil
 }
 
-// write puts until the time is up, and waits for every watcher after each put.
+// write puts until the time is up. After each put, it waits for every watcher.
 func (f *fanout) write(ctx context.Context, puts *load.Histogram) error {
 	value := make([]byte, load.ValueSize)
 	for time.Since(f.base) < f.env.Duration+time.Second {
@@ -86,7 +87,7 @@ func (f *fanout) write(ctx context.Context, puts *load.Histogram) error {
 	return nil
 }
 
-// follow counts deliveries on one stream until it ends, and returns the reason.
+// follow counts the deliveries on one stream until the stream ends, and returns the reason.
 func (f *fanout) follow(stream pb.Watch_WatchClient, seen *load.Histogram) error {
 	for {
 		r, err := stream.Recv()

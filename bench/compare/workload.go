@@ -9,51 +9,49 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// longTTL is the TTL, in seconds, of leases that must not end during a run.
+// longTTL is the TTL, in seconds, of leases that must not expire during a run.
 const longTTL = 36000
 
-// A Workload is one kind of load.
+// A Workload is one type of load.
 type Workload struct {
 	Name string
 	Doc  string
 	// Ceiling is set if a server that stores nothing can run it.
 	Ceiling bool
-	// Once marks long workloads that run one round by default.
+	// Once marks long workloads that run for one round by default.
 	Once bool
-	// Cluster marks workloads that need more than one member. They report a
-	// sheet of figures instead of a rate.
+	// Cluster marks workloads that need more than one member. They report a sheet of figures
+	// instead of a rate.
 	Cluster bool
 	// Sheet marks other workloads that report a sheet of figures.
 	Sheet bool
-	// Through lists the selections of members through which it is measured, one after another. None
-	// means all members.
+	// Through lists the selections of members through which the workload is measured, in order. If
+	// it is empty, all members are used.
 	Through []Through
-	// Sessions is the number of the server's own clients that it opens; 0 means that it uses etcd's
-	// API over plain connections.
+	// Sessions is the number of the server's own clients that the workload opens. If it is 0, the
+	// workload uses etcd's API over plain connections.
 	Sessions int
 	// Granting marks workloads that need leases.
 	Granting bool
 	// Secure marks workloads whose clients use TLS.
 	Secure bool
-	// Profiled marks workloads that read the server's memory use from its debug pages.
+	// Profiled marks workloads that read the server's memory usage from its debug pages.
 	Profiled bool
 	// Relays marks workloads that need relays, which only leasehold has.
 	Relays bool
-	// Everybody marks workloads that also run on servers that do not support etcd's API.
-	Everybody bool
 
 	run func(context.Context, *Env) (Result, error)
 }
 
 // Params holds the parameters of workloads.
 type Params struct {
-	// Duration is how long the measured part of an open-ended workload lasts.
+	// Duration is the length of the measured part of an open-ended workload.
 	Duration time.Duration
-	// Leases is the number of leases in the workloads with very many leases.
+	// Leases is the number of leases in the workloads with many leases.
 	Leases int
 	// Conns is the number of connections of the load generator.
 	Conns int
-	// DrainCap limits the wait for leases that should all be gone.
+	// DrainCap limits how long to wait for leases that should all end.
 	DrainCap time.Duration
 	// Members is the number of members of a server.
 	Members int
@@ -61,8 +59,8 @@ type Params struct {
 	Kills int
 	// IdleSessions is the number of sessions in the workloads with idle sessions.
 	IdleSessions int
-	// Relays and TTL are for the workload with very many sessions: the number of relays between
-	// these and the member, and the TTL of their leases.
+	// Relays and TTL are used by the workloads with many sessions. Relays is the number of relays
+	// between the sessions and the member, and TTL is the TTL of the sessions' leases.
 	Relays int
 	TTL    time.Duration
 }
@@ -73,7 +71,7 @@ type Env struct {
 	Server *Server
 	// Client uses etcd's API, if the server supports it.
 	Client *load.Client
-	// Sessions holds the sessions that the workload needs.
+	// Sessions holds the sessions required by the workload.
 	Sessions []Session
 }
 
@@ -81,18 +79,18 @@ type Env struct {
 type Result struct {
 	// Rate is the number of operations per second.
 	Rate float64 `json:"rate"`
-	// P50 and P99 are latencies of one operation, in milliseconds.
+	// P50 and P99 are latencies of single operations, in milliseconds.
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
-	// CPU is the server's CPU time for an operation, in microseconds.
+	// CPU is the server's CPU time per operation, in microseconds.
 	CPU float64 `json:"cpu_us"`
-	// RSS is the server's resident memory at the end, in MiB. For a cluster, RSS and CPU are those
-	// of all members together.
+	// RSS is the server's resident memory at the end, in MiB. For a cluster, RSS and CPU are totals
+	// over all members.
 	RSS float64 `json:"rss_mib"`
-	// Terms is the number of terms that began in the meantime. If it is 0, the leader was the same
-	// all the time.
+	// Terms is the number of terms that began during the round. If it is 0, the leader did not
+	// change.
 	Terms uint64 `json:"terms,omitempty"`
-	// More holds the figures that only this workload measures, in a fixed order.
+	// More holds figures that only this workload measures, in a fixed order.
 	More []Metric `json:"more,omitempty"`
 }
 
@@ -103,7 +101,7 @@ type Metric struct {
 	Unit  string  `json:"unit"`
 }
 
-// Workloads lists every workload in the order of a full run.
+// Workloads returns all workloads in the order of a full run.
 func Workloads() []Workload {
 	list := []Workload{
 		unary("grant/1", 1, grantOp),
@@ -120,10 +118,6 @@ func Workloads() []Workload {
 			Doc:     "keep-alive of 100,000 leases over 8 streams, 64 in flight on each",
 		},
 		{Name: "revoke/64", Ceiling: true, run: runRevoke, Doc: "revoke, 64 callers"},
-		{
-			Name: "lock/1", run: lockCycles(1, byService),
-			Doc: "lock and unlock of one lock by one caller; an operation is a cycle",
-		},
 		{
 			Name: "lock/64", run: lockCycles(64, byService),
 			Doc: "lock and unlock, 64 locks, a caller each; an operation is a cycle",
@@ -152,7 +146,7 @@ func Workloads() []Workload {
 	return append(list, clusterWorkloads()...)
 }
 
-// clusterWorkloads returns the workloads with changes of the leader.
+// clusterWorkloads returns the workloads in which the leader changes.
 func clusterWorkloads() []Workload {
 	return []Workload{
 		{
@@ -171,23 +165,23 @@ func clusterWorkloads() []Workload {
 }
 
 // meets reports whether servers of target t, with the given number of members, support everything
-// that w needs.
+// that w requires.
 func (w Workload) meets(t Target, members int) bool {
 	switch {
 	case t.Ceiling && !w.Ceiling, w.Sessions > 0 && t.Open == nil,
 		w.Relays && t.Name != "leasehold":
 		return false
 	case t.Foreign != nil:
-		return w.Everybody || w.Sessions > 0 && !w.Granting && members == 1
+		return w.Sessions > 0 && !w.Granting && members == 1
 	default:
 		return true
 	}
 }
 
 // Run starts a fresh server of target t, runs w against it through the selected members, and stops
-// it.
+// the server.
 func (w Workload) Run(ctx context.Context, t Target, p Params, by Through) (r Result, err error) {
-	if w.Profiled && t.Foreign == nil {
+	if w.Profiled {
 		t.Args = append(slices.Clone(t.Args), "--enable-pprof")
 	}
 	t.secure = w.Secure

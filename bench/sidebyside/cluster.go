@@ -21,21 +21,21 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// A kind is one of the compared kinds of servers.
+// A kind is one of the servers being compared.
 type kind struct {
 	name string
 	path string
-	args []string // before the flags
+	args []string // arguments before the flags
 	ours bool
 }
 
-// A cluster is a few members of one kind. Its methods may be called by one goroutine only; the
-// clients by any.
+// A cluster consists of a few members of one kind. Only one goroutine may call its methods, but its
+// clients are safe for concurrent use.
 type cluster struct {
 	members []*member
 }
 
-// A member is a server process, with a client that connects only to it.
+// A member is a server process with a client that connects only to it.
 type member struct {
 	name   string
 	client *clientv3.Client
@@ -46,7 +46,7 @@ type member struct {
 	*process.Process // nil before it is launched
 }
 
-// start runs n members with empty directories below dir, and returns as soon as each answers a
+// start runs n members with empty directories below dir, and returns once each answers a
 // linearizable read.
 func start(ctx context.Context, k kind, dir string, n int) (*cluster, error) {
 	c := &cluster{}
@@ -113,7 +113,7 @@ func (m *member) ready(ctx context.Context) error {
 	}
 }
 
-// metric returns the value of one of the member's counters, NaN if it cannot be read.
+// metric returns the value of one of the member's counters, or NaN if it cannot be read.
 func (m *member) metric(ctx context.Context, name string) float64 {
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
@@ -155,7 +155,7 @@ func (c *cluster) close() error {
 	return errors.Join(errs...)
 }
 
-// leader waits until there is a leader, and returns it and the other members.
+// leader waits until there is a leader and returns it and the other members.
 func (c *cluster) leader(ctx context.Context) (*member, []*member, error) {
 	for {
 		for i, m := range c.members {

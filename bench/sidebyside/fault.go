@@ -7,18 +7,18 @@ import (
 	"time"
 )
 
-// A fault is a fault that can be provoked.
+// A fault is a known fault of lease services that can be provoked.
 type fault struct {
-	id      string // of the row in the list of traps
+	id      string // row in the list of traps
 	title   string
-	members int // that it needs
-	// byDesign marks behavior that etcd's API requires: leasehold behaves in the same way, and
+	members int // number of members required
+	// byDesign marks behavior that etcd's API requires. leasehold behaves in the same way and
 	// documents it.
 	byDesign bool
 	provoke  func(context.Context, *cluster, trial) (result, error)
 }
 
-// faults lists the faults in the order of the report, quick ones first.
+// faults lists the faults in report order, quick ones first.
 var faults = []fault{
 	{
 		id: "T15", title: "one ending lease stops a keep-alive stream",
@@ -69,7 +69,7 @@ type trial struct {
 type result struct {
 	shown  bool
 	failed bool   // the attempt failed
-	seen   string // one line, with numbers, or the reason for the failure
+	seen   string // one line with numbers, or the reason for the failure
 }
 
 func (r result) verdict() string {
@@ -82,7 +82,7 @@ func (r result) verdict() string {
 	return "not shown"
 }
 
-// try provokes the fault on new servers of a kind.
+// try provokes the fault on new servers of the given kind.
 func (f fault) try(ctx context.Context, k kind, t trial) (r result, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
@@ -95,7 +95,7 @@ func (f fault) try(ctx context.Context, k kind, t trial) (r result, err error) {
 	return f.provoke(ctx, c, t)
 }
 
-// pause waits for d, or until ctx is done.
+// pause waits for d or until ctx is done.
 func pause(ctx context.Context, d time.Duration) error {
 	t := time.NewTimer(d)
 	defer t.Stop()

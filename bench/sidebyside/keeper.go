@@ -8,20 +8,20 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A keeper keeps many leases alive, as their holders would: it counts their validity from before it
-// sent the acknowledged renewal, and moves to another member when one does not answer. Its methods
+// A keeper keeps many leases alive as their holders would. It counts their validity from before it
+// sent the acknowledged renewal, and moves to another member if one does not answer. Its methods
 // are safe for concurrent use.
 type keeper struct {
 	ttl time.Duration
 
 	mu     sync.Mutex
 	leases map[clientv3.LeaseID]*held
-	ended  int       // those that ended too early
+	ended  int       // number of leases that ended too early
 	first  time.Time // when the first holder was notified
 }
 
 type held struct {
-	sent  time.Time // the renewal that has no answer yet, if any
+	sent  time.Time // send time of the unanswered renewal, if any
 	until time.Time // valid until
 }
 
@@ -33,15 +33,15 @@ func newKeeper(ids []clientv3.LeaseID, ttl time.Duration) *keeper {
 	return k
 }
 
-// early returns how many leases ended while their holders were valid, and when the first such
-// holder was notified.
+// early returns the number of leases that ended while their holders were valid, and when the first
+// of these holders was notified.
 func (k *keeper) early() (n int, first time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	return k.ended, k.first
 }
 
-// valid returns how many holders are valid now.
+// valid returns the number of holders that are currently valid.
 func (k *keeper) valid() int {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -54,18 +54,18 @@ func (k *keeper) valid() int {
 	return n
 }
 
-// run renews through one member after another until ctx is done.
+// run renews through each member in turn until ctx is done.
 func (k *keeper) run(ctx context.Context, members []*member) error {
 	for i := 0; ctx.Err() == nil; i++ {
-		// The reason does not matter: a holder whose stream ends tries the next member.
+		// The reason does not matter, because a holder whose stream ends tries the next member.
 		_ = k.through(ctx, members[i%len(members)].client)
 		_ = pause(ctx, 50*time.Millisecond)
 	}
 	return ctx.Err()
 }
 
-// through renews every lease twice a second on one stream, until the stream fails or a renewal has
-// had no answer for a second and a half.
+// through renews every lease twice a second on a single stream, until the stream fails or a renewal
+// has been unanswered for a second and a half.
 func (k *keeper) through(ctx context.Context, c *clientv3.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -101,7 +101,7 @@ func (k *keeper) through(ctx context.Context, c *clientv3.Client) error {
 	return ctx.Err()
 }
 
-// forget abandons the renewals that were sent on the last stream.
+// forget abandons renewals sent on the last stream.
 func (k *keeper) forget() {
 	k.mu.Lock()
 	defer k.mu.Unlock()

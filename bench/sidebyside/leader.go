@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// immortalLease (T9): a lease of 8 seconds is granted and never renewed, while the leadership is
-// moved every 6 seconds. When does the lease end?
+// immortalLease (T9) grants a lease of 8 seconds that is never renewed, and transfers leadership
+// every 6 seconds. It measures when the lease ends.
 func immortalLease(ctx context.Context, c *cluster, t trial) (result, error) {
 	const ttl, every, limit = 8, 6 * time.Second, 40 * time.Second
 	_, others, err := c.leader(ctx)
@@ -51,17 +51,17 @@ func immortalLease(ctx context.Context, c *cluster, t trial) (result, error) {
 			ttl, limit, moves)
 		return result{shown: true, seen: seen}, nil
 	}
-	// The lease may take a second longer because of the current leader change, and another second
-	// to be noticed.
+	// The lease may last a second longer because of the current leader change, and it may take
+	// another second to detect its end.
 	seen := fmt.Sprintf("a lease of %d s ended after %v and %d moves of the lead",
 		ttl, lived, moves)
 	return result{shown: lived > (ttl+2)*time.Second, seen: seen}, nil
 }
 
-// wokenLeader (T1): 500 leases of 5 seconds are kept alive through the followers. The leader's
-// process is stopped for 9 seconds, as by a disk that hangs or a pause of the machine, and another
-// member becomes the leader. Then the process continues. Does it end leases that have been renewed
-// meanwhile?
+// wokenLeader (T1) keeps 500 leases of 5 seconds alive through the followers. It stops the leader's
+// process for 9 seconds, as a hung disk or a machine pause would, and another member becomes the
+// leader. Then the process resumes. The trial counts the leases that the resumed leader ends
+// although they have been renewed in the meantime.
 func wokenLeader(ctx context.Context, c *cluster, t trial) (result, error) {
 	lost, roundsLost := 0, 0
 	for i := range t.tries {
@@ -82,10 +82,10 @@ func wokenLeader(ctx context.Context, c *cluster, t trial) (result, error) {
 
 const crowd, crowdTTL = 500, 5
 
-// expiredTotal is the metric of the leases that an etcd member has expired itself.
+// expiredTotal is the metric that counts the leases an etcd member has expired itself.
 const expiredTotal = "etcd_debugging_server_lease_expired_total"
 
-// lostToStuckLeader runs one round, and returns how many leases ended too early.
+// lostToStuckLeader runs one round and returns the number of leases that ended too early.
 func lostToStuckLeader(ctx context.Context, c *cluster, t trial) (int, error) {
 	lead, others, err := c.leader(ctx)
 	if err != nil {
@@ -119,7 +119,7 @@ func lostToStuckLeader(ctx context.Context, c *cluster, t trial) (int, error) {
 	}
 	woken := time.Now()
 	t.say("%s goes on; %d of %d holders are valid", lead.name, k.valid(), crowd)
-	// A proposal of etcd's woken leader may wait 7 s for its outcome, and only then does the leader
+	// A proposal of etcd's resumed leader can wait 7 s for its outcome. Only then does the leader
 	// try the next leases on its list.
 	if err := pause(ctx, 11*time.Second); err != nil {
 		return 0, err

@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// stream opens a keep-alive stream directly, because clientv3 would hide what happens on it.
+// stream opens a keep-alive stream directly, because clientv3 hides what happens on its streams.
 func stream(
 	ctx context.Context, c *clientv3.Client,
 ) (etcdserverpb.Lease_LeaseKeepAliveClient, error) {
@@ -20,8 +20,8 @@ func renewal(id clientv3.LeaseID) *etcdserverpb.LeaseKeepAliveRequest {
 	return &etcdserverpb.LeaseKeepAliveRequest{ID: int64(id)}
 }
 
-// renew renews a lease once, on its own stream, and returns the new TTL: 0 if
-// there is no such lease.
+// renew renews a lease once on a separate stream and returns the new TTL, or 0 if the lease does
+// not exist.
 func renew(ctx context.Context, c *clientv3.Client, id clientv3.LeaseID) (int64, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -48,7 +48,7 @@ func exists(ctx context.Context, c *clientv3.Client, id clientv3.LeaseID) (bool,
 	return r.TTL >= 0, nil
 }
 
-// grantMany grants n leases, 64 at a time.
+// grantMany grants n leases, 64 of them concurrently.
 func grantMany(
 	ctx context.Context, c *clientv3.Client, n int, ttl int64,
 ) ([]clientv3.LeaseID, error) {
@@ -63,7 +63,7 @@ func grantMany(
 	return ids, err
 }
 
-// each calls do with 0 to n-1 from several workers, until a call fails.
+// each calls do with 0 to n-1 from several workers until a call fails.
 func each(workers, n int, do func(i int) error) error {
 	var (
 		wg   sync.WaitGroup

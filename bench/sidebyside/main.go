@@ -50,8 +50,8 @@ func main() {
 	}
 }
 
-// run tries the faults and prints the table. It reports whether all could be tried and leasehold
-// showed none of them.
+// run tries the faults and prints the table. It reports whether all of them could be tried and
+// leasehold showed none.
 func run(ctx context.Context, o *options, out io.Writer) (clean bool, err error) {
 	match, err := regexp.Compile(o.match)
 	if err != nil {
@@ -90,7 +90,7 @@ func run(ctx context.Context, o *options, out io.Writer) (clean bool, err error)
 	return clean, t.Flush()
 }
 
-// kinds returns the servers to compare: those with a binary.
+// kinds returns the servers to compare, which are those with a binary.
 func (o *options) kinds(ctx context.Context, dir string) ([]kind, error) {
 	var kinds []kind
 	if o.etcd != "" {

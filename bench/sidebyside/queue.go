@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/internal/api/etcd/v3lockpb"
 )
 
-// An outcome is how a call ended, and when.
+// An outcome is the result of a call and the time at which it returned.
 type outcome struct {
 	err error
 	at  time.Time
@@ -33,16 +33,17 @@ func async(call func() error) <-chan outcome {
 	return c
 }
 
-// since describes when something happened, relative to when a lease was seen to be gone.
+// since describes when something happened relative to the time at which a lease was found to be
+// gone.
 func since(gone, at time.Time) string {
 	d := at.Sub(gone).Round(time.Millisecond)
-	if d <= 10*time.Millisecond { // the interval of polling
+	if d <= 10*time.Millisecond { // the polling interval
 		return "as its lease went"
 	}
 	return fmt.Sprintf("%v after its lease went", d)
 }
 
-// entered waits until n candidates queue for a name.
+// entered waits until n candidates are queued for a name.
 func entered(ctx context.Context, c *clientv3.Client, name string, n int64) error {
 	for {
 		r, err := c.Get(ctx, name+"/", clientv3.WithPrefix(), clientv3.WithCountOnly())
@@ -55,8 +56,8 @@ func entered(ctx context.Context, c *clientv3.Client, name string, n int64) erro
 	}
 }
 
-// pair grants a lease that lasts and one that ends soon. Even on a busy machine, the candidates are
-// in the queue before it ends.
+// pair grants a long-lived lease and one that expires soon. Even on a busy machine, there is enough
+// time for the candidates to enter the queue before it expires.
 func pair(ctx context.Context, c *clientv3.Client) (long, short clientv3.LeaseID, err error) {
 	l, err := c.Grant(ctx, 60)
 	if err != nil {
@@ -69,11 +70,11 @@ func pair(ctx context.Context, c *clientv3.Client) (long, short clientv3.LeaseID
 	return l.ID, s.ID, nil
 }
 
-// grace is how long a waiter may take to fail after its lease has ended.
+// grace is the time allowed for a waiter to fail after its lease has ended.
 const grace = 10 * time.Second
 
-// awaitOutcome waits for a call, and describes its outcome and its delay after from. late is true
-// if the call did not end in time.
+// awaitOutcome waits for a call and describes its outcome and its delay after from. late is true if
+// the call did not return in time.
 func awaitOutcome(o <-chan outcome, from time.Time) (seen string, late bool) {
 	select {
 	case got := <-o:
@@ -83,10 +84,10 @@ func awaitOutcome(o <-chan outcome, from time.Time) (seen string, late bool) {
 	}
 }
 
-// deadWaiter (T16): a client waits for a lock that another client holds. Its lease of 8 seconds is
-// not renewed. Does the wait fail when that lease expires? This is tried with the server's Lock,
-// and with the library's Mutex, which waits in the client and so behaves the same with every
-// server: its result is reported, but does not count.
+// deadWaiter (T16) has a client wait for a lock held by another client. The waiter's lease of 8
+// seconds is not renewed. The trial checks whether the wait fails when that lease expires. It tries
+// the server's Lock and the library's Mutex. The Mutex waits in the client and so behaves the same
+// with every server; its result is reported but does not count.
 func deadWaiter(ctx context.Context, c *cluster, _ trial) (result, error) {
 	client := c.members[0].client
 	ctx, cancel := context.WithCancel(ctx)
@@ -130,7 +131,7 @@ func libraryWaiter(
 		if err != nil {
 			return nil, err
 		}
-		s.Orphan() // which stops its renewals, as if the client were cut off
+		s.Orphan() // stops its renewals, as if the client were disconnected
 		return concurrency.NewMutex(s, "m"), nil
 	}
 	first, err := mutex(holder)
@@ -148,9 +149,9 @@ func libraryWaiter(
 	return o, entered(ctx, c, "m", 2)
 }
 
-// deadWinner (T17): one candidate leads, and another campaigns with a lease of 8 seconds that is
-// not renewed. A second after that lease has ended, the leader resigns. Is the other candidate
-// still elected?
+// deadWinner (T17) has one candidate lead while another campaigns with a lease of 8 seconds that is
+// not renewed. A second after that lease has ended, the leader resigns. The trial checks whether
+// the other candidate is still elected.
 func deadWinner(ctx context.Context, c *cluster, _ trial) (result, error) {
 	client := c.members[0].client
 	ctx, cancel := context.WithCancel(ctx)
@@ -221,7 +222,7 @@ func deafObserver(ctx context.Context, c *cluster, _ trial) (result, error) {
 	if err != nil {
 		return result{}, err
 	}
-	if _, err := observed.Recv(); err != nil { // the answer with the first leader
+	if _, err := observed.Recv(); err != nil { // receives the first leader
 		return result{}, err
 	}
 	if _, err := elections.Resign(ctx, &v3electionpb.ResignRequest{Leader: r.Leader}); err != nil {
@@ -239,8 +240,8 @@ func deafObserver(ctx context.Context, c *cluster, _ trial) (result, error) {
 	}
 }
 
-// borrowedLease (T18): one client takes a lock without a lease and keeps it, and another client
-// waits. When does the other client get the lock?
+// borrowedLease (T18) has one client acquire a lock without a lease and keep it while another
+// client waits. It measures when the other client gets the lock.
 func borrowedLease(ctx context.Context, c *cluster, _ trial) (result, error) {
 	ctx, cancel := context.WithTimeout(ctx, 80*time.Second)
 	defer cancel()
@@ -249,7 +250,7 @@ func borrowedLease(ctx context.Context, c *cluster, _ trial) (result, error) {
 		return result{}, err
 	}
 	began := time.Now()
-	// The other client's lease, which has the same TTL, must outlast the first client's.
+	// The other client's lease has the same TTL and must outlast the first client's.
 	if err := pause(ctx, 10*time.Second); err != nil {
 		return result{}, err
 	}

@@ -14,7 +14,7 @@ func attach(
 	ctx context.Context, c *clientv3.Client, id clientv3.LeaseID, n int,
 ) (prefix string, err error) {
 	prefix = fmt.Sprintf("k/%x/", id)
-	const batch = 100 // etcd's txn takes 128
+	const batch = 100 // etcd allows 128 operations per txn
 	err = each(8, n/batch, func(i int) error {
 		var ops []clientv3.Op
 		for j := range batch {
@@ -27,9 +27,9 @@ func attach(
 	return prefix, err
 }
 
-// renewedWithoutKeys (T5): a lease with 5,000 keys is revoked through a follower. Meanwhile a
-// client reads the keys there, linearizably, and renews the lease at the leader. Does a renewal
-// succeed that was sent after the keys were seen to be gone?
+// renewedWithoutKeys (T5) revokes a lease with 5,000 keys through a follower. Meanwhile, a client
+// performs linearizable reads of the keys there and renews the lease at the leader. The trial
+// checks whether any renewal succeeds although it was sent after the keys were found to be gone.
 func renewedWithoutKeys(ctx context.Context, c *cluster, t trial) (result, error) {
 	const keys = 5000
 	rounds, late, roundsLate := 5*t.tries, 0, 0
@@ -90,9 +90,9 @@ func renewalsWithoutKeys(
 	}
 }
 
-// renewedAfterRevoke (T6): while a lease is revoked through a follower, the leader's apply loop is
-// delayed (in etcd, by defragmenting a store of 256 MiB; leasehold gets the same calls). Does the
-// leader renew the lease after the revoke was acknowledged?
+// renewedAfterRevoke (T6) delays the leader's apply loop while a lease is revoked through a
+// follower. In etcd, defragmenting a store of 256 MiB causes the delay; leasehold gets the same
+// calls. The trial checks whether the leader renews the lease after the revoke was acknowledged.
 func renewedAfterRevoke(ctx context.Context, c *cluster, t trial) (result, error) {
 	lead, others, err := c.leader(ctx)
 	if err != nil {
@@ -129,8 +129,8 @@ func renewedAfterRevoke(ctx context.Context, c *cluster, t trial) (result, error
 		late, roundsLate, t.tries, longest.Round(time.Millisecond))}, nil
 }
 
-// renewalsAfterRevoke counts the renewals that succeeded although they were sent after the revoke
-// of their lease was acknowledged. It also returns when the last of them was answered.
+// renewalsAfterRevoke counts renewals that succeeded although they were sent after the revoke of
+// their lease was acknowledged. It also returns when the last of them was answered.
 func renewalsAfterRevoke(
 	ctx context.Context, lead, follower *member,
 ) (n int, last time.Duration, err error) {

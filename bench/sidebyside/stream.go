@@ -9,10 +9,10 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// stuckStream (T15) lets 6,000 leases end together. At that moment a client renews one of them. On
-// the same stream it also renews a live lease every second, with at least the same TTL. The trial
-// records how long renewals of the live lease wait, and whether it survives. A pause of the machine
-// would look like the fault, so after one the trial is repeated once.
+// stuckStream (T15) lets 6,000 leases expire together. At that moment, a client renews one of them.
+// On the same stream, it also renews a live lease every second, with a TTL at least as long. The
+// trial records how long renewals of the live lease wait, and whether that lease survives. Because
+// a machine pause would look like the fault, the trial is repeated once after a pause.
 func stuckStream(ctx context.Context, c *cluster, t trial) (result, error) {
 	for {
 		var r renewer
@@ -24,7 +24,7 @@ func stuckStream(ctx context.Context, c *cluster, t trial) (result, error) {
 	}
 }
 
-// amongDying renews a lease while other leases on the same stream end.
+// amongDying renews a lease while other leases on the same stream expire.
 func (r *renewer) amongDying(ctx context.Context, c *cluster, t trial) (result, error) {
 	const crowd, ttl = 6000, 5
 	client := c.members[0].client
@@ -52,21 +52,22 @@ func (r *renewer) amongDying(ctx context.Context, c *cluster, t trial) (result, 
 	} else {
 		seen += "; it lives"
 	}
-	// A slow machine may need two of the three seconds.
+	// A slow machine can take up to two of these three seconds.
 	return result{shown: r.lost || r.longest > 3*time.Second, seen: seen}, nil
 }
 
-// A renewer renews a live lease every second, and once a dying one before it, on one stream, and
-// records the outcome.
+// A renewer renews a live lease every second and, once, a dying lease before it, all on one stream.
+// It records the outcome.
 type renewer struct {
 	id, dying clientv3.LeaseID
 	dies      time.Time // when to renew the dying lease
 	ends      time.Time // when to stop
 
-	longest time.Duration // from a renewal to its answer, or to the end without one
+	// longest is the longest time from a renewal to its answer, or to the end if there was none.
+	longest time.Duration
 	lost    bool
-	last    time.Time     // the last arrival; something arrives every second
-	stood   time.Duration // how much later something arrived: the machine was paused
+	last    time.Time     // the last arrival; one is expected every second
+	stood   time.Duration // total lateness of arrivals, caused by pauses of the machine
 }
 
 // look records an arrival.
@@ -77,7 +78,7 @@ func (r *renewer) look() {
 	r.last = time.Now()
 }
 
-// run renews until the end, or until the lease is lost.
+// run renews until the end or until the lease is lost.
 func (r *renewer) run(ctx context.Context, c *clientv3.Client) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -104,7 +105,7 @@ func (r *renewer) run(ctx context.Context, c *clientv3.Client) error {
 			}
 			return nil
 		case <-once.C:
-			_ = s.Send(renewal(r.dying)) // Recv returns the reason
+			_ = s.Send(renewal(r.dying)) // Recv returns the error
 		case <-every.C:
 			r.look()
 			sent = append(sent, time.Now())
@@ -122,7 +123,7 @@ func (r *renewer) run(ctx context.Context, c *clientv3.Client) error {
 	}
 }
 
-// receive forwards the TTLs in the answers for the live lease, until the stream breaks.
+// receive forwards the TTLs from the answers for the live lease until the stream breaks.
 func (r *renewer) receive(
 	ctx context.Context, s etcdserverpb.Lease_LeaseKeepAliveClient, ttls chan<- int64,
 ) error {

@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// fakeLink is a link that records its acknowledgements, and signals when it is closed.
+// fakeLink is a link that records its acknowledgments and signals when it is closed.
 type fakeLink struct {
 	cachelink.Link
 	acks   []cachelink.Ack
@@ -35,15 +35,15 @@ func (f *fakeLink) Close() {
 	}
 }
 
-// setHooks replaces hooks until the test ends. The test must not run in parallel with others.
+// setHooks replaces hooks until the test ends. The test must not run in parallel with other tests.
 func setHooks(t *testing.T, change func()) {
 	old := hooks
 	t.Cleanup(func() { hooks = old })
 	change()
 }
 
-// TestFailedOpenRevokesLease: a cache that gets its lease but cannot be opened revokes the lease,
-// and logs nothing unless that fails.
+// TestFailedOpenRevokesLease checks that a cache that has a lease but cannot be opened revokes the
+// lease. It logs nothing unless that fails.
 func TestFailedOpenRevokesLease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
@@ -98,8 +98,8 @@ func TestFailedOpenRevokesLease(t *testing.T) {
 	})
 }
 
-// TestClientClosedInReopen: a cache that cannot reopen because its client was closed does not call
-// Reopen again.
+// TestClientClosedInReopen checks that a cache that cannot reopen because its client was closed
+// does not call Reopen again.
 func TestClientClosedInReopen(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
@@ -126,8 +126,8 @@ func TestClientClosedInReopen(t *testing.T) {
 	})
 }
 
-// TestCloseWaitsForReopen: nothing of a cache runs after Close has returned, not even the program's
-// Reopen.
+// TestCloseWaitsForReopen checks that no code of a cache runs after Close has returned, not even
+// the program's Reopen callback.
 func TestCloseWaitsForReopen(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
@@ -157,9 +157,9 @@ func TestCloseWaitsForReopen(t *testing.T) {
 	})
 }
 
-// TestIncarnationReports: an incarnation acknowledges once that it was opened, and reports nothing
-// if there is nothing new, or while it has no link. After its lease has ended, it only acknowledges
-// that it was opened, without any copies.
+// TestIncarnationReports checks that an incarnation acknowledges its opening once. It reports
+// nothing while it has no link or no news. After its lease has ended, it acknowledges only its
+// opening, and lists no copies.
 func TestIncarnationReports(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -196,12 +196,12 @@ func TestIncarnationReports(t *testing.T) {
 	})
 }
 
-// TestOpenedBeforeLink: a cache that was opened before it has its link reports that once the link
-// exists. After a close, the link stays open for one TTL, because writes may wait for its
-// acknowledgements.
+// TestOpenedBeforeLink checks that a cache that was opened before it got its link reports the
+// opening once the link exists. After a close, the link stays open for one TTL, because writes may
+// be waiting for its acknowledgments.
 func TestOpenedBeforeLink(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
-		const ttl = 3 * time.Second // longer than a busy machine lets anything wait
+		const ttl = 3 * time.Second // longer than any delay on a busy machine
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
 		link := &fakeLink{closed: make(chan struct{}, 1)}
 		setHooks(t, func() {
@@ -234,8 +234,8 @@ func TestOpenedBeforeLink(t *testing.T) {
 	})
 }
 
-// TestRangeOf: a range that starts at the empty key starts at the first possible key. The empty key
-// alone is unchanged.
+// TestRangeOf checks that a range that starts at the empty key is converted to start at the first
+// valid key. The empty key alone is unchanged.
 func TestRangeOf(t *testing.T) {
 	for in, want := range map[keyrange.Range]keyrange.Range{
 		{}:                   {},

@@ -32,9 +32,9 @@ func (l *journal) String() string {
 	return l.text.String()
 }
 
-// TestLongKeys: a cache reports everything it has dropped even if that exceeds the size of a
-// message, and the stream survives. The next writes of another client then find nothing to wait
-// for.
+// TestLongKeys checks that a cache reports everything it has dropped even if the report exceeds the
+// size of one message, and that the stream survives. Later writes by another client then do not
+// have to wait.
 func TestLongKeys(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)

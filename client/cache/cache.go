@@ -15,31 +15,31 @@ import (
 	"leasehold.dev/internal/backoff"
 )
 
-// Cache is a coherent cache of ranges of keys. Its methods may be called from any goroutine.
+// Cache is a coherent cache of ranges of keys. Its methods are safe for concurrent use.
 //
-// Before a client sends a write, its own caches drop their copies, so that the write need not wait
-// for them. Writes through other clients, even in the same program, have to wait. A cache never
-// returns a value older than one that a watch has already delivered: a write completes only after
-// the cache has dropped its copy.
+// Before a client sends a write, its own caches drop their copies, so the write does not have to
+// wait for them. Writes through other clients do have to wait, even if those clients are in the
+// same program. A cache never returns a value older than one that a watch has already delivered,
+// because a write completes only after the cache has dropped its copy.
 type Cache struct {
 	client    *client.Client
 	ranges    []store.KeyRange
 	o         Options
 	current   atomic.Pointer[incarnation] // never nil
-	flightSeq atomic.Uint64               // number of the latest read from the cluster
+	flightSeq atomic.Uint64               // sequence number of the latest read from the cluster
 	counts    counts
-	ctx       context.Context // ends with Close
+	ctx       context.Context // canceled by Close
 	cancel    context.CancelFunc
 	all       sync.WaitGroup
 
-	mu     sync.Mutex // guards the following fields, and changes of current
+	mu     sync.Mutex // guards the following fields and changes to current
 	closed bool
 }
 
 type counts struct{ fills, kept, invalidations, reopened atomic.Uint64 }
 
-// Open opens a cache of at most 64 ranges of keys: see [store.Prefix]. It returns once the cluster
-// has registered the cache. Close the cache after use, so that no write waits for it.
+// Open opens a cache of up to 64 ranges of keys (see [store.Prefix]). It returns once the cluster
+// has registered the cache. Close the cache after use, so that writes no longer wait for it.
 func Open(
 	ctx context.Context, c *client.Client, ranges []store.KeyRange, o Options,
 ) (*Cache, error) {
@@ -59,11 +59,11 @@ func Open(
 	return out, nil
 }
 
-// newIncarnation starts an incarnation: a lease and a link.
+// newIncarnation starts an incarnation, with a new lease and a new link.
 func (c *Cache) newIncarnation(ctx context.Context) (*incarnation, error) {
 	held, err := hooks.Grant(ctx, c.client, client.Grant{
 		TTL: c.o.TTL, Name: c.o.Name, Owner: c.o.Owner, Labels: c.o.Labels,
-		Grace: -1, // no copy may be used after the end
+		Grace: -1, // copies must not be used after the lease has ended
 	}, rangesOf(c.ranges))
 	if err != nil {
 		return nil, err
@@ -76,10 +76,10 @@ func (c *Cache) newIncarnation(ctx context.Context) (*incarnation, error) {
 	return l, nil
 }
 
-// abandonTimeout limits the attempt to revoke an unused lease. It expires anyway.
+// abandonTimeout is the timeout for revoking an unused lease. The lease expires in any case.
 const abandonTimeout = time.Second
 
-// abandon ends an incarnation that will not be used.
+// abandon ends an incarnation that was never used.
 func (l *incarnation) abandon() {
 	ctx, cancel := context.WithTimeout(context.Background(), abandonTimeout)
 	defer cancel()
@@ -90,13 +90,14 @@ func (l *incarnation) abandon() {
 	}
 }
 
-// awaitEnd calls ended once the incarnation's lease has ended, unless the cache is closed first.
+// awaitEnd arranges for ended to be called once the incarnation's lease has ended, unless the cache
+// is closed first.
 func (c *Cache) awaitEnd(l *incarnation) {
 	c.all.Add(1)
 	over := make(chan func() bool, 1)
 	stop := context.AfterFunc(l.lease.Context(), func() {
 		defer c.all.Done()
-		(<-over)() // or the cache would keep the incarnation in memory
+		(<-over)() // otherwise the cache would keep the incarnation in memory
 		c.ended(l)
 	})
 	over <- context.AfterFunc(c.ctx, func() {
@@ -106,8 +107,8 @@ func (c *Cache) awaitEnd(l *incarnation) {
 	})
 }
 
-// ended closes an incarnation whose lease has ended, and starts another unless the program
-// declines.
+// ended closes an incarnation whose lease has ended. It starts another one unless Options.Reopen
+// returns false.
 func (c *Cache) ended(l *incarnation) {
 	l.close()
 	why := l.lease.Err()
@@ -148,8 +149,8 @@ func (c *Cache) replace(l *incarnation) {
 }
 
 // Close stops the cache and revokes its lease, so that writes no longer wait for it. If the
-// revocation fails, they may wait until the lease expires. Later reads go to the cluster, or fail
-// with Options.MemoryOnly.
+// revocation fails, writes may have to wait until the lease expires. After Close, reads go to the
+// cluster; with Options.MemoryOnly, they fail.
 func (c *Cache) Close(ctx context.Context) error {
 	c.mu.Lock()
 	if c.closed {
@@ -161,15 +162,15 @@ func (c *Cache) Close(ctx context.Context) error {
 	c.cancel()
 	c.all.Wait()
 	l := c.current.Load()
-	l.close() // first, so that no write waits once the lease is revoked
+	l.close() // done first, so that no write waits once the lease has been revoked
 	return l.lease.Revoke(ctx)
 }
 
-// Lease returns the lease of the cache. If the lease has ended, it is returned until the cache has
-// reopened.
+// Lease returns the lease of the cache. After the lease has ended, Lease keeps returning it until
+// the cache has reopened.
 func (c *Cache) Lease() *client.Lease { return c.current.Load().lease }
 
-// Err returns nil while the cache may answer from memory, and otherwise the reason why it may not.
+// Err returns nil while the cache can answer from memory, and otherwise the reason why it cannot.
 func (c *Cache) Err() error {
 	l := c.current.Load()
 	if err := l.lease.Err(); err != nil {
@@ -178,7 +179,7 @@ func (c *Cache) Err() error {
 	return l.notOpen()
 }
 
-// Stats returns statistics of the cache.
+// Stats returns statistics about the cache.
 func (c *Cache) Stats() Stats {
 	s := Stats{
 		Fills: c.counts.fills.Load(), Kept: c.counts.kept.Load(),

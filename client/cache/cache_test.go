@@ -17,13 +17,13 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestCoherent: every cache sees a write as soon as it is acknowledged, whatever client, request
-// and API made it (C1, T20).
+// TestCoherent checks that every cache sees a write as soon as it is acknowledged, regardless of
+// the client, request and API that made it (C1, T20).
 func TestCoherent(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
 		var caches []*cache.Cache
-		for _, e := range cl.endpoints() { // one at each member
+		for _, e := range cl.endpoints() { // one client per member
 			caches = append(caches, open(t, connect(t, e), "c/", cache.Options{}))
 		}
 		etcd, own := cl.etcd(t), connect(t, cl.endpoints()...)
@@ -32,7 +32,7 @@ func TestCoherent(t *testing.T) {
 		for _, s := range []struct {
 			what string
 			do   func(context.Context) error
-			want string // of the keys a, b, c, d, e
+			want string // values of the keys a, b, c, d, e
 		}{
 			{"put", func(ctx context.Context) error {
 				_, err := etcd.Put(ctx, "c/a", "1")
@@ -117,7 +117,8 @@ func TestCoherent(t *testing.T) {
 	})
 }
 
-// TestOneWriteOneFill: after a write to one key of a cached range, only that key is read again.
+// TestOneWriteOneFill checks that after a write to one key in a cached range, only that key is read
+// again.
 func TestOneWriteOneFill(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -142,8 +143,8 @@ func TestOneWriteOneFill(t *testing.T) {
 	})
 }
 
-// TestCacheNotOlderThanWatch: after a client has seen an event, its cache returns nothing older
-// (T20).
+// TestCacheNotOlderThanWatch checks that after a client has received an event, its cache returns
+// nothing older (T20).
 func TestCacheNotOlderThanWatch(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
@@ -170,8 +171,8 @@ func TestCacheNotOlderThanWatch(t *testing.T) {
 	})
 }
 
-// TestDeadCache: an unresponsive cache delays a write by the rest of its lease, and delays nothing
-// else. It stops answering from memory before the write completes (T2).
+// TestDeadCache checks that an unresponsive cache delays a write until its lease ends and delays
+// nothing else. The cache stops answering from memory before the write completes (T2).
 func TestDeadCache(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
@@ -188,7 +189,7 @@ func TestDeadCache(t *testing.T) {
 		line.SetFrozen(true)
 		written := make(chan time.Time, 1)
 		go func() {
-			defer close(written) // if it fails
+			defer close(written) // in case the write fails
 			put(t, other, "d/a", "2")
 			written <- time.Now()
 		}()
@@ -219,12 +220,12 @@ func TestDeadCache(t *testing.T) {
 		if err := dead.Err(); !errors.Is(err, cache.ErrEnded) || dead.Stats().Entries != 0 {
 			t.Errorf("after the end: error %v, stats %+v", err, dead.Stats())
 		}
-		put(t, other, "d/a", "3") // no longer waits
+		put(t, other, "d/a", "3") // does not wait anymore
 	})
 }
 
-// TestLeaderChange: a cache keeps its copies when the leader changes, and is invalidated by the new
-// leader.
+// TestLeaderChange checks that a cache keeps its copies when the leader changes, and that the new
+// leader invalidates them.
 func TestLeaderChange(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
@@ -286,8 +287,8 @@ func moveLeader(t testing.TB, etcd *clientv3.Client) {
 	})
 }
 
-// TestLeaseEnds: when its lease ends, a cache drops everything, reports the end, and reopens with
-// another lease unless the program declines (T25).
+// TestLeaseEnds checks that a cache drops everything and reports the end when its lease ends. It
+// then reopens with a new lease unless the program declines (T25).
 func TestLeaseEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -310,7 +311,7 @@ func TestLeaseEnds(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		put(t, other, "e/a", "2") // does not wait for them
+		put(t, other, "e/a", "2") // does not wait for the caches
 		for _, c := range []*cache.Cache{plain, strict, usual, again} {
 			l := c.Lease()
 			if old[l.ID()] {
@@ -358,7 +359,7 @@ func TestLimits(t *testing.T) {
 			t.Errorf("%+v", s)
 		}
 		before := c.Stats()
-		for i := range 200 { // evicted; reports of evictions are batched
+		for i := range 200 { // already evicted; evictions are reported in batches
 			put(t, other, fmt.Sprint("b/", i), "1")
 		}
 		if n := c.Stats().Invalidations - before.Invalidations; n != 0 {
@@ -372,8 +373,8 @@ func TestLimits(t *testing.T) {
 	})
 }
 
-// TestSharedFlight: concurrent reads of the same key are served by one read from the cluster, or by
-// two.
+// TestSharedFlight checks that one or two reads from the cluster serve all concurrent reads of a
+// key.
 func TestSharedFlight(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -389,7 +390,8 @@ func TestSharedFlight(t *testing.T) {
 	})
 }
 
-// TestNotHeld: keys outside its ranges are read from the cluster, unless MemoryOnly is set.
+// TestNotHeld checks that keys outside a cache's ranges are read from the cluster unless MemoryOnly
+// is set.
 func TestNotHeld(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)

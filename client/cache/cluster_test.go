@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// cluster is a list of members in this process.
+// cluster is a list of members in the test process.
 type cluster []*inprocess.Member
 
 func newCluster(t testing.TB, n int) cluster {
@@ -37,13 +37,13 @@ func connect(t testing.TB, endpoints ...string) *client.Client {
 	return inprocess.Connect(t, client.Config{}, endpoints...)
 }
 
-// etcd returns an etcd client, which knows nothing about caches.
+// etcd returns an etcd client. The etcd API has no notion of caches.
 func (c cluster) etcd(t testing.TB) *clientv3.Client {
 	t.Helper()
 	return inprocess.Etcd(t, c.endpoints()...)
 }
 
-// open opens a cache of all keys with a prefix.
+// open opens a cache for all keys with a prefix.
 func open(t testing.TB, c *client.Client, prefix string, o cache.Options) *cache.Cache {
 	t.Helper()
 	if o.TTL == 0 {
@@ -61,7 +61,7 @@ func open(t testing.TB, c *client.Client, prefix string, o cache.Options) *cache
 	return out
 }
 
-// timeout returns a context that limits the duration of a test.
+// timeout returns a context that limits how long a test can take.
 func timeout(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
 	t.Cleanup(cancel)
@@ -94,8 +94,8 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-// keeps reads a key until the cache, which must be empty, keeps it. An answer is not kept during an
-// invalidation, or if it belongs to another term than the one in which the cache was opened.
+// keeps reads a key repeatedly until the cache keeps it. The cache must be empty. A response is not
+// kept during an invalidation, or if its term differs from the term in which the cache was opened.
 func keeps(t testing.TB, c *cache.Cache, key string) {
 	t.Helper()
 	eventually(t, "the cache keeps "+key, func() bool {
@@ -104,7 +104,7 @@ func keeps(t testing.TB, c *cache.Cache, key string) {
 	})
 }
 
-// value reads a key, and returns "-" if it does not exist.
+// value returns the value of a key, or "-" if the key does not exist.
 func value(t testing.TB, r cache.Reader, key string) string {
 	t.Helper()
 	kv, ok, err := cache.Found(r.Get(timeout(t), key))
@@ -117,7 +117,7 @@ func value(t testing.TB, r cache.Reader, key string) string {
 	return string(kv.Value)
 }
 
-// values reads all keys with a prefix.
+// values returns all keys with a prefix and their values.
 func values(t testing.TB, r cache.Reader, prefix string) (out string) {
 	t.Helper()
 	p := store.Prefix(prefix)

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A service reads its configuration on every request, as if from a variable, and sees a change as
-// soon as it has been made.
+// A service reads its configuration on every request as cheaply as from a variable, and sees every
+// change as soon as it has been made.
 func ExampleOpen() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()
@@ -99,8 +99,8 @@ func exampleClient(endpoint string) *client.Client {
 	return c
 }
 
-// A dashboard shows what a follower has in memory. That may be a few seconds old, and no write
-// waits for it.
+// A dashboard shows the data that a follower has in memory. The data may be a few seconds old, and
+// writes do not wait for the follower.
 func ExampleFollow() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -115,7 +115,7 @@ func ExampleFollow() {
 	}
 	defer follower.Close()
 
-	show := func(r cache.Reader) { // works for a cache, too
+	show := func(r cache.Reader) { // works with a cache as well
 		kv, err := r.Get(ctx, "nodes/a")
 		if err != nil {
 			log.Fatal(err)

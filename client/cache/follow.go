@@ -16,35 +16,35 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// FollowOptions configure a Follower.
+// FollowOptions configures a Follower.
 type FollowOptions struct {
-	// MaxAge is the maximum age of answers from memory: 5 s if 0, and at least 500 ms.
+	// MaxAge is the maximum age of answers from memory. 0 means 5 s, and the minimum is 500 ms.
 	MaxAge time.Duration
 	// MemoryOnly makes reads that cannot be answered from memory fail with [ErrStale] or
-	// [ErrNotHeld]. By default they go to the cluster.
+	// [ErrNotHeld]. By default, such reads go to the cluster.
 	MemoryOnly bool
 }
 
-// Follower keeps all keys of some ranges in memory, and uses watches to keep them up to date,
-// usually within milliseconds. It is not coherent: an answer from memory was current at some moment
-// within the last MaxAge, and may be older than a write acknowledged before the read. It holds no
-// lease, and no write waits for it. A follower that is cut off stops answering from memory after
-// MaxAge.
+// Follower keeps all keys of some ranges in memory. Watches keep them up to date, usually within
+// milliseconds. A Follower is not coherent: an answer from memory was current at some point within
+// the last MaxAge, but may be older than a write acknowledged before the read. It holds no lease,
+// and writes do not wait for it. If a Follower loses its connection to the cluster, it stops
+// answering from memory after MaxAge.
 //
-// A read within one of the ranges reflects a single revision. A follower may answer one read from
-// the cluster and the next from memory, which is slightly older. Its methods may be called from any
-// goroutine.
+// A read within one of the ranges reflects a single revision. A Follower may answer one read from
+// the cluster and the next from memory, which can be slightly older. Its methods are safe for
+// concurrent use.
 type Follower struct {
 	client *client.Client
 	o      FollowOptions
 	index  *index
 	view   atomic.Pointer[copies.View[store.KV]]
 	asOf   atomic.Pointer[moment]
-	ctx    context.Context // ends with Close
+	ctx    context.Context // canceled by Close
 	cancel context.CancelFunc
 	all    sync.WaitGroup
 
-	mu     sync.Mutex // guards the following fields, and changes to index and view
+	mu     sync.Mutex // guards the following fields and changes to index and view
 	set    *copies.Set[store.KV]
 	parts  []*part
 	probes []probe
@@ -54,18 +54,18 @@ type Follower struct {
 type part struct {
 	what     keyrange.Range
 	revision int64              // the set is complete up to this revision
-	asOf     moment             // the cluster had no later revision at this moment
-	lost     bool               // the cluster was restored to an older state: reload
-	restart  context.CancelFunc // ends the watch; nil while there is none
+	asOf     moment             // when this was the cluster's latest revision
+	lost     bool               // the cluster was restored to an older state; reload the range
+	restart  context.CancelFunc // ends the watch; nil if there is none
 }
 
-// probe records that the cluster had this revision at the moment at, or later.
+// probe records that revision was the cluster's latest at some time after at.
 type probe struct {
 	at       moment
 	revision int64
 }
 
-// moment is a reading of both clocks, monotonic and wall.
+// moment is a reading of both the monotonic and the wall clock.
 type moment struct {
 	at   time.Time
 	wall int64
@@ -76,13 +76,13 @@ func now() moment {
 	return moment{at: t, wall: t.UnixNano()}
 }
 
-// age returns how long ago a moment was, by the faster of the two clocks. The monotonic clock stops
-// while the machine is suspended.
+// age returns the time that has passed since the moment, according to the clock that advanced
+// further. Both are needed because the monotonic clock stops while the machine is suspended.
 func (m moment) age(t time.Time) time.Duration {
 	return max(t.Sub(m.at), time.Duration(t.UnixNano()-m.wall))
 }
 
-// Follow starts to follow ranges of keys, which must not overlap. It returns once all of them have
+// Follow starts following ranges of keys, which must not overlap. It returns once all of them have
 // been read.
 func Follow(
 	ctx context.Context, c *client.Client, ranges []store.KeyRange, o FollowOptions,
@@ -123,14 +123,15 @@ func Follow(
 	return f, nil
 }
 
-// Close stops the follower. Later reads behave as if its memory were too old.
+// Close stops the follower. Later reads behave as if the data in memory were too old.
 func (f *Follower) Close() {
 	f.cancel()
 	f.all.Wait()
 	f.asOf.Store(nil)
 }
 
-// Age returns an upper bound on the age of the data in memory, and false if there is none.
+// Age returns an upper bound on the age of the data in memory. It returns false if there is no
+// bound.
 func (f *Follower) Age() (time.Duration, bool) {
 	m := f.asOf.Load()
 	if m == nil {
@@ -165,7 +166,7 @@ func (f *Follower) Range(ctx context.Context, of store.KeyRange) (store.RangeRes
 	return f.client.Range(ctx, of.Range())
 }
 
-// join joins the pieces into which changes have split a range.
+// join merges the pieces into which updates have split a range.
 func (f *Follower) join(r keyrange.Range) (kvs []store.KV, revision int64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -196,7 +197,7 @@ func (f *Follower) load(ctx context.Context, p *part) error {
 	return nil
 }
 
-// keepLocked stores a range as read at a revision.
+// keepLocked stores a range that was read at the given revision.
 func (f *Follower) keepLocked(what keyrange.Range, revision int64, kvs []store.KV) {
 	f.set.Complete(f.set.Begin(what), copies.Answer[store.KV]{
 		Term: 1, Revision: revision, Values: kvs,
@@ -211,14 +212,14 @@ func (f *Follower) follow(p *part) {
 			return
 		}
 		backoff.Sleep(f.ctx, backoff.Delay(failures, 10*time.Millisecond, f.o.MaxAge/4))
-		// The watch may have missed events, so read the range again.
+		// The watch may have missed events, so the range is read again.
 		if err := f.load(f.ctx, p); err == nil {
 			failures = 0
 		}
 	}
 }
 
-// watch applies the events of a range until the watch fails.
+// watch applies the events in a range until the watch fails.
 func (f *Follower) watch(p *part) error {
 	ctx, cancel := context.WithCancel(f.ctx)
 	defer cancel()
@@ -248,7 +249,7 @@ func (f *Follower) watch(p *part) error {
 // errRolledBack means that the cluster was restored to an older state.
 var errRolledBack = errors.New("cache: the cluster was restored to an older state")
 
-// apply applies the changes of whole revisions.
+// apply applies the changes in one or more complete revisions.
 func (f *Follower) apply(p *part, u *store.Update) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -278,7 +279,7 @@ func (f *Follower) probeLoop() {
 	}
 }
 
-// probe requests the cluster's revision. Failures are ignored.
+// probe requests the cluster's revision. It ignores failures.
 func (f *Follower) probe() {
 	a, known := probe{at: now()}, f.maxRevision()
 	ctx, cancel := context.WithTimeout(f.ctx, f.o.MaxAge)
@@ -301,9 +302,9 @@ func (f *Follower) maxRevision() (revision int64) {
 	return revision
 }
 
-// addProbe processes a probe. The cluster never returns a revision below known, the latest received
-// before the probe, unless an older state was restored (T34). In that case, the ranges ahead of the
-// probe are invalid and are read again.
+// addProbe processes a probe. known is the latest revision received before the probe was sent. The
+// cluster returns a lower revision only if it has been restored to an older state (T34). If it
+// does, the ranges that are ahead of the probe are invalid and are read again.
 func (f *Follower) addProbe(a probe, known int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -321,10 +322,11 @@ func (f *Follower) addProbe(a probe, known int64) {
 	f.updateAsOfLocked()
 }
 
-// maxProbes limits the number of probes that wait for the ranges to catch up.
+// maxProbes is the maximum number of probes waiting for the ranges to catch up.
 const maxProbes = 16
 
-// updateAsOfLocked sets asOf to the latest time for which every range is known to be complete.
+// updateAsOfLocked sets asOf to the latest time at which every range is known to have been
+// complete.
 func (f *Follower) updateAsOfLocked() {
 	done := 0
 	for i, a := range f.probes {

@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// TestFollowerOfRestoredCluster (T34): if the cluster returns an older revision than the follower
-// has received, ranges that are ahead become invalid, however recent. They are valid again once
-// they have been read again.
+// TestFollowerOfRestoredCluster checks that a follower's ranges become invalid if the cluster
+// returns a revision older than theirs, even if they were updated recently. They become valid when
+// they have been read again (T34).
 func TestFollowerOfRestoredCluster(t *testing.T) {
 	ended := 0
 	end := func() { ended++ }
@@ -41,8 +41,8 @@ func TestFollowerOfRestoredCluster(t *testing.T) {
 	}
 }
 
-// A follower's age is that of its oldest range, in whatever order probes and events arrive, and no
-// event makes it older.
+// TestFollowerAge checks that a follower's age is the age of its oldest range, in whatever order
+// probes and events arrive, and that no event makes it older.
 func TestFollowerAge(t *testing.T) {
 	began := now()
 	at := func(s int) moment {
@@ -84,11 +84,12 @@ func TestFollowerAge(t *testing.T) {
 	}
 }
 
-// TestFollowerLosesNewerRanges: after a restore, a follower keeps the ranges that are not ahead of
-// the cluster. A lost range stays lost until it is read again, whatever later probes return.
+// TestFollowerLosesNewerRanges checks that after a restore, a follower keeps the ranges that are
+// not ahead of the cluster. A lost range remains lost until it is read again, whatever later probes
+// return.
 func TestFollowerLosesNewerRanges(t *testing.T) {
 	f := &Follower{o: FollowOptions{MaxAge: time.Hour}, parts: []*part{
-		{revision: 100, asOf: now()}, {revision: 50, asOf: now()}, // neither is being watched
+		{revision: 100, asOf: now()}, {revision: 50, asOf: now()}, // neither is watched
 	}}
 	for _, revision := range []int64{50, 100} {
 		f.addProbe(probe{at: now(), revision: revision}, revision+1)

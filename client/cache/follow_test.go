@@ -14,7 +14,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestFollower: changes arrive in memory soon and in whole revisions, and no write waits.
+// TestFollower checks that changes soon appear in memory, that each revision appears as a whole,
+// and that no write waits.
 func TestFollower(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
@@ -70,8 +71,8 @@ func TestFollower(t *testing.T) {
 	})
 }
 
-// TestFollowerCutOff: a follower that is cut off stops answering from memory after MaxAge, and
-// resumes once it is connected again.
+// TestFollowerCutOff checks that a disconnected follower stops answering from memory after MaxAge,
+// and resumes once it is connected again.
 func TestFollowerCutOff(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -92,7 +93,7 @@ func TestFollowerCutOff(t *testing.T) {
 			return younger
 		})
 		line.SetFrozen(true)
-		put(t, other, "f/a", "2") // no cache holds it
+		put(t, other, "f/a", "2") // no cache holds the key
 		eventually(t, "the follower stops answering", func() bool {
 			kv, err := f.Get(t.Context(), "f/a")
 			if err == nil && string(kv.Value) != "1" {
@@ -109,8 +110,8 @@ func TestFollowerCutOff(t *testing.T) {
 	})
 }
 
-// TestFollowerCompacted: a follower that was cut off until the history it needs was compacted reads
-// its ranges again, so it misses no change, and continues.
+// TestFollowerCompacted checks a follower that is disconnected until the history that it needs has
+// been compacted. It reads its ranges again, so it misses no change, and continues.
 func TestFollowerCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)

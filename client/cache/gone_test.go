@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestClosedCacheFreed: a cache is freed once its client is closed, however long its TTL, and
-// whether or not it was closed first.
+// TestClosedCacheFreed checks that a cache is freed once its client is closed, even if it has a
+// long TTL, and even if the cache itself was never closed.
 func TestClosedCacheFreed(t *testing.T) {
 	cl := newCluster(t, 1)
 	for _, first := range []bool{true, false} {

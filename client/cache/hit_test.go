@@ -14,7 +14,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// A hit, even on a missing key, needs no lock and no allocation: it works while the locks are held.
+// TestHitTakesNoLock checks that a hit, even for a missing key, takes no lock and allocates
+// nothing. The hit must succeed while the test holds the locks.
 func TestHitTakesNoLock(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -28,7 +29,7 @@ func TestHitTakesNoLock(t *testing.T) {
 		if _, err := c.Put(ctx, store.Put{Key: "h/a", Value: []byte("1")}); err != nil {
 			t.Fatal(err)
 		}
-		for { // until kept: the leader may still be busy with the put
+		for { // until the key is kept: the leader may still be processing the put
 			if _, err := x.Range(ctx, all); err != nil {
 				t.Fatal(err)
 			}
@@ -72,8 +73,8 @@ func TestHitTakesNoLock(t *testing.T) {
 	})
 }
 
-// TestAwaitWhileReopening: opening a cache succeeds even if it is already being reopened because of
-// a new leader.
+// TestAwaitWhileReopening checks that opening a cache succeeds even if the cache is already being
+// reopened because of a new leader.
 func TestAwaitWhileReopening(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -94,14 +95,14 @@ func TestAwaitWhileReopening(t *testing.T) {
 	})
 }
 
-// TestNothingAfterEnd: after the lease has ended, nothing is answered from memory, even if the
-// copies have not been dropped yet, as after a pause of the process (T2, C1).
+// TestNothingAfterEnd checks that nothing is answered from memory after the lease has ended. This
+// holds even if the copies have not been dropped yet, as after a pause of the process (T2, C1).
 func TestNothingAfterEnd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()
 		var ahead atomic.Int64
-		// The grace does not apply to caches: another leader may have let a write pass in the
-		// meantime.
+		// The grace does not apply to caches, because another leader may have allowed a write in
+		// the meantime.
 		c := inprocess.Connect(t, client.Config{
 			Grace: time.Hour,
 			Now:   func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) },
@@ -140,8 +141,9 @@ func TestNothingAfterEnd(t *testing.T) {
 	})
 }
 
-// A copy found in memory is not returned if the lease has ended in the meantime (C1). The lease
-// usually ends while the reader waits for the lock, and the key does not exist in the cluster.
+// TestEndsDuringRead checks that a copy found in memory is not returned if the lease has ended in
+// the meantime (C1). In this test the lease usually ends while the reader waits for the lock, and
+// the key does not exist in the cluster.
 func TestEndsDuringRead(t *testing.T) {
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
 	held, err := c.Grant(t.Context(), client.Grant{TTL: time.Minute})
@@ -168,8 +170,8 @@ func TestEndsDuringRead(t *testing.T) {
 	}
 }
 
-// TestFlightBeforeRead: a read does not share the result of a flight that took off before it: that
-// may be older than a write acknowledged in between (C1).
+// TestFlightBeforeRead checks that a read does not share the result of a flight that started before
+// the read. That result may be older than a write acknowledged in between (C1).
 func TestFlightBeforeRead(t *testing.T) {
 	ctx := t.Context()
 	x := &Cache{}

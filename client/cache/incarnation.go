@@ -15,29 +15,31 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// hooks are the client's hooks for caches.
+// hooks gives access to the client's internal functions for caches.
 var hooks = cachelink.Get[*client.Client, *client.Lease, client.Grant]()
 
-// incarnation is a cache during one lease. It implements cachelink.Events for its link.
+// incarnation is a cache during the lifetime of one lease. It implements cachelink.Events for its
+// link.
 //
-// The copies in index and view are current while the lease is valid: a reader looks there first,
-// and then checks the lease. Copies are removed from both before their drop is acknowledged.
+// The copies in index and view are current while the lease is valid. A reader looks up the copy
+// first and then checks the lease. A copy is removed from both index and view before its
+// invalidation is acknowledged.
 type incarnation struct {
 	cache *Cache
 	lease *client.Lease
 	index *index
 	view  atomic.Pointer[copies.View[store.KV]]
-	// ready is closed once the cache is open or has failed to open. From then on, failure contains
-	// the reason, and is immutable.
+	// ready is closed once the cache has been opened or has failed to open. failure is set before
+	// that: it is nil if the cache was opened, and otherwise contains the reason.
 	ready   chan struct{}
 	failure error
 
-	mu      sync.Mutex // guards the following fields, and changes of index and view
+	mu      sync.Mutex // guards the following fields and changes to index and view
 	link    cachelink.Link
 	set     *copies.Set[store.KV]
 	flights map[keyrange.Range]*flight
-	isReady bool  // ready is closed
-	refusal error // the cluster's reason for not opening the cache
+	isReady bool  // ready has been closed
+	refusal error // the cluster's reason for refusing to open the cache
 }
 
 func newIncarnation(c *Cache, held *client.Lease) *incarnation {
@@ -56,7 +58,7 @@ func newIncarnation(c *Cache, held *client.Lease) *incarnation {
 	return l
 }
 
-// open links the cache to the cluster, and waits until it is registered.
+// open links the cache to the cluster and waits until it has been registered.
 func (l *incarnation) open(ctx context.Context) error {
 	link, err := hooks.Open(l.cache.client, l.lease, l)
 	if err != nil {
@@ -69,21 +71,22 @@ func (l *incarnation) open(ctx context.Context) error {
 	return l.await(ctx)
 }
 
-// await waits until the cache has been opened once. It succeeds even if the cache is already being
-// reopened.
+// await waits until the cache has been opened for the first time. It succeeds even if the cache is
+// already being reopened.
 func (l *incarnation) await(ctx context.Context) error {
 	select {
 	case <-l.ready:
 		return l.failure
-	case <-l.lease.Context().Done(): // it will never be open
+	case <-l.lease.Context().Done(): // the cache can no longer open
 		return fault.Because(ErrEnded, fault.Cause(l.lease.Context()))
 	case <-ctx.Done():
 		return fault.In("cache: open", "", fault.Cause(ctx))
 	}
 }
 
-// close drops and reports everything, because the lease has ended or is about to. It continues to
-// acknowledge invalidations while writes may wait for them: for one TTL.
+// close drops all copies and reports them as dropped, because the lease has ended or is about to
+// end. For one more TTL, while writes may still be waiting, the cache continues to acknowledge
+// invalidations.
 func (l *incarnation) close() {
 	l.mu.Lock()
 	report, link := l.set.Close(), l.link
@@ -92,7 +95,7 @@ func (l *incarnation) close() {
 		l.ackLocked(report)
 	}
 	l.mu.Unlock()
-	if link != nil { // not with mu held: the link calls Opening
+	if link != nil { // called without holding mu, because the link calls Opening
 		link.CloseAfter(l.lease.Info().TTL)
 	}
 }
@@ -115,10 +118,10 @@ func (l *incarnation) notOpen() error {
 func (l *incarnation) publishLocked() { l.view.Store(l.set.View()) }
 
 // reportLocked sends the pending report. It is called with mu held, so that an evicted range is
-// reported before it is read again.
+// reported before it can be read again.
 func (l *incarnation) reportLocked(lazy bool) {
 	if l.link == nil {
-		return // reported once there is a link
+		return // the report is sent once there is a link
 	}
 	if t, ok := l.set.TakeReport(lazy); ok {
 		l.ackLocked(t)
@@ -140,7 +143,7 @@ func (l *incarnation) Opening() []keyrange.Range {
 func (l *incarnation) Opened(term uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.lease.Err() != nil { // nothing is cached; the report is only for the leader
+	if l.lease.Err() != nil { // nothing is cached, but the leader still needs the report
 		if l.link != nil {
 			l.ackLocked(copies.Report{Open: term})
 		}
@@ -152,7 +155,7 @@ func (l *incarnation) Opened(term uint64) {
 	l.reportLocked(true)
 }
 
-// Invalidated implements cachelink.Events. Copies are dropped before the acknowledgement.
+// Invalidated implements cachelink.Events. It drops the copies before it acknowledges.
 func (l *incarnation) Invalidated(n cachelink.Notice) {
 	l.cache.counts.invalidations.Add(1)
 	l.mu.Lock()
@@ -199,7 +202,7 @@ func rangesOf(list []store.KeyRange) []keyrange.Range {
 	return out
 }
 
-// normalize applies rangeOf to a list.
+// normalize applies rangeOf to each range in a list.
 func normalize(list []keyrange.Range) []keyrange.Range {
 	out := make([]keyrange.Range, len(list))
 	for i, r := range list {
@@ -208,8 +211,8 @@ func normalize(list []keyrange.Range) []keyrange.Range {
 	return out
 }
 
-// rangeOf returns a range as the client requests it. As no key is empty, a range from the empty key
-// starts at the first possible key.
+// rangeOf converts a range to the form in which the client requests it. No key is empty, so a range
+// that starts at the empty key is changed to start at the first possible key.
 func rangeOf(r store.KeyRange) keyrange.Range {
 	if r.Key == "" && r.End != "" {
 		r.Key = "\x00"

@@ -18,11 +18,11 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestOldIncarnationsFreed: nothing keeps an old incarnation in memory.
+// TestOldIncarnationsFreed checks that no reference keeps an old incarnation in memory.
 func TestOldIncarnationsFreed(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
-		c := inprocess.Connect(t, client.Config{RenewAfter: 0.02}, at...) // to notice the end soon
+		c := inprocess.Connect(t, client.Config{RenewAfter: 0.02}, at...) // to detect the end soon
 		other := inprocess.Connect(t, client.Config{}, at...)
 		x, err := Open(t.Context(), c, []store.KeyRange{store.Prefix("o/")}, Options{
 			TTL: 30 * time.Second,
@@ -40,7 +40,7 @@ func TestOldIncarnationsFreed(t *testing.T) {
 			}
 			reopened(x, ref)
 		}
-		time.Sleep(time.Minute) // their links stay open for a TTL
+		time.Sleep(time.Minute) // links stay open for a TTL
 		runtime.GC()
 		for i, l := range old {
 			if l.Value() != nil {
@@ -50,20 +50,20 @@ func TestOldIncarnationsFreed(t *testing.T) {
 	})
 }
 
-// reopened waits until a cache has another lease.
+// reopened waits until a cache has a new lease.
 func reopened(x *Cache, old leases.Ref) {
 	for x.Lease().Ref() == old {
 		<-time.After(5 * time.Millisecond)
 	}
 }
 
-// spy is a link that checks, at each acknowledgement, what readers find.
+// spy is a link that checks at each acknowledgment what readers can still find.
 type spy struct {
 	cachelink.Link
 	t    *testing.T
 	l    *incarnation
 	what keyrange.Range
-	acks atomic.Int32 // that reported a drop
+	acks atomic.Int32 // acknowledgments that reported a drop
 }
 
 func (s *spy) Ack(a cachelink.Ack) {
@@ -84,8 +84,9 @@ func (s *spy) Ack(a cachelink.Ack) {
 	s.Link.Ack(a)
 }
 
-// Once a cache reports a drop, no reader finds the key or the range in memory (C1), whatever caused
-// it: a write by another client, one by its own client, or closing.
+// TestDroppedBeforeAcknowledged checks that once a cache reports a drop, no reader finds the key or
+// the range in memory (C1). It covers drops caused by a write of another client, by a write of the
+// cache's own client, and by closing.
 func TestDroppedBeforeAcknowledged(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()
@@ -113,7 +114,7 @@ func TestDroppedBeforeAcknowledged(t *testing.T) {
 			{"its own client's write", put(c)},
 			{"close", func() error { return x.Close(ctx) }},
 		} {
-			for { // until kept
+			for { // until the range is kept
 				if _, err := x.Range(ctx, store.KeyRange(s.what)); err != nil {
 					t.Fatal(err)
 				}
@@ -132,8 +133,8 @@ func TestDroppedBeforeAcknowledged(t *testing.T) {
 	})
 }
 
-// Once a cache reports an eviction, no reader finds the copy (C1). A cache of one key reads others
-// until it reports.
+// TestEvictedBeforeReported checks that once a cache reports an eviction, no reader finds the copy
+// (C1). It reads many keys from a cache with room for one until the cache reports.
 func TestEvictedBeforeReported(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{MaxEntries: 1})
@@ -148,7 +149,7 @@ func TestEvictedBeforeReported(t *testing.T) {
 	})
 }
 
-// setLink replaces the link of an incarnation, and returns the old one.
+// setLink replaces the link of an incarnation and returns the old link.
 func setLink(l *incarnation, link cachelink.Link) (old cachelink.Link) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,7 +157,8 @@ func setLink(l *incarnation, link cachelink.Link) (old cachelink.Link) {
 	return old
 }
 
-// TestEndedWhileOpening: opening a cache fails promptly if its lease ends in the meantime.
+// TestEndedWhileOpening checks that opening a cache fails promptly if its lease ends in the
+// meantime.
 func TestEndedWhileOpening(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -180,7 +182,7 @@ func TestEndedWhileOpening(t *testing.T) {
 	})
 }
 
-// TestAllKeys: the range of all keys may start at the empty key.
+// TestAllKeys checks that the range of all keys can start at the empty key.
 func TestAllKeys(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -205,7 +207,7 @@ func TestAllKeys(t *testing.T) {
 			if got, err := r.Range(t.Context(), store.KeyRange{Key: "", End: end}); err != nil || len(got.KVs) != 1 {
 				t.Errorf("%s: read %+v, %v", name, got, err)
 			}
-			if f, ok := r.(*Follower); ok { // until a probe has refreshed its age
+			if f, ok := r.(*Follower); ok { // until a probe has reset its age
 				for first := f.asOf.Load(); *f.asOf.Load() == *first; {
 					<-time.After(5 * time.Millisecond)
 				}
@@ -215,8 +217,8 @@ func TestAllKeys(t *testing.T) {
 	})
 }
 
-// TestRefusedWhileOpening: opening a cache fails with the cluster's reason for a refusal. After a
-// temporary refusal, it is retried until the context ends.
+// TestRefusedWhileOpening checks that opening a cache returns the cluster's reason if it is
+// refused. After a temporary refusal, opening is retried until the context ends.
 func TestRefusedWhileOpening(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)

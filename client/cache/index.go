@@ -9,19 +9,19 @@ import (
 )
 
 // index finds copies by key. Readers take no lock and never wait. Writers must be serialized by the
-// caller's lock. It is a copies.Mirror.
+// caller. index implements copies.Mirror.
 //
-// Invariant: an entry that can be reached from the table by its key is the newest for it.
+// Invariant: among the entries for a key, the first one reachable from the table is the newest.
 type index struct {
 	seed  maphash.Seed
 	table atomic.Pointer[table]
-	n     int // number of entries; for writers only
+	n     int // number of entries; used only by writers
 }
 
 // table is a hash table. Its size is a power of two.
 type table struct{ chains []atomic.Pointer[entry] }
 
-// entry is a copy. Only next is ever changed.
+// entry is a copy. Only its next field changes.
 type entry struct {
 	hash uint64
 	key  string
@@ -30,14 +30,14 @@ type entry struct {
 	next atomic.Pointer[entry]
 }
 
-// mark records whether a copy was used. It implements copies.Mark.
+// mark records whether a copy has been used. It implements copies.Mark.
 type mark struct{ used atomic.Bool }
 
 // Used implements copies.Mark.
 func (m *mark) Used() bool { return m.used.Load() && m.used.Swap(false) }
 
-// use marks the copy as used. It avoids redundant writes, so that readers of the same copy do not
-// contend for its cache line.
+// use marks the copy as used. It avoids redundant writes, so that concurrent readers of a copy do
+// not contend for its cache line.
 func (m *mark) use() {
 	if !m.used.Load() {
 		m.used.Store(true)
@@ -90,8 +90,8 @@ func (x *index) Delete(key string) {
 	x.unlink(x.table.Load().chain(hash), hash, key)
 }
 
-// unlink removes the entry of a key from the chain behind link. A reader that has reached the entry
-// can continue from it.
+// unlink removes the entry for a key from the chain that starts at link. A reader that has already
+// reached the entry can continue from there.
 func (x *index) unlink(link *atomic.Pointer[entry], hash uint64, key string) {
 	for e := link.Load(); e != nil; e = link.Load() {
 		if e.hash == hash && e.key == key {
@@ -103,7 +103,8 @@ func (x *index) unlink(link *atomic.Pointer[entry], hash uint64, key string) {
 	}
 }
 
-// grow doubles the table. The old one stays unchanged for concurrent readers.
+// grow doubles the size of the table. The old table does not change, because concurrent readers may
+// be using it.
 func (x *index) grow() *table {
 	old := x.table.Load()
 	t := newTable(2 * len(old.chains))

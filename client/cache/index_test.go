@@ -11,7 +11,8 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// TestIndex compares the index with a map after random changes, while it grows several times.
+// TestIndex compares the index with a map after each of many random changes, while the index grows
+// several times.
 func TestIndex(t *testing.T) {
 	x, model := newIndex(), make(map[string]*store.KV)
 	r := rand.New(rand.NewPCG(1, 2))
@@ -23,7 +24,7 @@ func TestIndex(t *testing.T) {
 			x.Put(key, kv, new(mark))
 			model[key] = kv
 		case 2:
-			x.Put(key, nil, new(mark)) // the key does not exist
+			x.Put(key, nil, new(mark)) // records that the key does not exist
 			model[key] = nil
 		case 3:
 			x.Delete(key)
@@ -39,12 +40,12 @@ func TestIndex(t *testing.T) {
 	}
 }
 
-// TestIndexReaders: concurrent readers find an entry that was current at some moment during the
-// lookup, and never one that had been replaced or deleted before (C1).
+// TestIndexReaders checks that concurrent readers find an entry that was current at some time
+// during the lookup, and never an entry that had already been replaced or deleted (C1).
 func TestIndexReaders(t *testing.T) {
 	const keys = 64
 	x := newIndex()
-	var done [keys]atomic.Int64 // revisions below this were replaced or deleted
+	var done [keys]atomic.Int64 // revisions below these have been replaced or deleted
 	var all sync.WaitGroup
 	var stop atomic.Bool
 	for range 4 {
@@ -78,7 +79,7 @@ func TestIndexReaders(t *testing.T) {
 	all.Wait()
 }
 
-// TestIndexSameHash: keys with the same hash are distinct.
+// TestIndexSameHash checks that keys with the same hash are distinguished.
 func TestIndexSameHash(t *testing.T) {
 	x := newIndex()
 	hash := maphash.String(x.seed, "a")

@@ -13,8 +13,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestCloseDropsAll: Close reports that everything was dropped before it revokes the lease, so no
-// write waits even if the revocation fails. The caller gets that error, once.
+// TestCloseDropsAll checks that Close reports that everything was dropped before it revokes the
+// lease, so no write waits even if the revocation fails. The caller gets the error of the
+// revocation, and gets it only once.
 func TestCloseDropsAll(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -45,8 +46,8 @@ func TestCloseDropsAll(t *testing.T) {
 	})
 }
 
-// TestClosedCacheStaysClosed: an incarnation that is ready only after its cache was closed is
-// abandoned, and its lease revoked.
+// TestClosedCacheStaysClosed checks that an incarnation that becomes ready after its cache was
+// closed is abandoned and its lease revoked.
 func TestClosedCacheStaysClosed(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -71,8 +72,8 @@ func TestClosedCacheStaysClosed(t *testing.T) {
 	})
 }
 
-// A cache that fails to reopen calls Reopen with the error and retries until it succeeds. Another
-// client holds its name at first.
+// TestReopenRetries checks that a cache that fails to reopen calls Reopen with the error and
+// retries until it succeeds. Here it fails at first because another client holds its name.
 func TestReopenRetries(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
@@ -124,7 +125,8 @@ func TestReopenRetries(t *testing.T) {
 	})
 }
 
-// TestClosedClientNeverReopens: a cache ends with its client, and Reopen is not called.
+// TestClosedClientNeverReopens checks that a cache ends with its client, and that Reopen is not
+// called.
 func TestClosedClientNeverReopens(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -144,8 +146,8 @@ func TestClosedClientNeverReopens(t *testing.T) {
 	})
 }
 
-// TestAge: the age of the data is measured by the faster clock. The monotonic clock stops while a
-// machine is suspended, and a wall clock may be set back.
+// TestAge checks that the age of data is measured by the clock that advanced more. The monotonic
+// clock stops while a machine is suspended, and a wall clock can be set back.
 func TestAge(t *testing.T) {
 	n := time.Now()
 	for name, m := range map[string]moment{
@@ -159,8 +161,8 @@ func TestAge(t *testing.T) {
 	}
 }
 
-// TestFollowOptions: MaxAge is five seconds by default, and at least half a second. Follow fails if
-// it cannot read the ranges.
+// TestFollowOptions checks that MaxAge defaults to five seconds and is at least half a second.
+// Follow fails if it cannot read the ranges.
 func TestFollowOptions(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -188,9 +190,9 @@ func TestFollowOptions(t *testing.T) {
 	})
 }
 
-// TestFollowerReadsMemory: a follower answers from memory: existing keys, missing and deleted keys,
-// and a range that changes have cut into pieces. With MemoryOnly, a read fails if the data is
-// missing, too old, or outside the ranges.
+// TestFollowerReadsMemory checks reads that a follower answers from memory: existing, missing and
+// deleted keys, and a range that changes have split into parts. With MemoryOnly, a read fails if
+// the data is missing, too old, or outside the ranges.
 func TestFollowerReadsMemory(t *testing.T) {
 	ctx := t.Context()
 	f := &Follower{o: FollowOptions{MaxAge: time.Hour, MemoryOnly: true}, index: newIndex()}

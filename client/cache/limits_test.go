@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestMaxCacheTTL: a cache with the default TTL gets at most what the server allows. If a program
-// asks for more, the error says how much is allowed.
+// TestMaxCacheTTL checks that a cache with the default TTL gets no more than the server allows. If
+// a program requests more, the error contains the limit.
 func TestMaxCacheTTL(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for _, c := range []struct{ most, usual time.Duration }{
@@ -46,8 +46,8 @@ func TestMaxCacheTTL(t *testing.T) {
 	})
 }
 
-// TestTooManyHolds: an owner at its limit of holds gets an error immediately, however it opens
-// another cache. Other owners are not affected, and closing a cache frees its holds.
+// TestTooManyHolds checks that an owner at its limit of holds gets an error immediately, however it
+// opens another cache. Other owners are unaffected, and closing a cache frees its holds.
 func TestTooManyHolds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)
@@ -79,8 +79,8 @@ func TestTooManyHolds(t *testing.T) {
 	})
 }
 
-// TestRevokeOwnCache: a program that revokes or closes the lease of its own cache need not wait,
-// and no later write waits for the cache.
+// TestRevokeOwnCache checks that a program that revokes or closes the lease of its own cache does
+// not have to wait, and that no later write waits for the cache.
 func TestRevokeOwnCache(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 1)

@@ -12,11 +12,12 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Get returns a key, or [client.ErrKeyNotFound] if it does not exist. Do not change the value. A
-// read from memory reads the clock once and takes no lock.
+// Get returns a key, or [client.ErrKeyNotFound] if the key does not exist. Do not modify the value.
+// A read from memory reads the clock once and takes no lock.
 func (c *Cache) Get(ctx context.Context, key string) (store.KV, error) {
 	l := c.current.Load()
-	// Look up the copy before checking the clock: then the copy existed while the lease was valid.
+	// The copy is looked up before the clock is read. This proves that the copy existed while the
+	// lease was valid.
 	if e := l.index.find(key); e != nil && l.lease.Valid() {
 		e.mark.use()
 		if e.kv == nil {
@@ -43,7 +44,7 @@ func result(kvs []store.KV, revision int64) store.RangeResult {
 }
 
 // Range returns all keys of a range. The range did not change between RangeResult.Revision and the
-// read. Do not change the result: it is shared with other callers.
+// read. Do not modify the result, because it is shared with other callers.
 func (c *Cache) Range(ctx context.Context, of store.KeyRange) (store.RangeResult, error) {
 	r := rangeOf(of)
 	l := c.current.Load()
@@ -55,9 +56,9 @@ func (c *Cache) Range(ctx context.Context, of store.KeyRange) (store.RangeResult
 	return c.read(ctx, r)
 }
 
-// read reads a range that is not completely in memory.
+// read reads a range that is not entirely in memory.
 func (c *Cache) read(ctx context.Context, r keyrange.Range) (store.RangeResult, error) {
-	since := c.flightSeq.Load() // later flights take off after this read began
+	since := c.flightSeq.Load() // flights with higher numbers started after this read began
 	for parts := true; ; parts = false {
 		l := c.current.Load()
 		switch {
@@ -97,28 +98,28 @@ func (c *Cache) bypass(
 	return c.client.Range(ctx, store.Range{Key: r.Key, End: r.End})
 }
 
-// lookup returns the cached result of a range, or its gaps.
+// lookup returns the cached result for a range, or its gaps.
 func (l *incarnation) lookup(r keyrange.Range) (store.RangeResult, []keyrange.Range) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	kvs, revision, gaps := l.set.Range(r)
-	l.publishLocked() // pieces may have been joined
+	l.publishLocked() // the set may have joined pieces
 	return result(kvs, revision), gaps
 }
 
-// flight is a read from the cluster, shared by concurrent callers.
+// flight is a read from the cluster that is shared by concurrent callers.
 type flight struct {
 	number uint64
 	what   keyrange.Range
 	fill   *copies.Fill  // nil if the result cannot be kept
-	done   chan struct{} // closed when the following fields are set
+	done   chan struct{} // closed when the following fields have been set
 	result store.RangeResult
 	err    error
 }
 
-// fetch reads a range from the cluster, or waits for a flight. ok is false if the flight took off
-// before the caller's read began: its result may be too old, except for what the cache has kept of
-// it.
+// fetch reads a range from the cluster, or waits for a flight that is already reading it. ok is
+// false if the flight started before the caller's read began. The flight's result may then be too
+// old, except for the part that the cache has kept.
 func (l *incarnation) fetch(
 	ctx context.Context, r keyrange.Range, since uint64,
 ) (_ store.RangeResult, ok bool, _ error) {
@@ -164,7 +165,7 @@ func (l *incarnation) startFlightLocked(r keyrange.Range) *flight {
 	return f
 }
 
-// runFlight performs the read of a flight.
+// runFlight performs the read for a flight.
 func (l *incarnation) runFlight(ctx context.Context, f *flight) {
 	defer close(f.done)
 	l.cache.counts.fills.Add(1)

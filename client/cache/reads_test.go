@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// reads opens a cache of r/, which has the keys r/a, r/b and r/c.
+// reads opens a cache for r/, which contains the keys r/a, r/b and r/c.
 func reads(t *testing.T, o Options) *Cache {
 	t.Helper()
 	c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -32,8 +32,8 @@ func reads(t *testing.T, o Options) *Cache {
 	return x
 }
 
-// TestFailedReads: a read that fails returns the error, is not retried, and leaves nothing in
-// memory.
+// TestFailedReads checks that a failed read returns the error, is not retried, and leaves nothing
+// in memory.
 func TestFailedReads(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{})
@@ -62,7 +62,7 @@ func TestFailedReads(t *testing.T) {
 		if _, _, _, known := x.current.Load().view.Load().Range(rangeOf(store.KeyRange{Key: "r/", End: end})); !known {
 			t.Error("the range that was read in pieces is not cached")
 		}
-		// During a read, the cache acknowledges no invalidation in its range.
+		// While a read is in progress, the cache does not acknowledge invalidations in its range.
 		if _, err := x.client.Put(t.Context(), store.Put{Key: "r/a"}); err != nil {
 			t.Fatal(err)
 		}
@@ -72,7 +72,7 @@ func TestFailedReads(t *testing.T) {
 	})
 }
 
-// TestReadsWhileNotOpen: while its link is not open, a cache reads from the cluster and keeps
+// TestReadsWhileNotOpen checks that a cache without an open link reads from the cluster and keeps
 // nothing, or returns ErrNotHeld.
 func TestReadsWhileNotOpen(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
@@ -90,7 +90,7 @@ func TestReadsWhileNotOpen(t *testing.T) {
 	})
 }
 
-// keep reads a key until it is kept. The leader may still be busy with a write.
+// keep reads a key until the cache keeps it. The leader may still be processing a write.
 func keep(t *testing.T, x *Cache, key string) {
 	t.Helper()
 	for before := x.Stats().Kept; x.Stats().Kept == before; {
@@ -100,15 +100,16 @@ func keep(t *testing.T, x *Cache, key string) {
 	}
 }
 
-// TestUncachedReads: while nothing can be kept, a key is read once, and a range that is partly
-// cached at most twice: first its gaps, then all of it. These reads are not sent as fills.
+// TestUncachedReads checks reads while nothing can be kept. A key is read once. A partly cached
+// range is read at most twice: first its gaps, then the whole range. These reads are not sent as
+// fills.
 func TestUncachedReads(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{})
 		keep(t, x, "r/b")
 		l := x.current.Load()
 		l.Opening()
-		link := setLink(l, &fakeLink{}) // cannot fill
+		link := setLink(l, &fakeLink{}) // cannot send fills
 		defer setLink(l, link)
 		for end, want := range map[string]uint64{"": 1, store.Prefix("r/").End: 3} {
 			before := x.Stats().Fills
@@ -122,8 +123,8 @@ func TestUncachedReads(t *testing.T) {
 	})
 }
 
-// TestUsedCopiesAreKept: a copy that has not been used since it was read is evicted first. A result
-// larger than the limits is not kept.
+// TestUsedCopiesAreKept checks that a copy that has not been used since it was read is evicted
+// first, and that a result larger than the limits is not kept.
 func TestUsedCopiesAreKept(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for name, use := range map[string]func(x *Cache) error{
@@ -156,8 +157,8 @@ func TestUsedCopiesAreKept(t *testing.T) {
 	})
 }
 
-// TestWaitForFlight: a read that waits for a flight does not use its result if it failed or took
-// off earlier, and waits no longer than its own context.
+// TestWaitForFlight checks a read that waits for a flight. It ignores the flight's result if the
+// flight failed or started earlier, and waits no longer than its own context.
 func TestWaitForFlight(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		x := reads(t, Options{})
@@ -184,7 +185,8 @@ func TestWaitForFlight(t *testing.T) {
 				t.Errorf("%s: %v, %v", f.name, ok, err)
 			}
 		}
-		f := &flight{number: 0, what: r, done: make(chan struct{})} // would return no key
+		// would report that there is no key
+		f := &flight{number: 0, what: r, done: make(chan struct{})}
 		set(f)
 		over, cancel := context.WithCancel(t.Context())
 		cancel()
@@ -203,8 +205,8 @@ func TestWaitForFlight(t *testing.T) {
 	})
 }
 
-// follows starts a follower of r/, which has the key r/a, and stops its goroutines, so that the
-// test can take their place.
+// follows creates a follower of r/, which contains the key r/a, and stops its goroutines, so that
+// the test can do their work.
 func follows(t *testing.T) (*Follower, *client.Client) {
 	t.Helper()
 	return followsAt(t, inprocess.Run(t, 1))
@@ -228,7 +230,8 @@ func followsAt(t *testing.T, at []*inprocess.Member) (*Follower, *client.Client)
 	return f, c
 }
 
-// TestFollowerReadsCluster: a follower whose data is too old or missing reads from the cluster.
+// TestFollowerReadsCluster checks that a follower with outdated or missing data reads from the
+// cluster.
 func TestFollowerReadsCluster(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		f, _ := follows(t) // closed, so its data is too old
@@ -245,8 +248,8 @@ func TestFollowerReadsCluster(t *testing.T) {
 	})
 }
 
-// TestFollowerWatches: watch applies events until its context ends, returns the reason, and closes
-// the watcher. It does not start for a lost range.
+// TestFollowerWatches checks that watch applies events until its context ends, returns the reason,
+// and closes the watcher. It does not start for a lost range.
 func TestFollowerWatches(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -273,7 +276,7 @@ func TestFollowerWatches(t *testing.T) {
 		if err := <-over; !errors.Is(err, context.Canceled) {
 			t.Errorf("watch: %v, want canceled", err)
 		}
-		<-ended // the member sees it, too
+		<-ended // the member has received the end as well
 		p.lost = true
 		if err := f.watch(p); !errors.Is(err, errRolledBack) {
 			t.Errorf("watch of a lost range: %v", err)
@@ -281,13 +284,13 @@ func TestFollowerWatches(t *testing.T) {
 	})
 }
 
-// TestFollowerOfClosedClient: a follower's watches end with its client, and a failed probe does not
-// invalidate its data.
+// TestFollowerOfClosedClient checks that a follower's watches end with its client, and that a
+// failed probe does not invalidate its data.
 func TestFollowerOfClosedClient(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		f, c := follows(t)
 		c.Close()
-		f.follow(f.parts[0]) // returns
+		f.follow(f.parts[0]) // returns because the client is closed
 		if err := f.watch(f.parts[0]); !errors.Is(err, client.ErrClosed) {
 			t.Errorf("watch: %v, want ErrClosed", err)
 		}
@@ -298,8 +301,8 @@ func TestFollowerOfClosedClient(t *testing.T) {
 	})
 }
 
-// TestFollowerReloadsLostRanges (T34): a range that is lost while being watched is read again and
-// becomes valid.
+// TestFollowerReloadsLostRanges checks that a range that is lost while it is being watched is read
+// again and becomes valid (T34).
 func TestFollowerReloadsLostRanges(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)
@@ -331,7 +334,7 @@ func TestFollowerReloadsLostRanges(t *testing.T) {
 	})
 }
 
-// TestFollowerCloseWaits: nothing of a follower runs after Close has returned.
+// TestFollowerCloseWaits checks that no code of a follower runs after Close has returned.
 func TestFollowerCloseWaits(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		f, _ := follows(t)

@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// frozen is the cache of a stopped program: it lists its copies when it is opened, but acknowledges
-// nothing until the test does.
+// frozen simulates the cache of a stopped program. It lists its copies when it is opened, but
+// acknowledges nothing unless the test does so.
 type frozen struct {
 	has     []keyrange.Range
 	opened  chan uint64
@@ -29,7 +29,7 @@ func (f *frozen) Invalidated(n cachelink.Notice) { f.notices <- n }
 func (f *frozen) Writing([]keyrange.Range)       {}
 func (f *frozen) Refused(error)                  {}
 
-// hasKey gives a frozen cache a key, and returns its lease and its link.
+// hasKey adds a key to a frozen cache, and returns the cache's lease and link.
 func (f *frozen) hasKey(t *testing.T, c *client.Client, key string) (
 	*client.Lease, cachelink.Link,
 ) {
@@ -51,9 +51,9 @@ func (f *frozen) hasKey(t *testing.T, c *client.Client, key string) (
 	return held, link
 }
 
-// TestRevokeStoppedCache: revoking the lease of a stopped cache succeeds immediately. A write to a
-// key in the cache still waits for it (C1), even under another leader or after a restart, and
-// completes when the cache has acknowledged.
+// TestRevokeStoppedCache checks that revoking the lease of a stopped cache succeeds immediately. A
+// write to a key in the cache still waits for the cache (C1), even under another leader or after a
+// restart. It completes when the cache acknowledges the invalidation.
 func TestRevokeStoppedCache(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for name, tt := range map[string]struct {
@@ -89,7 +89,7 @@ func TestRevokeStoppedCache(t *testing.T) {
 					defer close(written)
 					put(t, connect(t, cl.endpoints()...), "f/a", "2")
 				}()
-				for slow := false; !slow; { // until the write waits
+				for slow := false; !slow; { // until the write is waiting
 					for _, e := range must[leases.Update](t)(events.Next(timeout(t))).Events {
 						slow = slow || e.Kind == leases.CacheSlow && e.Lease.ID == held.ID()
 					}

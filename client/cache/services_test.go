@@ -15,8 +15,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestEtcdServices: every cache sees the writes of etcd's lock and election services as soon as
-// they are acknowledged. These services know nothing about caches either (C1, T20).
+// TestEtcdServices checks that every cache sees the writes of etcd's lock and election services as
+// soon as they are acknowledged. Like the rest of the etcd API, these services have no notion of
+// caches (C1, T20).
 func TestEtcdServices(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
@@ -37,7 +38,8 @@ func TestEtcdServices(t *testing.T) {
 		seen := func(what, want string) {
 			t.Helper()
 			for i, c := range caches {
-				for range 2 { // the second is from memory, unless the leader was still busy
+				// the second read is answered from memory unless the leader was still busy
+				for range 2 {
 					got := strings.ReplaceAll(values(t, c, "s/"), fmt.Sprintf("%x", id), "ID")
 					if got != want {
 						t.Errorf("%s: cache %d has %q, want %q", what, i, got, want)

@@ -10,9 +10,10 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestEvictSlowCache: a watcher of lease events, at any member, is notified of a cache that a write
-// waits for, with its owner, and can revoke its lease. The write completes when the cache has ended
-// by its own clock, and the next one does not wait.
+// TestEvictSlowCache checks that a watcher of lease events on any member is notified of a cache
+// that delays a write. The event contains the cache's owner. The watcher can revoke the cache's
+// lease. The write completes once the cache has ended by its own clock, and the next write does not
+// wait.
 func TestEvictSlowCache(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
@@ -38,14 +39,14 @@ func TestEvictSlowCache(t *testing.T) {
 		line.SetFrozen(true)
 		written := make(chan time.Time, 1)
 		go func() {
-			defer close(written) // if it fails
+			defer close(written) // in case the write fails
 			put(t, other, "d/a", "2")
 			written <- time.Now()
 		}()
 		var slow leases.Event
 		isSlow := func(f *follower) {
 			t.Helper()
-			if slow = f.next(); slow.Kind == leases.Granted { // from a lagging member
+			if slow = f.next(); slow.Kind == leases.Granted { // sent by a lagging member
 				slow = f.next()
 			}
 			if slow.Kind != leases.CacheSlow || slow.Lease.Owner != "host-1" || slow.Seq != 0 ||
@@ -57,7 +58,7 @@ func TestEvictSlowCache(t *testing.T) {
 			isSlow(f)
 		}
 		for _, at := range cl.endpoints() {
-			isSlow(follow(at)) // a new watcher is notified, too
+			isSlow(follow(at)) // a new watcher is notified as well
 		}
 		until := dead.Lease().ValidUntil()
 		err := other.Revoke(timeout(t), leases.Ref{ID: slow.Lease.ID})
@@ -67,7 +68,7 @@ func TestEvictSlowCache(t *testing.T) {
 		if at := <-written; at.Before(until) {
 			t.Errorf("written %v before the cache ended", until.Sub(at))
 		}
-		put(t, other, "d/a", "3") // no longer waits
+		put(t, other, "d/a", "3") // does not wait anymore
 		for _, f := range all {
 			if e := f.next(); e.Kind != leases.Revoked {
 				t.Errorf("after the revocation: %+v", e)
@@ -79,7 +80,7 @@ func TestEvictSlowCache(t *testing.T) {
 	})
 }
 
-// follower reads lease events one by one.
+// follower reads lease events one at a time.
 type follower struct {
 	t      *testing.T
 	w      *client.LeaseWatcher

@@ -7,31 +7,32 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Watch selects the events to watch: those of leases that match every field that is set.
+// Watch selects the events to watch. A lease must match all fields that are set.
 type Watch struct {
-	// After is the number of the last event that the program has already received. 0 requests
-	// events from now on, unless Resume is set.
+	// After is the number of the last event that the program has already received. 0 means events
+	// from now on, unless Resume is set.
 	After uint64
-	// Resume is set if After comes from a Seq, even if it is 0: the cluster had no event then, and
-	// the watch begins with the first.
+	// Resume must be set if After comes from a Seq, even if it is 0. A Seq of 0 means that the
+	// cluster had no events yet, so the watch begins with the first event.
 	Resume bool
-	// NamePrefix is a prefix of the lease's name. Owner is its owner, or its owner before it was
-	// handed over.
+	// NamePrefix is a prefix of the lease's name. Owner is the lease's owner, or its previous owner
+	// if it was handed over.
 	NamePrefix, Owner string
-	// Labels are labels that the lease must have; it may have others.
+	// Labels are labels that the lease must have. It may have additional labels.
 	Labels map[string]string
-	// ExpiringWithin also requests Expiring when a lease was not renewed and has at most this time
-	// left, in whole milliseconds, rounded up.
+	// ExpiringWithin, if not 0, requests Expiring events. Such an event is sent when a lease has
+	// not been renewed and has at most this much time left. It is rounded up to whole milliseconds.
 	ExpiringWithin time.Duration
 }
 
-// Kind is the kind of an Event.
+// Kind is the type of an Event.
 type Kind int32
 
-// The kinds of events.
+// The types of events.
 const (
 	Granted = Kind(pb.LeaseEvent_KIND_GRANTED)
-	// Expired: if the lease has a lock delay, its name and keys stay until Released.
+	// Expired means that the lease expired. If it has a lock delay, its name and keys stay until
+	// Released.
 	Expired    = Kind(pb.LeaseEvent_KIND_EXPIRED)
 	Revoked    = Kind(pb.LeaseEvent_KIND_REVOKED)
 	HandedOver = Kind(pb.LeaseEvent_KIND_HANDED_OVER)
@@ -42,10 +43,11 @@ const (
 	// twice, or not at all if the client moves between members.
 	Expiring = Kind(pb.LeaseEvent_KIND_EXPIRING)
 	Renewed  = Kind(pb.LeaseEvent_KIND_RENEWED)
-	// CacheSlow means that a write has waited for the lease's cache for Waited, and CacheSlowEnded
-	// that no write waits for it any more. They are advisory as well, and are sent to every
-	// watcher: a new watcher first gets the caches that are slow now. A watcher that has received
-	// CacheSlow for a cache also receives CacheSlowEnded, even if the client moves between members.
+	// CacheSlow means that a write has been waiting for the lease's cache for the time in Waited.
+	// CacheSlowEnded means that no write is waiting for it any longer. Both are advisory as well,
+	// and are sent to every watcher. A new watcher first receives the caches that are currently
+	// slow. A watcher that has received CacheSlow for a cache also receives CacheSlowEnded, even if
+	// the client moves between members.
 	CacheSlow      = Kind(pb.LeaseEvent_KIND_CACHE_SLOW)
 	CacheSlowEnded = Kind(pb.LeaseEvent_KIND_CACHE_SLOW_ENDED)
 )
@@ -80,24 +82,25 @@ func (k Kind) String() string {
 	}
 }
 
-// Event is a change of a lease, or a notice about it.
+// Event is a change to a lease or a notification about it.
 type Event struct {
-	// Seq is the number of the event; 0 for Expiring, Renewed, CacheSlow and CacheSlowEnded.
+	// Seq is the number of the event. It is 0 for Expiring, Renewed, CacheSlow and CacheSlowEnded.
 	Seq  uint64
 	Kind Kind
-	// Lease is the lease as of the event, without its keys. Only Expiring sets Remaining.
+	// Lease describes the lease at the time of the event, without its keys. Remaining is set only
+	// for Expiring.
 	Lease Info
 	// By is the caller that revoked the lease, or the owner that handed it over.
 	By string
-	// Revision is the revision of the store at the event.
+	// Revision is the revision of the store at the time of the event.
 	Revision int64
-	// Waited, with CacheSlow and CacheSlowEnded, is how long a write had waited.
+	// Waited is how long a write had been waiting. It is set for CacheSlow and CacheSlowEnded.
 	Waited time.Duration
 }
 
 // Update contains events in the order in which they happened.
 type Update struct {
-	// Seq is the number of the last event up to which all events have been delivered. A later watch
+	// Seq is an event number. All events up to that number have been delivered, and a later watch
 	// can continue after it.
 	Seq    uint64
 	Events []Event

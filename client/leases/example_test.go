@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Leases are listed by their names, owners and labels.
+// Leases can be listed by name, owner and label.
 func ExampleFilter() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -42,7 +42,8 @@ func ExampleFilter() {
 	// db/2 west 0
 }
 
-// A supervisor learns when a worker is gone, and before that, when it has become silent.
+// A supervisor is notified when a worker stops renewing its lease, and again when the lease has
+// expired.
 func ExampleWatch() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()
@@ -64,12 +65,12 @@ func ExampleWatch() {
 	if err != nil {
 		log.Fatal(err)
 	}
-	held.Close() // nobody keeps it alive any more
+	held.Close() // the lease is not kept alive anymore
 
 	gone := false
 	for u, err := range w.Updates(ctx) {
 		if err != nil {
-			log.Fatal(err) // if it is ErrCompacted, List says what there is
+			log.Fatal(err) // if it is ErrCompacted, List returns the current leases
 		}
 		for _, e := range u.Events {
 			fmt.Println(e.Lease.Name, "of", e.Lease.Owner, e.Kind)

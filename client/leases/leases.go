@@ -11,14 +11,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Ref refers to a lease by its ID, its Name, or both (one lease must then have both). Describe,
-// Resume and CheckLease take either ID or Name.
+// Ref identifies a lease by ID, by Name, or by both, which must then belong to the same lease.
+// Describe, Resume and CheckLease accept either an ID or a Name.
 type Ref struct {
 	ID lease.ID
 	// Token, if not 0, is the token that the lease must still have.
 	Token lease.Token
-	// Name refers to the lease that has this name when the request is applied. Without a Token
-	// that may be another lease than the program expects.
+	// Name identifies the lease that has this name when the request is applied. Without a Token,
+	// that may not be the lease that the program expects.
 	Name string
 }
 
@@ -30,21 +30,21 @@ func (r Ref) String() string {
 	return fmt.Sprintf("lease %016x", r.ID)
 }
 
-// Renew returns the operation that restarts the lease's TTL when the transaction is applied. It
-// does not change how long the client considers a lease valid: the client renews the leases that it
-// keeps alive. A reference without an ID needs a Token: otherwise a holder could renew the lease of
-// its successor and mistake it for its own.
+// Renew returns an operation that restarts the lease's TTL when the transaction is applied. It does
+// not affect how long the client considers a lease valid, because the client itself renews the
+// leases that it keeps alive. A reference without an ID needs a Token. Otherwise a holder could
+// renew its successor's lease and mistake it for its own.
 func (r Ref) Renew() store.Op {
 	return message.Renew{LeaseRef: message.Ref(r.ID, r.Token, r.Name)}
 }
 
-// Revoke returns the operation that ends the lease and deletes its keys. If this client keeps the
-// lease alive, call client.Lease.Close first: the program must not rely on the lease any more.
+// Revoke returns an operation that ends the lease and deletes its keys. If this client keeps the
+// lease alive, call client.Lease.Close first, so that the program no longer relies on the lease.
 func (r Ref) Revoke() store.Op {
 	return message.Revoke{LeaseRef: message.Ref(r.ID, r.Token, r.Name)}
 }
 
-// NewID returns a random ID for a lease, for grants in transactions, which need one.
+// NewID returns a random ID for a lease. A grant in a transaction needs an ID.
 func NewID() lease.ID {
 	var b [8]byte
 	_, _ = rand.Read(b[:]) // never fails
@@ -54,43 +54,45 @@ func NewID() lease.ID {
 // Info is the cluster's description of a lease.
 type Info struct {
 	ID lease.ID
-	// Token is the fencing token. It increases with every grant, hand-over and resume.
+	// Token is the fencing token. It increases with every grant, handover and resume.
 	Token lease.Token
 	TTL   time.Duration
-	// Remaining is a lower bound on the remaining time of the lease, as of the answer. The holder
-	// of the lease uses client.Lease.State instead.
+	// Remaining is a lower bound on the remaining time of the lease when the answer was sent. The
+	// holder of the lease should use client.Lease.ValidUntil instead.
 	Remaining time.Duration
-	// Name is held by at most one live lease.
+	// Name is unique among live leases.
 	Name, Owner string
-	// Principal is the user that the lease belongs to, if it was granted under access control.
+	// Principal is the user to whom the lease belongs, if it was granted under access control.
 	Principal string
 	Labels    map[string]string
 	LockDelay time.Duration
-	// KeepKeys is true if its keys stay, detached, when the lease expires.
+	// KeepKeys reports whether expiry detaches the keys instead of deleting them.
 	KeepKeys bool
-	// Delayed is true if the lease has expired, and its name and keys stay during its lock delay.
+	// Delayed reports whether the lease has expired and is in its lock delay, during which its name
+	// and keys stay.
 	Delayed bool
-	// Bound is true if a Put with a TTL created the lease: it accepts no other key, and ends when
-	// its key is deleted or moves to another lease.
+	// Bound reports whether the lease was created by a Put with a TTL. Such a lease accepts no
+	// other key, and ends when its key is deleted or moves to another lease.
 	Bound bool
-	// Keys are the attached keys, if requested.
+	// Keys contains the attached keys, if they were requested.
 	Keys []string
-	// KeyCount is the number of attached keys. Describe and List set it.
+	// KeyCount is the number of attached keys. It is set by Describe and List.
 	KeyCount int64
-	// Holds are the ranges that the holder may cache. Describe and List set it.
+	// Holds contains the ranges that the holder may cache. It is set by Describe and List.
 	Holds []store.KeyRange
 }
 
-// Filter selects the leases to list: those that match every field that is set.
+// Filter selects the leases to list. A lease must match all fields that are set.
 type Filter struct {
-	// NamePrefix is a prefix of the name. With it leases come in the order of their names,
-	// otherwise in the order of their IDs.
+	// NamePrefix is a prefix of the name. If it is set, leases are ordered by name; otherwise they
+	// are ordered by ID.
 	NamePrefix string
 	Owner      string
 	Labels     map[string]string
-	// IDs lists up to 1,000 leases by ID; empty for all. It excludes NamePrefix. The cost grows
-	// with the listed leases only, not with all leases.
+	// IDs selects up to 1,000 leases by ID; if it is empty, all leases match. It cannot be combined
+	// with NamePrefix. The cost depends only on the number of IDs, not on the total number of
+	// leases.
 	IDs []lease.ID
-	// Keys requests the keys, too.
+	// Keys requests the attached keys as well.
 	Keys bool
 }

@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestCanceled: a call with a canceled context returns its error, does not run the program's
-// function, and leaves the leads and locks of others alone.
+// TestCanceled checks that a call with a canceled context returns the context's error and does not
+// run the program's function. It does not affect the roles and locks of other sessions.
 func TestCanceled(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -69,8 +69,8 @@ func TestCanceled(t *testing.T) {
 	})
 }
 
-// TestDefaultCandidateID: a candidate without an ID has the ID of its lease, and can be preferred
-// by it.
+// TestDefaultCandidateID checks that the ID of a candidate defaults to the ID of its lease, and
+// that the candidate can be preferred by that ID.
 func TestDefaultCandidateID(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestCleanupRetries: the key of a waiter that timed out is deleted, even if the deletion is
-// refused twice.
+// TestCleanupRetries checks that the key of a waiter that timed out is deleted even if the deletion
+// is refused twice.
 func TestCleanupRetries(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -32,8 +32,8 @@ func TestCleanupRetries(t *testing.T) {
 	})
 }
 
-// TestCleanupEndsWithLease: a session that cannot delete its key retries while its lease lives, and
-// no longer. TestMain checks for leftover goroutines.
+// TestCleanupEndsWithLease checks that a session that cannot delete its key retries only while its
+// lease is alive. TestMain checks for leftover goroutines.
 func TestCleanupEndsWithLease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// A session that loses the permission to read a queue after it entered, but before it waits, gets
-// permission denied and leaves no key that would block others.
+// TestWaitDenied checks a session that loses permission to read a queue after it has entered the
+// queue and before it waits. It gets a permission error and leaves no key that would block others.
 func TestWaitDenied(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -39,15 +39,15 @@ func TestWaitDenied(t *testing.T) {
 	})
 }
 
-// TestDeniedLater: a waiter that loses the permission to read the queue gets permission denied, and
-// its key is deleted.
+// TestDeniedLater checks that a waiter that loses permission to read the queue gets a permission
+// error, and that its key is deleted.
 func TestDeniedLater(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
 		direct, ctx := members.connect(t), rig.Soon(t)
 		held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, direct), "m").Lock(ctx))
 		enters := make(chan struct{})
-		entered := sync.OnceFunc(func() { close(enters) }) // repeated on a new stream
+		entered := sync.OnceFunc(func() { close(enters) }) // called again on a new stream
 		b := &rig.Between{Seen: func(r *pb.Response) {
 			switch r.GetTxn().GetTicket().GetState() {
 			case pb.Ticket_STATE_WAITING:

@@ -12,45 +12,45 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// ErrNoCandidate means that no candidate has the ID, or that a candidate of etcd's client would
-// lead before it.
+// ErrNoCandidate means that no candidate has the given ID, or that a candidate using etcd's client
+// would lead before it.
 var ErrNoCandidate = errors.New("lock: no candidate with this ID can lead next")
 
-// Election elects one of several sessions as the leader of a name. It and etcd's
-// concurrency.Election, with the name as its prefix, exclude each other on the same store. Its
-// methods may be called from any goroutine.
+// Election elects one of several sessions as the leader. An Election and an etcd
+// concurrency.Election exclude each other if they use the same store and the etcd election's prefix
+// is this election's name. Its methods are safe for concurrent use.
 //
-// The leader is the candidate with the oldest key below "name/", as in etcd. Our candidates wait in
-// a separate list, below "name~candidates/", ordered by preference, priority and age. The first of
-// them takes a ticket behind the leader, and gives it up for a candidate that comes before it in
-// this order. So our candidates lead in this order, unless one arrives at the very moment when the
-// lead becomes free. Candidates of etcd's client have no priority: our first candidate queues with
-// them by age. No candidate deposes the leader by itself: see [Leading.HandOver] and
-// [Election.Depose].
+// As in etcd, the leader is the candidate with the oldest key below "name/". Our own candidates
+// wait in a separate list below "name~candidates/", ordered by preference, priority and age. The
+// first candidate on this list takes a ticket behind the leader. It gives the ticket up if another
+// candidate moves ahead of it. So our candidates lead in the order of the list, unless a candidate
+// arrives just as the leadership becomes free. Candidates using etcd's client have no priority; our
+// first candidate queues with them by age. A candidate never deposes the leader automatically; see
+// [Leading.HandOver] and [Election.Depose].
 type Election struct {
 	client *client.Client
 	name   string
 }
 
-// Candidate describes a session that wants to lead.
+// Candidate describes a session that campaigns for leadership.
 type Candidate struct {
-	// ID identifies the candidate for a hand-over. The default is the lease's ID in hex.
+	// ID identifies the candidate, for example in a handover. The default is the lease's ID in hex.
 	ID string
-	// Value is shown to observers of the leader, for example its address.
+	// Value is shown to observers. It can be the candidate's address, for example.
 	Value []byte
-	// Priority puts the candidate before all candidates with a lower priority, even if they arrived
-	// first.
+	// Priority ranks the candidate ahead of all candidates with a lower priority, even those that
+	// arrived earlier.
 	Priority int
 }
 
-// NewElection returns the election with the given name. It sends nothing.
+// NewElection returns the election with the given name. It sends no request.
 func NewElection(c *client.Client, name string) *Election { return &Election{c, name} }
 
 func (e *Election) check() error { return tries.CheckName("election", e.name) }
 
 // Campaign waits until the session leads. It fails promptly if the session ends, or if a client
-// deletes the key in the queue (T16, T17). If the context ends first, Campaign withdraws the
-// candidacy. ErrInUse means that the session already leads or is a candidate.
+// deletes the session's key in the queue (T16, T17). If the context ends first, Campaign withdraws
+// the candidacy. It returns ErrInUse if the session already leads or is a candidate.
 func (e *Election) Campaign(ctx context.Context, s *client.Session, c Candidate) (*Leading, error) {
 	p, err := e.campaign(ctx, of(s), c)
 	if err != nil {
@@ -59,12 +59,12 @@ func (e *Election) Campaign(ctx context.Context, s *client.Session, c Candidate)
 	return &Leading{&Held{ticket: p, name: e.name}, e}, nil
 }
 
-// Lead campaigns, runs f, and releases the lead. The context of f ends with the caller's, and
-// before the cluster may give the lead to another candidate; f must return then. If the lead or the
-// candidacy is lost while the session is valid, for example by [Election.Depose], Lead campaigns
-// again, and calls f again when it wins. Otherwise it returns the error of the campaign, or the
-// error of f and, if the session ended before f returned, the reason. f may release the lead or
-// hand it over, using its context.
+// Lead campaigns, runs f as the leader, and releases the leadership. The context passed to f is
+// canceled when ctx ends, and before the cluster can make another candidate the leader. f must then
+// return. If the leadership or the candidacy is lost while the session is still valid, for example
+// because of [Election.Depose], Lead campaigns again, and calls f again when it wins. Otherwise it
+// returns the error from the campaign or from f. If the session ended before f returned, the error
+// includes the reason. f can release the leadership or hand it over, using its context.
 func (e *Election) Lead(
 	ctx context.Context, s *client.Session, c Candidate,
 	f func(ctx context.Context, l *Leading) error,
@@ -84,8 +84,8 @@ func (e *Election) Lead(
 	}
 }
 
-// Prefer puts a candidate before all others, regardless of their priorities, now and whenever it
-// campaigns again. An empty ID removes the preference.
+// Prefer ranks a candidate ahead of all others, regardless of priority. The preference is
+// permanent, and applies whenever the candidate campaigns. An empty ID removes the preference.
 func (e *Election) Prefer(ctx context.Context, id string) error {
 	err := e.check()
 	if err == nil {
@@ -94,11 +94,12 @@ func (e *Election) Prefer(ctx context.Context, id string) error {
 	return fault.In("lock: prefer", e.name, err)
 }
 
-// Depose gives the lead to a candidate without the leader's cooperation: it prefers the candidate
-// permanently, waits until it is next, and deletes the leader's key. The old leader is notified
-// ([client.ErrLost]) at about the same time as the new one, so for a moment both may believe that
-// they lead. Tokens tell them apart. If the leader cooperates, call [Election.Prefer] and let it
-// release the lead, or call [Leading.HandOver]. ErrNoCandidate is as for HandOver.
+// Depose makes a candidate the leader without the current leader's cooperation. It prefers the
+// candidate permanently, waits until the candidate is next, and deletes the leader's key. The old
+// leader is notified ([client.ErrLost]) at about the same time as the new one, so for a moment both
+// may believe that they lead. Their tokens distinguish them. If the leader cooperates, call
+// [Election.Prefer] and let the leader release the leadership, or call [Leading.HandOver]. Depose
+// returns ErrNoCandidate in the same cases as HandOver.
 func (e *Election) Depose(ctx context.Context, id string) error {
 	err := e.check()
 	if err == nil {
@@ -112,15 +113,14 @@ var (
 	_ client.Hold = (*Leading)(nil)
 )
 
-// Leading is the lead of an election, held by this program. Its methods may be called from any
-// goroutine.
+// Leading is this program's leadership of an election. Its methods are safe for concurrent use.
 type Leading struct {
 	*Held
 	election *Election
 }
 
-// Proclaim changes the value that observers see. If the session does not lead, it fails with the
-// error of Err if already known, or with [client.ErrLost].
+// Proclaim changes the value that observers see. If the session no longer leads, Proclaim returns
+// the error from Err if the loss is already known, and [client.ErrLost] otherwise.
 func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
 	if err := l.Err(); err != nil {
 		return fault.In("lock: proclaim", l.election.name, err)
@@ -135,10 +135,10 @@ func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
 	return fault.In("lock: proclaim", l.election.name, err)
 }
 
-// HandOver gives the lead to a candidate, which is preferred permanently: see [Election.Prefer]. It
-// waits until the candidate is next, and only then stops leading. If HandOver fails while l's
-// context has not ended, l still leads. ErrNoCandidate means that no candidate has the ID, or that
-// a candidate of etcd's client is before it.
+// HandOver makes another candidate the leader and prefers it permanently; see [Election.Prefer]. It
+// waits until the candidate is next, and stops leading only then. If HandOver fails and l's context
+// has not ended, l still leads. HandOver returns ErrNoCandidate if no candidate has the ID, or if a
+// candidate using etcd's client is ahead of it.
 func (l *Leading) HandOver(ctx context.Context, id string) error {
 	return fault.In("lock: hand over", l.election.name, l.handOver(ctx, id))
 }
@@ -155,7 +155,7 @@ func (l *Leading) handOver(ctx context.Context, id string) error {
 	return l.Release(ctx)
 }
 
-// campaign takes the session to the head of the queue.
+// campaign campaigns until the session is at the head of the queue.
 func (e *Election) campaign(ctx context.Context, s *session, c Candidate) (*ticket, error) {
 	if err := e.check(); err != nil {
 		return nil, err
@@ -185,7 +185,7 @@ func (e *Election) campaign(ctx context.Context, s *session, c Candidate) (*tick
 	return r.win(ctx)
 }
 
-// run is the campaign of one candidate.
+// run is the state of one candidate's campaign.
 type run struct {
 	queue    waitQueue
 	standing standing
@@ -216,10 +216,10 @@ func (r *run) win(ctx context.Context) (*ticket, error) {
 	}
 }
 
-// errOutranked means that another candidate is first.
+// errOutranked means that another candidate is ahead.
 var errOutranked = errors.New("lock: outranked")
 
-// waitAsFirst waits for the lead while no other candidate is before this one.
+// waitAsFirst waits for the leadership as long as no other candidate is ahead of this one.
 func (r *run) waitAsFirst(ctx context.Context, p *ticket) error {
 	return either(ctx, p.wait, func(ctx context.Context) error {
 		err := r.standing.await(ctx, r.queue.session.lease.ID(), false)
@@ -230,8 +230,9 @@ func (r *run) waitAsFirst(ctx context.Context, p *ticket) error {
 	})
 }
 
-// stepBack gives up the ticket if another one is before it. Otherwise it is too late, and the
-// ticket gets its turn. So there is never a candidate at the head that does not lead.
+// stepBack gives up the ticket if there is still another ticket ahead of it. Otherwise it is too
+// late, and the candidate becomes the leader. This ensures that a candidate at the head of the
+// queue always leads.
 func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 	for {
 		before, err := p.ahead(ctx)
@@ -249,7 +250,7 @@ func (p *ticket) stepBack(ctx context.Context) (left bool, err error) {
 			Then: []store.Op{store.Delete{Key: p.key}},
 		})
 		switch {
-		case err != nil: // abandoning the ticket resolves an unknown outcome
+		case err != nil: // if the outcome is unknown, abandoning the ticket resolves it
 			return false, err
 		case r.Succeeded:
 			p.handle.Close()

@@ -12,23 +12,23 @@ import (
 	"leasehold.dev/lease"
 )
 
-// LeaderInfo describes the leader at a revision. Without a leader, Key is empty.
+// LeaderInfo describes the leader at a revision. If there is no leader, Key is empty.
 type LeaderInfo struct {
 	// Key, Value and Lease are the leader's key, proclaimed value and lease.
 	Key   string
 	Value []byte
 	Lease lease.ID
-	// Since is the create revision of the key, which increases from leader to leader.
+	// Since is the create revision of the key. Each leader has a higher one than its predecessor.
 	Since int64
-	// Revision is the store revision at which this was current.
+	// Revision is the store revision that the information refers to.
 	Revision int64
 }
 
 // None reports whether there is no leader.
 func (l LeaderInfo) None() bool { return l.Key == "" }
 
-// Leader returns the current leader; LeaderInfo.None reports that there is none. The read is
-// linearizable, but the leader may have changed by the time the answer arrives.
+// Leader returns the current leader. LeaderInfo.None reports whether there is no leader. The read
+// is linearizable, but the leader may have changed by the time the answer arrives.
 func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
 	o := &observer{election: e, queue: waitQueue{prefix: e.name + "/"}}
 	if err := o.read(ctx, e.client); err != nil {
@@ -37,16 +37,16 @@ func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
 	return o.leader(), nil
 }
 
-// Observe yields the current leader of an election, and then every change: another leader, another
-// value, or no leader. It follows a single ordered stream: each leader that it yields led at that
-// revision, according to the store, and none is skipped or repeated (T17). There is one exception:
-// if the program falls so far behind that the changes have been compacted, Observe continues with
-// the current leader. It ends with the context, and yields its cause.
+// Observe yields the current leader of an election and then every change: a new leader, a new
+// value, or the loss of the leader. It follows a single ordered stream, so each leader it yields
+// led at that revision according to the store, and none is skipped or repeated (T17). There is one
+// exception: if the program falls so far behind that changes have been compacted, Observe continues
+// with the current leader. Observe ends when the context ends, and yields the context's cause.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[LeaderInfo, error] {
 	return func(yield func(LeaderInfo, error) bool) {
 		o := &observer{election: e, queue: waitQueue{prefix: e.name + "/"}, yield: yield}
 		var err error
-		for err == nil { // restart after a compaction
+		for err == nil { // start over after a compaction
 			err = o.follow(ctx, e.client)
 		}
 		if !errors.Is(err, errStop) {
@@ -58,12 +58,12 @@ func (e *Election) Observe(ctx context.Context) iter.Seq2[LeaderInfo, error] {
 // errStop means that the program stopped the iteration.
 var errStop = errors.New("lock: stopped")
 
-// observer is the state of an Observe.
+// observer is the state of an Observe call.
 type observer struct {
 	election *Election
 	queue    waitQueue
 	yield    func(LeaderInfo, error) bool
-	keys     map[string]store.KV // of the leader and of waiting candidates
+	keys     map[string]store.KV // keys of the leader and of waiting candidates
 	revision int64
 	last     *LeaderInfo
 }
@@ -85,7 +85,7 @@ func (o *observer) read(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// follow emits all changes from now on, until they have been compacted.
+// follow emits all changes from now on. It returns once they have been compacted.
 func (o *observer) follow(ctx context.Context, c *client.Client) error {
 	if err := o.read(ctx, c); err != nil {
 		return err
@@ -113,7 +113,7 @@ func (o *observer) follow(ctx context.Context, c *client.Client) error {
 	}
 }
 
-// apply applies events, and emits the result of each revision.
+// apply applies events, and emits the leader after each revision.
 func (o *observer) apply(events []store.Event) error {
 	for i, e := range events {
 		// A deleted key has no lease.

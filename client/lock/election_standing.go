@@ -11,15 +11,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Keys of an election outside its queue: its candidates, and the ID of the preferred one. They
-// start with a character that cannot follow the name in a key of the queue, where that is a slash.
+// Prefixes of an election's keys outside its queue: the candidates, and the ID of the preferred
+// candidate. In the queue's keys, a slash follows the name. These keys have a different character
+// there, so they cannot be part of the queue.
 const (
 	beside     = "~"
 	candidates = beside + "candidates/"
 	preferred  = beside + "preferred"
 )
 
-// stand is a candidate as seen by others.
+// stand is a candidate's entry in the list, visible to other candidates.
 type stand struct {
 	ID       string `json:"id"`
 	Priority int    `json:"priority"`
@@ -28,14 +29,14 @@ type stand struct {
 	since int64 // create revision of the key
 }
 
-// standing is the list of an election's candidates, kept up to date by a watch. It belongs to one
-// goroutine at a time.
+// standing is the list of an election's candidates. A watch keeps it up to date. Only one goroutine
+// at a time can use it.
 type standing struct {
 	client    *client.Client
 	name      string
-	list      map[string]*stand // by key
+	list      map[string]*stand // keyed by store key
 	preferred string
-	watch     *client.Watcher // nil for none
+	watch     *client.Watcher // nil if there is no watch
 }
 
 func (s *standing) close() {
@@ -45,7 +46,7 @@ func (s *standing) close() {
 	}
 }
 
-// read reads the current list, and starts to watch it.
+// read reads the current list and starts watching it.
 func (s *standing) read(ctx context.Context) error {
 	s.close()
 	all := store.Prefix(s.name + beside).Range()
@@ -63,8 +64,8 @@ func (s *standing) read(ctx context.Context) error {
 	return err
 }
 
-// put applies a key. Keys that are not a candidate's are removed; a deleted key, for example, has
-// no lease and no value.
+// put applies a key. If the key does not describe a candidate, put removes it from the list. A
+// deleted key, for example, has no lease and no value.
 func (s *standing) put(kv store.KV) {
 	c := &stand{lease: kv.Lease, since: kv.CreateRevision}
 	switch {
@@ -92,8 +93,8 @@ func (s *standing) next(ctx context.Context) error {
 	return err
 }
 
-// await waits until the candidate that holds the lease own leads the order (first), or no longer
-// does (!first). No candidate leads before the first read.
+// await waits until the candidate with the lease own is first in the list or, if first is false,
+// until it is no longer first. Before the first read, no candidate is first.
 func (s *standing) await(ctx context.Context, own lease.ID, first bool) error {
 	for (s.first() == own) != first {
 		if err := s.next(ctx); err != nil {
@@ -103,7 +104,7 @@ func (s *standing) await(ctx context.Context, own lease.ID, first bool) error {
 	return nil
 }
 
-// first returns the lease of the first candidate, or 0.
+// first returns the lease of the first candidate, or 0 if there are no candidates.
 func (s *standing) first() lease.ID {
 	var best *stand
 	for _, c := range s.list {
@@ -117,7 +118,7 @@ func (s *standing) first() lease.ID {
 	return best.lease
 }
 
-// before reports whether a comes before b.
+// before reports whether a is ahead of b.
 func (s *standing) before(a, b *stand) bool {
 	if pa, pb := a.ID == s.preferred, b.ID == s.preferred; pa != pb && s.preferred != "" {
 		return pa

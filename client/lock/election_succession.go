@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// succession makes one of the candidates the leader. It belongs to one goroutine.
+// succession makes a chosen candidate the leader. It belongs to one goroutine.
 type succession struct {
 	election *Election
 	standing standing
@@ -24,7 +24,7 @@ func (e *Election) succession() *succession {
 	}
 }
 
-// prefer prefers the candidate with the given ID, if there is one, and returns its lease.
+// prefer prefers the candidate with the given ID, if it exists, and returns its lease.
 func (s *succession) prefer(ctx context.Context, id string) (lease.ID, error) {
 	if err := s.standing.read(ctx); err != nil {
 		return 0, err
@@ -36,14 +36,15 @@ func (s *succession) prefer(ctx context.Context, id string) (lease.ID, error) {
 	return heir.lease, s.election.Prefer(ctx, id)
 }
 
-// awaitNext waits until a candidate is next in the queue behind the leader with the given create
-// revision. It fails with client.ErrLost once that leader no longer leads.
+// awaitNext waits until a candidate is next in the queue after the leader with the given create
+// revision. It returns client.ErrLost if that leader no longer leads.
 func (s *succession) awaitNext(ctx context.Context, id string, leader int64) error {
 	c := s.standing.client
 	for {
 		r, err := c.Range(ctx, s.queue.all())
 		if err == nil {
-			err = s.standing.read(ctx) // after the queue, so all of ours in it are candidates
+			// read after the queue, so that all of our entries in the queue are known candidates
+			err = s.standing.read(ctx)
 		}
 		if err != nil {
 			return err
@@ -58,7 +59,7 @@ func (s *succession) awaitNext(ctx context.Context, id string, leader int64) err
 		case len(list) > 1 && list[1].Lease == heir.lease:
 			return nil
 		case len(list) > 1 && !s.standing.stands(list[1].Lease):
-			// It is a candidate of an etcd client, unless one of ours has just withdrawn.
+			// It is a candidate using etcd's client, unless one of ours has just withdrawn.
 			kv, err := c.Get(ctx, list[1].Key)
 			if err == nil && kv.CreateRevision == list[1].CreateRevision {
 				return ErrNoCandidate
@@ -74,7 +75,7 @@ func (s *succession) awaitNext(ctx context.Context, id string, leader int64) err
 	}
 }
 
-// depose makes a candidate the leader, whoever leads now.
+// depose makes a candidate the leader, regardless of who leads now.
 func (e *Election) depose(ctx context.Context, id string) error {
 	s := e.succession()
 	defer s.standing.close()
@@ -93,8 +94,8 @@ func (e *Election) depose(ctx context.Context, id string) error {
 			own := store.Key(now.Key).CreateRevision(store.Equal, now.Since)
 			_, err = ownKey{now.Key, own}.remove(ctx, e.client.Txn)
 		case errors.Is(err, client.ErrLost):
-			err = nil // the leader has changed, perhaps to the candidate
-		default: // it may no longer be a candidate because it leads
+			err = nil // the leader has changed; the candidate may be the new leader
+		default: // the candidate may be missing because it leads
 			if last, look := e.Leader(ctx); look == nil && last.Lease == heir {
 				return nil
 			}
@@ -103,7 +104,7 @@ func (e *Election) depose(ctx context.Context, id string) error {
 	return err
 }
 
-// either runs two functions until the first returns, cancels the other, and waits for it.
+// either runs two functions concurrently. When one returns, it cancels the other and waits for it.
 func either(ctx context.Context, a, b func(context.Context) error) error {
 	ctx, cancel := context.WithCancel(ctx)
 	done := make(chan error)
@@ -116,7 +117,7 @@ func either(ctx context.Context, a, b func(context.Context) error) error {
 	return err
 }
 
-// awaitChange waits until something in a range changes after a revision.
+// awaitChange waits for the first change in a range after a revision.
 func awaitChange(ctx context.Context, c *client.Client, all store.Range, revision int64) error {
 	w, err := c.WatchFrom(store.Watch{Key: all.Key, End: all.End, From: revision + 1})
 	if err != nil {

@@ -35,7 +35,7 @@ func TestElection(t *testing.T) {
 	})
 }
 
-// stand campaigns in the background, and returns once the candidate is registered.
+// stand campaigns in the background and returns once the candidate is registered.
 func stand(
 	t testing.TB, c *client.Client, name string, who lock.Candidate,
 ) (*client.Session, <-chan rig.Answer[*lock.Leading]) {
@@ -127,7 +127,8 @@ func oneLeader(t *testing.T, c *client.Client) {
 	}
 }
 
-// priority: the candidate with the highest priority leads next, whichever arrived first.
+// priority checks that the candidate with the highest priority leads next, regardless of the order
+// of arrival.
 func priority(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	now := leader(t, c, "prio", lock.Candidate{})
@@ -136,7 +137,7 @@ func priority(t *testing.T, c *client.Client) {
 		_, waiting[p] = stand(t, c, "prio", lock.Candidate{
 			ID: fmt.Sprint("p", p), Priority: p, Value: []byte{byte(p)},
 		})
-		// The first candidate queues behind the leader.
+		// The candidate that arrived first is in the queue behind the leader.
 		nextIs(t, c, "prio", highest(waiting))
 	}
 	for _, p := range []int{3, 2, 1} {
@@ -154,7 +155,7 @@ func highest(waiting map[int]<-chan rig.Answer[*lock.Leading]) string {
 	return string([]byte{byte(slices.Max(slices.Collect(maps.Keys(waiting))))})
 }
 
-// nextIs waits until the queue has two keys, the younger one with the given value.
+// nextIs waits until the queue has two keys and the newer one has the given value.
 func nextIs(t testing.TB, c *client.Client, name, value string) {
 	t.Helper()
 	ctx := rig.Soon(t)
@@ -202,7 +203,8 @@ func handOver(t *testing.T, c *client.Client) {
 	wins(t, first)
 }
 
-// depose: a candidate replaces a leader without its cooperation, and the leader is notified.
+// depose checks that a candidate can replace a leader without its cooperation, and that the leader
+// is notified.
 func depose(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	now := leader(t, c, "depose", lock.Candidate{})
@@ -229,7 +231,7 @@ func depose(t *testing.T, c *client.Client) {
 	wins(t, first)
 }
 
-// prefer: a preferred candidate leads next, until the preference is removed.
+// prefer checks that a preferred candidate leads next, until the preference is removed.
 func prefer(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	now := leader(t, c, "prefer", lock.Candidate{})
@@ -250,7 +252,8 @@ func prefer(t *testing.T, c *client.Client) {
 	wins(t, low)
 }
 
-// candidateLosesLease: a candidate whose lease ends is notified promptly, and does not win.
+// candidateLosesLease checks that a candidate is notified promptly when its lease ends, and does
+// not win.
 func candidateLosesLease(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	now := leader(t, c, "t17", lock.Candidate{})
@@ -268,7 +271,7 @@ func candidateLosesLease(t *testing.T, c *client.Client) {
 	wins(t, third)
 }
 
-// candidateLeaves: a canceled campaign leaves nothing behind.
+// candidateLeaves checks that a canceled campaign leaves no keys behind.
 func candidateLeaves(t *testing.T, c *client.Client) {
 	now := leader(t, c, "leaves", lock.Candidate{})
 	s := session(t, c)
@@ -334,7 +337,7 @@ func lead(t *testing.T, c *client.Client) {
 	}
 }
 
-// observe: each leader is yielded once, in order, and so is the lack of one.
+// observe checks that each leader, and each period without a leader, is yielded once and in order.
 func observe(t *testing.T, c *client.Client) {
 	ctx, cancel := context.WithCancel(rig.Soon(t))
 	defer cancel()
@@ -370,8 +373,8 @@ func observe(t *testing.T, c *client.Client) {
 	}
 }
 
-// TestElectionWithEtcd: etcd's concurrency.Election and ours exclude each other on the same name.
-// Each sees the other's leader, and candidates are served in order of arrival.
+// TestElectionWithEtcd checks that etcd's concurrency.Election and lock.Election exclude each other
+// on the same name. Each sees the other's leader, and candidates are served in order of arrival.
 func TestElectionWithEtcd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		all := newCluster(t, 1)

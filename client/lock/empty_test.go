@@ -11,7 +11,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Every call with a name rejects an empty one, usually an unset variable, before anything is sent.
+// TestEmptyName checks that every call rejects an empty name before it sends anything. An empty
+// name usually comes from an unset variable.
 func TestEmptyName(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

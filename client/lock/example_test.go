@@ -35,7 +35,7 @@ func ExampleMutex() {
 	_, err = lock.NewMutex(newSession(c), "ledger").TryLock(ctx)
 	fmt.Println("the other is locked out:", errors.Is(err, lock.ErrLocked))
 
-	work := held.Context() // ends in time if the lock is lost
+	work := held.Context() // canceled in time if the lock is lost
 	r, err := c.Txn(work, store.Txn{
 		If:   []store.Compare{held.Condition()},
 		Then: []store.Op{store.Put{Key: "balance", Value: []byte("17")}},
@@ -51,7 +51,7 @@ func ExampleMutex() {
 	// held up to the end: true
 }
 
-// The context of a function under a lock ends with the lock.
+// The context passed to the function ends when the lock does.
 func ExampleMutex_Do() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -88,7 +88,7 @@ func ExampleRWMutex() {
 	// <nil> <nil>
 }
 
-// Two sessions may use the printer at a time.
+// At most two sessions can use the printer at the same time.
 func ExampleSemaphore() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -104,7 +104,7 @@ func ExampleSemaphore() {
 	// 2 true
 }
 
-// One of several programs leads, and hands over before it stops.
+// One of several programs leads. It hands over its role before it stops.
 func ExampleElection() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -115,7 +115,7 @@ func ExampleElection() {
 		log.Fatal(err)
 	}
 	handed := make(chan error, 1)
-	go func() { // as soon as b is a candidate
+	go func() { // hands over as soon as b is a candidate
 		for {
 			err := lead.HandOver(ctx, "b")
 			if err == nil || lead.Err() != nil {
@@ -137,7 +137,7 @@ func ExampleElection() {
 	// <nil> <nil>
 }
 
-// An observer sees who leads, and when there is no leader.
+// An observer is notified of each new leader and when there is no leader.
 func ExampleElection_Observe() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -175,7 +175,7 @@ func ExampleElection_Observe() {
 	// nobody
 }
 
-// A caller that finds a lock taken can find out which lease holds it.
+// A caller that finds a lock held can find out which lease holds it.
 func ExampleMutex_TryLock() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -190,7 +190,7 @@ func ExampleMutex_TryLock() {
 	if errors.As(err, &taken) {
 		fmt.Println("ann has it:", taken.Holder.ID == ann.Lease().ID())
 	}
-	if err := ann.Release(ctx); err != nil { // releases all of her locks at once
+	if err := ann.Release(ctx); err != nil { // releases all of her locks together
 		log.Fatal(err)
 	}
 	held, err := lock.NewMutex(bob, "printer").TryLock(ctx)

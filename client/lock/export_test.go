@@ -2,8 +2,8 @@ package lock
 
 import "context"
 
-// TryLate is TryLock for a session that found the lock free, but has lost a race for it. It calls
-// happens at that moment.
+// TryLate is like TryLock for a session that finds the lock free but then loses a race for it. It
+// calls happens between entering the queue and checking whether the session has the lock.
 func (m *Mutex) TryLate(ctx context.Context, happens func()) (*Held, error) {
 	p, err := m.queue.enter(ctx, false)
 	if err == nil {

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// wires returns a client whose connections go through lines, one for each member.
+// wires returns a client that connects through lines, one per member.
 func (c cluster) wires(t testing.TB) (*client.Client, []*inprocess.Line) {
 	t.Helper()
 	var list []*inprocess.Line
@@ -39,8 +39,8 @@ func setCut(list []*inprocess.Line, cut bool) {
 	}
 }
 
-// TestLostAnswers: a session that does not know whether its key was created or deleted leaves none
-// behind, and can use the name again.
+// TestLostAnswers checks a session that cannot determine whether its key was created or deleted. It
+// leaves no key behind and can use the name again.
 func TestLostAnswers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -48,7 +48,7 @@ func TestLostAnswers(t *testing.T) {
 		direct := members.connect(t)
 		c, list := members.wires(t)
 		m := lock.NewMutex(session(t, c), "lost")
-		held := rig.Must[*lock.Held](t)(m.Lock(ctx)) // the client is ready for writes
+		held := rig.Must[*lock.Held](t)(m.Lock(ctx)) // after this, the client is ready for writes
 		if err := held.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestLostAnswers(t *testing.T) {
 		setDeaf(list, true)
 		brief, cancel := context.WithCancel(ctx)
 		entering := rig.Async(func() (*lock.Held, error) { return m.Lock(brief) })
-		rig.Keys(t, direct, "lost/", 1) // but the client does not know
+		rig.Keys(t, direct, "lost/", 1) // the client has not received the response
 		cancel()
 		if a := <-entering; !errors.Is(a.Err, context.Canceled) {
 			t.Fatalf("canceled lock: %+v", a)
@@ -82,9 +82,9 @@ func TestLostAnswers(t *testing.T) {
 	})
 }
 
-// TestUnknownOutcome: if one attempt to release a lock may have been applied, or may be applied
-// later, the error says so even if the next attempt is refused; the same applies to deposing a
-// leader.
+// TestUnknownOutcome checks the error if one attempt to release a lock may have been applied, or
+// may be applied later. The error reports this even if the next attempt is refused. The same
+// applies to deposing a leader.
 func TestUnknownOutcome(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -115,7 +115,8 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 }
 
-// TestUnlockUnreachable: a release that does not reach the cluster in time is completed later.
+// TestUnlockUnreachable checks that a release that cannot reach the cluster in time is completed
+// later.
 func TestUnlockUnreachable(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -135,8 +136,8 @@ func TestUnlockUnreachable(t *testing.T) {
 	})
 }
 
-// TestCompacted: a disconnected waiter or holder finds out what happened in the meantime, even if
-// it has been compacted.
+// TestCompacted checks that a disconnected waiter or holder finds out what happened in the
+// meantime, even if the history has been compacted.
 func TestCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -166,7 +167,7 @@ func TestCompacted(t *testing.T) {
 		if a.Err != nil {
 			t.Fatal(a.Err)
 		}
-		forget(func() {}) // the holder's key is still there
+		forget(func() {}) // the holder's key still exists
 		if !holds(t, direct, a.Value) || a.Value.Err() != nil {
 			t.Fatalf("the lock ended: %v", a.Value.Err())
 		}

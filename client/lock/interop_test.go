@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestMutexWithEtcd: etcd's concurrency.Mutex and ours exclude each other on the same name, and
-// share a wait queue.
+// TestMutexWithEtcd checks that etcd's concurrency.Mutex and lock.Mutex exclude each other on the
+// same name and share a wait queue.
 func TestMutexWithEtcd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

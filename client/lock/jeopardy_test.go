@@ -12,8 +12,9 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// A lock whose lease was invalid for a while has ended even if the lease recovers, whether or not
-// its context was read before. Another client keeps the lease alive while this one is cut off.
+// TestJeopardyEndsLock checks that a lock whose lease was invalid for a while has ended even if the
+// lease recovers, whether or not the lock's context was requested before. In this test, another
+// client keeps the lease alive while the first is disconnected.
 func TestJeopardyEndsLock(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

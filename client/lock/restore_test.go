@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestT27TokensAfterRestore: a session survives a restore from a backup that was made before.
-// Tokens (L5) and revisions (T34) still increase.
+// TestT27TokensAfterRestore checks that a session survives a restore from a backup made earlier,
+// and that tokens (L5) and revisions (T34) continue to increase.
 func TestT27TokensAfterRestore(t *testing.T) {
 	ctx := rig.Soon(t)
 	old := inprocess.Config(inprocess.Dir(t), "m")
@@ -53,8 +53,8 @@ func TestT27TokensAfterRestore(t *testing.T) {
 	}
 }
 
-// TestT19AfterTheEnd: once a call that ends a lease has returned, nothing counts as held, and the
-// error has a reason.
+// TestT19AfterTheEnd checks that nothing counts as held once a call that ends a lease has returned,
+// and that the error contains a reason.
 func TestT19AfterTheEnd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// readsFrom and watchesFrom match reads and watches of a key, or of a range that begins there.
+// readsFrom and watchesFrom match reads and watches of a key, or of a range that starts at the key.
 func readsFrom(key string) func(*pb.Request) bool {
 	return func(r *pb.Request) bool { return string(r.GetReadRange().GetKey()) == key }
 }
@@ -29,7 +29,7 @@ func puts(key string) func(*pb.Request) bool {
 	return func(r *pb.Request) bool { return string(r.GetPut().GetKey()) == key }
 }
 
-// standIn is a candidate that consists only of its keys.
+// standIn simulates a candidate by its keys alone.
 type standIn struct {
 	t     *testing.T
 	c     *client.Client
@@ -54,7 +54,7 @@ func (s standIn) put(kind, value string) {
 	}
 }
 
-// stands makes it a candidate, and queues puts it behind the leader.
+// stands makes the stand-in a candidate, and queues adds it to the queue behind the leader.
 func (s standIn) stands() { s.put("~candidates/", `{"id":"heir"}`) }
 func (s standIn) queues() { s.put("/", "") }
 func (s standIn) leaves() { s.remove(s.key("~candidates/")) }
@@ -73,15 +73,15 @@ type scene struct {
 	heir, other standIn
 }
 
-// A turn is an event during the transfer of the lead to the heir.
+// A turn is an event that occurs while leadership is transferred to the heir.
 type turn struct {
 	name   string
-	before func(s *scene) // nil for nothing
+	before func(s *scene) // nil if nothing happens before
 	// do runs before the nth matching request, which is refused unless do returns true.
 	at   func(s *scene, election string) func(*pb.Request) bool
 	n    int
 	do   func(s *scene) (pass bool)
-	want error // of the call
+	want error // error of the call
 	lost bool  // whether the leader loses the lead
 }
 
@@ -95,7 +95,7 @@ func next(s *scene, _ string) func(*pb.Request) bool { return readsFrom(s.other.
 
 func refuse(*scene) bool { return false }
 
-// then runs all steps, and lets the request pass.
+// then runs all steps and allows the request.
 func then(steps ...func(s *scene)) func(*scene) bool {
 	return func(s *scene) bool {
 		for _, f := range steps {
@@ -111,7 +111,7 @@ func otherQueues(s *scene) { s.other.queues() }
 func otherSteps(s *scene)  { s.other.steps() }
 func deposed(s *scene)     { s.heir.remove(s.now.Key()) }
 
-// play transfers the lead to the heir by a hand-over, or by deposing the leader.
+// play transfers leadership to the heir, either by a hand-over or by deposing the leader.
 func (x *turn) play(t *testing.T, members cluster, direct *client.Client, handOver bool) {
 	t.Helper()
 	name := strings.ReplaceAll(x.name, " ", "-")
@@ -144,8 +144,9 @@ func (x *turn) play(t *testing.T, members cluster, direct *client.Client, handOv
 	}
 }
 
-// TestHandOverTurns: whatever happens to the leader, the heir and others during a hand-over, it
-// ends with the heir leading, or with an error and the lead unchanged unless it was lost.
+// TestHandOverTurns checks hand-overs during which the leader, the heir or others change. The
+// hand-over ends with the heir leading, or with an error. If it ends with an error, the leader
+// still leads unless it has lost the role.
 func TestHandOverTurns(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -175,8 +176,8 @@ func TestHandOverTurns(t *testing.T) {
 	})
 }
 
-// TestHandOverCompacted: a hand-over checks again who is next if changes in the queue were
-// compacted.
+// TestHandOverCompacted checks that a hand-over checks again which candidate is next if changes to
+// the queue have been compacted.
 func TestHandOverCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -191,7 +192,7 @@ func TestHandOverCompacted(t *testing.T) {
 	})
 }
 
-// TestDeposeTurns: whatever happens to the leader and the heir while a leader is deposed, it ends
+// TestDeposeTurns checks calls to Depose during which the leader or the heir changes. The call ends
 // with the heir leading, or with an error.
 func TestDeposeTurns(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {

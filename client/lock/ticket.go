@@ -11,26 +11,26 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ticket is a key of the session in a wait queue.
+// ticket is one of the session's keys in a wait queue.
 type ticket struct {
 	*waitQueue
 	key      string
 	revision int64 // create revision of the key
 	token    lease.Token
-	handle   *client.Ticket // reports the ticket's state
-	// during is the lease's context at the time when the ticket was taken: it ends when the lease
-	// becomes invalid, even if the lease recovers.
+	handle   *client.Ticket // receives the ticket's state
+	// during is the context that the lease had when the ticket was taken. It ends when the lease
+	// becomes invalid, even if the lease recovers later.
 	during context.Context
 
 	mu  sync.Mutex // guards the following fields
-	why error      // why the ticket ended, once known
-	// ctx ends with the lease, when the key is deleted, and when the ticket is given up. It is nil
-	// until requested.
+	why error      // the reason why the ticket ended, once known
+	// ctx ends with the lease, when the key is deleted, or when the ticket is given up. It is nil
+	// until it is requested.
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 }
 
-// newTicket returns the ticket of a key that was just created.
+// newTicket returns the ticket for a key that has just been created.
 func (q *waitQueue) newTicket(key string, r client.TxnResult, handle *client.Ticket) *ticket {
 	return &ticket{
 		waitQueue: q, key: key, revision: handle.Revision(), token: r.Results[1].Token, handle: handle,
@@ -38,7 +38,7 @@ func (q *waitQueue) newTicket(key string, r client.TxnResult, handle *client.Tic
 	}
 }
 
-// ended returns the reason why the ticket has ended, or nil.
+// ended returns the reason why the ticket has ended, or nil if it has not.
 func (t *ticket) ended() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -48,7 +48,7 @@ func (t *ticket) ended() error {
 func (t *ticket) endedLocked() error {
 	switch {
 	case t.why != nil:
-	case t.ctx != nil && t.ctx.Err() != nil: // the first reason
+	case t.ctx != nil && t.ctx.Err() != nil: // keep the first reason
 		t.why = fault.Cause(t.ctx)
 	case t.during.Err() != nil:
 		t.why = fault.Cause(t.during)
@@ -58,7 +58,7 @@ func (t *ticket) endedLocked() error {
 	return t.why
 }
 
-// context returns a context that ends when the ticket ends, with the reason as its cause.
+// context returns a context that is canceled when the ticket ends. Its cause is the reason.
 func (t *ticket) context() context.Context {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -75,7 +75,7 @@ func (t *ticket) context() context.Context {
 	return t.ctx
 }
 
-// lost returns the reason why the key is gone, or nil if it is not known to be gone.
+// lost returns the reason why the key is gone. It returns nil if the key is not known to be gone.
 func (t *ticket) lost() error {
 	err := t.handle.Err()
 	if err == nil {
@@ -88,7 +88,7 @@ func (t *ticket) lost() error {
 	return err
 }
 
-// lostError is client.ErrLost with the cause of the key's deletion.
+// lostError is a client.ErrLost that includes the reason why the key was deleted.
 type lostError struct{ gone *client.GoneError }
 
 func (e *lostError) Error() string {
@@ -106,7 +106,7 @@ func (e *lostError) Error() string {
 
 func (e *lostError) Unwrap() []error { return []error{client.ErrLost, e.gone} }
 
-// wait waits until the member reports that it is the ticket's turn.
+// wait waits until the member reports that the ticket is ready.
 func (t *ticket) wait(ctx context.Context) error {
 	if !t.isReady() {
 		select {
@@ -121,7 +121,7 @@ func (t *ticket) wait(ctx context.Context) error {
 	return fault.Cause(ctx)
 }
 
-// isReady reports whether it is the ticket's turn already.
+// isReady reports whether the ticket is already ready.
 func (t *ticket) isReady() bool {
 	select {
 	case <-t.handle.Ready():
@@ -131,8 +131,9 @@ func (t *ticket) isReady() bool {
 	}
 }
 
-// check checks the lease again by the clock, because the process may have been paused (T16). The
-// member saw the ticket's key when the ticket became ready, and reports when the key is gone.
+// check checks by the clock that the lease is still valid, because the process may have been paused
+// (T16). It need not check the key. The key existed when the member reported the ticket as ready,
+// and the member also reports when the key is gone.
 func (t *ticket) check() error {
 	if err := t.ended(); err != nil {
 		return err
@@ -140,8 +141,8 @@ func (t *ticket) check() error {
 	return t.session.live.Err()
 }
 
-// ahead returns the keys ahead of the ticket in the queue, oldest first. It fails with
-// client.ErrLost if the ticket's own key is gone (T16).
+// ahead returns the keys ahead of the ticket in the queue, oldest first. It returns client.ErrLost
+// if the ticket's own key is gone (T16).
 func (t *ticket) ahead(ctx context.Context) ([]store.KV, error) {
 	r, err := t.session.client.Range(ctx, t.all())
 	if err != nil {
@@ -154,8 +155,8 @@ func (t *ticket) ahead(ctx context.Context) ([]store.KV, error) {
 	return before(list, ticketOf(own)), nil
 }
 
-// leave gives up the ticket if its key is still its own, and reports whether the key existed. If
-// the context ends before that is known, it continues in the background.
+// leave gives up the ticket if its key still belongs to it, and reports whether the key existed. If
+// the context ends before the answer arrives, leave continues in the background.
 func (t *ticket) leave(ctx context.Context, why error) (was bool, err error) {
 	t.stop(why)
 	s := t.session
@@ -168,14 +169,14 @@ func (t *ticket) leave(ctx context.Context, why error) (was bool, err error) {
 	return was, nil
 }
 
-// abandon gives up a ticket whose turn did not come. It does not wait.
+// abandon gives up a ticket that is no longer needed, without waiting.
 func (t *ticket) abandon() {
 	t.handle.Close()
 	t.session.giveUp(t.key, func(ctx context.Context) { t.session.clean(ctx, t.ownKey()) })
 }
 
-// stop ends the ticket in this process, except for its notifications, which end with the request
-// that gives it up.
+// stop ends the ticket within this process. It does not end the notifications; the request that
+// gives up the ticket does.
 func (t *ticket) stop(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -187,7 +188,7 @@ func (t *ticket) stop(why error) {
 	}
 }
 
-// ownKey returns the ticket's key with the condition that it is its own.
+// ownKey returns the ticket's key together with the condition that the key still belongs to it.
 func (t *ticket) ownKey() ownKey { return ownKey{t.key, t.condition()} }
 
 func (t *ticket) condition() store.Compare {

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// enters and leaves match transactions that put and delete a key in the queue of a name.
+// enters and leaves match transactions that put or delete a key in a name's queue.
 func enters(name string) func(*pb.Request) bool {
 	return func(r *pb.Request) bool {
 		for _, o := range r.GetTxn().GetSuccess() {
@@ -39,7 +39,7 @@ func leaves(name string) func(*pb.Request) bool {
 	}
 }
 
-// first calls do before the first matching request, and returns its answer.
+// first calls do before the first matching request and answers that request with answer.
 func first(do func(), answer *pb.Response) func(n int) *pb.Response {
 	return func(n int) *pb.Response {
 		if n > 1 {
@@ -52,8 +52,8 @@ func first(do func(), answer *pb.Response) func(n int) *pb.Response {
 
 func nothing() {}
 
-// TestOutranked: a candidate that waits behind the leader and is no longer first steps back, or
-// leads if it is too late for that. If it lacks a permission, it returns the error.
+// TestOutranked checks a candidate that waits behind the leader and is no longer first. It leaves
+// the queue, or leads if it is too late for that. If it lacks a permission, it returns the error.
 func TestOutranked(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -106,8 +106,8 @@ func TestOutranked(t *testing.T) {
 	})
 }
 
-// TestCampaignDenied: a campaign fails if the candidate may not follow the others or may not wait
-// behind the leader, and if its key is deleted.
+// TestCampaignDenied checks that a campaign fails if the candidate is not allowed to follow the
+// other candidates or to wait behind the leader, and if its key is deleted.
 func TestCampaignDenied(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -154,8 +154,8 @@ func TestCampaignDenied(t *testing.T) {
 	})
 }
 
-// TestCampaignCompacted: a candidate that waits to become first reads the list again if changes
-// were compacted, or fails if that is denied.
+// TestCampaignCompacted checks a candidate that waits to become first while changes are compacted.
+// It reads the list again, or fails if that is denied.
 func TestCampaignCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -187,8 +187,9 @@ func TestCampaignCompacted(t *testing.T) {
 	})
 }
 
-// TestObserveTurns: a change right when an observer starts to watch is yielded, even if it has been
-// compacted. A refused watch is an error. Nothing is yielded after the program stops.
+// TestObserveTurns checks that a change just as an observer starts to watch is yielded, even if it
+// has been compacted. A refused watch is an error. Nothing is yielded after the program stops the
+// iteration.
 func TestObserveTurns(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -226,9 +227,10 @@ func TestObserveTurns(t *testing.T) {
 	})
 }
 
-// TestLastLook: a session whose waiting time is over looks once more. It gets the lock if it is
-// free by then, as soon as the member reports it. Otherwise it returns that its key is gone, or
-// that it does not have the lock even if it may not read who does.
+// TestLastLook checks that a session whose wait has timed out reads the queue once more. If the
+// lock is free, the session acquires it as soon as the member reports its turn. Otherwise the
+// session gets an error saying that its key is gone or that the lock is held, even if it is not
+// allowed to read the holder.
 func TestLastLook(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -262,8 +264,7 @@ func TestLastLook(t *testing.T) {
 	})
 }
 
-// goneAfterALook answers a session that is second in a queue as if it were first, and deletes its
-// key.
+// goneAfterALook answers the second session in a queue as if it were first, and deletes its key.
 func goneAfterALook(t *testing.T, c *client.Client, name string) func(int) *pb.Response {
 	return func(int) *pb.Response {
 		kvs := rig.Keys(t, c, name+"/", 2)
@@ -280,8 +281,8 @@ func goneAfterALook(t *testing.T, c *client.Client, name string) func(int) *pb.R
 	}
 }
 
-// A lock that is free according to a read, but whose turn the member has not reported, is not held.
-// The session's key is deleted during the read.
+// TestNotNotifiedYet checks that a lock is not held if a read shows it as free but the member has
+// not reported the session's turn. In this test, the session's key is deleted during the read.
 func TestNotNotifiedYet(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -295,8 +296,8 @@ func TestNotNotifiedYet(t *testing.T) {
 	})
 }
 
-// TestLeaseEndsWhileEntering: a session whose lease ends just after entering the queue gets that as
-// its error, not ErrLocked.
+// TestLeaseEndsWhileEntering checks that a session whose lease ends just after it enters the queue
+// gets the lease's error, not ErrLocked.
 func TestLeaseEndsWhileEntering(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c, ctx := newCluster(t, 1).connect(t), rig.Soon(t)
@@ -309,7 +310,8 @@ func TestLeaseEndsWhileEntering(t *testing.T) {
 	})
 }
 
-// TestLastPermit: a session that finds a free permit but loses the race for it does not hold it.
+// TestLastPermit checks that a session that finds a free permit but loses the race for it does not
+// hold the permit.
 func TestLastPermit(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -332,8 +334,8 @@ func TestLastPermit(t *testing.T) {
 	})
 }
 
-// TestOneRequest: locking a lock that the session holds sends no request, and TryLock sends one and
-// takes no ticket.
+// TestOneRequest checks that locking a lock that the session already holds sends no request, and
+// that TryLock sends one request and creates no ticket.
 func TestOneRequest(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -354,8 +356,9 @@ func TestOneRequest(t *testing.T) {
 	})
 }
 
-// TestLockUnknown: if the outcome of the first attempt to lock is unknown, the next one takes the
-// lock. If the outcome of a release is unknown, it counts as done once the key is gone.
+// TestLockUnknown checks that if the outcome of the first attempt to lock is unknown, the next
+// attempt acquires the lock. If the outcome of a release is unknown, the release succeeds once the
+// key is gone.
 func TestLockUnknown(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -384,7 +387,8 @@ func TestLockUnknown(t *testing.T) {
 	})
 }
 
-// TestDeletedDuringRelease: a lock whose key is deleted just before its release was lost.
+// TestDeletedDuringRelease checks that a lock counts as lost if its key is deleted just before it
+// is released.
 func TestDeletedDuringRelease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -400,8 +404,8 @@ func TestDeletedDuringRelease(t *testing.T) {
 	})
 }
 
-// TestDoEnds: the lock of a Do is released even if the function panics. The function may release it
-// itself, and its error is returned. Its context ends with the lock.
+// TestDoEnds checks that Do releases its lock even if the function panics. The function can release
+// the lock itself. Do returns the function's error. The function's context ends with the lock.
 func TestDoEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

@@ -16,26 +16,27 @@ import (
 	rule "leasehold.dev/internal/ticket"
 )
 
-// waitQueue is a wait queue: the keys of leases below its prefix, in order of their create
-// revisions. A ticket waits until fewer keys are before it than there are permits.
+// waitQueue is a wait queue. It consists of the keys below its prefix that are attached to leases,
+// ordered by create revision. A ticket waits until fewer keys are ahead of it than there are
+// permits.
 type waitQueue struct {
 	session *session
 	prefix  string
-	value   []byte // value of a ticket's key
-	// If multiple is set, a session may have several tickets in the queue.
+	value   []byte // the value of each ticket's key
+	// multiple allows a session to have several tickets in the queue.
 	multiple bool
-	// permits is how many tickets may be ready at the same time; 0 means 1.
+	// permits is the number of tickets that can be ready at the same time; 0 means 1.
 	permits int
-	// skip is the value of keys that a ticket does not wait for; nil for none.
+	// skip is the value of keys that a ticket does not wait for. It is nil if there are none.
 	skip []byte
-	// own is the range of the session's own keys that would block the ticket forever. While it has
-	// keys, no ticket is taken. An empty range means that there are none.
+	// own is the range of the session's own keys that would block the ticket forever. While any
+	// such key exists, no ticket is taken. An empty range means that there are no such keys.
 	own store.KeyRange
-	// permitsKey is the key that stores the number of permits; empty if there is none.
+	// permitsKey is the key that stores the number of permits, or empty if there is none.
 	permitsKey string
 }
 
-// ready reports whether it is the turn of a ticket with the given keys before it.
+// ready reports whether a ticket with the given keys ahead of it is ready.
 func (q *waitQueue) ready(before []store.KV) bool {
 	n := 0
 	for _, kv := range before {
@@ -51,8 +52,8 @@ func (q *waitQueue) all() store.Range {
 	return store.Prefix(q.prefix).Range()
 }
 
-// sort returns the keys in the queue, oldest first, and the one named key separately. Keys without
-// leases, and those of queues whose prefix begins with this one's, are ignored.
+// sort returns the keys in the queue, oldest first, and separately the entry for the given key. It
+// ignores keys without leases and the keys of queues whose prefix begins with this queue's prefix.
 func (q *waitQueue) sort(all []store.KV, key string) (list []store.KV, own *store.KV) {
 	for i, kv := range all {
 		if kv.Key == key {
@@ -69,8 +70,8 @@ func ticketOf(kv *store.KV) rule.Ticket {
 	return rule.Ticket{Revision: kv.CreateRevision, Key: kv.Key}
 }
 
-// enter takes a ticket in the queue. With idle, it does so only if the ticket is likely to be ready
-// immediately; otherwise it fails with ErrLocked and leaves no trace.
+// enter takes a ticket in the queue. If idle is set, it does so only if the ticket is likely to be
+// ready immediately. Otherwise it returns ErrLocked and leaves no key behind.
 func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 	if err := tries.CheckName("lock", strings.TrimSuffix(q.prefix, "/")); err != nil {
 		return nil, err
@@ -79,7 +80,8 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 	if err := s.live.Err(); err != nil {
 		return nil, err
 	}
-	ctx, stop := tries.Both(ctx, s.live.Context()) // there may be no answer during the lease
+	// the session may end before an answer arrives
+	ctx, stop := tries.Both(ctx, s.live.Context())
 	defer stop()
 	if err := s.keys.Await(ctx, q.blocksItself); err != nil {
 		return nil, err
@@ -95,12 +97,12 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 		case errors.Is(err, errBusy):
 			idle = false
 			continue
-		case made: // but the session may not wait for its turn
+		case made: // the key exists, but the session cannot wait for it
 		case !errors.Is(err, client.ErrUnknownOutcome):
 			s.keys.Remove(key)
 			return nil, err
 		default:
-			// Deleting the key, if any, resolves whether it was created.
+			// If the key was created, this deletes it. So the outcome is known afterwards.
 			if _, err = s.anyKey(key).remove(ctx, s.client.Txn); err == nil {
 				continue
 			}
@@ -110,15 +112,15 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 	}
 }
 
-// errBusy means that the queue has other keys, but none to wait for.
+// errBusy means that the queue contains other keys, but none that the ticket would wait for.
 var errBusy = errors.New("lock: other keys in the queue")
 
-// attempt tries once to take a ticket in the queue. If made is true and err is not nil, the key was
-// created, but there is no ticket.
+// attempt makes one attempt to take a ticket in the queue. If made is true and err is not nil, the
+// key was created, but there is no ticket.
 //
-// The token is drawn in the transaction that creates the key. So tokens increase like the create
-// revisions that order the queue. Unlike those, they also increase across a restore from a backup,
-// regardless of what the restore does to the session's lease.
+// The token is drawn in the transaction that creates the key. So tokens increase in the same order
+// as the create revisions, which order the queue. Unlike create revisions, they also increase
+// across a restore from a backup, regardless of what the restore does to the session's lease.
 func (q *waitQueue) attempt(
 	ctx context.Context, key string, idle bool,
 ) (_ *ticket, made bool, err error) {
@@ -157,8 +159,9 @@ func (q *waitQueue) attempt(
 	return q.newTicket(key, r, handle), true, nil
 }
 
-// storePermits stores the number of permits if there is none, and fails if it is different. If the
-// answer is lost, the next attempt to take a ticket shows whether it was stored.
+// storePermits stores the number of permits if none is stored. It returns an error if a different
+// number is stored. If the answer is lost, the next attempt to take a ticket reveals whether the
+// number was stored.
 func (q *waitQueue) storePermits(ctx context.Context, stored []store.KV, permits string) error {
 	switch {
 	case len(stored) == 0:
@@ -177,7 +180,7 @@ func (q *waitQueue) storePermits(ctx context.Context, stored []store.KV, permits
 	return nil
 }
 
-// refusal returns the error if no ticket was taken in a queue with the given keys.
+// refusal returns the error for an attempt that took no ticket because of the given keys.
 func (q *waitQueue) refusal(all []store.KV, key string) error {
 	before, own := q.sort(all, key)
 	switch {
@@ -192,17 +195,18 @@ func (q *waitQueue) refusal(all []store.KV, key string) error {
 	}
 }
 
-// blocksItself reports whether a key belongs to the session and would block its ticket.
+// blocksItself reports whether a key belongs to the session itself and would block its ticket.
 func (q *waitQueue) blocksItself(key string) bool {
 	return key == q.own.Key || q.own.Key < key && key < q.own.End
 }
 
-// locked returns the error for a session that does not wait for the keys before it.
+// locked returns the error for a session that does not wait for the keys ahead of it.
 func (q *waitQueue) locked(before []store.KV) error {
 	return &client.TakenError{Holder: leases.Info{ID: before[0].Lease}, Err: ErrLocked}
 }
 
-// key returns the key of the session's ticket in the queue, or of its next one.
+// key returns the key of the session's ticket in the queue. If the session can have several
+// tickets, it returns the key for the next one.
 func (q *waitQueue) key() string {
 	key := q.session.key(q.prefix)
 	if q.multiple {
@@ -211,24 +215,24 @@ func (q *waitQueue) key() string {
 	return key
 }
 
-// key returns the session's key in the queue with a prefix.
+// key returns the session's key in the queue with the given prefix.
 func (s *session) key(prefix string) string {
 	return prefix + strconv.FormatInt(int64(s.lease.ID()), 16)
 }
 
-// anyKey returns a key of the session, at any create revision.
+// anyKey returns a key of the session, regardless of its create revision.
 func (s *session) anyKey(key string) ownKey {
 	return ownKey{key, store.Key(key).Lease(store.Equal, s.lease.ID())}
 }
 
-// ownKey is a key with the condition under which it may be deleted.
+// ownKey is a key together with the condition under which it can be deleted.
 type ownKey struct {
 	key string
 	is  store.Compare
 }
 
 // remove deletes the key if its condition holds, using txn, and reports whether it did. If the
-// outcome is unknown, it tries again, and then counts a missing key as deleted.
+// outcome is unknown, remove tries again, and then counts a missing key as deleted.
 func (k ownKey) remove(
 	ctx context.Context, txn func(context.Context, store.Txn) (client.TxnResult, error),
 ) (was bool, err error) {
@@ -245,8 +249,8 @@ func (k ownKey) remove(
 	}
 }
 
-// clean deletes a key, retrying for as long as the lease may live; after that the key is gone
-// anyway.
+// clean deletes a key, retrying for as long as the lease may be alive. After that, the key is gone
+// in any case.
 func (s *session) clean(ctx context.Context, k ownKey) {
 	for p := (tries.Backoff{}); ; {
 		try, cancel := context.WithTimeout(ctx, s.lease.Info().TTL)
@@ -264,7 +268,7 @@ func (s *session) over() bool {
 	return err != nil && !errors.Is(err, client.ErrJeopardy)
 }
 
-// before returns the keys of a sorted list that are before a ticket.
+// before returns the keys of a sorted list that are ahead of a ticket.
 func before(list []store.KV, t rule.Ticket) []store.KV {
 	i := slices.IndexFunc(list, func(kv store.KV) bool { return t.Before(ticketOf(&kv)) })
 	if i >= 0 {

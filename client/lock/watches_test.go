@@ -15,13 +15,13 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// openWatches tracks the watches that a client has not ended.
+// openWatches tracks the watches that a client has not yet ended.
 type openWatches struct {
 	t *testing.T
 
 	mu   sync.Mutex // guards the following fields
 	keys map[uint64]string
-	news chan struct{} // signals requests
+	news chan struct{} // signals a request
 }
 
 func (o *openWatches) take(r *pb.Request) *pb.Response {
@@ -44,7 +44,7 @@ func (o *openWatches) left() map[uint64]string {
 	return maps.Clone(o.keys)
 }
 
-// none waits until there are no open watches.
+// none waits until no watches are open.
 func (o *openWatches) none(after string) {
 	o.t.Helper()
 	over := rig.Soon(o.t).Done()
@@ -57,7 +57,7 @@ func (o *openWatches) none(after string) {
 	}
 }
 
-// TestWatchesClosed: calls that watch others close their watches when they return.
+// TestWatchesClosed checks that calls that watch keys close their watches when they return.
 func TestWatchesClosed(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -101,7 +101,7 @@ func TestWatchesClosed(t *testing.T) {
 	})
 }
 
-// fill opens as many watches as a client's stream allows.
+// fill opens as many watches as the client's stream allows.
 func fill(c *client.Client) (room []*client.Watcher) {
 	for {
 		w, err := c.WatchFrom(store.Watch{Key: "other", From: 1})
@@ -112,8 +112,8 @@ func fill(c *client.Client) (room []*client.Watcher) {
 	}
 }
 
-// TestTooManyWatches: a call that cannot open a watch on the client's stream fails and changes
-// nothing.
+// TestTooManyWatches checks that a call that cannot open a watch on the client's stream fails and
+// changes nothing.
 func TestTooManyWatches(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)
@@ -143,8 +143,8 @@ func TestTooManyWatches(t *testing.T) {
 	})
 }
 
-// TestTicketsFreed: a ticket that timed out or stepped back does not count towards the client's
-// limit.
+// TestTicketsFreed checks that a ticket that timed out, or that left the queue, does not count
+// toward the client's limit.
 func TestTicketsFreed(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A load balancer watches the servers. One server leaves; an operator removes the other.
+// A load balancer watches a group of servers. One server leaves, and an operator removes the other.
 func ExampleGroup() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -31,7 +31,7 @@ func ExampleGroup() {
 		}
 	}
 
-	// Each server runs this. It must stop serving when its session's context ends.
+	// Each server runs this function. It must stop serving when its session's context ends.
 	serve := func(id, address string) *client.Session {
 		s, err := c.Open(ctx, client.Grant{Owner: id})
 		if err != nil {

@@ -17,19 +17,19 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ErrExists means that another live member of the group has the ID.
+// ErrExists means that another live member of the group has the same ID.
 var ErrExists = errors.New("members: the group already has a member with this ID")
 
-// Group is a set of members. A member is the key NAME/ID, attached to its lease: it exists while
-// the lease does, and any etcd client can list the group.
+// Group is a set of members. Each member is stored as the key NAME/ID, which is attached to the
+// member's lease and exists as long as the lease. So any etcd client can list the group.
 //
-// Its methods may be called from any goroutine.
+// Its methods are safe for concurrent use.
 type Group struct {
 	c      *client.Client
-	prefix string // of the keys of the members
+	prefix string // prefix of the members' keys
 }
 
-// New returns the group with the given name. It sends nothing.
+// New returns the group with the given name. It sends no request.
 func New(c *client.Client, name string) *Group { return &Group{c, name + "/"} }
 
 func (g *Group) check() error {
@@ -38,28 +38,29 @@ func (g *Group) check() error {
 
 var _ client.Hold = (*Membership)(nil)
 
-// Membership is a member registered by this program. Its methods may be called from any goroutine.
+// Membership is a member registered by this program. Its methods are safe for concurrent use.
 type Membership struct {
 	g       *Group
 	key     string
 	session *client.Session
-	ctx     context.Context // ends with the session and with Release
+	ctx     context.Context // canceled when the session ends or Release is called
 	cancel  context.CancelCauseFunc
-	// guard is a key that is put when the member leaves, if an attempt to register it may still be
-	// in flight: see register.
+	// guard is a key that is put when the member leaves while an attempt to register it may still
+	// be in flight. See register.
 	guard string
 
-	// busy holds an element while Update or Release runs. It guards the fields below.
+	// busy holds an element while Update or Release is running. It guards the fields below.
 	busy     chan struct{}
 	created  int64 // create revision of the key
-	modified int64 // mod revision of the key, as far as known
-	unsure   bool  // an answer to a registration was lost
+	modified int64 // last known mod revision of the key
+	unsure   bool  // the answer to a registration was lost
 }
 
-// Register makes the session a member of the group, until Release is called or the session ends.
-// Metadata describes the member to the others, for example by its address. The ID must be unique
-// among the live members and must not contain a slash. If another session has the ID, for instance
-// one that this program opened before it restarted, Register waits until it is gone.
+// Register makes the session a member of the group until Release is called or the session ends.
+// metadata describes the member to the others, for example by its address. The ID must not contain
+// a slash, and must be unique among the live members. If another session has the ID, Register waits
+// until that member is gone. This happens, for instance, if the program has restarted and its old
+// session still exists.
 func (g *Group) Register(
 	ctx context.Context, s *client.Session, id string, metadata []byte,
 ) (*Membership, error) {
@@ -95,7 +96,7 @@ func (g *Group) add(
 			background.Start(g.c, func(ctx context.Context) {
 				ctx, cancel := context.WithTimeout(ctx, s.Lease().Info().TTL)
 				defer cancel()
-				_ = m.withdraw(ctx) // the key goes with the session anyway
+				_ = m.withdraw(ctx) // the key is deleted with the session in any case
 			})
 		}
 		return nil, fault.In("members: register", m.key, tries.Outcome(m.unsure, err))
@@ -104,12 +105,12 @@ func (g *Group) add(
 }
 
 // register puts the key. The transaction does nothing if another session has the key, and fails if
-// the lease has ended. So it may be repeated after a lost answer: if the key is attached to our
+// the lease has ended. So it can be repeated after a lost answer: if the key is attached to our
 // lease, it is ours.
 //
 // An attempt without an answer may be applied much later, even after the member has left. So each
-// attempt requires the guard key to be missing; leaving puts the guard together with the deletion,
-// if there may be such an attempt.
+// attempt requires that the guard key does not exist. If such an attempt may be in flight when the
+// member leaves, the guard key is put together with the deletion.
 //
 // If the session ends, register returns promptly (T16).
 func (m *Membership) register(ctx context.Context, metadata []byte, wait bool) error {
@@ -134,7 +135,7 @@ func (m *Membership) register(ctx context.Context, metadata []byte, wait bool) e
 		default:
 			kvs := res.Results[0].Range.KVs
 			switch {
-			case len(kvs) == 0: // it has just gone
+			case len(kvs) == 0: // the other member has just left
 			case kvs[0].Lease == m.lease().ID() && m.unsure:
 				m.created, m.modified = kvs[0].CreateRevision, kvs[0].ModRevision
 				return nil
@@ -155,9 +156,9 @@ func (m *Membership) register(ctx context.Context, metadata []byte, wait bool) e
 
 func (m *Membership) lease() *client.Lease { return m.session.Lease() }
 
-// ownerOf returns the owner of a lease for an error message, or "" if unknown.
+// ownerOf returns the owner of a lease for use in an error message, or "" if it is unknown.
 func (m *Membership) ownerOf(ctx context.Context, id lease.ID) string {
-	info, _ := m.g.c.Describe(ctx, leases.Ref{ID: id}) // on error, the owner is empty
+	info, _ := m.g.c.Describe(ctx, leases.Ref{ID: id}) // if this fails, the owner is empty
 	if info.Owner == "" {
 		return ""
 	}
@@ -170,7 +171,7 @@ func (m *Membership) awaitDeletion(ctx context.Context, revision int64) error {
 		store.Watch{Key: m.key, From: revision + 1, NoPut: true}, tries.Gone)
 }
 
-// ours are the conditions under which the key still belongs to this registration.
+// ours returns the conditions under which the key still belongs to this registration.
 func (m *Membership) ours() []store.Compare {
 	return []store.Compare{
 		store.Key(m.key).CreateRevision(store.Equal, m.created),
@@ -184,8 +185,8 @@ func (m *Membership) ID() string { return strings.TrimPrefix(m.key, m.g.prefix) 
 // Token returns the fencing token of the session.
 func (m *Membership) Token() lease.Token { return m.lease().Token() }
 
-// ValidUntil returns the time from which the others may see the member as failed, unless the lease
-// is renewed first. It is the zero time after Release.
+// ValidUntil returns the time from which others may see the member as failed unless the lease is
+// renewed first. It returns the zero time after Release.
 func (m *Membership) ValidUntil() time.Time {
 	if m.Err() != nil {
 		return time.Time{}
@@ -193,12 +194,12 @@ func (m *Membership) ValidUntil() time.Time {
 	return m.session.ValidUntil()
 }
 
-// Context returns a context that ends with Release, and before the others may see the member as
+// Context returns a context that is canceled by Release, or before others can see the member as
 // failed. Its cause is the reason.
 func (m *Membership) Context() context.Context { return m.ctx }
 
-// Err returns nil while the session is valid and Release has not been called, and then the reason
-// why the membership ended.
+// Err returns nil while the session is valid and Release has not been called. After that it returns
+// the reason why the membership ended.
 func (m *Membership) Err() error {
 	if m.ctx.Err() != nil {
 		return fault.Cause(m.ctx)
@@ -206,7 +207,7 @@ func (m *Membership) Err() error {
 	return m.session.Err()
 }
 
-// lock waits until no other Update or Release runs.
+// lock waits until no other Update or Release is running.
 func (m *Membership) lock(ctx context.Context) error {
 	select {
 	case m.busy <- struct{}{}:
@@ -216,8 +217,8 @@ func (m *Membership) lock(ctx context.Context) error {
 	}
 }
 
-// Update changes the metadata. After [client.ErrUnknownOutcome], the change may have been made, or
-// may be made later.
+// Update changes the metadata. If it returns [client.ErrUnknownOutcome], the change may have been
+// made, or may still be made later.
 func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 	if err := m.lock(ctx); err != nil {
 		return fault.In("members: update", m.key, err)
@@ -227,8 +228,8 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 		return fault.In("members: update", m.key, err)
 	}
 	for p := (tries.Change{}); ; {
-		// The condition includes the last known change, so only one of several attempts takes
-		// effect, and none after a later Update.
+		// The condition includes the last known change. So only one of several attempts takes
+		// effect, and none of them takes effect after a later Update.
 		res, err := m.g.c.Txn(ctx, store.Txn{
 			If: append(m.ours(), store.Key(m.key).ModRevision(store.Equal, m.modified)),
 			Then: []store.Op{
@@ -249,7 +250,7 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 			}
 			m.modified = kvs[0].ModRevision
 			if string(kvs[0].Value) == string(metadata) {
-				return nil // by an attempt whose answer was lost
+				return nil // changed by an attempt whose answer was lost
 			}
 			err = tries.Outcome(p.Unsure, p.Wait(ctx))
 		}
@@ -259,7 +260,7 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 	}
 }
 
-// Release ends the membership; the others see that the member left. If ctx ends before the cluster
+// Release ends the membership. Others see that the member has left. If ctx ends before the cluster
 // answers, Release continues in the background until the session would have expired. The client's
 // Close waits for it.
 func (m *Membership) Release(ctx context.Context) error {
@@ -285,7 +286,7 @@ func (m *Membership) leave(ctx context.Context) error {
 	}
 }
 
-// withdraw deletes the member's key if it exists. It may be repeated.
+// withdraw deletes the member's key if it exists. It is safe to repeat.
 func (m *Membership) withdraw(ctx context.Context) error {
 	ours, then := m.ours(), []store.Op{store.Delete{Key: m.key}}
 	if m.created == 0 { // no attempt is known to have succeeded
@@ -298,7 +299,7 @@ func (m *Membership) withdraw(ctx context.Context) error {
 	}
 	_, err := m.g.c.Txn(ctx, store.Txn{If: ours, Then: then, Else: otherwise})
 	if errors.Is(err, client.ErrLeaseNotFound) {
-		return nil // so no key can be attached to it
+		return nil // no key can be attached to a lease that has ended
 	}
 	return err
 }
@@ -307,14 +308,13 @@ func (m *Membership) withdraw(ctx context.Context) error {
 type Member struct {
 	ID       string
 	Metadata []byte
-	// Lease is the lease that the member is attached to.
+	// Lease is the lease to which the member is attached.
 	Lease lease.ID
 	// Joined and Changed are the revisions at which the member joined and last changed.
 	Joined, Changed int64
 }
 
-// List returns the members in order of their IDs, and the revision of the list. The read is
-// linearizable.
+// List returns the members, ordered by ID, and the revision of the list. The read is linearizable.
 func (g *Group) List(ctx context.Context) (list []Member, revision int64, err error) {
 	if err := g.check(); err != nil {
 		return nil, 0, fault.In("members: list", "", err)
@@ -331,8 +331,8 @@ func (g *Group) List(ctx context.Context) (list []Member, revision int64, err er
 	return list, revision, nil
 }
 
-// member decodes a key of the group. Keys with another slash belong to groups whose names start
-// with this group's.
+// member decodes a key of the group. A key with another slash belongs to a group whose name starts
+// with this group's name.
 func (g *Group) member(kv *store.KV) (_ Member, ok bool) {
 	id := strings.TrimPrefix(kv.Key, g.prefix)
 	return Member{

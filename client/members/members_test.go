@@ -19,8 +19,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// registration describes a member and its session, which uses Lease or, if that is nil, a new lease
-// with this TTL.
+// registration describes a member and its session. The session uses Lease or, if Lease is nil, a
+// new lease with the given TTL.
 type registration struct {
 	ID       string
 	Metadata []byte
@@ -58,15 +58,15 @@ func format(list []members.Event) string {
 	return strings.Join(out, "; ")
 }
 
-// List returns the members, and a watch delivers each join, change and end in order, with its
-// reason.
+// TestGroup checks that List returns the members, and that a watch delivers each join, change and
+// end in order. Each end has a reason.
 func TestGroup(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		c := r.Dial(client.Config{})
 		ctx := rig.Soon(t)
 		g := members.New(c, "g")
-		// These are keys of another group whose name starts with this one's.
+		// These keys belong to another group whose name starts with this group's name.
 		register(t, members.New(c, "g/sub"), registration{ID: "x"})
 		a := register(t, g, registration{ID: "a", Metadata: []byte("1"), TTL: time.Minute})
 		w := rig.Must[*members.Watch](t)(g.Watch(ctx))
@@ -116,7 +116,7 @@ func TestGroup(t *testing.T) {
 	})
 }
 
-// Members that share a lease leave separately, and fail together.
+// TestGroupSharedLease checks that members that share a lease leave separately and fail together.
 func TestGroupSharedLease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -154,8 +154,8 @@ func TestGroupSharedLease(t *testing.T) {
 	})
 }
 
-// TestRegisterWaitsForRelease: a registration gets its ID even if the other member leaves in the
-// very next revision, before the watch for that starts.
+// TestRegisterWaitsForRelease checks that a registration gets its ID even if the other member
+// leaves in the next revision, before the watch for it has started.
 func TestRegisterWaitsForRelease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -174,8 +174,8 @@ func TestRegisterWaitsForRelease(t *testing.T) {
 	})
 }
 
-// After a compaction, a watch delivers the differences: no join or end twice, and no member that
-// stayed (W1).
+// TestGroupWatchCompacted checks that a watch delivers only the differences after a compaction. It
+// repeats no join or end, and delivers nothing for members that remained (W1).
 func TestGroupWatchCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -215,7 +215,7 @@ func TestGroupWatchCompacted(t *testing.T) {
 		if got := format(rig.Must[[]members.Event](t)(w.Next(ctx))); got != want {
 			t.Fatalf("got  %q\nwant %q", got, want)
 		}
-		// The watch continues from there.
+		// The watch continues after this point.
 		if err := held["stays"].Release(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -225,8 +225,8 @@ func TestGroupWatchCompacted(t *testing.T) {
 	})
 }
 
-// Registrations and updates whose answers are lost take effect once, and a late attempt does not
-// register a member again after it left.
+// TestGroupLostAnswers checks that registrations and updates take effect once if their responses
+// are lost, and that a late attempt does not register a member again after it has left.
 func TestGroupLostAnswers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -272,11 +272,11 @@ func TestGroupLostAnswers(t *testing.T) {
 type tracker struct {
 	t      *testing.T
 	name   string
-	joined map[string]int64 // when each present member joined
+	joined map[string]int64 // revision at which each current member joined
 	went   map[members.Change]int
 }
 
-// apply checks that only absent members join, and only present ones change or go.
+// apply checks that only absent members join, and that only current members change or end.
 func (r *tracker) apply(e members.Event) {
 	_, there := r.joined[e.Member.ID]
 	switch e.Change {
@@ -298,10 +298,10 @@ func (r *tracker) apply(e members.Event) {
 	}
 }
 
-// In a cluster of three, whatever happens to members of the group and to connections, each watch
-// delivers a consistent history that ends in the actual state (W1). A watch that was never cut off
-// for long delivers each end with its reason. Members register, change, leave, die and are revoked
-// at random, while answers are lost, one watcher is cut off repeatedly, and revisions are
+// TestGroupRandom checks that each watch delivers a consistent history that ends in the actual
+// state (W1), in a cluster of three members. A watch that was never disconnected for long delivers
+// each end with its reason. Members register, change, leave, die and are revoked at random.
+// Meanwhile responses are lost, one watcher is repeatedly disconnected, and revisions are
 // compacted.
 func TestGroupRandom(t *testing.T) {
 	tier.Campaign(t)
@@ -348,7 +348,7 @@ func TestGroupRandom(t *testing.T) {
 						ID: fmt.Sprint(n), TTL: 2 * time.Second, Wait: true,
 					})
 					if errors.Is(err, client.ErrExpired) || errors.Is(err, client.ErrLeaseNotFound) {
-						ended.Add(1) // the machine paused for that long
+						ended.Add(1) // the machine was paused for that long
 						continue
 					}
 					if err != nil {
@@ -395,10 +395,12 @@ func TestGroupRandom(t *testing.T) {
 		}
 		t.Logf("%d left, %d failed, %d revoked, %d did not join, %v; %d there", left.Load(),
 			failed.Load(), revoked.Load(), ended.Load(), trackers["far"].went, len(list))
-		// If the machine pauses for seconds, a member fails before it leaves, or the uncut watch
-		// loses its connection. No member may go twice, or for a wrong reason.
+		// If the machine pauses for several seconds, a member may fail before it leaves, or the
+		// watch that is never cut may lose its connection. No member may end twice, or for the
+		// wrong reason.
 		went := trackers["near"].went
-		most := left.Load() + revoked.Load() + ended.Load() // failed registrations are withdrawn
+		// because failed registrations are withdrawn
+		most := left.Load() + revoked.Load() + ended.Load()
 		if n := int64(went[members.Left]); n > most {
 			t.Errorf("%d members left, want at most %d", n, most)
 		}
@@ -406,7 +408,7 @@ func TestGroupRandom(t *testing.T) {
 		for _, of := range went {
 			n += of
 		}
-		if n > ids*rounds || n < came-ids { // some expire while they join
+		if n > ids*rounds || n < came-ids { // some members expire while they join
 			t.Errorf("%d members went, want %d minus those still there", n, came)
 		}
 		if err := end.Release(ctx); err != nil {

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestRegisterUnanswered: an unanswered registration fails when its lease expires by the local
-// clock, even if the caller's context lasts longer (T16).
+// TestRegisterUnanswered checks that an unanswered registration fails when its lease expires on the
+// local clock, even if the caller's context lasts longer (T16).
 func TestRegisterUnanswered(t *testing.T) {
 	rig.Mute(t, rig.Unanswered, func(t *testing.T, c *client.Client) {
 		const ttl = 10 * time.Second

@@ -20,8 +20,8 @@ import (
 
 func describes(r *pb.Request) bool { return r.GetDescribe() != nil }
 
-// If the cluster refuses a request, the call returns an error and stops, and Register leaves
-// nothing behind.
+// TestRefused checks that a call returns an error and stops if the cluster refuses a request, and
+// that Register leaves no keys behind.
 func TestRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -71,7 +71,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// ErrExists is returned even if the owner of the other lease cannot be determined.
+// TestHolderUnknown checks that ErrExists is returned even if the owner of the other lease cannot
+// be determined.
 func TestHolderUnknown(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -89,8 +90,8 @@ func TestHolderUnknown(t *testing.T) {
 	})
 }
 
-// A registration that finds its ID alternately taken and free retries with pauses, and returns the
-// context's error when it ends.
+// TestRegisterPauses checks a registration that finds its ID alternately taken and free. It retries
+// with pauses, and returns the context's error when the context ends.
 func TestRegisterPauses(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -115,7 +116,7 @@ func TestRegisterPauses(t *testing.T) {
 			switch n {
 			case 1:
 				began = time.Now()
-			case 8: // by now the pauses add up to at least a quarter of a second
+			case 8: // by now, the pauses are at least a quarter of a second in total
 				if d := time.Since(began); d < 300*time.Millisecond {
 					t.Errorf("8 attempts within %v", d)
 				}
@@ -130,8 +131,9 @@ func TestRegisterPauses(t *testing.T) {
 	})
 }
 
-// A registration with an unknown outcome is done once, or fails with ErrExists. It was done, or
-// another member came first; then the cluster has forgotten the client.
+// TestRegisterUnsure checks that a registration with an unknown outcome is performed once, or fails
+// with ErrExists. It succeeds if the first attempt was applied and fails if another member came
+// first. In both cases, the cluster has dropped the client's session.
 func TestRegisterUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -173,7 +175,7 @@ func TestRegisterUnsure(t *testing.T) {
 				t.Errorf("%s: %v", name, err)
 			}
 			rig.Keys(t, direct, name+"/", 0)
-			// A late attempt cannot register the member again.
+			// A late attempt cannot register the member again, because of the guard.
 			if guard := rig.Keys(t, direct, name+"!left/", 1)[0]; guard.Lease != l.ID() {
 				t.Errorf("%s: the guard is attached to lease %x", name, guard.Lease)
 			}
@@ -181,8 +183,9 @@ func TestRegisterUnsure(t *testing.T) {
 	})
 }
 
-// If a registration fails after an attempt with an unknown outcome, the error says so, and no key
-// is left behind while the session continues.
+// TestRegisterFails checks the error if a registration fails after an attempt with an unknown
+// outcome. The error reports the unknown outcome, and no key is left behind while the session
+// continues.
 func TestRegisterFails(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -213,7 +216,8 @@ func TestRegisterFails(t *testing.T) {
 	})
 }
 
-// Each update is a single request, and none is sent after Release, even a failed one.
+// TestUpdateAfterRelease checks that each update is a single request, and that no update is sent
+// after Release, even if Release failed.
 func TestUpdateAfterRelease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -243,7 +247,8 @@ func TestUpdateAfterRelease(t *testing.T) {
 	})
 }
 
-// Release ends the membership immediately, even while an update is in flight.
+// TestReleaseDuringUpdate checks that Release ends the membership immediately, even while an update
+// is in flight.
 func TestReleaseDuringUpdate(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -277,8 +282,8 @@ func TestReleaseDuringUpdate(t *testing.T) {
 	})
 }
 
-// A membership ends for the program with Release or with its lease, and its context has the cause,
-// whether or not it was read before.
+// TestMembershipEnds checks that a membership ends for the program with Release or with its lease.
+// Its context has the cause, whether or not the context was requested before.
 func TestMembershipEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -331,7 +336,8 @@ func TestMembershipEnds(t *testing.T) {
 	})
 }
 
-// Other clients' changes to a member's key are not undone, but reported.
+// TestKeyChanged checks that changes that other clients make to a member's key are reported and not
+// undone.
 func TestKeyChanged(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -373,7 +379,7 @@ func TestKeyChanged(t *testing.T) {
 			}, false, nil},
 		} {
 			virtual.Step(t, name, func(t *testing.T) {
-				// The lease continues, so that no key goes with it.
+				// Keep the lease alive, so that no key is deleted with it.
 				l := rig.Must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute}))
 				m := register(t, members.New(c, name), registration{ID: "a", Lease: l})
 				key := name + "/a"

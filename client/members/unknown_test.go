@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// If one attempt of a change may have been applied, or may be applied later, the error says so
-// whatever happens to the next attempt.
+// TestUnknownOutcome checks the error if one attempt of a change may have been applied, or may be
+// applied later. The error reports this regardless of the outcome of the next attempt.
 func TestUnknownOutcome(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -14,19 +14,20 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// Change is the kind of a change in a group.
+// Change is the type of a change in a group.
 type Change int
 
-// The kinds of change. The last three end a membership.
+// The types of changes. The last three end a membership.
 const (
 	// Joined means that a member joined.
 	Joined Change = iota + 1
 	// Updated means that a member's metadata changed.
 	Updated
-	// Left means that a request ended the membership: Membership.Release, the release of the
-	// session, or an operator.
+	// Left means that a request ended the membership. The request may be Membership.Release, the
+	// release of the session, or an operator's command.
 	Left
-	// Failed means that the member's lease expired: it died, or could not reach the cluster.
+	// Failed means that the member's lease expired. The member has died or could not reach the
+	// cluster.
 	Failed
 	// Gone means that the membership ended for an unknown reason.
 	Gone
@@ -41,32 +42,33 @@ func (m Change) String() string {
 	return names[m-1]
 }
 
-// Event is a change of one member.
+// Event is a change to one member.
 type Event struct {
 	Change Change
 	// Member is the member after the change, or its last state if it is gone.
 	Member Member
-	// Revision is the revision of the change; for Gone, the one at which it was noticed.
+	// Revision is the revision of the change. For Gone, it is the revision at which the change was
+	// detected.
 	Revision int64
 }
 
-// Watch delivers the changes in a group. Next may be called from one goroutine at a time, Close
-// from any.
+// Watch delivers the changes in a group. Next may be called by only one goroutine at a time. Close
+// may be called by any goroutine.
 type Watch struct {
 	g      *Group
-	ctx    context.Context // ends with Close
+	ctx    context.Context // canceled by Close
 	cancel context.CancelCauseFunc
-	// known are the members after all changes that have been delivered or are pending.
+	// known contains the members as of the last delivered or pending change.
 	known map[string]Member
-	// watch delivers the events that follow known; nil if the group has to be read again.
+	// watch delivers the events that follow known. It is nil if the group must be read again.
 	watch   *client.Watcher
 	pending []Event // not delivered yet
 }
 
-// Watch starts to watch the group. It first delivers the current members as Joined, in order of
-// their IDs, and then each change once, in order. If changes were compacted while the program was
-// disconnected, the watch reads the group again and delivers the differences; a member that
-// registered again in between is delivered as Gone, and then as Joined.
+// Watch starts watching the group. It first delivers the current members as Joined, ordered by ID,
+// and then each change once and in order. If changes were compacted while the program was
+// disconnected, the watch reads the group again and delivers the differences. If a member
+// registered again in the meantime, it is delivered first as Gone and then as Joined.
 func (g *Group) Watch(ctx context.Context) (*Watch, error) {
 	w := &Watch{g: g, known: make(map[string]Member)}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())
@@ -79,7 +81,7 @@ func (g *Group) Watch(ctx context.Context) (*Watch, error) {
 // Close ends the watch. A waiting Next returns [client.ErrClosed].
 func (w *Watch) Close() { w.cancel(fault.Canceled(client.ErrClosed)) }
 
-// start reads the group, and watches it from there.
+// start reads the group, and watches it from the revision of that read.
 func (w *Watch) start(ctx context.Context) error {
 	for p := (tries.Backoff{}); ; {
 		list, revision, err := w.g.List(ctx)
@@ -95,7 +97,7 @@ func (w *Watch) start(ctx context.Context) error {
 			context.AfterFunc(w.ctx, watch.Close)
 			return nil
 		}
-		// The differences found so far are kept, and are delivered later.
+		// The differences found so far are kept and delivered later.
 		if !errors.Is(err, client.ErrCompacted) {
 			return fault.In("members: watch", w.g.prefix, err)
 		}
@@ -138,8 +140,8 @@ func (w *Watch) Next(ctx context.Context) ([]Event, error) {
 	}
 }
 
-// Events yields one change at a time until Next fails; the error is yielded last. It does not close
-// the watch.
+// Events yields one change at a time until Next fails. The error is yielded last. Events does not
+// close the watch.
 func (w *Watch) Events(ctx context.Context) iter.Seq2[Event, error] {
 	return func(yield func(Event, error) bool) {
 		for {
@@ -201,8 +203,8 @@ func (w *Watch) add(c Change, m Member, revision int64) {
 	w.pending = append(w.pending, Event{c, m, revision})
 }
 
-// diff adds the differences between known and a list: first the members that are gone, then those
-// that joined or changed.
+// diff adds the differences between known and a list. It first adds the members that are gone, and
+// then the members that joined or changed.
 func (w *Watch) diff(list []Member, revision int64) {
 	now := make(map[string]int64, len(list))
 	for _, m := range list {

@@ -16,8 +16,9 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// A watch that starts during compactions delivers each member once. Its first requests fail with
-// ErrCompacted; before the second, one member leaves and another joins.
+// TestWatchStartsCompacted checks that a watch that starts during compactions delivers each member
+// once. The watch's first requests fail with ErrCompacted. Before the second, one member leaves and
+// another joins.
 func TestWatchStartsCompacted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -47,7 +48,8 @@ func TestWatchStartsCompacted(t *testing.T) {
 	})
 }
 
-// A watch can be canceled while compactions are faster than its reads.
+// TestWatchCanceled checks that a watch can be canceled while compactions are faster than its
+// reads.
 func TestWatchCanceled(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -58,7 +60,7 @@ func TestWatchCanceled(t *testing.T) {
 			switch n {
 			case 1:
 				began = time.Now()
-			case 8: // by now the pauses add up to at least a quarter of a second
+			case 8: // by now, the pauses are at least a quarter of a second in total
 				if d := time.Since(began); d < 300*time.Millisecond {
 					t.Errorf("8 attempts within %v", d)
 				}
@@ -72,8 +74,8 @@ func TestWatchCanceled(t *testing.T) {
 	})
 }
 
-// A watch that cannot read the group again returns the error, and recovers when it can; changes
-// without a known reason are delivered.
+// TestWatchRecovers checks that a watch that cannot read the group again returns the error, and
+// recovers as soon as it can. Changes without a known reason are delivered as well.
 func TestWatchRecovers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -126,9 +128,9 @@ func TestWatchRecovers(t *testing.T) {
 	})
 }
 
-// A watch ignores keys that are not members: an empty ID, and keys of a group whose name starts
-// with this one's. It also ignores the end of a member that it never saw, for example one that a
-// restore brought back.
+// TestWatchOthers checks that a watch ignores keys that are not members: a key with an empty ID,
+// and the keys of another group whose name starts with this group's name. It also ignores the end
+// of a member that it never saw, such as a member that a restore brought back.
 func TestWatchOthers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -155,8 +157,8 @@ func TestWatchOthers(t *testing.T) {
 	})
 }
 
-// A watch that starts again closes its old watcher, so the client can open as many others as
-// before.
+// TestWatchReplaced checks that a watch that restarts closes its old watcher, so that the client
+// can still open as many other watchers.
 func TestWatchReplaced(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -190,7 +192,8 @@ func TestWatchReplaced(t *testing.T) {
 	})
 }
 
-// A program that stops reading events can resume with the next one. The error is yielded last.
+// TestEventsStop checks that a program that stops reading events can resume with the next event. An
+// error is yielded last.
 func TestEventsStop(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -224,7 +227,7 @@ func TestEventsStop(t *testing.T) {
 	})
 }
 
-// Close ends a waiting Next.
+// TestCloseDuringNext checks that Close ends a pending call to Next.
 func TestCloseDuringNext(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := rig.Soon(t)
@@ -243,7 +246,7 @@ func TestCloseDuringNext(t *testing.T) {
 	})
 }
 
-// Each Change has a name.
+// TestChanges checks that every Change has a name.
 func TestChanges(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for c, want := range map[members.Change]string{

@@ -13,10 +13,11 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// collector has a client's numbers for Prometheus.
+// collector exports a client's metrics to Prometheus.
 type collector struct{ client *client.Client }
 
-// Describe implements prometheus.Collector. It describes nothing: what there is tells Collect.
+// Describe implements prometheus.Collector. It sends no descriptions, so the collector is
+// unchecked.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 // Collect implements prometheus.Collector.
@@ -35,7 +36,7 @@ func (c collector) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// A program exports the numbers of its client together with its own.
+// A program exports its client's metrics together with its own.
 func Example() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()
@@ -66,7 +67,7 @@ func Example() {
 	// leasehold_client_leases 1
 }
 
-// Any other system gets the numbers under the same names.
+// Other monitoring systems receive the metrics under the same names.
 func ExampleSnapshot_All() {
 	s := metrics.Snapshot{
 		Connected: true, Leases: 1, Valid: 8 * time.Second,

@@ -1,6 +1,6 @@
 // Package metrics contains the metrics of a client, for programs that export them to a monitoring
-// system. It does not depend on any such system: [Snapshot.All] yields the metrics with their
-// names. The package's example exports them to Prometheus.
+// system. The package does not depend on any monitoring system: [Snapshot.All] yields the metrics
+// with their names. The package example exports them to Prometheus.
 //
 //	for n := range c.Metrics().All() {
 //		fmt.Println(n.Name, n.Value)
@@ -13,72 +13,76 @@ import (
 	"time"
 )
 
-// Outcome is how a call ended.
+// Outcome describes how a call ended.
 type Outcome string
 
-// The outcomes.
+// The possible outcomes.
 const (
-	// OK: the cluster did what the call requested.
+	// OK means that the cluster did what the call requested.
 	OK Outcome = "ok"
-	// Refused: the cluster answered with an error, such as client.ErrNameTaken, or no endpoint is
-	// usable.
+	// Refused means that the cluster answered with an error, such as client.ErrNameTaken, or that
+	// no endpoint is usable.
 	Refused Outcome = "refused"
-	// Unavailable: nothing was done, because no member was able to before the call's context ended.
+	// Unavailable means that no member could serve the request before the call's context ended, and
+	// that nothing has changed.
 	Unavailable Outcome = "unavailable"
-	// Unknown: the request may have taken effect, or may yet do so: client.ErrUnknownOutcome.
+	// Unknown means that the request may have taken effect, or may still do so. See
+	// client.ErrUnknownOutcome.
 	Unknown Outcome = "unknown"
-	// TimedOut: the call's deadline passed.
+	// TimedOut means that the call's deadline passed.
 	TimedOut Outcome = "timed_out"
-	// Canceled: the program canceled the call, or closed the client.
+	// Canceled means that the program canceled the call or closed the client.
 	Canceled Outcome = "canceled"
 )
 
 // outcomes lists all outcomes.
 var outcomes = []Outcome{OK, Refused, Unavailable, Unknown, TimedOut, Canceled}
 
-// Snapshot contains the metrics of a client at one moment. Counters start at zero with the client.
+// Snapshot contains the metrics of a client at one point in time. Counters are zero when the client
+// is created.
 type Snapshot struct {
 	// Connected reports whether the client is connected to a member.
 	Connected bool
-	// Connects counts connections made while the client had none. Disconnects counts connections
-	// that broke, or that the client gave up because the member was unresponsive or rejected
-	// everything. Moves counts moves to the leader, and FailedConnects failed attempts to connect.
+	// Connects counts connections established while the client had none. Disconnects counts
+	// connections that broke, or that the client closed because the member was unresponsive or
+	// rejected all requests. Moves counts moves to the leader, and FailedConnects counts failed
+	// connection attempts.
 	Connects, Disconnects, Moves, FailedConnects uint64
 	// Calls counts completed calls by outcome. The client's renewals, watches and waiting tickets
-	// are not calls.
+	// do not count as calls.
 	Calls map[Outcome]uint64
 
-	// Leases is how many leases the client keeps alive, and InJeopardy how many of them are in
-	// jeopardy: no longer valid, but perhaps not ended either.
+	// Leases is the number of leases that the client is keeping alive. InJeopardy is the number of
+	// leases in jeopardy: they are no longer valid, but may not have ended.
 	Leases, InJeopardy int
-	// Valid is how long all these leases stay valid without renewals; 0 if one is in jeopardy, or
-	// if there is none.
+	// Valid is how long all of these leases would stay valid without renewals. It is 0 if one of
+	// them is in jeopardy, or if there are no leases.
 	Valid time.Duration
-	// Renewals counts attempts to renew a lease; one message for a thousand leases counts as a
-	// thousand. RepeatedRenewals counts attempts after one that was rejected, could not be sent, or
-	// was not answered in time.
+	// Renewals counts attempts to renew a lease; a message that renews a thousand leases counts as
+	// a thousand. RepeatedRenewals counts retries: the previous attempt was rejected, could not be
+	// sent, or was not answered in time.
 	Renewals, RepeatedRenewals uint64
 	// Jeopardies counts how many times a lease entered jeopardy because it was not renewed in time.
-	// Expired counts leases that ended because they were not renewed in time, and Lost those that
-	// ended because the cluster reported that they no longer exist.
+	// Expired counts leases that ended because they were not renewed in time. Lost counts leases
+	// that ended because the cluster reported that they no longer exist.
 	Jeopardies, Expired, Lost uint64
 }
 
 // Number is one metric of a [Snapshot].
 type Number struct {
-	// Name starts with leasehold_client_. It is a valid name for Prometheus.
+	// Name starts with leasehold_client_. It is a valid metric name for Prometheus.
 	Name string
 	// Help describes the metric.
 	Help string
-	// Counter is true for a counter, which only grows, and false for a gauge.
+	// Counter is true for a counter, which never decreases, and false for a gauge.
 	Counter bool
-	// Outcome, if not empty, is the value of the label "outcome": there is one Number per outcome.
+	// Outcome, if not empty, is the value of the label "outcome". There is one Number per outcome.
 	Outcome Outcome
-	// Value is a count, or a time in seconds.
+	// Value is a count or a time in seconds.
 	Value float64
 }
 
-// All yields the metrics in a fixed order. It omits Valid while there are no leases.
+// All yields the metrics in a fixed order. If there are no leases, it omits Valid.
 func (s Snapshot) All() iter.Seq[Number] {
 	connected := 0.0
 	if s.Connected {
@@ -113,7 +117,7 @@ func (s Snapshot) All() iter.Seq[Number] {
 	return slices.Values(list)
 }
 
-// prefix is the common prefix of the names.
+// prefix is the common prefix of all metric names.
 const prefix = "leasehold_client_"
 
 func gauge(name, help string, v float64) Number {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// everything is a snapshot of which no two numbers are the same.
+// everything is a snapshot in which all numbers are different.
 var everything = Snapshot{
 	Connected: true, Connects: 2, Disconnects: 3, Moves: 4, FailedConnects: 5,
 	Leases: 6, InJeopardy: 7, Renewals: 8, RepeatedRenewals: 9, Jeopardies: 10, Expired: 11, Lost: 12,
@@ -18,7 +18,7 @@ var everything = Snapshot{
 	},
 }
 
-// TestAll: every field is there once, under a name as Prometheus wants it.
+// TestAll checks that every field occurs once, under a valid Prometheus name.
 func TestAll(t *testing.T) {
 	got := ""
 	for n := range everything.All() {
@@ -52,8 +52,8 @@ leasehold_client_calls_total canceled 26
 	}
 }
 
-// TestNoLease: a client without leases says nothing of their validity, and has a number for each
-// outcome that there was not.
+// TestNoLease checks that a client without leases does not report a validity, and that there is a
+// number for every outcome, even if it never occurred.
 func TestNoLease(t *testing.T) {
 	calls := 0
 	for n := range (Snapshot{}).All() {
@@ -69,7 +69,7 @@ func TestNoLease(t *testing.T) {
 	}
 }
 
-// TestDocument: docs/client.md names every number.
+// TestDocument checks that docs/client.md lists every metric.
 func TestDocument(t *testing.T) {
 	text, err := os.ReadFile("../../docs/client.md")
 	if err != nil {

@@ -17,11 +17,11 @@ type State int
 const (
 	// Ready means that the item can be claimed.
 	Ready State = iota + 1
-	// Claimed means that a worker has the item.
+	// Claimed means that a worker has claimed the item.
 	Claimed
-	// Delayed means that the item can only be claimed later.
+	// Delayed means that the item cannot be claimed until later.
 	Delayed
-	// Dead means that the item has used up its tries, and is a dead letter.
+	// Dead means that the item has used up its tries and is a dead letter.
 	Dead
 )
 
@@ -41,14 +41,14 @@ type Info struct {
 	Payload []byte
 	// Worker is the name of the worker that has claimed the item.
 	Worker string
-	// Tries is how many times the item has been claimed; 0 for a dead letter.
+	// Tries is the number of times the item has been claimed. It is 0 for a dead letter.
 	Tries int64
 }
 
 // Stats counts items by state.
 type Stats struct{ Ready, Claimed, Delayed, Dead int64 }
 
-// Stats counts the items at one revision. It reads the claims, and only counts the other keys.
+// Stats counts the items at one revision. It reads the claims; the other keys are only counted.
 func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	var s Stats
 	if err := q.check(); err != nil {
@@ -79,21 +79,21 @@ func (q *Queue) Stats(ctx context.Context) (Stats, error) {
 	return s, nil
 }
 
-// after returns a range of at most the given number of keys of a kind, with IDs after id.
+// after returns the range of up to limit keys of a kind whose IDs come after id.
 func after(id string, kind func(id string) string, limit int) store.Range {
 	r := from(id+"\x00", kind)
 	r.Limit = int64(max(limit, 1))
 	return r
 }
 
-// List returns up to limit items that are not dead, in queue order, starting after the given ID, or
-// with the first item if that is empty.
+// List returns up to limit items that are not dead letters, in queue order. It starts after the
+// given ID, or with the first item if the ID is empty.
 func (q *Queue) List(ctx context.Context, id string, limit int) ([]Info, error) {
 	if err := q.check(); err != nil {
 		return nil, fault.In("queue: list", q.prefix, err)
 	}
 	page := func(kind func(string) string) store.Range { return after(id, kind, limit) }
-	// Each claim and try belongs to an item: see ready.
+	// Each claim and try belongs to an item. See ready.
 	r, err := q.c.Txn(ctx, store.Txn{Then: []store.Op{
 		page(q.item), page(q.claim), page(q.try),
 	}})
@@ -127,8 +127,8 @@ func (q *Queue) List(ctx context.Context, id string, limit int) ([]Info, error) 
 	return out, nil
 }
 
-// Dead returns up to limit dead letters in the order of their IDs, starting after the given ID, or
-// with the first if that is empty.
+// Dead returns up to limit dead letters, ordered by ID. It starts after the given ID, or with the
+// first dead letter if the ID is empty.
 func (q *Queue) Dead(ctx context.Context, id string, limit int) ([]Info, error) {
 	if err := q.check(); err != nil {
 		return nil, fault.In("queue: list the dead letters of", q.prefix, err)
@@ -146,8 +146,8 @@ func (q *Queue) Dead(ctx context.Context, id string, limit int) ([]Info, error) 
 	return out, nil
 }
 
-// Requeue turns up to MaxBatch dead letters into new items at the end of the queue, which have not
-// been tried, and returns how many it requeued.
+// Requeue turns up to MaxBatch dead letters into new items at the end of the queue, with no tries
+// counted. It returns the number of requeued items.
 func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	fresh, err := q.newIDs(ctx, len(ids))
 	if err != nil {
@@ -163,8 +163,8 @@ func (q *Queue) Discard(ctx context.Context, ids ...string) (int, error) {
 	return q.takeFromDead(ctx, ids, func(int, []byte) []store.Op { return nil })
 }
 
-// takeFromDead removes dead letters one by one, each only once: the transaction that deletes a dead
-// letter does the rest too, so a repetition after a lost answer finds nothing to do.
+// takeFromDead removes dead letters individually, each only once. The transaction that deletes a
+// dead letter also does the rest, so repeating it after a lost answer has no effect.
 func (q *Queue) takeFromDead(
 	ctx context.Context, ids []string, then func(i int, payload []byte) []store.Op,
 ) (n int, err error) {
@@ -203,12 +203,12 @@ func (q *Queue) takeOneFromDead(
 	}
 }
 
-// tryDead is one try of takeOneFromDead.
+// tryDead makes one attempt for takeOneFromDead.
 func (q *Queue) tryDead(
 	ctx context.Context, id string, then func(payload []byte) []store.Op,
 ) (done bool, err error) {
 	r, err := q.c.Range(ctx, store.Range{Key: q.dead(id)})
-	if len(r.KVs) == 0 { // even after an error
+	if len(r.KVs) == 0 { // applies even after an error
 		return false, err
 	}
 	t, err := q.c.Txn(ctx, store.Txn{

@@ -16,17 +16,17 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// window is the maximum number of items at the head of a queue among which a worker that loses
-// races chooses.
+// window is the maximum number of items that a worker chooses from after it has lost races. They
+// are the first items in the queue.
 const window = 16
 
-// maxCrowd limits Queue.crowd, and with it how long a worker waits before it tries to claim an
-// item: up to 2^maxCrowd ms.
+// maxCrowd caps Queue.crowd. It therefore also limits how long a worker waits before it tries to
+// claim an item, to 2^maxCrowd ms.
 const maxCrowd = 6
 
-// Claim waits for an item and claims it: the first that is neither claimed nor delayed. A worker
-// that loses races to others tries one of the first 2, 4 or up to 16 items, so that an item may be
-// overtaken by many others.
+// Claim waits for an item and claims it. It normally chooses the first item that is neither claimed
+// nor delayed. A worker that has lost races to other workers tries one of the first 2, 4 or up to
+// 16 items instead. So an item can be overtaken by many others.
 func (q *Queue) Claim(ctx context.Context) (*Item, error) {
 	for {
 		i, err := q.claimOne(ctx, true)
@@ -74,14 +74,14 @@ func (q *Queue) claimOne(ctx context.Context, wait bool) (*Item, error) {
 	}
 }
 
-// choose picks an item from the head of the queue.
+// choose selects an item near the head of the queue.
 func (q *Queue) choose(ready []string) string {
 	n := min(len(ready), window, 1<<q.crowd.Load())
 	return ready[rand.IntN(n)]
 }
 
-// shyness is how long to wait before trying to claim an item, so that competing workers have
-// claimed it by then. A worker without competitors does not wait.
+// shyness returns how long to wait before trying to claim an item, so that a competing worker has
+// time to claim it first. A worker without competitors does not wait.
 func (q *Queue) shyness() time.Duration {
 	c := q.crowd.Load()
 	if c == 0 {
@@ -92,8 +92,8 @@ func (q *Queue) shyness() time.Duration {
 
 // ready returns the first items that are neither claimed nor delayed, and the revision.
 //
-// Each claim belongs to an item, so the first n claims include those of the first n items: one page
-// of each, read at the same revision, can be compared.
+// Each claim belongs to an item, so the claims of the first n items are among the first n claims.
+// Therefore it is enough to compare one page of items with one page of claims at the same revision.
 func (q *Queue) ready(ctx context.Context) (ready []string, revision int64, err error) {
 	first := ""
 	page := func(kind func(string) string) store.Range {
@@ -139,11 +139,11 @@ func (q *Queue) ready(ctx context.Context) (ready []string, revision int64, err 
 	}
 }
 
-// claimNext waits for items that become ready after a revision at which none was, and claims one.
-// It returns nil if it should be called again from the start.
+// claimNext waits for items that become ready and claims one. No item was ready at the given
+// revision. claimNext returns nil if the caller should start over.
 func (q *Queue) claimNext(ctx context.Context, revision int64) (*Item, error) {
 	w, err := q.c.Watch(ctx, store.Watch{
-		// From claim/ to item/, and dead/ in between.
+		// This range covers claim/ to item/, with dead/ in between.
 		Key: q.claim(""), End: store.Prefix(q.item("")).End, From: revision + 1,
 	})
 	if errors.Is(err, client.ErrCompacted) {
@@ -163,13 +163,13 @@ func (q *Queue) claimNext(ctx context.Context, revision int64) (*Item, error) {
 		if i != nil || err != nil {
 			return i, err
 		}
-		delete(free, id) // an event will report when it becomes free again
+		delete(free, id) // an event will report when the item is free again
 	}
 }
 
 // await waits until some items are free. If other workers are waiting too, it then pauses for a
-// short random time while it continues to receive events, and so usually sees that the item has
-// been claimed before it tries in vain.
+// short random time but continues to receive events. That way, it usually receives another worker's
+// claim and avoids a futile attempt of its own.
 func (q *Queue) await(ctx context.Context, w *client.Watcher, free map[string]bool) error {
 	for {
 		for len(free) == 0 {
@@ -211,9 +211,10 @@ func sorted(set map[string]bool) []string {
 	return out
 }
 
-// listen receives the next events, and updates the set of items that have become free. In the
-// revision of an Ack, the claim is deleted before the item, and in that of a delayed Push, the item
-// is created before its claim. An extra item costs only a futile try.
+// listen receives the next events, and updates the set of items that have become free. Within an
+// Ack's revision, the claim is deleted before the item. Within a delayed Push's revision, the item
+// is created before its claim. If an item is in the set by mistake, the only cost is a futile
+// attempt.
 func (q *Queue) listen(ctx context.Context, w *client.Watcher, free map[string]bool) error {
 	u, err := w.Next(ctx)
 	if err != nil {
@@ -238,14 +239,14 @@ func (q *Queue) listen(ctx context.Context, w *client.Watcher, free map[string]b
 	return nil
 }
 
-// tryClaim claims one item. It returns nil if the item cannot be claimed, or no longer.
+// tryClaim claims one item. It returns nil if the item cannot be claimed.
 //
-// One transaction grants the lease, attaches the claim to it and counts the try. If the process
-// stops after that, or the answer is lost, the lease ends after its TTL, the claim ends with it,
-// and the item is free again. Its try counts, since it is unknown whether the item was processed.
+// One transaction grants the lease, attaches the claim to it, and counts the try. If the process
+// stops after that, or the answer is lost, the lease ends after its TTL. The claim ends with it,
+// and the item is free again. The try still counts, because the item may have been processed.
 //
-// If the outcome is unknown, the worker releases what it may have, and tries again: if nothing was
-// claimed, no event will report that the item is free.
+// If the outcome is unknown, the worker releases the claim, in case it exists, and tries again. It
+// has to retry, because if nothing was claimed, no event will report that the item is free.
 func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
 	for p := (tries.Change{}); ; {
 		i, err := q.tryOnce(ctx, id)
@@ -258,7 +259,7 @@ func (q *Queue) tryClaim(ctx context.Context, id string) (*Item, error) {
 	}
 }
 
-// tryOnce is like tryClaim, but an unknown outcome is an error.
+// tryOnce is like tryClaim, but returns an error if the outcome is unknown.
 func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 	l := leases.NewID()
 	limit := q.limit()
@@ -300,7 +301,7 @@ func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 		q.lost.Add(1)
 		q.crowd.Store(min(q.crowd.Load()+2, maxCrowd))
 		if free {
-			return nil, q.moveToDead(ctx, id, items[0].Value) // tried too often
+			return nil, q.moveToDead(ctx, id, items[0].Value) // the item has used up its tries
 		}
 		return nil, nil
 	}
@@ -310,7 +311,7 @@ func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 		limit = q.storedLimit(limit.tries)
 	}
 	held, err := q.c.Keep(r.Results[0].Grant, -1)
-	if err != nil { // the answer took too long; an event will follow
+	if err != nil { // the answer took too long; an event follows
 		return nil, q.release(ctx, leases.Ref{ID: l})
 	}
 	i := &Item{
@@ -327,7 +328,7 @@ func (q *Queue) tryOnce(ctx context.Context, id string) (*Item, error) {
 	return i, nil
 }
 
-// claimant is the value of a claim. That of a delay is empty.
+// claimant returns the value of a claim. The value of a delay is empty.
 func (q *Queue) claimant() string {
 	if q.cfg.Worker == "" {
 		return "-"
@@ -335,7 +336,8 @@ func (q *Queue) claimant() string {
 	return q.cfg.Worker
 }
 
-// release revokes a lease that has no holder, if it exists, so that its item is free earlier.
+// release revokes a lease without a holder, if the lease exists, so that its item becomes free
+// sooner.
 func (q *Queue) release(ctx context.Context, l leases.Ref) error {
 	err := background.Release(ctx, q.c, q.cfg.TTL, func(ctx context.Context) error {
 		return q.c.Revoke(ctx, l)
@@ -346,8 +348,8 @@ func (q *Queue) release(ctx context.Context, l leases.Ref) error {
 	return err
 }
 
-// moveToDead makes an unclaimed item that has used up its tries a dead letter. Repeating the
-// transaction does nothing, whichever worker did it first.
+// moveToDead turns an unclaimed item that has used up its tries into a dead letter. Repeating the
+// transaction has no effect, even if another worker executed it first.
 func (q *Queue) moveToDead(ctx context.Context, id string, payload []byte) error {
 	limit := q.limit()
 	_, err := q.c.Txn(ctx, store.Txn{

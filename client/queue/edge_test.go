@@ -18,8 +18,9 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// An item that Work can neither acknowledge nor give back does not stay claimed for as long as the
-// worker lives: its dead letter is too large to send, or Do panics.
+// TestWorkLetsGo checks that an item does not remain claimed for the lifetime of the worker if Work
+// can neither acknowledge nor return it. This happens if its dead letter is too large to send, or
+// if Do panics.
 func TestWorkLetsGo(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -53,8 +54,8 @@ func TestWorkLetsGo(t *testing.T) {
 	})
 }
 
-// Any item that could be pushed can be buried by a client with the same limit, whether it is given
-// back or found expired.
+// TestLargestItem checks that a client with the same size limit can move any item to the dead
+// letters if the item could be pushed. The item is either returned or found expired.
 func TestLargestItem(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		const most = 4000
@@ -95,7 +96,8 @@ func TestLargestItem(t *testing.T) {
 	})
 }
 
-// A full batch can be pushed, delayed or not, whatever the size of its items.
+// TestLargestBatch checks that a full batch can be pushed, with or without a delay and regardless
+// of the size of its items.
 func TestLargestBatch(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -111,7 +113,8 @@ func TestLargestBatch(t *testing.T) {
 	})
 }
 
-// Queues whose names are prefixes of each other are distinct.
+// TestQueueNames checks that queues are independent even if the name of one is a prefix of
+// another's.
 func TestQueueNames(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -158,7 +161,7 @@ func TestQueueNames(t *testing.T) {
 	})
 }
 
-// An infinite delay lasts, and does not make the worker panic.
+// TestWorkLongDelay checks that an infinite delay never ends and does not make the worker panic.
 func TestWorkLongDelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -176,7 +179,8 @@ func TestWorkLongDelay(t *testing.T) {
 	})
 }
 
-// An item becomes available again if its worker cannot acknowledge it, releases it, or hangs.
+// TestItemComesBack checks that an item becomes available again if its worker cannot acknowledge
+// it, releases it, or hangs.
 func TestItemComesBack(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -229,7 +233,8 @@ func TestItemComesBack(t *testing.T) {
 	})
 }
 
-// Every call with an ended context returns an error that names the queue.
+// TestCallsFail checks that every call with a context that has ended returns an error that contains
+// the name of the queue.
 func TestCallsFail(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -285,8 +290,8 @@ func TestCallsFail(t *testing.T) {
 	})
 }
 
-// Lists have as many items as requested, at least one, only of this queue, and continue after an
-// ID.
+// TestPages checks that lists contain as many items as requested, but at least one, and only items
+// of this queue. A list can continue after an ID.
 func TestPages(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A worker writes its result together with the acknowledgement, so that the result is there
-// once, although items may be worked on more than once. An item that fails comes back.
+// A worker writes its result together with the acknowledgment, so the result is written only once,
+// although an item may be processed several times. An item whose processing fails is retried.
 func ExampleQueue() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -24,7 +24,7 @@ func ExampleQueue() {
 		}
 	}
 	err := q.Work(ctx, queue.Work{
-		Idle:  true, // ends when there is nothing to do
+		Idle:  true, // return when there is nothing to claim
 		Delay: -1,
 		Do: func(ctx context.Context, i *queue.Item) error {
 			to := string(i.Payload())

@@ -1,7 +1,7 @@
 package queue
 
-// Lost returns how many races for items this queue has lost.
+// Lost returns the number of races for items that q has lost.
 func (q *Queue) Lost() int64 { return q.lost.Load() }
 
-// Crowd returns how many others there seem to be.
+// Crowd returns the estimated number of competing workers.
 func (q *Queue) Crowd() int32 { return q.crowd.Load() }

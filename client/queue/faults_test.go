@@ -14,12 +14,12 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Requests that tests answer.
+// Requests that tests answer in place of the member.
 func claims(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetGrant) }
 func deletes(r *pb.Request) bool { return rig.Does(r, (*pb.Op).GetDeleteRange) }
 func pages(r *pb.Request) bool   { return rig.Does(r, (*pb.Op).GetReadRange) && !claims(r) }
 
-// refusedOnce refuses the first of some requests.
+// refusedOnce refuses the first matching request.
 func refusedOnce(n int) *pb.Response {
 	if n == 1 {
 		return rig.Refused(n)
@@ -27,7 +27,8 @@ func refusedOnce(n int) *pb.Response {
 	return nil
 }
 
-// A dead letter is removed once even if the answer is lost, and failing to remove one is an error.
+// TestDeadLetterUnsure checks that a dead letter is removed only once even if the response is lost,
+// and that a failure to remove one is an error.
 func TestDeadLetterUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -75,7 +76,8 @@ func TestDeadLetterUnsure(t *testing.T) {
 	})
 }
 
-// A call removes at most as many dead letters as it may; without new IDs none is requeued.
+// TestDeadLetterBounds checks that a call removes no more dead letters than its limit, and that no
+// item is requeued if there are no new IDs.
 func TestDeadLetterBounds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -95,7 +97,8 @@ func TestDeadLetterBounds(t *testing.T) {
 	})
 }
 
-// Counting items reads none of them, and is as of one revision. A failed read is an error.
+// TestStatsReads checks that items are counted at a single revision and without reading them. A
+// failed read is an error.
 func TestStatsReads(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -123,7 +126,7 @@ func TestStatsReads(t *testing.T) {
 	})
 }
 
-// many pushes more items than a page has, with this delay.
+// many pushes more items than fit into a page, with the given delay.
 func many(t *testing.T, q *queue.Queue, delay time.Duration) {
 	t.Helper()
 	for range 3 {
@@ -131,13 +134,14 @@ func many(t *testing.T, q *queue.Queue, delay time.Duration) {
 	}
 }
 
-// An item behind many that cannot be claimed is found with as few pages as possible.
+// TestPagesOfReady checks that a worker finds an item behind many unavailable ones, and reads as
+// few pages as possible.
 func TestPagesOfReady(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		direct, cfg := r.Dial(client.Config{}), queue.Config{TTL: time.Minute}
 		for name, x := range map[string]struct {
-			second   func(int) *pb.Response // to the second page
+			second   func(int) *pb.Response // response to the request for the second page
 			requests int
 			fails    bool
 		}{
@@ -182,7 +186,8 @@ func TestPagesOfReady(t *testing.T) {
 	})
 }
 
-// An item pushed while a worker reads a queue, between two pages, is not missed.
+// TestPushBetweenPages checks that an item that is pushed while a worker is between two pages of
+// the queue is not missed.
 func TestPushBetweenPages(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -201,7 +206,8 @@ func TestPushBetweenPages(t *testing.T) {
 	})
 }
 
-// A waiting worker continues if history was compacted, and returns any other error of its watch.
+// TestWaitingRefused checks that a waiting worker continues if its history was compacted, and
+// returns any other error of its watch.
 func TestWaitingRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -224,15 +230,15 @@ func TestWaitingRefused(t *testing.T) {
 	})
 }
 
-// A worker that has started to wait continues if history was compacted, returns other errors, and
-// closes its watch.
+// TestWaitingEnds checks that a worker that is already waiting continues if its history is
+// compacted, returns other errors, and closes its watch.
 func TestWaitingEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
 		direct, ctx := r.Dial(client.Config{}), rig.Soon(t)
 		cfg := queue.Config{TTL: time.Minute}
 		for name, x := range map[string]struct {
-			news  func(*pb.Response) // changes the first events
+			news  func(*pb.Response) // modifies the first events
 			claim func(int) *pb.Response
 			fails bool
 		}{
@@ -280,7 +286,8 @@ func TestWaitingEnds(t *testing.T) {
 	})
 }
 
-// A worker that loses races waits longer, up to a bound, and less again after it wins.
+// TestCrowd checks that a worker that loses races waits longer, up to a limit, and waits less again
+// after it wins.
 func TestCrowd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -290,7 +297,7 @@ func TestCrowd(t *testing.T) {
 		c := rig.Through(t, r.Members[0], claims, func(n int) *pb.Response {
 			if racing {
 				i := claim(t, other)
-				if n == 2 { // then not even the item is there
+				if n == 2 { // the second time, the item no longer exists either
 					if err := i.Ack(rig.Soon(t)); err != nil {
 						t.Error(err)
 					}
@@ -318,8 +325,8 @@ func TestCrowd(t *testing.T) {
 	})
 }
 
-// An Ack whose answers were lost reports whether the item is done: not if the claim ended and the
-// item exists, but if the item is gone.
+// TestAckUnsure checks that an Ack whose responses were lost reports whether the item is done. If
+// the claim has ended and the item still exists, it is not done. If the item is gone, it is done.
 func TestAckUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -352,8 +359,8 @@ func TestAckUnsure(t *testing.T) {
 	})
 }
 
-// A failed Ack, of which one attempt may have been applied, can be repeated, and then reports that
-// the item is done.
+// TestAckAgain checks that a failed Ack can be repeated if one of its attempts may have been
+// applied. The repeated call reports that the item is done.
 func TestAckAgain(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -384,7 +391,8 @@ func TestAckAgain(t *testing.T) {
 	})
 }
 
-// While an Ack is in flight, another call for the item waits no longer than its own context.
+// TestAckUnderWay checks that while an Ack is in flight, another call for the item waits no longer
+// than its own context.
 func TestAckUnderWay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -406,7 +414,7 @@ func TestAckUnderWay(t *testing.T) {
 	})
 }
 
-// An item given back for an hour waits for an hour.
+// TestNackDelay checks that an item returned with a delay of an hour is unavailable for an hour.
 func TestNackDelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -425,7 +433,8 @@ func TestNackDelay(t *testing.T) {
 	})
 }
 
-// A worker whose claim was lost gets an error, even if another has acknowledged the item by now.
+// TestLate checks that a worker whose claim was lost gets an error, even if another worker has
+// already acknowledged the item.
 func TestLate(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -26,18 +26,19 @@ type Item struct {
 	id      string
 	payload []byte
 	tries   int64
-	limit   limit // as of the claim
+	limit   limit // limit at the time of the claim
 	lease   *client.Lease
 
 	turn  chan struct{} // capacity 1: full while Ack or Nack waits for the cluster
-	over  atomic.Bool   // acknowledged, returned or lost
-	tried bool          // the outcome of a previous try is unknown; guarded by turn
+	over  atomic.Bool   // the item has been acknowledged, returned or lost
+	tried bool          // the outcome of an earlier attempt is unknown; guarded by turn
 }
 
-// ID returns the item's unique ID, which it keeps until it is acknowledged or dead.
+// ID returns the item's unique ID. It stays the same until the item is acknowledged or becomes a
+// dead letter.
 func (i *Item) ID() string { return i.id }
 
-// Payload returns the payload that was pushed. It must not be modified.
+// Payload returns the payload that was pushed. The caller must not modify it.
 func (i *Item) Payload() []byte { return i.payload }
 
 // Tries returns how many times the item has been claimed, including this claim.
@@ -46,43 +47,44 @@ func (i *Item) Tries() int64 { return i.tries }
 // Lease returns the lease of the claim, which the client keeps alive until Ack, Nack or Close.
 func (i *Item) Lease() *client.Lease { return i.lease }
 
-// Token returns the fencing token of the claim, which is larger for each later claim of the item.
+// Token returns the fencing token of the claim. Each later claim of the item has a larger one.
 func (i *Item) Token() lease.Token { return i.lease.Token() }
 
-// Context returns a context that ends when the claim ends, which is before another worker can have
-// the item.
+// Context returns a context that is canceled when the claim ends, before another worker can get the
+// item.
 func (i *Item) Context() context.Context { return i.lease.Context() }
 
-// ValidUntil returns when the claim ends, unless the lease is renewed.
+// ValidUntil returns the time at which the claim ends unless the lease is renewed.
 func (i *Item) ValidUntil() time.Time { return i.lease.ValidUntil() }
 
-// Err returns nil while the claim is valid, and then the reason why it is not. It reads the clock.
+// Err returns nil while the claim is valid. After that it returns the reason why the claim ended.
+// It reads the clock.
 func (i *Item) Err() error { return i.lease.Err() }
 
 // Release returns the item to the queue, like [Item.Nack] without a delay.
 func (i *Item) Release(ctx context.Context) error { return i.Nack(ctx, 0) }
 
-// Close ends the Context of the claim and stops renewing its lease, so that the claim ends after
-// its TTL. After Ack or Nack it does nothing. Defer it in a worker that may return without calling
+// Close ends the claim's Context and stops renewing its lease, so that the claim ends after its
+// TTL. After Ack or Nack it does nothing. Defer it in any worker that may return without calling
 // either.
 func (i *Item) Close() { i.lease.Close() }
 
-// Condition returns the condition for a transaction that only the holder of this claim may commit.
-// (Each claim has its own lease, so the condition is that the lease exists.)
+// Condition returns a condition for transactions that only the holder of this claim should be able
+// to commit. (Each claim has its own lease, so the condition is that the lease exists.)
 func (i *Item) Condition() store.Compare { return store.LeaseAlive(i.lease.ID()) }
 
-// Ack reports that the item is done, and removes the item and the claim. If the claim was lost
-// before, Ack changes nothing and returns [client.ErrLost]: another worker may be processing the
-// item, or may have done so.
+// Ack reports that the item has been processed, and removes the item and the claim. If the claim
+// was lost, Ack changes nothing and returns [client.ErrLost]: another worker may be processing the
+// item, or may have processed it.
 //
 // After an error, the client stops renewing the lease of the claim, so that the item becomes
-// claimable again. Until then, Ack and Nack may be called again.
+// claimable again. Until then, Ack and Nack can be called again.
 func (i *Item) Ack(ctx context.Context) error { return i.AckWith(ctx) }
 
-// AckWith performs Ack and the program's writes in one transaction: either both or neither. So work
-// with effects only in the store takes effect once, although items may be processed more than once.
-// (After lost answers, it also returns nil if the claim ended and another worker has processed the
-// item since.)
+// AckWith performs Ack and the program's writes in one transaction: either all of them take effect
+// or none. So work that affects only the store takes effect once, even though items may be
+// processed more than once. (If answers were lost, AckWith can also return nil when the claim has
+// ended and another worker has processed the item since.)
 func (i *Item) AckWith(ctx context.Context, ops ...store.Op) error {
 	then := []store.Op{
 		i.revoke(), store.Delete{Key: i.q.item(i.id)}, store.Delete{Key: i.q.try(i.id)},
@@ -97,10 +99,11 @@ func (i *Item) AckWith(ctx context.Context, ops ...store.Op) error {
 	return nil
 }
 
-// Nack returns the item to the queue: it can be claimed again after the delay, or becomes a dead
-// letter if this was its last try. If the claim was lost, the item is claimable already, and Nack
-// returns [client.ErrLost]. If the context ends before the cluster answers, Nack continues in the
-// background while the claim would be valid; the client's Close waits for it.
+// Nack returns the item to the queue. The item can be claimed again after the delay; if this was
+// its last try, it becomes a dead letter instead. If the claim was lost, the item is already
+// claimable, and Nack returns [client.ErrLost]. If the context ends before the cluster answers,
+// Nack continues in the background for as long as the claim would be valid; the client's Close
+// waits for it.
 func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 	then := []store.Op{i.revoke()}
 	switch {
@@ -109,7 +112,7 @@ func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 			If: []store.Compare{i.limit.is}, Then: i.q.burial(i.id, i.payload),
 		})
 	case delay > 0:
-		// The claim moves from the worker's lease to one that is never renewed.
+		// The claim moves from the worker's lease to a lease that is never renewed.
 		wait := leases.NewID()
 		then = []store.Op{
 			client.Grant{ID: wait, TTL: max(delay, minDelay)},
@@ -126,17 +129,17 @@ func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 }
 
 // revoke returns the operation that ends the lease of the claim. It comes first in a transaction
-// where possible, so that a watcher sees the claim go and then the item, if that goes too, and does
-// not try to claim it.
+// where possible. So a watcher receives the deletion of the claim before any deletion of the item,
+// and does not try to claim that item.
 func (i *Item) revoke() store.Op { return i.lease.Ref().Revoke() }
 
 // finish ends the claim with a transaction, which does nothing unless the claim is attached to our
 // lease. The lease is kept alive until the outcome is known, so that a lost answer does not lose
 // the claim.
 //
-// After a lost answer, the condition fails if our transaction was done, but also if the lease has
-// ended since. In both cases the claim is over. Then finish reports whether the item is gone. That
-// is enough: either we finished it, or a later worker did.
+// If the condition fails after a lost answer, either our transaction was applied, or the lease has
+// ended since. In both cases the claim is over, and finish reports whether the item is gone. That
+// is sufficient: either we finished the item, or a later worker did.
 func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err error) {
 	if err := i.await(ctx); err != nil {
 		return false, err
@@ -171,10 +174,10 @@ func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err erro
 	}
 }
 
-// await waits until no other Ack or Nack of the item is in progress.
+// await waits until no other Ack or Nack for the item is in progress.
 func (i *Item) await(ctx context.Context) error {
 	select {
-	case i.turn <- struct{}{}: // even if the context has ended
+	case i.turn <- struct{}{}: // proceeds even if the context has ended
 		return nil
 	default:
 	}
@@ -188,21 +191,21 @@ func (i *Item) await(ctx context.Context) error {
 
 // Work configures Queue.Work.
 type Work struct {
-	// Do processes an item. Its context ends when the claim ends, or the context of Work. If Do
-	// returns nil, Work acknowledges the item, unless Do has done so; otherwise Work returns it to
-	// the queue.
+	// Do processes an item. Its context ends when the claim or the context of Work ends. If Do
+	// returns nil, Work acknowledges the item, unless Do has already done so. If Do returns an
+	// error, Work returns the item to the queue.
 	Do func(ctx context.Context, i *Item) error
-	// Delay is the delay of items that are returned to the queue. It doubles with each try, up to a
-	// hundredfold. 0 means 1 s, and a negative value no delay.
+	// Delay is the delay for items that are returned to the queue. It doubles with each try, up to
+	// 100 times its value. 0 means 1 s, and a negative value means no delay.
 	Delay time.Duration
-	// Failed, if set, is called with each item that was not done, and the reason.
+	// Failed, if set, is called for each item that was not processed, with the reason.
 	Failed func(i *Item, err error)
 	// Idle, if set, makes Work return nil when there is nothing to claim.
 	Idle bool
 }
 
-// Work claims and processes items, one after the other, until the context ends or a claim fails,
-// and returns the reason; or client.ErrInvalid if w.Do is nil. It may be called concurrently.
+// Work claims and processes items sequentially until the context ends or a claim fails, and returns
+// the reason. If w.Do is nil, it returns client.ErrInvalid. Work can be called concurrently.
 func (q *Queue) Work(ctx context.Context, w Work) error {
 	if w.Do == nil {
 		return fault.In("queue: work on", q.prefix,
@@ -226,9 +229,8 @@ func (q *Queue) Work(ctx context.Context, w Work) error {
 	}
 }
 
-// workOn processes one item. It returns the item to the queue even if the context has ended, as
-// long as the claim would be valid. If that fails, or if Do panics, the claim is no longer kept
-// alive.
+// workOn processes one item. Even if the context has ended, it returns the item to the queue while
+// the claim would be valid. If that fails, or if Do panics, the claim is no longer kept alive.
 func (q *Queue) workOn(ctx context.Context, i *Item, w *Work) error {
 	defer i.Close()
 	inner, cancel := tries.Both(ctx, i.Context())
@@ -242,7 +244,7 @@ func (q *Queue) workOn(ctx context.Context, i *Item, w *Work) error {
 	case err == nil:
 		return i.Ack(last)
 	case ctx.Err() != nil:
-		return fault.Join(err, i.Nack(last, 0)) // not the item's fault
+		return fault.Join(err, i.Nack(last, 0)) // the failure was not caused by the item
 	}
 	return fault.Join(err, i.Nack(last, w.after(i.tries)))
 }

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// Every call refuses an empty name.
+// TestEmptyName checks that every call rejects an empty name.
 func TestEmptyName(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -18,58 +18,58 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// MaxBatch is how many items one call can push, requeue or discard.
+// MaxBatch is the maximum number of items that one call can push, requeue or discard.
 const MaxBatch = 50
 
-// Config configures a Queue. It matters only to workers.
+// Config configures a Queue. It is relevant only to workers.
 type Config struct {
-	// TTL is the TTL of the claims' leases: how long after a worker's death its items become
-	// claimable again. 0 means 10 s.
+	// TTL is the TTL of the claims' leases. After a worker dies, its items become claimable again
+	// within this time. 0 means 10 s.
 	TTL time.Duration
-	// MaxTries is how many times an item is claimed before it becomes a dead letter. The first claim
-	// of a worker with a number stores it with the queue; workers with other numbers get
-	// [client.ErrInvalid]. To change it, delete the key NAME/max-tries. 0 means the stored number,
-	// or 20 if there is none.
+	// MaxTries is the number of times an item can be claimed before it becomes a dead letter. The
+	// first claim by a worker that sets MaxTries stores the number with the queue. Workers that set
+	// a different number get [client.ErrInvalid]. To change it, delete the key NAME/max-tries. 0
+	// means the stored number, or 20 if no number is stored.
 	MaxTries int64
-	// MaxTime limits how long the client keeps a claim alive. The item of a worker that hangs
-	// becomes claimable one TTL later. 0 means no limit.
+	// MaxTime limits how long the client keeps a claim alive. If a worker hangs, its item becomes
+	// claimable one TTL later. 0 means no limit.
 	MaxTime time.Duration
-	// Worker is the name of this worker in lists of claims.
+	// Worker is the name of this worker, as shown in lists of claims.
 	Worker string
 }
 
-// defaultMaxTries is the MaxTries of a queue that has none.
+// defaultMaxTries applies to a queue that has no stored MaxTries.
 const defaultMaxTries = 20
 
 // Queue is a work queue. Each claim of an item has a lease; when the lease ends, the item can be
 // claimed again.
 //
-// An item with the ID O is the key NAME/item/O, from Push to Ack. While the key NAME/claim/O
-// exists, the item is claimed or delayed. That key is attached to the lease of the claim, or to a
-// lease that is not renewed and ends with the delay. Therefore no program has to return items to
-// the queue, and only the cluster's clock counts. Each claim writes NAME/try/O, whose version is
-// the number of times that the item was claimed. Dead letters are NAME/dead/O. NAME/max-tries
-// stores Config.MaxTries, if a worker has set it.
+// An item with the ID O is stored as the key NAME/item/O, from Push to Ack. While the key
+// NAME/claim/O exists, the item is claimed or delayed. That key is attached to the lease of the
+// claim or, for a delayed item, to a lease that is not renewed and ends with the delay. So no
+// program has to return items to the queue, and only the cluster's clock counts. Each claim writes
+// NAME/try/O; the version of that key is the number of times the item has been claimed. Dead
+// letters are stored as NAME/dead/O. NAME/max-tries stores Config.MaxTries if a worker has set it.
 //
-// O starts with the revision that the store had when Push was called. If one Push returned before
-// another was called, its item therefore comes first, without a counter that each Push would have
-// to write.
+// O starts with the revision of the store when Push was called. If one Push returns before another
+// is called, its items therefore come first. This avoids a counter that every Push would have to
+// write.
 //
-// The methods are safe for concurrent use.
+// Its methods are safe for concurrent use.
 type Queue struct {
 	c      *client.Client
 	prefix string
 	cfg    Config
-	// crowd estimates how many other workers compete for items, up to maxCrowd. It increases with
-	// each lost race, and decreases more slowly with each race won.
+	// crowd estimates how many other workers are competing for items, up to maxCrowd. It increases
+	// with each lost race, and decreases more slowly with each race won.
 	crowd atomic.Int32
-	// lost counts the lost races.
+	// lost counts lost races.
 	lost atomic.Int64
-	// stored is the MaxTries that is stored with the queue, as far as known; 0 for none.
+	// stored is the MaxTries stored with the queue, as far as known; 0 if there is none.
 	stored atomic.Int64
 }
 
-// New returns the queue with the given name. It sends nothing.
+// New returns the queue with the given name. It sends no request.
 func New(c *client.Client, name string, cfg Config) *Queue {
 	if cfg.TTL <= 0 {
 		cfg.TTL = tries.DefaultTTL
@@ -84,9 +84,9 @@ func (q *Queue) try(id string) string   { return q.prefix + "try/" + id }
 func (q *Queue) dead(id string) string  { return q.prefix + "dead/" + id }
 func (q *Queue) maxTries() string       { return q.prefix + "max-tries" }
 
-// IDs start with digits, as revisions will for any foreseeable time. Only keys of that form count,
-// so "q/item" can be the name of a queue other than "q". "q/item/0" cannot, because its keys would
-// be among those of "q".
+// IDs start with a digit, because the revision at their start is padded with zeros to 12 hex
+// digits. Only keys of that form count, so "q" and "q/item" can be the names of different queues.
+// "q/item/0" cannot be a name, because its keys would be among the keys of "q".
 const (
 	firstID  = "0"
 	afterIDs = ":"
@@ -108,14 +108,14 @@ func from(id string, kind func(id string) string) store.Range {
 	return store.Range{Key: kind(max(id, firstID)), End: kind(afterIDs)}
 }
 
-// idOf returns the ID of a key of the given kind. It returns false for keys of other kinds or other
-// queues: the rest of such a key contains a slash.
+// idOf returns the ID in a key of the given kind. It returns false for keys of other kinds or of
+// other queues; the rest of such a key contains a slash.
 func idOf(key string, kind func(id string) string) (id string, ok bool) {
 	id = strings.TrimPrefix(key, kind(""))
 	return id, tries.ValidID(id)
 }
 
-// newIDs returns IDs that sort after those of all items pushed so far.
+// newIDs returns IDs that sort after the IDs of all items pushed so far.
 func (q *Queue) newIDs(ctx context.Context, n int) ([]string, error) {
 	if err := q.check(); err != nil {
 		return nil, err
@@ -136,10 +136,10 @@ func (q *Queue) newIDs(ctx context.Context, n int) ([]string, error) {
 type limit struct {
 	tries int64
 	is    store.Compare // the condition that the queue still has this limit
-	set   []store.Op    // stores the limit; empty if it is stored, or need not be
+	set   []store.Op    // operations that store the limit; empty if that is not needed
 }
 
-// limit returns the limit, as far as known.
+// limit returns the limit as far as it is known.
 func (q *Queue) limit() limit {
 	if tries := q.stored.Load(); tries != 0 {
 		return q.storedLimit(tries)
@@ -157,8 +157,8 @@ func (q *Queue) storedLimit(tries int64) limit {
 	return limit{tries: tries, is: is}
 }
 
-// readLimit remembers the stored limit, given the result of reading its key. It reports whether the
-// limit has changed, and fails if it is not this worker's.
+// readLimit records the stored limit, given the result of reading its key. It reports whether the
+// limit has changed. It returns an error if this worker has set a different limit.
 func (q *Queue) readLimit(kvs []store.KV) (changed bool, err error) {
 	var tries int64
 	if len(kvs) > 0 {
@@ -171,19 +171,19 @@ func (q *Queue) readLimit(kvs []store.KV) (changed bool, err error) {
 	return q.stored.Swap(tries) != tries, nil
 }
 
-// largePayload is the size above which an item might come close to the limit of a request.
+// largePayload is the size above which an item may come close to the maximum request size.
 const largePayload = 1 << 10
 
-// room makes a request that pushes items longer than one that returns an item or makes it a dead
-// letter. It is the key of a condition that always holds. So every item that could be pushed can
-// become a dead letter, regardless of the members' limit on requests. An item that could not would
-// stop every worker that claims it.
+// room returns the key of a condition that always holds. The condition pads push requests, so that
+// they are longer than the requests that return an item or turn it into a dead letter. So every
+// item that can be pushed can also become a dead letter, regardless of the members' limit on
+// requests. Otherwise, such an item would block every worker that claims it.
 func (q *Queue) room() string {
 	const keys, rest = 7, 320
 	return strings.Repeat("~", keys*len(q.item(""))+rest)
 }
 
-// minDelay is the shortest delay, which is the shortest TTL that members grant by default.
+// minDelay is the shortest delay. It equals the shortest TTL that members grant by default.
 const minDelay = 100 * time.Millisecond
 
 // Push adds an item and returns its ID. The item cannot be claimed until the delay has passed. A
@@ -196,12 +196,13 @@ func (q *Queue) Push(ctx context.Context, payload []byte, delay time.Duration) (
 	return ids[0], nil
 }
 
-// PushAll adds up to MaxBatch items, in order: either all of them or none.
+// PushAll adds up to MaxBatch items in order. Either all of them are added or none.
 //
-// After a lost answer, the client does not push twice. If the cluster has dropped the client's
-// session in the meantime, PushAll pushes the items again with the same IDs. That does nothing if
-// one of them still exists, but adds them a second time if all have been processed by then. After
-// [client.ErrUnknownOutcome], the items may be in the queue, or may yet be.
+// After a lost answer, the client does not push the items twice. If the cluster has dropped the
+// client's session in the meantime, PushAll pushes the items again with the same IDs. That has no
+// effect if one of them still exists. If all of them have been processed in the meantime, it adds
+// them a second time. After [client.ErrUnknownOutcome], the items may be in the queue, or may be
+// added later.
 func (q *Queue) PushAll(
 	ctx context.Context, payloads [][]byte, delay time.Duration,
 ) ([]string, error) {
@@ -214,7 +215,7 @@ func (q *Queue) PushAll(
 	if err != nil {
 		return nil, fault.In("queue: push to", q.prefix, err)
 	}
-	// The items are added together but removed one by one: if one exists, all were pushed.
+	// The items are added together but removed individually. So if one exists, all were pushed.
 	var t store.Txn
 	wait := leases.NewID()
 	if delay > 0 {

@@ -4,10 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,7 +16,6 @@ import (
 	"leasehold.dev/client/store"
 	"leasehold.dev/test/inprocess"
 	"leasehold.dev/test/rig"
-	"leasehold.dev/test/tier"
 )
 
 func push(t testing.TB, q *queue.Queue, payloads ...string) {
@@ -33,8 +30,9 @@ func claim(t testing.TB, q *queue.Queue) *queue.Item {
 	return rig.Must[*queue.Item](t)(q.Claim(rig.Soon(t)))
 }
 
-// The life of an item: pushed, listed, claimed in order, acknowledged, given back with and without
-// a delay, dead after its tries, requeued, discarded.
+// TestQueue checks the life cycle of an item. It is pushed, listed, claimed in order, acknowledged,
+// returned with and without a delay, moved to the dead letters after its attempts, requeued, and
+// discarded.
 func TestQueue(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -71,7 +69,7 @@ func TestQueue(t *testing.T) {
 			t.Errorf("ack twice: %v", err)
 		}
 
-		// A second try, and then it is dead.
+		// After a second attempt it becomes a dead letter.
 		for try := range int64(2) {
 			i := claim(t, q)
 			if string(i.Payload()) != "2" || i.Tries() != try+1 {
@@ -89,9 +87,11 @@ func TestQueue(t *testing.T) {
 			t.Errorf("requeued %d, %v", n, err)
 		}
 
-		// One that is given back with a delay does not keep others waiting, and comes again.
+		// An item that is returned with a delay does not block other items, and becomes available
+		// again.
 		third := claim(t, q)
-		if err := third.Nack(ctx, 8*time.Second); err != nil { // longer than the machine stands still
+		// longer than any pause of the machine
+		if err := third.Nack(ctx, 8*time.Second); err != nil {
 			t.Fatal(err)
 		}
 		for _, want := range []string{"4", "2", "3"} {
@@ -119,8 +119,9 @@ func TestQueue(t *testing.T) {
 	})
 }
 
-// The items of a worker that dies become available again; its late Ack, Nack (T16, T28) and fenced
-// write are refused. An item whose workers die too often is dead, too.
+// TestQueueWorkerDies checks that the items of a worker that dies become available again, and that
+// its late Ack, Nack (T16, T28) and fenced write are refused. An item whose workers die too often
+// also becomes a dead letter.
 func TestQueueWorkerDies(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -130,7 +131,7 @@ func TestQueueWorkerDies(t *testing.T) {
 		push(t, q, "1")
 		late := claim(t, q)
 		late.Lease().Close()
-		next := claim(t, q) // waits for the end of the lease
+		next := claim(t, q) // blocks until the lease has ended
 		if next.ID() != late.ID() || next.Tries() != 2 || next.Token() <= late.Token() {
 			t.Errorf("claimed %s, try %d, token %d after %d",
 				next.ID(), next.Tries(), next.Token(), late.Token())
@@ -146,7 +147,7 @@ func TestQueueWorkerDies(t *testing.T) {
 			t.Errorf("a late write: %v, %v", w.Succeeded, err)
 		}
 		next.Lease().Close()
-		claim(t, q).Lease().Close() // the third
+		claim(t, q).Lease().Close() // the third attempt
 		dead := func() int { return len(rig.Must[[]queue.Info](t)(q.Dead(ctx, "", 10))) }
 		for dead() == 0 {
 			short, cancel := context.WithTimeout(ctx, time.Second)
@@ -158,8 +159,8 @@ func TestQueueWorkerDies(t *testing.T) {
 	})
 }
 
-// Work acknowledges what succeeds and gives back what fails, with the worker's writes in the
-// transaction of the Ack if it wants that.
+// TestQueueWork checks that Work acknowledges items that succeed and returns items that fail. A
+// worker can add its own writes to the transaction of the Ack.
 func TestQueueWork(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -191,8 +192,8 @@ func TestQueueWork(t *testing.T) {
 	})
 }
 
-// Of many waiting workers few try each item; a stampede of failing transactions would follow
-// otherwise.
+// TestQueueNoStampede checks that only a few of many waiting workers try to claim each item.
+// Otherwise there would be a stampede of failing transactions.
 func TestQueueNoStampede(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -226,15 +227,16 @@ func TestQueueNoStampede(t *testing.T) {
 		for _, q := range queues {
 			lost += q.Lost()
 		}
-		// All against all would be 760.
+		// If every worker tried every item, there would be 760.
 		if t.Logf("%d tries in vain for %d items", lost, items); lost > items*workers/2 {
 			t.Errorf("%d workers tried %d times in vain for %d items", workers, lost, items)
 		}
 	})
 }
 
-// A queue whose every call loses answers is drained: each item is pushed once, given back, buried
-// after its tries, requeued once, and acknowledged.
+// TestQueueLostAnswers checks that a queue is drained even if every call loses responses. Each item
+// is pushed once, returned, moved to the dead letters after its attempts, requeued once, and
+// acknowledged.
 func TestQueueLostAnswers(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -303,10 +305,10 @@ func setMaxTries(t *testing.T, c *client.Client, n string) {
 	}
 }
 
-// The first claim of a worker with MaxTries stores it. A worker with another number is refused,
-// whether it finds that out before a claim or during it, and the items stay as they are. Once the
-// key is deleted, the next worker's number is stored. A worker without a number uses the stored
-// one.
+// TestMaxTriesStored checks that the first claim of a worker with MaxTries stores the number. A
+// worker with a different number is refused, before or during a claim, and the items are unchanged.
+// Once the key is deleted, the next worker's number is stored. A worker without a number uses the
+// stored one.
 func TestMaxTriesStored(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -345,7 +347,7 @@ func TestMaxTriesStored(t *testing.T) {
 		if _, err := c.Delete(ctx, store.Delete{Key: "q/max-tries"}); err != nil {
 			t.Fatal(err)
 		}
-		if i := claim(t, unset); i.Tries() != 3 { // of 20
+		if i := claim(t, unset); i.Tries() != 3 { // of 20 attempts
 			t.Errorf("%d tries", i.Tries())
 		} else if err := i.Nack(ctx, 0); err != nil {
 			t.Error(err)
@@ -361,99 +363,5 @@ func TestMaxTriesStored(t *testing.T) {
 			}
 		}
 		rig.Keys(t, c, "q/dead/", 2)
-	})
-}
-
-// With three members and random faults of workers and connections, each item is done, its effect
-// happens once, no two workers have it at the same time, and tokens increase.
-func TestQueueRandom(t *testing.T) {
-	tier.Campaign(t)
-	inprocess.Bubble(t, func(t *testing.T) {
-		r := rig.New(t, 3)
-		ctx, cancel := context.WithTimeout(t.Context(), 4*time.Minute)
-		defer cancel()
-		const items, workers = 60, 5
-		var holders sync.Map // of an item, *rig.Holders
-		var all sync.WaitGroup
-		pusher := r.Dial(client.Config{Silence: time.Second})
-		all.Go(func() {
-			q := queue.New(pusher, "q", queue.Config{})
-			for n := range items {
-				if n%4 == 0 {
-					r.Lose(pusher)
-				}
-				_, err := q.Push(ctx, []byte(fmt.Sprint(n)), time.Duration(n%3)*100*time.Millisecond)
-				if err != nil {
-					t.Error(err)
-				}
-			}
-		})
-		var done atomic.Int64
-		over, end := context.WithCancel(ctx)
-		for w := range workers {
-			c := r.Dial(client.Config{Silence: time.Second})
-			all.Go(func() {
-				q := queue.New(c, "q", queue.Config{
-					TTL: 500 * time.Millisecond, MaxTries: 1000, Worker: fmt.Sprint(w),
-				})
-				for over.Err() == nil {
-					i, err := q.Claim(over)
-					if err != nil {
-						if over.Err() == nil {
-							t.Error(err)
-						}
-						return
-					}
-					of, _ := holders.LoadOrStore(i.ID(), new(rig.Holders))
-					of.(*rig.Holders).Next(t, i)
-					fate := rand.IntN(8)
-					switch fate {
-					case 0: // dies
-						i.Lease().Close()
-						continue
-					case 1: // goes on although it should not
-						i.Lease().Close()
-						<-i.Context().Done()
-					case 2: // is revoked, which ends it for this program, too
-						_ = i.Lease().Revoke(ctx)
-					case 3:
-						r.Lose(c)
-					case 4:
-						if err := i.Nack(ctx, rand.N(200*time.Millisecond)); err != nil &&
-							!errors.Is(err, client.ErrLost) {
-							t.Error(err)
-						}
-						continue
-					}
-					// The effect: put once, or the test fails.
-					err = i.AckWith(ctx, store.Put{Key: "done/" + string(i.Payload())})
-					switch {
-					case err == nil && fate == 2:
-						t.Error("an ack without a claim was accepted")
-					case err == nil:
-						if done.Add(1) >= items {
-							end()
-						}
-					case !errors.Is(err, client.ErrLost):
-						t.Error(err)
-					}
-				}
-			})
-		}
-		all.Wait()
-		end()
-		kvs := rig.Must[store.RangeResult](t)(pusher.Range(ctx, store.Prefix("done/").Range())).KVs
-		if len(kvs) != items {
-			t.Errorf("%d of %d items were done", len(kvs), items)
-		}
-		for _, kv := range kvs {
-			if kv.Version != 1 {
-				t.Errorf("item %s was done %d times", kv.Key, kv.Version)
-			}
-		}
-		s := rig.Must[queue.Stats](t)(queue.New(pusher, "q", queue.Config{}).Stats(ctx))
-		if s != (queue.Stats{}) {
-			t.Errorf("left over: %+v", s)
-		}
 	})
 }

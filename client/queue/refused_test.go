@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// grants calls f with the TTLs, in milliseconds, of the leases that transactions grant.
+// grants calls f with the TTL, in milliseconds, of each lease granted in a transaction.
 func grants(f func(ms int64)) func(*pb.Request) bool {
 	return func(r *pb.Request) bool {
 		for _, o := range r.GetTxn().GetSuccess() {
@@ -26,8 +26,8 @@ func grants(f func(ms int64)) func(*pb.Request) bool {
 	}
 }
 
-// Items are pushed once, or the error says that they were not, whichever answers are lost or
-// requests refused.
+// TestPushUnsure checks that items are pushed once, or that the error says that they were not.
+// Responses are lost and requests are refused.
 func TestPushUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -72,7 +72,8 @@ func TestPushUnsure(t *testing.T) {
 	})
 }
 
-// A delay is at least a tenth of a second, and one second for failed items if Work names none.
+// TestDelays checks that a delay is at least a tenth of a second. The default in Work is one
+// second, and it doubles with each attempt.
 func TestDelays(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -96,14 +97,15 @@ func TestDelays(t *testing.T) {
 			Do:     func(context.Context, *queue.Item) error { return errors.New("no") },
 			Failed: func(*queue.Item, error) { end() },
 		})
-		// It was tried twice.
+		// There have been two attempts.
 		if last := ms[len(ms)-1]; last < 2000 || last > 2500 {
 			t.Errorf("given back by Work with a delay of %d ms", last)
 		}
 	})
 }
 
-// The claim of a hung worker ends after MaxTime, however long its lease lives.
+// TestMaxTime checks that the claim of a hung worker ends after MaxTime, even if its lease stays
+// alive.
 func TestMaxTime(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -117,7 +119,8 @@ func TestMaxTime(t *testing.T) {
 	})
 }
 
-// Work reports everything that was not done, and gives an item back at once if its context ended.
+// TestWorkTells checks that Work reports every item that was not done, and immediately returns an
+// item if its context has ended.
 func TestWorkTells(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -169,7 +172,7 @@ func TestWorkTells(t *testing.T) {
 	})
 }
 
-// Only keys whose IDs start with a digit are items.
+// TestOtherKeys checks that only keys with an ID that starts with a digit are items.
 func TestOtherKeys(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

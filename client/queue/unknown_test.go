@@ -18,7 +18,7 @@ import (
 func puts(r *pb.Request) bool    { return rig.Does(r, (*pb.Op).GetPut) }
 func revokes(r *pb.Request) bool { return rig.Does(r, (*pb.Op).GetRevoke) }
 
-// unsureThenRefused makes the outcome of the first attempt unknown, and refuses the next.
+// unsureThenRefused leaves the outcome of the first attempt unknown and refuses the second.
 func unsureThenRefused(n int) *pb.Response {
 	if a := rig.Unsure(func() {})(n); a != nil {
 		return a
@@ -26,8 +26,9 @@ func unsureThenRefused(n int) *pb.Response {
 	return rig.Refused(n)
 }
 
-// A change of which an attempt may have been applied, or still may, fails with an unknown outcome,
-// whatever happens to the next attempt. A program that trusted a refusal would do everything again.
+// TestUnknownOutcome checks that a change fails with an unknown outcome if one attempt may have
+// been applied, or may be applied later. This does not depend on the outcome of the next attempt. A
+// program that trusted the refusal would repeat everything.
 func TestUnknownOutcome(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -62,7 +63,7 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 }
 
-// A denied claim fails at once, without a retry.
+// TestClaimRefused checks that a denied claim fails immediately, without a retry.
 func TestClaimRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -76,8 +77,8 @@ func TestClaimRefused(t *testing.T) {
 	})
 }
 
-// late returns a client whose first claim is answered when wait, which has the claim's lease,
-// returns. Requests that match are refused.
+// late returns a client whose first claim is answered only when wait returns. wait receives the
+// claim's lease. Matching requests are refused.
 func late(
 	t *testing.T, r *rig.Rig, match func(*pb.Request) bool, wait func(lease.ID),
 ) *client.Client {
@@ -102,8 +103,9 @@ func late(
 	return b.Serve(t, r.Members[0])
 }
 
-// A claim whose answer arrives after its lease ended does not count: the worker revokes the lease,
-// if it exists, and claims again; failing to revoke it is an error.
+// TestClaimAnsweredLate checks that a claim does not count if its response arrives after its lease
+// has ended. The worker revokes the lease, if it still exists, and claims again. A failure to
+// revoke it is an error.
 func TestClaimAnsweredLate(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -121,7 +123,8 @@ func TestClaimAnsweredLate(t *testing.T) {
 			c := late(t, r, x.refused, func(id lease.ID) {
 				<-time.After(cfg.TTL)
 				if name == "not there" {
-					_ = direct.Revoke(ctx, leases.Ref{ID: id}) // or it has ended
+					// fails if the lease has already ended
+					_ = direct.Revoke(ctx, leases.Ref{ID: id})
 				}
 			})
 			i, err := queue.New(c, name, cfg).Claim(ctx)
@@ -132,8 +135,8 @@ func TestClaimAnsweredLate(t *testing.T) {
 	})
 }
 
-// A worker that gives up while history is compacted as fast as it reads gets an error, and does not
-// take the queue for empty.
+// TestReadyGivenUp checks a worker that gives up while history is compacted as fast as it reads. It
+// gets an error and does not conclude that the queue is empty.
 func TestReadyGivenUp(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -143,7 +146,7 @@ func TestReadyGivenUp(t *testing.T) {
 		defer cancel()
 		c := rig.Through(t, r.Members[0], pages, func(n int) *pb.Response {
 			switch {
-			case n == 12: // it waits for a quarter of a second then, mostly
+			case n == 12: // by now, the wait is usually a quarter of a second
 				time.AfterFunc(10*time.Millisecond, cancel)
 				fallthrough
 			case n%2 == 0:

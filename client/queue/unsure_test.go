@@ -13,8 +13,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A waiting worker does not forget an item that it may have claimed or buried. Nothing is applied,
-// the outcome is unknown, and then the cluster has forgotten the client.
+// TestClaimUnsure checks that a waiting worker keeps track of an item that it may have claimed or
+// moved to the dead letters. In this test no attempt is applied, the outcome is unknown, and the
+// cluster then drops the client's session.
 func TestClaimUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// looks counts the contexts that are made of it.
+// looks counts how many contexts are derived from it.
 type looks struct {
 	context.Context
 	n atomic.Int64
@@ -27,8 +27,8 @@ func (l *looks) Deadline() (time.Time, bool) {
 	return l.Context.Deadline()
 }
 
-// A lone waiting worker is idle until there are items, and takes the first of those that arrive
-// together.
+// TestWaitingTakesFirst checks that a single waiting worker is idle until there are items, and
+// takes the first of several items that arrive together.
 func TestWaitingTakesFirst(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -60,7 +60,8 @@ func TestWaitingTakesFirst(t *testing.T) {
 	})
 }
 
-// A claim with a lost answer does not block the item until it expires.
+// TestClaimReleases checks that a claim whose response is lost does not block the item until the
+// claim expires.
 func TestClaimReleases(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

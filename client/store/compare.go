@@ -6,16 +6,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Compare is a condition of a transaction. The methods of [KeyRange], and [LeaseAlive] and
-// [NameHeld], return one. The zero Compare is not a condition.
+// Compare is a condition of a transaction. Conditions are created by the methods of [KeyRange], and
+// by [LeaseAlive] and [NameHeld]. The zero Compare is not a valid condition.
 type Compare struct{ compare }
 
 type compare = message.Compare
 
-// Relation is how a condition compares the state of a key with its own value.
+// Relation determines how a condition compares the state of a key with the given value.
 type Relation int32
 
-// The relations. In a range, every key must satisfy the condition.
+// The relations. If a condition covers a range, every key in the range must satisfy it.
 const (
 	Equal    = Relation(pb.Compare_RELATION_EQUAL)
 	Greater  = Relation(pb.Compare_RELATION_GREATER)
@@ -23,24 +23,24 @@ const (
 	NotEqual = Relation(pb.Compare_RELATION_NOT_EQUAL)
 )
 
-// Missing is the condition that the key does not exist, or that the range is empty.
+// Missing requires that the key does not exist or that the range is empty.
 func (r KeyRange) Missing() Compare { return r.Version(Equal, 0) }
 
-// Value compares the value of the key. The value must not be changed any more (see [Put]).
+// Value compares the value of the key. Do not modify the given value afterwards (see [Put]).
 func (r KeyRange) Value(is Relation, value []byte) Compare {
 	c := &compared[pb.Compare_Value]{target: pb.Compare_Value{Value: value}}
 	c.m.Target = &c.target
 	return r.compare(is, &c.m)
 }
 
-// Version compares the version of the key, which is 0 if it does not exist.
+// Version compares the version of the key. The version is 0 if the key does not exist.
 func (r KeyRange) Version(is Relation, version int64) Compare {
 	c := &compared[pb.Compare_Version]{target: pb.Compare_Version{Version: version}}
 	c.m.Target = &c.target
 	return r.compare(is, &c.m)
 }
 
-// CreateRevision compares the revision that created the key, which is 0 if it does not exist.
+// CreateRevision compares the revision that created the key. It is 0 if the key does not exist.
 func (r KeyRange) CreateRevision(is Relation, revision int64) Compare {
 	c := &compared[pb.Compare_CreateRevision]{
 		target: pb.Compare_CreateRevision{CreateRevision: revision},
@@ -49,21 +49,21 @@ func (r KeyRange) CreateRevision(is Relation, revision int64) Compare {
 	return r.compare(is, &c.m)
 }
 
-// ModRevision compares the last revision that changed the key, which is 0 if it does not exist.
+// ModRevision compares the last revision that modified the key. It is 0 if the key does not exist.
 func (r KeyRange) ModRevision(is Relation, revision int64) Compare {
 	c := &compared[pb.Compare_ModRevision]{target: pb.Compare_ModRevision{ModRevision: revision}}
 	c.m.Target = &c.target
 	return r.compare(is, &c.m)
 }
 
-// Lease compares the lease that the key is attached to, which is 0 for none.
+// Lease compares the lease to which the key is attached. It is 0 if the key has no lease.
 func (r KeyRange) Lease(is Relation, id lease.ID) Compare {
 	c := &compared[pb.Compare_Lease]{target: pb.Compare_Lease{Lease: int64(id)}}
 	c.m.Target = &c.target
 	return r.compare(is, &c.m)
 }
 
-// LeaseAlive is the condition that a lease is alive.
+// LeaseAlive requires that a lease is alive.
 func LeaseAlive(id lease.ID) Compare {
 	return Compare{compare{Message: &pb.Compare{
 		Relation: pb.Compare_RELATION_EQUAL,
@@ -71,8 +71,8 @@ func LeaseAlive(id lease.ID) Compare {
 	}}}
 }
 
-// NameHeld is the condition that a live lease with this token has the name. Use it for a write that
-// only the holder of the name may make.
+// NameHeld requires that a live lease with the given name has the given token. Use it for writes
+// that are reserved for the holder of the name.
 func NameHeld(name string, t lease.Token) Compare {
 	return Compare{compare{Message: &pb.Compare{
 		Relation: pb.Compare_RELATION_EQUAL,
@@ -82,8 +82,8 @@ func NameHeld(name string, t lease.Token) Compare {
 	}}}
 }
 
-// Not negates [LeaseAlive], [NameHeld] and [Equal] (to [NotEqual]). It does not change [Greater]
-// and [Less].
+// Not negates [LeaseAlive] and [NameHeld], and turns [Equal] into [NotEqual]. It has no effect on
+// [Greater] and [Less].
 func (c Compare) Not() Compare {
 	m := c.Message
 	if m == nil {
@@ -99,13 +99,13 @@ func (c Compare) Not() Compare {
 	return Compare{compare{Message: out}}
 }
 
-// compared is a condition and its value, in one allocation.
+// compared holds a condition and its value in a single allocation.
 type compared[T any] struct {
 	m      pb.Compare
 	target T
 }
 
-// compare returns the condition in a message, for the range.
+// compare completes a message with the relation and the range, and returns it as a condition.
 func (r KeyRange) compare(is Relation, m *pb.Compare) Compare {
 	m.Relation = pb.Compare_Relation(is)
 	m.Key, m.RangeEnd = []byte(r.Key), nil

@@ -1,5 +1,6 @@
-// Package store contains the requests about keys and their results: put, delete, read and watch,
-// and transactions with conditions. The methods of a client.Client take and return these values:
+// Package store contains the requests that operate on keys, and their results: put, delete, read,
+// watch, and transactions with conditions. The methods of client.Client take and return these
+// values:
 //
 //	c.Put(ctx, store.Put{Key: "nodes/a", Value: []byte("10.0.0.1")})
 //	c.Range(ctx, store.Prefix("nodes/").Range())
@@ -8,5 +9,5 @@
 //		Then: []store.Op{store.Put{Key: "primary", Value: []byte("a"), Lease: id}},
 //	})
 //
-// A value may be used any number of times, from any goroutine, as long as it is not changed.
+// A value can be used any number of times, from any goroutine, as long as it is not modified.
 package store

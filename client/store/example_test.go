@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Keys are put, read and deleted, one by one or in ranges.
+// Keys are put, read and deleted individually or in ranges.
 func ExamplePut() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -19,7 +19,8 @@ func ExamplePut() {
 	for _, p := range []store.Put{
 		{Key: "nodes/a", Value: []byte("10.0.0.1")},
 		{Key: "nodes/b", Value: []byte("10.0.0.2")},
-		{Key: "nodes/c", Value: []byte("10.0.0.3"), TTL: time.Minute}, // goes unless it is put again
+		// deleted after the TTL unless it is put again
+		{Key: "nodes/c", Value: []byte("10.0.0.3"), TTL: time.Minute},
 	} {
 		if _, err := c.Put(ctx, p); err != nil {
 			log.Fatal(err)
@@ -51,7 +52,8 @@ func ExamplePut() {
 	// deleted: 3
 }
 
-// A value is changed only if it is still what was read; if not, the same step tells what it is.
+// A transaction changes a value only if it has not changed since it was read. Otherwise the same
+// transaction returns the current value.
 func ExampleTxn() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -79,7 +81,7 @@ func ExampleTxn() {
 	// it is 20
 }
 
-// Conditions may be about leases, and about all keys of a range.
+// Conditions can refer to leases, and to all keys in a range.
 func ExampleCompare() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -90,7 +92,7 @@ func ExampleCompare() {
 	}
 	for _, is := range []store.Compare{
 		store.Key("done/1").Missing(),
-		store.Prefix("done/").Missing(), // none of them is there
+		store.Prefix("done/").Missing(), // no key in the range exists
 		store.LeaseAlive(held.ID()),
 		store.NameHeld("jobs", held.Token()),
 		store.NameHeld("jobs", held.Token()+1).Not(),
@@ -111,8 +113,8 @@ func ExampleCompare() {
 	// false
 }
 
-// A watch tells why keys go: members that leave revoke their leases, and those that die are
-// found out when theirs expire.
+// A watch reports why keys are deleted. Members that leave revoke their leases, and the leases of
+// members that die expire.
 func ExampleWatch() {
 	endpoint, stop := inprocess.Alone()
 	defer stop()
@@ -138,7 +140,7 @@ func ExampleWatch() {
 		if name == "ann" {
 			err = held.Revoke(ctx) // she leaves
 		} else {
-			held.Close() // nobody keeps it alive any more
+			held.Close() // the lease is not kept alive anymore
 		}
 		if err != nil {
 			log.Fatal(err)
@@ -168,7 +170,7 @@ func ExampleWatch() {
 	// up/bob expired
 }
 
-// Two keys at a time have their turn, and the others wait. Package lock makes semaphores of this.
+// Two keys at a time have their turn, and the others wait. Package lock builds semaphores on this.
 func ExampleWait() {
 	c, stop := inprocess.Client()
 	defer stop()

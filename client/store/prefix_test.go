@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// TestPrefix: the range of a prefix begins and ends where its keys do. The range of all keys begins
-// at the first key that there can be: an empty key would be none.
+// TestPrefix checks that the range of a prefix contains exactly the keys with that prefix. The
+// range of all keys starts at the first valid key, because a key cannot be empty.
 func TestPrefix(t *testing.T) {
 	for prefix, want := range map[string]store.KeyRange{
 		"a/":       {Key: "a/", End: "a0"},

@@ -11,23 +11,23 @@ import (
 // Watch is a request to watch a key or a range.
 type Watch struct {
 	Key string
-	// End is the first key after the range; empty for a single key. See [Prefix].
+	// End is the first key after the range. It is empty for a single key. See [Prefix].
 	End string
-	// From is the first revision to watch; 0 for changes from now on.
+	// From is the first revision to watch. 0 means changes from now on.
 	From int64
-	// PrevKV requests the keys as they were before each change.
+	// PrevKV requests the state of each key before the change.
 	PrevKV bool
-	// NoPut and NoDelete omit events.
+	// NoPut and NoDelete omit put events and delete events.
 	NoPut, NoDelete bool
-	// Progress, if not 0, is the approximate interval of progress notifications: Updates without
-	// events, with a revision up to which all events have been sent.
+	// Progress, if not 0, is the approximate interval of progress notifications. A progress
+	// notification is an Update without events. All events up to its revision have been sent.
 	Progress time.Duration
 }
 
-// Cause is the reason for the deletion of a key.
+// Cause is the reason why a key was deleted.
 type Cause int32
 
-// The causes of deletion.
+// The reasons for deletions.
 const (
 	// Deleted means that a client's request deleted the key.
 	Deleted = Cause(pb.Event_CAUSE_DELETED)
@@ -58,20 +58,21 @@ func (c Cause) String() string {
 	}
 }
 
-// Event is a change of one key.
+// Event is a change to one key.
 type Event struct {
-	// Delete means that the key was deleted; otherwise it was put.
+	// Delete reports whether the key was deleted. Otherwise it was put.
 	Delete bool
-	// KV is the key after the change. For a deleted key it has only Key and ModRevision.
+	// KV is the key after the change. If it was deleted, only Key and ModRevision are set.
 	KV KV
-	// Prev is the key before the change, if it was requested and is not compacted.
+	// Prev is the key before the change. It is set if it was requested and has not been compacted.
 	Prev *KV
-	// Cause and Lease are the reason for a deletion and the lease involved, if any.
+	// Cause is the reason for a deletion. Lease is the lease involved, if any.
 	Cause Cause
 	Lease lease.ID
 }
 
-// Update contains changes in the order in which they happened. A revision is never split.
+// Update contains changes in the order in which they happened. A revision is never split across
+// Updates.
 type Update struct {
 	// Revision is the revision up to which all events have been sent.
 	Revision int64

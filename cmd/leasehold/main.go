@@ -1,5 +1,5 @@
-// Command leasehold is the lease service and its command line in one binary:
-// "leasehold serve" runs a member, every other command talks to one.
+// Command leasehold contains the lease service and its command line in one binary. "leasehold
+// serve" runs a member, and most other commands are clients.
 package main
 
 import (
@@ -17,7 +17,7 @@ func main() {
 		return
 	}
 	p := app.OS()
-	p.Program = "/proc/self/exe" // even after an upgrade has replaced the file
+	p.Program = "/proc/self/exe" // this path works even after an upgrade has replaced the file
 	p.Args = serve.Args(os.Args)
 	os.Exit(cli.Main(p, serve.Command(), serve.RelayCommand(), serve.InitCommand(),
 		serve.DevCommand(), serve.ConfigCommand(), serve.DoctorCommand(), serve.SnapshotCommand(),

@@ -1,14 +1,14 @@
-// Chubby has sessions, a lock with a sequencer and a cached file like Chubby (Burrows: The Chubby
-// lock service for loosely-coupled distributed systems, OSDI 2006), through a proxy.
+// Chubby implements sessions, a lock with a sequencer, and a cached file like Chubby (Burrows: The
+// Chubby lock service for loosely-coupled distributed systems, OSDI 2006), with a proxy.
 //
 //	leasehold serve &
 //	go run leasehold.dev/examples/chubby
 //
-// Each client has a session: a lease, which the proxy (section 3.1 of the paper) keeps alive in the
-// cluster as long as the client asks it to. All sessions of a proxy are renewed over one stream,
-// many in each message. The proxy makes no promises of its own: it returns the remaining time of
-// the lease, and the client counts that from before its request. So a slow or crashed proxy can
-// only end a session early. The file is read from the proxy's coherent cache.
+// Each client has a session, which is a lease. The proxy (section 3.1 of the paper) keeps it alive
+// in the cluster as long as the client asks it to. All sessions of a proxy are renewed over one
+// stream, with many renewals per message. The proxy makes no promises of its own. It returns the
+// remaining time of the lease, which the client counts from before its request. A slow or crashed
+// proxy can therefore only end a session early. The file is read from the proxy's coherent cache.
 package main
 
 import (
@@ -41,7 +41,7 @@ func main() {
 	}
 }
 
-// The lock, and the file that names its holder: "/ls/cell/primary" in Chubby.
+// These are the lock and the file that names its holder ("/ls/cell/primary" in Chubby).
 const (
 	lockName = "chubby/cell/primary/lock"
 	file     = "chubby/cell/primary"
@@ -63,7 +63,8 @@ func (d *demo) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	defer p.files.Close(context.WithoutCancel(ctx)) // otherwise writes wait for its lease to end
+	// Otherwise, writes would wait until the cache's lease expires.
+	defer p.files.Close(context.WithoutCancel(ctx))
 	first, second := &session{name: "first", proxy: p}, &session{name: "second", proxy: p}
 	old, err := d.lead(ctx, first)
 	if err != nil {
@@ -83,7 +84,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err := d.show(ctx, p); err != nil {
 		return err
 	}
-	// A file server receives a request of the new holder, and then one that the old holder sent.
+	// A file server receives a request from the new holder, and then one that the old holder sent.
 	var s server
 	if err := s.write(next); err != nil {
 		return err
@@ -95,9 +96,9 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// lead acquires the lock for a session and writes the session's name to the file, on the condition
-// that it still has the lock. It keeps the session alive in the meantime, and starts over if that
-// fails.
+// lead acquires the lock for a session and writes the session's name to the file, on condition that
+// the session still has the lock. Meanwhile it keeps the session alive. If the write fails, it
+// starts over.
 func (d *demo) lead(ctx context.Context, s *session) (sequencer lease.Token, err error) {
 	for {
 		held, err := s.lock(ctx)

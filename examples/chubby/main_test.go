@@ -10,8 +10,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestChubby runs the example: a lock goes to the next when its holder has been silent, not
-// before the holder knows that, and the holder's old sequencer is refused.
+// TestChubby runs the example. A lock must pass to the next client when its holder falls silent,
+// but not before the holder knows that it has lost the lock. The old holder's sequencer must be
+// rejected.
 func TestChubby(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		member := inprocess.Run(t, 1)[0]

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// proxy keeps the sessions of many clients alive over one stream to the cluster, and answers their
-// reads. In production it is a separate process.
+// proxy keeps many clients' sessions alive over one stream to the cluster, and answers their reads.
+// In production it would be a separate process.
 type proxy struct {
 	c     *client.Client
 	ttl   time.Duration
@@ -24,10 +24,10 @@ type proxy struct {
 	sessions map[string]*proxied
 }
 
-// proxied is a client's session at the proxy.
+// proxied is the proxy's side of a client's session.
 type proxied struct {
 	locks *client.Session
-	// silence ends the session of a client that has sent nothing for a TTL.
+	// silence ends the session if the client has sent nothing for a TTL.
 	silence *time.Timer
 }
 
@@ -39,8 +39,8 @@ func newProxy(ctx context.Context, c *client.Client, ttl time.Duration) (*proxy,
 	return &proxy{c: c, ttl: ttl, files: files, sessions: make(map[string]*proxied)}, nil
 }
 
-// keepAlive handles a request of a client: it opens the client's session, or keeps it alive. It
-// returns how long the session is valid at least.
+// keepAlive handles a client's request to open its session or keep it alive. It returns the minimum
+// time for which the session remains valid.
 func (p *proxy) keepAlive(
 	ctx context.Context, name string,
 ) (time.Duration, *client.Session, error) {
@@ -59,17 +59,17 @@ func (p *proxy) keepAlive(
 	return time.Until(l.ValidUntil()), p.sessions[name].locks, nil
 }
 
-// session is a client of the proxy, with the answers of the proxy about its session.
+// session is the client's side of a session, with the proxy's answers about it.
 type session struct {
 	name  string
 	proxy *proxy
 	until time.Time
 }
 
-// valid reports whether the client may rely on its session, by its own clock.
+// valid reports whether, by its own clock, the client can still rely on its session.
 func (s *session) valid() bool { return time.Now().Before(s.until) }
 
-// lock keeps the session alive and waits for the lock, for a limited time.
+// lock keeps the session alive and waits a limited time for the lock.
 func (s *session) lock(ctx context.Context) (*lock.Held, error) {
 	sent := time.Now()
 	remaining, locks, err := s.proxy.keepAlive(ctx, s.name)
@@ -82,10 +82,10 @@ func (s *session) lock(ctx context.Context) (*lock.Held, error) {
 
 var errSequencer = errors.New("the sequencer is older than one seen before")
 
-// server is a file server that checks sequencers locally: it remembers the highest one.
+// server is a file server that checks sequencers locally by remembering the highest one.
 type server struct{ highest lease.Token }
 
-// write is a request by the holder of a lock.
+// write is a request from the holder of a lock.
 func (s *server) write(sequencer lease.Token) error {
 	if sequencer < s.highest {
 		return errSequencer

@@ -1,6 +1,6 @@
-// Configstore is a configuration store with a thousand readers, an example for package
-// client/cache. Each reader is a separate client that reads the whole configuration from its own
-// memory, repeatedly, while it is being changed. No reader ever reads a configuration older than
+// Configstore is a configuration store with a thousand readers, as an example for package
+// client/cache. Each reader is a separate client that repeatedly reads the entire configuration
+// from its own memory while it is being changed. No reader ever reads a configuration older than
 // the last acknowledged one.
 //
 //	leasehold dev &
@@ -41,18 +41,19 @@ func main() {
 	}
 }
 
-// prefix is the prefix of the configuration's keys. All of them have the same value, the number of
-// the last change, so that readers can detect partial or old configurations.
+// prefix is the prefix of the configuration's keys. All keys have the same value, the number of the
+// last change, so readers can detect partial or outdated configurations.
 const (
 	prefix = "configstore/"
 	keys   = 20
 )
 
-// opening is how many readers start at the same time. The programs of a cluster do not start all at
-// once, and one that waits too long for CPU time has lost its lease before it starts.
+// opening is the number of readers that start at the same time. In a real cluster, programs do not
+// all start at the same time. A reader that waits too long for CPU time would lose its lease before
+// it starts.
 const opening = 32
 
-// work is the interval at which a reader reads ten times.
+// work is the interval at which a reader performs ten reads.
 const work = 10 * time.Millisecond
 
 type demo struct {
@@ -60,7 +61,7 @@ type demo struct {
 	readers, changes int
 	pause            time.Duration
 	out              io.Writer
-	opening          chan struct{} // has an element for each reader that is starting
+	opening          chan struct{} // contains an element for each reader that is starting
 
 	acknowledged atomic.Int64 // the last acknowledged change
 	reads        atomic.Int64
@@ -74,7 +75,8 @@ func (d *demo) run(ctx context.Context) error {
 		return err
 	}
 	defer operator.Close()
-	first, done := context.WithTimeout(ctx, 10*time.Second) // otherwise it waits for a member forever
+	// Without a deadline, change would wait for a member indefinitely.
+	first, done := context.WithTimeout(ctx, 10*time.Second)
 	defer done()
 	if err := change(first, operator, 0); err != nil {
 		return err
@@ -109,7 +111,7 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// write changes the configuration repeatedly.
+// write repeatedly changes the configuration.
 func (d *demo) write(ctx context.Context, c *client.Client) error {
 	for n := 1; n <= d.changes; n++ {
 		begin := time.Now()
@@ -127,7 +129,7 @@ func (d *demo) write(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// change writes the whole configuration in one transaction.
+// change writes the entire configuration in one transaction.
 func change(ctx context.Context, c *client.Client, n int) error {
 	var txn store.Txn
 	for i := range keys {
@@ -139,7 +141,7 @@ func change(ctx context.Context, c *client.Client, n int) error {
 	return err
 }
 
-// read is one reader.
+// read runs one reader.
 func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan struct{}) error {
 	once := sync.OnceFunc(begun.Done)
 	defer once()
@@ -152,9 +154,9 @@ func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan stru
 	}
 	defer c.Close()
 	config, err := cache.Open(ctx, c, []store.KeyRange{store.Prefix(prefix)}, cache.Options{
-		// After a disconnection longer than the TTL, a reader reads from the cluster until its
-		// cache has started again. If it never did, all others would wait for it, and lose their
-		// leases too.
+		// A reader that is disconnected for longer than the TTL reads from the cluster until its
+		// cache has restarted. If the cache never restarted, all other readers would wait for this
+		// one and lose their leases too.
 	})
 	if err != nil {
 		return err
@@ -164,7 +166,7 @@ func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan stru
 		s := config.Stats()
 		d.fills.Add(s.Fills)
 		d.reopened.Add(s.Reopened)
-		_ = config.Close(context.WithoutCancel(ctx)) // it ends by itself
+		_ = config.Close(context.WithoutCancel(ctx)) // the cache's lease expires anyway
 	}()
 	once()
 	requests := time.NewTicker(work)
@@ -185,7 +187,7 @@ func (d *demo) read(ctx context.Context, begun *sync.WaitGroup, over <-chan stru
 	}
 }
 
-// check reads and checks the configuration once.
+// check reads and verifies the configuration once.
 func (d *demo) check(ctx context.Context, config *cache.Cache) error {
 	least := d.acknowledged.Load()
 	p := store.Prefix(prefix)

@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestConfigstore runs the example with few readers.
+// TestConfigstore runs the example with a small number of readers.
 func TestConfigstore(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		member := inprocess.Run(t, 1)[0]

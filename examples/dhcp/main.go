@@ -1,14 +1,14 @@
-// Dhcp leases addresses to hosts through two servers, as DHCP (RFC 2131) does with failover
+// Dhcp leases addresses to hosts through two servers, like DHCP (RFC 2131) with failover
 // (draft-ietf-dhc-failover-12).
 //
 //	leasehold serve &
 //	go run leasehold.dev/examples/dhcp
 //
-// A host's lease is a lease of the cluster, and the address is its name, so two hosts never have
-// the same address. The servers have no state: either of them renews the lease of any host. DHCP's
-// failover protocol divides the free addresses between two servers, and limits how far one may
-// extend leases without the other (MCLT), because two servers alone cannot agree. Here they ask the
-// cluster, so the crash of a server affects no address and requires no waiting.
+// A host's lease is a lease in the cluster, named after the address, so two hosts never have the
+// same address. The servers are stateless: either one can renew any host's lease. Because two
+// servers alone cannot agree, DHCP's failover protocol divides the free addresses between them, and
+// limits how far one can extend leases without the other (MCLT). Here they ask the cluster instead.
+// The crash of a server therefore affects no address, and no host has to wait.
 package main
 
 import (
@@ -43,13 +43,13 @@ func main() {
 	}
 }
 
-// poolName is the name of the address pool.
+// poolName names the address pool.
 const poolName = "dhcp"
 
 var addresses = []string{"10.0.0.10-10.0.0.99", "10.0.1.0/28"}
 
-// server is a DHCP server. It does not keep leases alive: a lease lives as long as its host renews
-// it.
+// server is a DHCP server. It does not keep leases alive. A lease lives only as long as its host
+// renews it.
 type server struct {
 	name string
 	c    *client.Client
@@ -60,15 +60,15 @@ type server struct {
 
 var errDown = errors.New("the server does not answer")
 
-// offer is a server's answer to a host. The host counts the time from before its request.
+// offer is a server's answer to a host. The host measures the TTL from before its request.
 type offer struct {
 	address string
 	ref     leases.Ref
 	ttl     time.Duration
 }
 
-// request leases an address to a host (DHCPREQUEST without an address): its current one, whichever
-// server leased it; or its previous one; or another.
+// request leases an address to a host (DHCPREQUEST without an address). It prefers the host's
+// current address, no matter which server leased it, then its previous one, then any other.
 func (s *server) request(ctx context.Context, host string) (offer, error) {
 	if s.down.Load() {
 		return offer{}, errDown
@@ -89,12 +89,12 @@ func (s *server) request(ctx context.Context, host string) (offer, error) {
 	if err != nil {
 		return offer{}, err
 	}
-	loan.Lease().Close() // the host renews it, not this process
+	loan.Lease().Close() // the host renews the lease, not this process
 	return offer{loan.ID(), loan.Lease().Ref(), s.ttl}, nil
 }
 
-// renew gives a lease its full time again (DHCPREQUEST of a host with an address). The transaction
-// goes through the log, so its answer remains valid under any later leader.
+// renew restores a lease's full TTL (DHCPREQUEST of a host with an address). The transaction goes
+// through the log, so its result remains valid under any later leader.
 func (s *server) renew(ctx context.Context, o offer) error {
 	if s.down.Load() {
 		return errDown
@@ -103,7 +103,7 @@ func (s *server) renew(ctx context.Context, o offer) error {
 	return err
 }
 
-// host is a host that uses its address until the lease ends by its own clock.
+// host is a host that uses its address until the lease expires on the host's own clock.
 type host struct {
 	name    string
 	servers []*server
@@ -111,7 +111,7 @@ type host struct {
 	until   time.Time
 }
 
-// ask asks one server after the other: for more time, or else for an address.
+// ask asks the servers in turn to renew the lease or, failing that, for an address.
 func (h *host) ask(ctx context.Context) error {
 	var errs []error
 	for _, s := range h.servers {
@@ -153,7 +153,7 @@ func (d *demo) run(ctx context.Context) error {
 	}
 	hosts := make([]*host, d.hosts)
 	for i := range hosts {
-		// Half of the hosts prefer one server, and half the other.
+		// Half of the hosts prefer each server.
 		order := []*server{servers[i%2], servers[1-i%2]}
 		hosts[i] = &host{name: fmt.Sprintf("host-%d", i), servers: order}
 		if err := hosts[i].ask(ctx); err != nil {
@@ -177,8 +177,8 @@ func (d *demo) run(ctx context.Context) error {
 	return d.live(ctx, hosts[1:], 0)
 }
 
-// live runs all hosts for a time: each renews when half of its lease is over (T1 of RFC 2131), and
-// no address may change or be another host's.
+// live runs all hosts for some time. Each renews its lease when half of the TTL has passed (T1 in
+// RFC 2131). No address may change or belong to two hosts.
 func (d *demo) live(ctx context.Context, hosts []*host, span time.Duration) error {
 	end := time.Now().Add(span)
 	for {
@@ -208,7 +208,7 @@ func (d *demo) live(ctx context.Context, hosts []*host, span time.Duration) erro
 	}
 }
 
-// free waits until the cluster reports that the lease of a silent host has expired.
+// free waits until the cluster reports that a silent host's lease has expired.
 func (d *demo) free(ctx context.Context, s *server, o offer) error {
 	name := poolName + "/held/" + o.address
 	events, err := s.c.LeaseEvents(ctx, leases.Watch{NamePrefix: name})

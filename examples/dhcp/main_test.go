@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestDHCP runs the example: hosts keep their addresses when a server dies, and the address of a
-// silent host becomes free.
+// TestDHCP runs the example. Hosts must keep their addresses when a server dies, and the address of
+// a silent host must become free.
 func TestDHCP(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		member := inprocess.Run(t, 1)[0]

@@ -4,10 +4,10 @@
 //	leasehold serve &
 //	go run leasehold.dev/examples/gfs
 //
-// The master chooses which replica leads a chunk, and grants the lease; the cluster times it; the
-// replica renews it without the master. The lease's fencing token is the chunk's version number:
-// replicas refuse requests of a primary with an older one, and a replica that missed a change of
-// primary is stale, as its version shows.
+// The master chooses which replica leads a chunk and grants the lease. The cluster times the lease,
+// and the replica renews it without involving the master. The lease's fencing token is the chunk's
+// version number. Replicas reject requests from a primary with an older version. A replica that
+// missed a change of primary is stale, as its version shows.
 package main
 
 import (
@@ -95,7 +95,7 @@ func (d *demo) run(ctx context.Context) error {
 	if err := write(); err != nil {
 		return err
 	}
-	// A request that the lost primary sent before it was disconnected arrives now.
+	// A request that the lost primary sent before it was disconnected arrives only now.
 	for _, s := range lost.others {
 		if err := s.append(chunkName(0), version, "late"); !errors.Is(err, errOld) {
 			return fmt.Errorf("%s took an order of an old primary: %v", s.name, err)

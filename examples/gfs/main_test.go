@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestGFS runs the example: no acknowledged record is lost with a primary, and an order of the
-// old primary is refused.
+// TestGFS runs the example. No acknowledged record may be lost when a primary fails, and an order
+// from the old primary must be rejected.
 func TestGFS(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		member := inprocess.Run(t, 1)[0]

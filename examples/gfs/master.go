@@ -13,10 +13,10 @@ import (
 	"leasehold.dev/client/leases"
 )
 
-// prefix is the prefix of the names of chunks' leases.
+// prefix is the prefix of the names of the chunks' leases.
 const prefix = "gfs/"
 
-// master decides which replica leads a chunk. It takes no part in writes, and renews no lease.
+// master decides which replica leads a chunk. It takes no part in writes and renews no leases.
 type master struct {
 	c       *client.Client
 	ttl     time.Duration
@@ -26,11 +26,11 @@ type master struct {
 	watching sync.WaitGroup
 
 	mu      sync.Mutex
-	leads   map[string]*server // by chunk
-	changed chan struct{}      // closed and replaced when leads has changed
+	leads   map[string]*server // keyed by chunk
+	changed chan struct{}      // closed and replaced whenever leads changes
 }
 
-// begin gives each chunk a primary, and a new one when its lease has ended.
+// begin gives each chunk a primary, and a new primary whenever its lease ends.
 func (m *master) begin(ctx context.Context, chunks int, fail context.CancelCauseFunc) error {
 	events, err := m.c.LeaseEvents(ctx, leases.Watch{NamePrefix: prefix})
 	if err != nil {
@@ -59,8 +59,8 @@ func (m *master) begin(ctx context.Context, chunks int, fail context.CancelCause
 	return nil
 }
 
-// assign grants the lease of a chunk and makes one of the replicas resume it, with its secret, so
-// that from then on that replica renews it.
+// assign grants the lease of a chunk and makes one of the replicas resume it using its secret. From
+// then on, that replica renews it.
 func (m *master) assign(ctx context.Context, chunk string, first int) error {
 	for i := range m.servers {
 		s := m.servers[(first+i)%len(m.servers)]
@@ -68,7 +68,7 @@ func (m *master) assign(ctx context.Context, chunk string, first int) error {
 			TTL: m.ttl, Name: prefix + chunk, Owner: s.name, Resumable: true,
 		})
 		if errors.Is(err, client.ErrNameTaken) {
-			return nil // the chunk has a primary already
+			return nil // the chunk already has a primary
 		}
 		if err != nil {
 			return err
@@ -96,8 +96,8 @@ func (m *master) primary(chunk string) *server {
 	return m.leads[chunk]
 }
 
-// write is a client of the file system: it asks the master for the primary, and the primary to
-// append a record; if that fails it starts over. So a chunk may have a record twice.
+// write acts as a client of the file system. It asks the master for the primary, and asks the
+// primary to append a record. If that fails, it starts over, so a chunk may contain a record twice.
 func (m *master) write(ctx context.Context, chunk, record string) error {
 	for {
 		m.mu.Lock()

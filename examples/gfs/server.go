@@ -23,7 +23,7 @@ type replica struct {
 	records []string
 }
 
-// server is a chunk server. Its methods are the messages that it receives.
+// server is a chunk server. Its methods implement the messages that it receives.
 type server struct {
 	name   string
 	c      *client.Client
@@ -42,7 +42,7 @@ func newServer(name string, c *client.Client) *server {
 	}
 }
 
-// lead is the master's message that makes the server the primary of a chunk.
+// lead handles the master's message that makes the server the primary of a chunk.
 func (s *server) lead(ctx context.Context, chunk string, secret []byte) error {
 	s.mu.Lock()
 	cut := s.cut
@@ -57,8 +57,8 @@ func (s *server) lead(ctx context.Context, chunk string, secret []byte) error {
 	s.mu.Lock()
 	s.leads[chunk] = l
 	s.mu.Unlock()
-	// The primary's data is authoritative: everything acknowledged, and perhaps a record that its
-	// predecessor did not send to all replicas.
+	// The primary's data is authoritative. It includes everything acknowledged, and perhaps a
+	// record that its predecessor did not send to all replicas.
 	have := s.read(chunk)
 	for _, r := range append([]*server{s}, s.others...) {
 		if err := r.begin(chunk, l.Token(), have); err != nil && !errors.Is(err, errCutOff) {
@@ -68,8 +68,8 @@ func (s *server) lead(ctx context.Context, chunk string, secret []byte) error {
 	return nil
 }
 
-// write is a client's message to the primary, to append a record to a chunk. It returns nil when
-// all reachable replicas have the record, in the primary's order.
+// write handles a client's request to append a record to a chunk, as its primary. It returns nil
+// once all reachable replicas have the record, in the primary's order.
 func (s *server) write(chunk, record string) error {
 	s.mu.Lock()
 	l, cut := s.leads[chunk], s.cut
@@ -88,17 +88,17 @@ func (s *server) write(chunk, record string) error {
 	return nil
 }
 
-// begin sends a replica a new primary's version and the chunk's content.
+// begin sends a replica the new primary's version and the chunk's contents.
 func (s *server) begin(chunk string, version lease.Token, records []string) error {
 	return s.change(chunk, version, func(r *replica) { r.records = slices.Clone(records) })
 }
 
-// append is the primary's message to append a record.
+// append handles the primary's request to append a record.
 func (s *server) append(chunk string, version lease.Token, record string) error {
 	return s.change(chunk, version, func(r *replica) { r.records = append(r.records, record) })
 }
 
-// change is the fence: it refuses versions older than the replica's.
+// change applies f unless the version is older than the replica's. This is the fence.
 func (s *server) change(chunk string, version lease.Token, f func(r *replica)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +128,7 @@ func (s *server) read(chunk string) []string {
 	return nil
 }
 
-// cutOff disconnects the server, and returns it with the version of a chunk that it leads.
+// cutOff disconnects the server and returns it, with the version of a chunk that it leads.
 func (s *server) cutOff(chunk string) (*server, lease.Token) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

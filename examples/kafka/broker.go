@@ -16,16 +16,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The names of the brokers' group and of the controller's election, and the prefix of the keys with
-// the leaders of partitions.
+// These constants name the brokers' group, the controller's election, and the prefix of the keys
+// that store the partitions' leaders.
 const (
 	group      = "kafka/brokers"
 	election   = "kafka/controller"
 	partitions = "kafka/partitions/"
 )
 
-// assignment is the value of a partition's key. The epoch increases with each leader; the
-// controller's epoch increases with each controller.
+// assignment is the value of a partition's key. The epoch increases with each new leader, and the
+// controller's epoch with each new controller.
 type assignment struct {
 	Leader          string      `json:"leader"`
 	Epoch           int64       `json:"epoch"`
@@ -34,11 +34,11 @@ type assignment struct {
 
 func leaderOf(value []byte) string {
 	var a assignment
-	_ = json.Unmarshal(value, &a) // an invalid value has no leader
+	_ = json.Unmarshal(value, &a) // an invalid value means no leader
 	return a.Leader
 }
 
-// broker is one broker, which in production is a separate process.
+// broker is a broker. In production it would be a separate process.
 type broker struct {
 	id     string
 	demo   *demo
@@ -47,7 +47,7 @@ type broker struct {
 	done   sync.WaitGroup
 }
 
-// start starts a broker: it registers, and is a candidate for controller.
+// start starts a broker, which registers and campaigns for controller.
 func (d *demo) start(ctx context.Context, id string) (*broker, error) {
 	c, err := client.New(d.cluster)
 	if err != nil {
@@ -56,8 +56,7 @@ func (d *demo) start(ctx context.Context, id string) (*broker, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	b := &broker{id: id, demo: d, c: c, cancel: cancel}
 	b.done.Go(func() {
-		// After a disconnection longer than its lease, a broker has lost everything, and starts
-		// over.
+		// A broker that is disconnected for longer than its TTL loses everything and starts over.
 		for ctx.Err() == nil {
 			if err := b.session(ctx); ctx.Err() == nil {
 				d.log.Printf("%s starts over: %v", id, err)
@@ -67,22 +66,22 @@ func (d *demo) start(ctx context.Context, id string) (*broker, error) {
 	return b, nil
 }
 
-// stop ends the broker like a crash, without notice to the cluster.
+// stop ends the broker without notifying the cluster, as a crash would.
 func (b *broker) stop() {
 	b.cancel()
 	b.c.Close()
 	b.done.Wait()
 }
 
-// session is one incarnation of the broker: its membership and its candidacy are on one lease.
+// session runs one incarnation of the broker. Its membership and its candidacy share one lease.
 func (b *broker) session(ctx context.Context) error {
 	s, err := b.c.Open(ctx, client.Grant{TTL: b.demo.ttl, Owner: b.id})
 	if err != nil {
 		return err
 	}
-	defer s.Lease().Close() // whatever the reason, the lease expires after its TTL
+	defer s.Lease().Close() // the lease expires after its TTL in any case
 	// The broker's previous registration and candidacy end with its old session, so the new session
-	// waits for that.
+	// waits for them to end.
 	m, err := members.New(b.c, group).Register(ctx, s, b.id, nil)
 	if err != nil {
 		return err
@@ -91,8 +90,8 @@ func (b *broker) session(ctx context.Context) error {
 	return lock.NewElection(b.c, election).Lead(m.Context(), s, me, b.control)
 }
 
-// control acts as the controller: it watches the group, and reassigns the partitions of brokers
-// that have left. It returns when this broker is no longer the controller.
+// control acts as the controller. It watches the group and reassigns the partitions of brokers that
+// have left. It returns when this broker is no longer the controller.
 func (b *broker) control(ctx context.Context, l *lock.Leading) error {
 	b.demo.log.Printf("%s is the controller, epoch %d", b.id, l.Token())
 	w, err := members.New(b.c, group).Watch(ctx)
@@ -114,7 +113,7 @@ func (b *broker) control(ctx context.Context, l *lock.Leading) error {
 	}
 }
 
-// assign gives each partition without a live leader to the broker that leads the fewest.
+// assign assigns each partition without a live leader to the broker leading the fewest partitions.
 func (b *broker) assign(ctx context.Context, l *lock.Leading, live map[string]bool) error {
 	r, err := b.c.Range(ctx, store.Prefix(partitions).Range())
 	if err != nil {
@@ -139,7 +138,7 @@ func (b *broker) assign(ctx context.Context, l *lock.Leading, live map[string]bo
 		}
 		a.Leader, a.Epoch, a.ControllerEpoch = fewest(live, leads), a.Epoch+1, l.Token()
 		if a.Leader == "" {
-			return nil // a broker that comes later causes another call
+			return nil // assign is called again when a broker joins
 		}
 		leads[a.Leader]++
 		value, err := json.Marshal(a)
@@ -162,7 +161,7 @@ func (b *broker) assign(ctx context.Context, l *lock.Leading, live map[string]bo
 
 var errDeposed = errors.New("another broker is the controller")
 
-// fewest returns the live broker that leads the fewest partitions.
+// fewest returns the live broker leading the fewest partitions.
 func fewest(live map[string]bool, leads map[string]int) string {
 	best := ""
 	for _, id := range slices.Sorted(maps.Keys(live)) {

@@ -1,12 +1,14 @@
-// Kafka has brokers, a controller and leaders of partitions, as Kafka's controller does.
+// Kafka implements brokers, a controller, and partition leaders in the way that Kafka's controller
+// does.
 //
 //	leasehold serve &
 //	go run leasehold.dev/examples/kafka
 //
 // A broker is a member of a group as long as its lease lives (Kafka's broker session). One broker
-// is elected as the controller; the fencing token of its election is the controller epoch. The
-// controller assigns each partition a leader among the live brokers, by transactions that only the
-// current controller may make, so one that was replaced without noticing changes nothing.
+// is elected as the controller. The fencing token of its election is the controller epoch. The
+// controller assigns each partition a leader among the live brokers, using transactions that only
+// the current controller can make. A controller that has been replaced without knowing it cannot
+// change anything.
 package main
 
 import (
@@ -81,7 +83,7 @@ func (d *demo) run(ctx context.Context) error {
 	return d.settled(ctx, c, brokers)
 }
 
-// settled waits until each partition is led by one of the brokers.
+// settled waits until one of the given brokers leads each partition.
 func (d *demo) settled(ctx context.Context, c *client.Client, brokers map[string]*broker) error {
 	end := store.Prefix(partitions).End
 	for {

@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestKafka runs the example: when the controller dies another takes its place, and the partitions
-// that it led have leaders among the others, in a later epoch of a later controller.
+// TestKafka runs the example. When the controller dies, another must take its place. The partitions
+// that it led must get other leaders, with a later epoch assigned by a later controller.
 func TestKafka(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		member := inprocess.Run(t, 1)[0]
@@ -25,7 +25,7 @@ func TestKafka(t *testing.T) {
 		if err := d.run(t.Context()); err != nil {
 			t.Errorf("%v after\n%s", err, out.String())
 		}
-		// Another controller may follow while the brokers are stopped one after the other.
+		// Another controller may be elected while the brokers are stopped in turn.
 		if !strings.Contains(out.String(), "6 partitions are led by 2 live brokers\n") {
 			t.Errorf("it says %q", out.String())
 		}

@@ -1,4 +1,4 @@
-// Package migrating has the code of docs/migrating.md.
+// Package migrating contains the code of docs/migrating.md.
 package migrating
 
 import (
@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Example_consul: a session with a TTL and a lock delay, a lock, and a registration.
+// Example_consul shows a session with a TTL and a lock delay, a lock, and a registration.
 func Example_consul() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -61,7 +61,8 @@ func consul(ctx context.Context, c *client.Client) error {
 		fmt.Printf("%d member: %s at %s\n", len(list), m.ID, m.Metadata)
 	}
 
-	if err := session.Release(ctx); err != nil { // no lock delay: the holder gave it up
+	// There is no lock delay, because the holder gives up the lock.
+	if err := session.Release(ctx); err != nil {
 		return err
 	}
 	next, err := mutex.Lock(ctx)
@@ -72,7 +73,7 @@ func consul(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// Example_zookeeper: an ephemeral znode, a watch on its parent, and a leader selector.
+// Example_zookeeper shows an ephemeral znode, a watch on its parent, and a leader selector.
 func Example_zookeeper() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -116,12 +117,12 @@ func zookeeper(ctx context.Context, c *client.Client) error {
 	err = lock.NewElection(c, "/leader").Lead(ctx, session, lock.Candidate{ID: "a"},
 		func(ctx context.Context, l *lock.Leading) error { // takeLeadership
 			fmt.Println("worker a leads, its context has ended:", ctx.Err() != nil)
-			return nil // gives up the lead
+			return nil // returning gives up the lead
 		})
 	if err != nil {
 		return err
 	}
-	if err := session.Release(ctx); err != nil { // as the end of a ZooKeeper session
+	if err := session.Release(ctx); err != nil { // like the end of a ZooKeeper session
 		return err
 	}
 	return next(ctx, w)
@@ -139,7 +140,7 @@ func next(ctx context.Context, w *client.Watcher) error {
 	return err
 }
 
-// Example_redis: a lock with a time limit, and a write that only its holder can make.
+// Example_redis shows a lock with a time limit, and a write that only its holder can make.
 func Example_redis() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -172,7 +173,7 @@ func redis(ctx context.Context, c *client.Client) error {
 		return err
 	}
 	fmt.Println("written by the holder:", r.Succeeded)
-	if err := held.Release(ctx); err != nil { // nil: it was held up to now
+	if err := held.Release(ctx); err != nil { // nil: the lock was held until now
 		return err
 	}
 	r, err = c.Txn(ctx, write)

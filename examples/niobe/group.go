@@ -11,10 +11,11 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// key is the cluster's key for the configuration.
+// key is the key under which the cluster stores the configuration.
 const key = "niobe/config"
 
-// config lists the replicas; the first is the primary. Its number is the revision that wrote it.
+// config lists the replicas, starting with the primary. It is numbered by the revision that wrote
+// it.
 type config struct {
 	Replicas []string `json:"replicas"`
 	revision int64
@@ -24,14 +25,15 @@ func (c *config) primary() string { return c.Replicas[0] }
 
 func (c *config) has(name string) bool { return slices.Contains(c.Replicas, name) }
 
-// without returns the configuration without the replica gone, and with primary as the primary.
+// without returns the configuration without replica gone and with primary as its primary.
 func (c *config) without(gone, primary string) config {
 	out := func(name string) bool { return name == gone || name == primary }
 	rest := slices.DeleteFunc(slices.Clone(c.Replicas), out)
 	return config{Replicas: append([]string{primary}, rest...)}
 }
 
-// group holds all replicas, for this demonstration's messages between them, and the cluster.
+// group contains the cluster and all replicas, so that this demonstration can pass messages between
+// them.
 type group struct {
 	c        *client.Client
 	ttl      time.Duration
@@ -58,8 +60,8 @@ func (g *group) current(ctx context.Context) (config, error) {
 	return c, json.Unmarshal(kv.Value, &c)
 }
 
-// replace changes the configuration, if it is still the one that the replica has. If several
-// replicas try at the same time, one of them succeeds, whatever they believe.
+// replace changes the configuration if it is still the one known to the replica. If several
+// replicas try at the same time, only one succeeds, no matter what they believe.
 func (g *group) replace(ctx context.Context, old, c config) error {
 	value, err := json.Marshal(c)
 	if err != nil {
@@ -75,7 +77,7 @@ func (g *group) replace(ctx context.Context, old, c config) error {
 	return err
 }
 
-// serving waits until there is a primary that may answer, and that is not the replica not.
+// serving waits until there is a primary other than the given replica that is permitted to answer.
 func (g *group) serving(ctx context.Context, not *replica) (*replica, error) {
 	for {
 		for _, r := range g.replicas {

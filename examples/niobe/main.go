@@ -5,11 +5,11 @@
 //	leasehold serve &
 //	go run leasehold.dev/examples/niobe
 //
-// The replicas grant leases to each other, using only package lease: each secondary is the lessor
-// of its primary. The cluster is used only when that fails. It stores the list of replicas and the
-// primary, in one key that is changed by compare-and-swap. A secondary whose lease to the primary
-// has expired makes itself the primary; a primary that misses a secondary's acknowledgment removes
-// that secondary; only one of them succeeds.
+// The replicas grant leases to each other using only package lease: each secondary is the lessor of
+// its primary. The cluster is used only when that fails. It stores the list of replicas and the
+// primary under a single key that is changed by compare-and-swap. A secondary whose lease to the
+// primary has expired makes itself the primary. A primary that misses a secondary's acknowledgment
+// removes that secondary. Only one of these changes can succeed.
 package main
 
 import (
@@ -86,13 +86,13 @@ func (d *demo) run(ctx context.Context) error {
 	return nil
 }
 
-// use writes and reads, disconnects the primary, and continues with the next.
+// use writes and reads, disconnects the primary, and continues with the next primary.
 func (d *demo) use(ctx context.Context, g *group) error {
 	old, err := g.serving(ctx, nil)
 	if err != nil {
 		return err
 	}
-	for old.write("one") != nil { // a secondary may not have granted its lease yet
+	for old.write("one") != nil { // a secondary might not have granted its lease yet
 		if old, err = g.serving(ctx, nil); err != nil {
 			return err
 		}

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestNiobe runs the example: when a secondary has made itself the primary, the old primary does
-// not answer any more, by its own clock, and nothing that was written is lost.
+// TestNiobe runs the example. When a secondary makes itself the primary, the old primary must
+// already have stopped answering by its own clock, and nothing that was written may be lost.
 func TestNiobe(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		member := inprocess.Run(t, 1)[0]
@@ -30,8 +30,8 @@ func TestNiobe(t *testing.T) {
 	})
 }
 
-// A primary of an older configuration, which does not know that it is one, changes nothing on a
-// secondary, and gets no lease of it.
+// TestOldPrimary checks that a primary of an outdated configuration, which does not know that it is
+// outdated, cannot change anything on a secondary and gets no lease from it.
 func TestOldPrimary(t *testing.T) {
 	r := newReplica("b", &group{ttl: time.Minute})
 	old := config{Replicas: []string{"a", "b"}, revision: 1}

@@ -16,15 +16,15 @@ var (
 	errOld    = errors.New("the configuration is a newer one")
 )
 
-// granted is the ID of the only lease that a secondary grants.
+// granted is the ID of the only lease granted by a secondary.
 const granted lease.ID = 1
 
-// drift is the maximum relative difference between the rates of clocks: the holder shortens the
-// lease by it.
+// drift is the maximum relative difference between clock rates. The holder shortens the lease
+// accordingly.
 const drift = 1e-3
 
-// replica is a replica: the holder of its secondaries' leases if it is the primary, otherwise the
-// lessor of the primary. Its methods are the messages that it receives.
+// replica is a replica of the value. A primary holds leases from its secondaries; a secondary is
+// the lessor of its primary. The methods implement the messages that a replica receives.
 type replica struct {
 	name  string
 	group *group
@@ -34,12 +34,12 @@ type replica struct {
 	cut    bool
 	config config
 	value  string
-	// behind is set if this replica was removed, and has not received the value from a primary
-	// since.
+	// behind is set if this replica was removed and has not since received the value from a
+	// primary.
 	behind bool
-	// valid holds the end of the validity of each secondary's lease, by the primary's clock.
+	// valid holds the instant until which each secondary's lease is valid by the primary's clock.
 	valid map[string]time.Time
-	// lessor times the lease that this secondary has granted to its primary.
+	// lessor times the lease that this secondary granted to its primary.
 	lessor *lease.Lessor
 }
 
@@ -47,8 +47,8 @@ func newReplica(name string, g *group) *replica {
 	return &replica{name: name, group: g, began: time.Now()}
 }
 
-// live runs the continuous work of a replica: it sends a beacon to each secondary, or checks the
-// primary's lease.
+// live runs a replica's continuous work: a primary sends a beacon to each secondary, and a
+// secondary checks its primary's lease.
 func (r *replica) live(ctx context.Context) error {
 	for {
 		if err := r.step(ctx); err != nil && !errors.Is(err, errCutOff) {
@@ -85,8 +85,8 @@ func (r *replica) step(ctx context.Context) error {
 	return nil
 }
 
-// adopt starts a configuration: as the primary without leases, or as a secondary with a new lease
-// for the primary.
+// adopt starts a configuration, either as a primary without leases or as a secondary with a new
+// lease for the primary.
 func (r *replica) adopt(c config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,15 +99,15 @@ func (r *replica) adopt(c config) {
 	r.lessor.Promote(r.now())
 	terms := lease.Terms{ID: granted, TTL: lease.TTL(r.group.ttl.Milliseconds())}
 	if _, err := r.lessor.Grant(terms); err != nil {
-		panic(err) // a new lessor has no lease with this ID
+		panic(err) // cannot fail, because a new lessor has no lease with this ID
 	}
 }
 
-// now returns the time by this replica's clock, which is not shared.
+// now returns the time on this replica's own clock.
 func (r *replica) now() lease.Instant { return lease.Instant(time.Since(r.began).Milliseconds()) }
 
-// expired reports whether this secondary may take over: the lease that it granted has expired, and
-// it has everything that was acknowledged.
+// expired reports whether this secondary may take over, which requires that the lease it granted
+// has expired and that it has everything that was acknowledged.
 func (r *replica) expired() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -115,8 +115,8 @@ func (r *replica) expired() bool {
 	return len(r.lessor.Due(1)) > 0 && !r.behind
 }
 
-// beacons renews the primary's leases. It counts each from before the request. A secondary that has
-// not acknowledged for the whole TTL is removed.
+// beacons renews the primary's leases, counting each from before its request. It removes a
+// secondary that has not acknowledged for an entire TTL.
 func (r *replica) beacons(ctx context.Context, c config) error {
 	for _, name := range c.Replicas[1:] {
 		r.mu.Lock()
@@ -138,8 +138,8 @@ func (r *replica) beacons(ctx context.Context, c config) error {
 	return nil
 }
 
-// renew is the primary's beacon: the secondary renews its lease. A replica that was removed and has
-// returned receives the value with it; before that, the primary writes nothing.
+// renew handles the primary's beacon: the secondary renews its lease. A replica that has returned
+// after being removed also receives the value. Until then, the primary writes nothing.
 func (r *replica) renew(c config, value string) error {
 	r.adopt(c)
 	r.mu.Lock()
@@ -158,7 +158,7 @@ func (r *replica) renew(c config, value string) error {
 	return err
 }
 
-// check returns nil while the replica is the primary and has a valid lease from every secondary.
+// check returns nil while the replica is the primary and holds a valid lease from every secondary.
 // The caller must hold the lock.
 func (r *replica) check() error {
 	if len(r.config.Replicas) == 0 || r.config.primary() != r.name {
@@ -172,8 +172,8 @@ func (r *replica) check() error {
 	return nil
 }
 
-// read returns the value, if this replica may read it. The value is current, because no secondary
-// can become the primary before its lease to this one has expired.
+// read returns the value if this replica may read it. The value is current, because no secondary
+// can become the primary until the lease it granted to this one has expired.
 func (r *replica) read() (string, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -197,7 +197,8 @@ func (r *replica) write(value string) error {
 	return nil
 }
 
-// take is the primary's message with a value. It is refused if its configuration is old.
+// take handles a value sent by the primary. It rejects the value if the sender's configuration is
+// old.
 func (r *replica) take(c config, value string) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -211,7 +212,7 @@ func (r *replica) take(c config, value string) error {
 	return nil
 }
 
-// cutOff disconnects the replica from the others and from the cluster.
+// cutOff disconnects the replica from the other replicas and from the cluster.
 func (r *replica) cutOff() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

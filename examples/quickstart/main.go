@@ -1,4 +1,4 @@
-// Quickstart is the program of docs/client.md: it registers a service, leads, locks, reads a
+// Quickstart is the program in docs/client.md. It registers a service, leads, locks, reads a
 // configuration from memory, and works on a queue.
 //
 //	leasehold serve &
@@ -58,7 +58,7 @@ func run(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// register lists this program in the group "web" while it serves.
+// register lists this program in the group "web" while it is serving.
 func register(ctx context.Context, c *client.Client) error {
 	me := client.Grant{Owner: "host-1"}
 	return c.Run(ctx, me, func(ctx context.Context, s *client.Session) error {
@@ -70,7 +70,7 @@ func register(ctx context.Context, c *client.Client) error {
 	})
 }
 
-// serve serves until it is done or ctx ends.
+// serve serves until it has finished or ctx ends.
 func serve(ctx context.Context, c *client.Client) error {
 	list, _, err := members.New(c, "web").List(ctx)
 	for _, m := range list {
@@ -79,7 +79,7 @@ func serve(ctx context.Context, c *client.Client) error {
 	return err
 }
 
-// elect schedules while this program is the leader.
+// elect runs the scheduler while this program is the leader.
 func elect(ctx context.Context, c *client.Client) error {
 	election := lock.NewElection(c, "scheduler")
 	me := lock.Candidate{ID: "host-1", Value: []byte("10.0.0.1:80")}
@@ -107,7 +107,7 @@ func post(ctx context.Context, c *client.Client) error {
 	})
 }
 
-// configure reads a configuration from memory, which is never stale.
+// configure reads a configuration from memory. The cached copy is never stale.
 func configure(ctx context.Context, c *client.Client) error {
 	config, err := cache.Open(ctx, c, []store.KeyRange{store.Prefix("config/")}, cache.Options{})
 	if err != nil {
@@ -126,7 +126,7 @@ func configure(ctx context.Context, c *client.Client) error {
 	return nil
 }
 
-// work pushes items of work and processes them.
+// work pushes items to a queue and processes them.
 func work(ctx context.Context, c *client.Client) error {
 	mail := queue.New(c, "mail", queue.Config{Worker: "host-1"})
 	if _, err := mail.Push(ctx, []byte("ann"), 0); err != nil {

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/leaseholdtest"
 )
 
-// TestQuickstart runs the program of docs/client.md.
+// TestQuickstart runs the program in docs/client.md.
 func TestQuickstart(t *testing.T) {
 	text := new(bytes.Buffer)
 	out = text
@@ -31,7 +31,8 @@ a mail to ann
 	}
 }
 
-// terminated is an output that sends SIGTERM to the program, and waits until the program notices.
+// terminated is an output that sends SIGTERM to the program and waits until the program has
+// received it.
 type terminated struct{ ctx context.Context }
 
 func (w terminated) Write(b []byte) (int, error) {
@@ -44,8 +45,8 @@ func (w terminated) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// TestTerminated: a program that is stopped by SIGTERM while it serves, leads or has a lock frees
-// that at once: nothing is held when Close has returned.
+// TestTerminated checks that a program stopped by SIGTERM while it serves, leads or holds a lock
+// frees everything immediately. Nothing is held once Close has returned.
 func TestTerminated(t *testing.T) {
 	server := leaseholdtest.Start(t)
 	observer := server.Client(client.Config{})

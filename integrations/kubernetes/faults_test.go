@@ -23,18 +23,19 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// resource is what leaders write to. It refuses a write with a fencing token below one that it has seen.
-// Apart from tokens, it counts the writes by a leader after the first write of a later one.
+// resource is what leaders write to. It rejects a write whose fencing token is lower than one it
+// has seen. In addition, it counts writes by a leader after a later leader's first write,
+// regardless of tokens.
 type resource struct {
 	mu                        sync.Mutex
-	token                     uint64 // the highest
-	term                      int    // the last to begin
+	token                     uint64 // the highest token seen
+	term                      int    // the most recent term
 	writes, refused, unfenced int
-	at                        time.Time // of that fault
+	at                        time.Time // when the current leader was stopped or isolated
 	times                     []time.Duration
 }
 
-// begin begins a leader's term.
+// begin starts a leader's term.
 func (r *resource) begin() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -46,7 +47,7 @@ func (r *resource) begin() int {
 	return r.term
 }
 
-// fault notes that the leader of a term is about to be stopped or cut off.
+// fault records that the leader of a term is about to be stopped or isolated.
 func (r *resource) fault(term int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -55,7 +56,7 @@ func (r *resource) fault(term int) {
 	}
 }
 
-// write writes in a term. A token of 0 is none.
+// write performs a write in a term. Token 0 means no token.
 func (r *resource) write(term int, token uint64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -70,7 +71,7 @@ func (r *resource) write(term int, token uint64) {
 	r.token = max(r.token, token)
 }
 
-// report logs what was seen.
+// report logs the results.
 func (r *resource) report(t *testing.T, name string) {
 	t.Helper()
 	slices.Sort(r.times)
@@ -80,26 +81,28 @@ func (r *resource) report(t *testing.T, name string) {
 		len(r.times), at(500), at(990), at(1000))
 }
 
-// durations are the TTL of our lock and the LeaseDuration of client-go's. That one cannot be as short:
-// its candidates compare records whose times have a resolution of a second, so at 1 s they replace
-// leaders that are well.
+// durations contains our lock's TTL and client-go's LeaseDuration. The latter cannot be as short,
+// because client-go's candidates compare record times with a resolution of one second. With 1 s,
+// they would replace healthy leaders.
 var durations = [2]time.Duration{ttl, 5 * time.Second}
 
-// process is a controller's process with two elections: one by our lock, and one by client-go's.
+// process is a controller process that takes part in two elections, one with our lock and one with
+// client-go's lock.
 type process struct {
 	w     *world
 	name  string
 	lines []*inprocess.Line
 	ours  *Lock
 
-	ahead   atomic.Int64 // of its clock
+	ahead   atomic.Int64 // how far its clock is ahead
 	cut     atomic.Bool
 	mu      sync.Mutex    // guards the following fields
-	resumed chan struct{} // nil while the process is not stopped
-	terms   [2]int        // that it leads by our lock and by client-go's, 0 if it does not
+	resumed chan struct{} // nil unless the process is stopped
+	terms   [2]int        // its current terms with our lock and with client-go's; 0 if not leading
 }
 
-// world has processes that elect leaders, and what the leaders of both elections write to.
+// world contains processes that elect leaders, and the resources to which the leaders of both
+// elections write.
 type world struct {
 	t         *testing.T
 	leases    *leases
@@ -133,7 +136,8 @@ func (w *world) run(ctx context.Context, m *inprocess.Member, name string) {
 	})
 }
 
-// elect runs client-go's elector with a lock, in the proportions of client-go's defaults.
+// elect runs client-go's elector with a lock. Its intervals have the proportions of client-go's
+// defaults.
 func (p *process) elect(
 	ctx context.Context, d time.Duration, lock resourcelock.Interface,
 	callbacks leaderelection.LeaderCallbacks,
@@ -153,14 +157,14 @@ func (p *process) elect(
 	})
 }
 
-// lead writes until the lead is lost. The process may be stopped between looking at the context and
+// lead writes until the lead is lost. The process can be stopped between checking the context and
 // writing.
 func (p *process) lead(ctx context.Context, election int) {
 	r, token := &p.w.resources[election], uint64(0)
 	if election == 0 {
 		var err error
 		if token, err = p.ours.Token(); err != nil {
-			return // it was lost at once
+			return // the lead was lost immediately
 		}
 	}
 	p.gate()
@@ -183,7 +187,7 @@ func (p *process) set(election, term int) {
 	p.terms[election] = term
 }
 
-// gate is where a stopped process waits.
+// gate blocks while the process is stopped.
 func (p *process) gate() {
 	p.mu.Lock()
 	resumed := p.resumed
@@ -193,8 +197,8 @@ func (p *process) gate() {
 	}
 }
 
-// stop stops the process for a while, as SIGSTOP does: its packets stay where they are, its clock
-// runs on.
+// stop stops the process for a while as SIGSTOP does: its packets are not processed, but its clock
+// keeps running.
 func (p *process) stop(d time.Duration) {
 	resumed := make(chan struct{})
 	p.mu.Lock()
@@ -206,7 +210,7 @@ func (p *process) stop(d time.Duration) {
 	<-time.After(d)
 	for _, l := range p.lines {
 		l.SetFrozen(false)
-		l.Break() // what was dropped meanwhile is missing
+		l.Break() // the packets dropped meanwhile are lost
 	}
 	p.mu.Lock()
 	p.resumed = nil
@@ -214,7 +218,7 @@ func (p *process) stop(d time.Duration) {
 	close(resumed)
 }
 
-// isolate cuts the process off for a while.
+// isolate disconnects the process from the network for a while.
 func (p *process) isolate(d time.Duration) {
 	p.cut.Store(true)
 	for _, l := range p.lines {
@@ -227,7 +231,7 @@ func (p *process) isolate(d time.Duration) {
 	}
 }
 
-// fault does one thing to a process, which leads in most cases.
+// fault injects a fault into one process, usually a leader.
 func (w *world) fault(rng *rand.Rand) (kind string) {
 	p := w.processes[rng.IntN(len(w.processes))]
 	if election := rng.IntN(3); election < 2 {
@@ -254,15 +258,15 @@ func (w *world) fault(rng *rand.Rand) (kind string) {
 	case "cut":
 		p.isolate(d)
 	default:
-		p.ahead.Add(int64(d)) // the machine was suspended, or its clock was set
+		p.ahead.Add(int64(d)) // as if the machine had been suspended or its clock set
 	}
 	<-time.After(time.Duration(rng.Int64N(int64(ttl))))
 	return kind
 }
 
-// TestFaults: of the writes by leaders of our lock, none is accepted after a later leader's first
-// write, whatever happens to their processes. client-go's own lock, elected by the same processes under
-// the same faults, is there for comparison.
+// TestFaults checks that no write by a leader using our lock is accepted after a later leader's
+// first write, no matter what faults their processes suffer. For comparison, the same processes
+// also run elections with client-go's own lock under the same faults.
 func TestFaults(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		w := &world{t: t, leases: new(leases)}
@@ -296,7 +300,8 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// leases is what client-go's LeaseLock needs of an API server: one Lease object with a resource version.
+// leases implements what client-go's LeaseLock needs from an API server: a single Lease object with
+// a resource version.
 type leases struct {
 	mu      sync.Mutex
 	object  *coordination.Lease
@@ -310,7 +315,7 @@ func (l *leases) set(o *coordination.Lease) *coordination.Lease {
 	return l.object.DeepCopy()
 }
 
-// reach is how a process reaches the leases.
+// reach gives one process access to the leases.
 type reach struct {
 	*leases
 	p *process
@@ -319,11 +324,11 @@ type reach struct {
 func (r reach) Leases(string) coordinationclient.LeaseInterface { return session{reach: r} }
 
 type session struct {
-	coordinationclient.LeaseInterface // nil: the lock calls no other method
+	coordinationclient.LeaseInterface // nil, because the lock calls no other method
 	reach
 }
 
-// call waits while the process is stopped, and fails while it is cut off.
+// call waits while the process is stopped and fails while it is isolated.
 func (s session) call() (unlock func(), err error) {
 	s.p.gate()
 	if s.p.cut.Load() {

@@ -1,20 +1,19 @@
-// Package kubernetes provides a lock for the leader election of client-go and controller-runtime
-// that is based on a Leasehold lease.
+// Package kubernetes provides a lock for leader election with client-go and controller-runtime. The
+// lock is based on a Leasehold lease.
 //
-// client-go's own lock compares timestamps and relies on the leader to stop: a leader that was
-// paused, or whose clock jumped, continues to work at the same time as its successor until it
-// notices. With a [Lock]
+// client-go's own lock compares timestamps and relies on the leader to stop. A leader that was
+// paused, or whose clock jumped, continues to work alongside its successor until it detects the
+// change. With a [Lock]
 //
-//   - no candidate can lead before the leader's lease has ended, which the cluster decides;
-//   - the context of a leader's work ends before that, by the leader's own clock: see
+//   - no candidate can lead before the cluster has ended the previous leader's lease;
+//   - the context of a leader's work ends before that, according to the leader's own clock: see
 //     [Lock.Callbacks] and, for controller-runtime, [Lock.Start];
-//   - each leader has a fencing token that is larger than those of all earlier leaders: see
-//     [Lock.Token]. A pause can still come between a check and a write, so send the token with
-//     each write, and make the receiver refuse smaller ones.
+//   - each leader has a fencing token that is larger than the tokens of all earlier leaders: see
+//     [Lock.Token]. A pause can still occur between a check and a write, so send the token with
+//     each write, and let the receiver reject smaller tokens.
 //
-// All candidates must use this lock. It does not exclude candidates that use a Lease of
-// coordination.k8s.io.
-// coordination.k8s.io.
+// All candidates must use this lock. It does not exclude candidates that use a Lease of the API
+// group coordination.k8s.io.
 package kubernetes
 
 import (
@@ -34,28 +33,27 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// ErrNotLeading is the error of [Lock.Token] while this candidate does not lead.
+// ErrNotLeading is returned by [Lock.Token] while this candidate does not lead.
 var ErrNotLeading = errors.New("kubernetes: this candidate is not the leader")
 
 // Config describes a [Lock].
 type Config struct {
 	// Client is the client of the cluster that holds the lock.
 	Client *client.Client
-	// Name is the name of the election. The record is under the key "leader-election/NAME".
+	// Name is the name of the election. The record is stored under the key "leader-election/NAME".
 	Name string
-	// Identity names the candidate. No two candidates may have the same one.
+	// Identity identifies the candidate. It must be unique among the candidates.
 	Identity string
-	// TTL is how long a leader that has stopped renewing its lease, because it crashed or was
-	// disconnected, keeps others from leading. The default is 15 s. The elector's LeaseDuration has
-	// no effect, except that RenewDeadline and RetryPeriod must be below it. A successor leads at
-	// most TTL plus RetryPeriod after the last renewal.
+	// TTL is how long others cannot lead after a leader has stopped renewing its lease, because it
+	// crashed or lost its connection. The default is 15 s. A successor leads at most TTL plus
+	// RetryPeriod after the last renewal. The elector's LeaseDuration has no effect, except that
+	// RenewDeadline and RetryPeriod must be less than it.
 	TTL time.Duration
 	// Record, if not nil, is called with messages about the lock, such as "became leader".
 	Record func(message string)
 }
 
-// Lock is a [resourcelock.Interface] for one candidate. Its methods may be called from any
-// goroutine.
+// Lock is a [resourcelock.Interface] for one candidate. Its methods are safe for concurrent use.
 type Lock struct {
 	config Config
 	key    string
@@ -63,14 +61,14 @@ type Lock struct {
 	mu    sync.Mutex // guards the following fields
 	live  *client.Session
 	token uint64
-	// lost is set if this candidate has lost its lead and its elector has not been notified yet. It
-	// must not lead again before that, because its work has been stopped.
+	// lost is set if this candidate has lost the leadership and its elector has not been notified
+	// yet. Until then it must not lead again, because its work has been stopped.
 	lost error
 }
 
 var _ resourcelock.Interface = (*Lock)(nil)
 
-// New returns the lock of a candidate. It sends nothing.
+// New returns the lock of a candidate. It sends no request.
 func New(c Config) (*Lock, error) {
 	if c.Client == nil || c.Name == "" || c.Identity == "" {
 		return nil, errors.New("kubernetes: a lock requires a client, a name and an identity")
@@ -81,9 +79,9 @@ func New(c Config) (*Lock, error) {
 	return &Lock{config: c, key: "leader-election/" + c.Name}, nil
 }
 
-// Callbacks returns callbacks whose OnStartedLeading has a context that ends when the lead is lost,
-// before another candidate can lead; its cause is the reason. A program that uses [leaderelection]
-// must wrap its callbacks with it.
+// Callbacks wraps the callbacks of a program that uses [leaderelection]. Every such program must
+// call it. The context passed to OnStartedLeading is then canceled when the leadership is lost,
+// before another candidate can lead. Its cause is the reason.
 func (l *Lock) Callbacks(c leaderelection.LeaderCallbacks) leaderelection.LeaderCallbacks {
 	start, stop := c.OnStartedLeading, c.OnStoppedLeading
 	c.OnStartedLeading = func(ctx context.Context) {
@@ -96,7 +94,7 @@ func (l *Lock) Callbacks(c leaderelection.LeaderCallbacks) leaderelection.Leader
 		live := l.live
 		l.live, l.lost = nil, nil // the elector may run again
 		l.mu.Unlock()
-		if live != nil { // the elector did not release it, or could not
+		if live != nil { // the elector did not or could not release it
 			live.Lease().Close()
 		}
 		stop()
@@ -104,7 +102,7 @@ func (l *Lock) Callbacks(c leaderelection.LeaderCallbacks) leaderelection.Leader
 	return c
 }
 
-// during returns a context that ends with ctx, and when the lead is lost.
+// during returns a context that ends with ctx or when the leadership is lost.
 func (l *Lock) during(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	live, err := l.leading()
@@ -119,9 +117,10 @@ func (l *Lock) during(ctx context.Context) (context.Context, context.CancelFunc)
 	}
 }
 
-// Start implements controller-runtime's Runnable: pass the lock to the manager as
-// LeaderElectionResourceLockInterface, and to its Add. Start returns an error when the lead is
-// lost; the manager then ends the contexts of all controllers, before another candidate can lead.
+// Start implements controller-runtime's Runnable. Pass the lock to the manager as
+// LeaderElectionResourceLockInterface, and also to its Add method. Start returns an error when the
+// leadership is lost. The manager then cancels the contexts of all controllers before another
+// candidate can lead.
 func (l *Lock) Start(ctx context.Context) error {
 	during, cancel := l.during(ctx)
 	defer cancel()
@@ -135,8 +134,9 @@ func (l *Lock) Start(ctx context.Context) error {
 // NeedLeaderElection implements controller-runtime's LeaderElectionRunnable.
 func (l *Lock) NeedLeaderElection() bool { return true }
 
-// Token returns the fencing token of this candidate's lead, which is larger than those of all
-// earlier leaders. The error says why the candidate does not lead, by its clock.
+// Token returns the fencing token of this candidate's leadership, which is larger than the tokens
+// of all earlier leaders. If the candidate does not lead according to its clock, the error is the
+// reason.
 func (l *Lock) Token() (uint64, error) {
 	if _, err := l.leading(); err != nil {
 		return 0, err
@@ -146,7 +146,7 @@ func (l *Lock) Token() (uint64, error) {
 	return l.token, nil
 }
 
-// leading returns the session of this candidate's lead.
+// leading returns the session of this candidate's leadership.
 func (l *Lock) leading() (*client.Session, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -178,8 +178,9 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if err := json.Unmarshal(kv.Value, r); err != nil {
 		return nil, nil, fmt.Errorf("kubernetes: key %s contains no election record: %w", l.key, err)
 	}
-	// The elector considers a record renewed if its bytes have changed. This one is renewed as long
-	// as it exists, without being written.
+	// The elector treats a record as renewed if its bytes have changed. As long as this record
+	// exists, it counts as renewed, so its bytes must differ each time even though nothing is
+	// written.
 	return r, time.Now().AppendFormat(kv.Value, time.RFC3339Nano), nil
 }
 
@@ -188,7 +189,7 @@ func (l *Lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 	switch _, err := l.leading(); {
 	case err == nil:
 		return l.taken()
-	case err != ErrNotLeading: // the lead was lost, and the elector has not stopped yet
+	case err != ErrNotLeading: // the leadership was lost, and the elector has not stopped yet
 		return err
 	}
 	value, err := json.Marshal(r)
@@ -211,7 +212,7 @@ func (l *Lock) Create(ctx context.Context, r resourcelock.LeaderElectionRecord) 
 		err = l.taken()
 	}
 	if err != nil {
-		_ = live.Release(ctx) // also undoes a transaction whose outcome is unknown
+		_ = live.Release(ctx) // also undoes a transaction with an unknown outcome
 		return err
 	}
 	l.mu.Lock()
@@ -224,9 +225,9 @@ func (l *Lock) taken() error {
 	return apierrors.NewAlreadyExists(coordination.Resource("leases"), l.config.Name)
 }
 
-// Update implements [resourcelock.Interface]. It writes nothing: the client renews the lease by
-// itself, and Update reports whether the lead is still valid. A record without a holder releases
-// the lock.
+// Update implements [resourcelock.Interface]. It writes nothing, because the client renews the
+// lease automatically. It reports whether the candidate still leads. A record without a holder
+// releases the lock.
 func (l *Lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	live, err := l.leading()
 	switch {

@@ -19,7 +19,7 @@ import (
 
 const ttl = time.Second
 
-// term is one lead of a candidate.
+// term is a period in which a candidate leads.
 type term struct {
 	who      string
 	token    uint64
@@ -35,14 +35,14 @@ type candidates struct {
 
 	mu    sync.Mutex
 	terms []term
-	began chan string // who began to lead
+	began chan string // receives the name of each new leader
 }
 
 func newCandidates(t *testing.T) *candidates {
 	return &candidates{t: t, rig: rig.New(t, 1), began: make(chan string, 100)}
 }
 
-// run runs a candidate until ctx ends, and again whenever it stops to lead.
+// run runs a candidate until ctx ends, and restarts it whenever it stops leading.
 func (c *candidates) run(ctx context.Context, name string) (*Lock, *client.Client) {
 	c.t.Helper()
 	lock, cl, elector := c.elector(name, true)
@@ -81,7 +81,7 @@ func (c *candidates) elector(
 func (c *candidates) lead(ctx context.Context, name string, lock *Lock) {
 	token, err := lock.Token()
 	if err != nil {
-		return // it was lost at once
+		return // the lead was lost immediately
 	}
 	one := term{who: name, token: token, from: time.Now()}
 	c.began <- name
@@ -92,7 +92,7 @@ func (c *candidates) lead(ctx context.Context, name string, lock *Lock) {
 	c.terms = append(c.terms, one)
 }
 
-// check ends the candidates and checks that no two leads overlap and that tokens grow.
+// check stops the candidates and checks that no two terms overlap and that tokens increase.
 func (c *candidates) check(stop context.CancelFunc) []term {
 	c.t.Helper()
 	stop()
@@ -113,7 +113,7 @@ func (c *candidates) check(stop context.CancelFunc) []term {
 	return c.terms
 }
 
-// await returns who leads next.
+// await returns the next event, and fails the test if none arrives.
 func await[T any](t *testing.T, events <-chan T) (event T) {
 	t.Helper()
 	select {
@@ -124,7 +124,8 @@ func await[T any](t *testing.T, events <-chan T) (event T) {
 	return event
 }
 
-// TestCutOff: a leader that is cut off stops before another leads, which happens within 1.5 s.
+// TestCutOff checks that an isolated leader stops before another candidate leads, and that this
+// takes at most 1.5 s.
 func TestCutOff(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCandidates(t)
@@ -134,7 +135,8 @@ func TestCutOff(t *testing.T) {
 			t.Fatalf("%s leads first", got)
 		}
 		c.run(ctx, "b")
-		time.Sleep(10 * ttl) // b must not lead while a does, although a's record does not change
+		// b must not lead while a leads, even though a's record does not change.
+		time.Sleep(10 * ttl)
 		cut := time.Now()
 		c.rig.Cut(client1)
 		if got := await(t, c.began); got != "b" {
@@ -153,7 +155,7 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// TestReleased: a candidate that stops frees the lock at once.
+// TestReleased checks that a candidate that stops frees the lock immediately.
 func TestReleased(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCandidates(t)
@@ -175,8 +177,8 @@ func TestReleased(t *testing.T) {
 	})
 }
 
-// TestLost: a leader whose lease was revoked does not lead on under the same callback, but leads
-// again when its elector runs again.
+// TestLost checks that a leader whose lease is revoked does not resume leading within the same
+// callback, and leads again once its elector is restarted.
 func TestLost(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCandidates(t)
@@ -204,8 +206,8 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// TestNotReleased: an elector that stops without releasing the lead no longer keeps it, and can lead
-// again.
+// TestNotReleased checks that an elector that stops without releasing the lead loses it after a
+// while, and can lead again.
 func TestNotReleased(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCandidates(t)
@@ -228,8 +230,8 @@ func TestNotReleased(t *testing.T) {
 	})
 }
 
-// TestStart: Start, which a controller manager runs, fails when the lead is lost, and not when the
-// manager stops.
+// TestStart checks that Start, which a controller manager runs, fails if the lead is lost but not
+// if the manager stops.
 func TestStart(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := rig.New(t, 1).Dial(client.Config{})

@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestManager: controllers of controller-runtime's manager end when the lead is lost, before those of
-// another manager begin, and the manager stops with an error.
+// TestManager checks that when a controller-runtime manager loses the lead, its controllers stop
+// before another manager's controllers start, and the manager stops with an error.
 func TestManager(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

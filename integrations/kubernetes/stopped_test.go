@@ -37,11 +37,11 @@ var (
 	roundsFlag = flag.Int("rounds", 24, "how often TestStopped stops the leader of each election")
 )
 
-// A controller is this test's binary, started with these variables.
+// A controller is a process of this test binary started with these variables.
 const (
-	electionVariable = "TEST_ELECTION" // 0: by our lock; 1: by client-go's
+	electionVariable = "TEST_ELECTION" // 0: with our lock; 1: with client-go's lock
 	identityVariable = "TEST_IDENTITY"
-	memberVariable   = "TEST_MEMBER"   // endpoint of Leasehold
+	memberVariable   = "TEST_MEMBER"   // Leasehold endpoint
 	resourceVariable = "TEST_RESOURCE" // base URL of the test's HTTP server
 )
 
@@ -53,7 +53,7 @@ func TestMain(m *testing.M) {
 	os.Exit(server.Main(m))
 }
 
-// control campaigns in an election, and writes again and again while it leads.
+// control campaigns in an election and keeps writing while it leads.
 func control() {
 	check := func(err error) {
 		if err != nil {
@@ -89,11 +89,12 @@ func control() {
 			OnStartedLeading: func(ctx context.Context) {
 				token, err := token()
 				if err != nil {
-					return // it was lost at once
+					return // the lead was lost immediately
 				}
 				r := report{Election: os.Getenv(electionVariable), Identity: id, Token: token}
 				for ctx.Err() == nil {
-					<-time.After(time.Millisecond) // most stops are between check and write
+					// The pause makes most stops occur between check and write.
+					<-time.After(time.Millisecond)
 					r.Term, err = r.post(base + "/write")
 					check(err)
 				}
@@ -109,14 +110,14 @@ func control() {
 	}
 }
 
-// report is a leader's write, or its last message.
+// report is a write by a leader, or its final message.
 type report struct {
 	Election, Identity string
 	Term               int // 0 in the first write
 	Token              uint64
 }
 
-// post sends the report, and returns the leader's term.
+// post sends the report and returns the leader's term.
 func (r report) post(url string) (term int, err error) {
 	body, err := json.Marshal(r)
 	if err != nil {
@@ -130,17 +131,17 @@ func (r report) post(url string) (term int, err error) {
 	return term, json.NewDecoder(answer.Body).Decode(&term)
 }
 
-// electorate is the processes of one election, and what its leaders write to.
+// electorate contains the processes of one election and the resource to which its leaders write.
 type electorate struct {
 	processes map[string]*osprocess.Process
 	began     chan report
 	ended     chan report
 
-	order sync.Mutex // held while a report is taken
+	order sync.Mutex // held while a report is processed
 	resource
 }
 
-// take takes a write, or the last message of a leader.
+// take processes a leader's write or its final message.
 func (e *electorate) take(r report, end bool) (term int) {
 	e.order.Lock()
 	defer e.order.Unlock()
@@ -156,12 +157,12 @@ func (e *electorate) take(r report, end bool) (term int) {
 	return r.Term
 }
 
-// round stops the leader's process with SIGSTOP until another one leads, and waits until it has
-// noticed.
+// round stops the leader's process with SIGSTOP until another process leads. It then resumes the
+// process and waits until it reports that its lead has ended.
 func (e *electorate) round(t *testing.T, leader report) (next report) {
 	t.Helper()
 	<-time.After(rand.N(ttl))
-	for len(e.began) > 0 { // the machine was so busy that the lead was lost
+	for len(e.began) > 0 { // the machine was so busy that the leader lost its lead
 		leader = <-e.began
 	}
 	p := e.processes[leader.Identity]
@@ -179,9 +180,9 @@ func (e *electorate) round(t *testing.T, leader report) (next report) {
 	return next
 }
 
-// TestStopped is TestFaults with real processes that are stopped with SIGSTOP. It reports how long the
-// leaders' successors took, and fails if a leader of our lock wrote after its successor and was not
-// refused.
+// TestStopped is TestFaults with real processes that are stopped with SIGSTOP. It reports how long
+// it took until a successor led. It fails if a write by a leader using our lock was accepted after
+// its successor's first write.
 func TestStopped(t *testing.T) {
 	tier.Campaign(t)
 	dir, member := t.TempDir(), osprocess.MustFreeAddr()
@@ -238,7 +239,8 @@ func TestStopped(t *testing.T) {
 	}
 }
 
-// handler serves what leaders write to, and as much of Kubernetes' API as client-go's lock needs.
+// handler serves the resources to which leaders write, and as much of the Kubernetes API as
+// client-go's lock needs.
 func handler(elections []*electorate) http.Handler {
 	mux := http.NewServeMux()
 	for _, path := range []string{"/write", "/end"} {
@@ -283,7 +285,7 @@ func handler(elections []*electorate) http.Handler {
 		} else {
 			o.APIVersion, o.Kind = coordination.SchemeGroupVersion.String(), "Lease"
 		}
-		_ = json.NewEncoder(w).Encode(answer) // a client that is gone needs no answer
+		_ = json.NewEncoder(w).Encode(answer) // a disconnected client needs no answer
 	})
 	return mux
 }

@@ -6,12 +6,12 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Caller is the origin of a request. The zero value is an anonymous caller, and InvalidLogin one
-// with an invalid login.
+// Caller is the origin of a request. The zero value is an anonymous caller. InvalidLogin is a
+// caller with an invalid login.
 type Caller struct {
 	// User is the name of a user or, if Bound is set, of a principal that is not a user.
 	User string
-	// Revision is the revision of the State at which the user logged in.
+	// Revision is the revision of the State when the user logged in.
 	Revision uint64
 	// Bound is nil for a user.
 	Bound *Bound
@@ -21,19 +21,20 @@ type Caller struct {
 // ErrInvalidLogin.
 var InvalidLogin = Caller{Revision: 1}
 
-// Bound describes a caller that is not a user, but was identified externally, by a certificate or
-// by a token from another issuer. It is immutable and shared: callers are equal only if their
-// Bounds are identical.
+// Bound describes a caller that is not a user, but was authenticated externally, by a certificate
+// or a token from another issuer. It is immutable and shared. Callers are equal only if they share
+// the same Bound.
 type Bound struct {
-	// Roles are the caller's roles. They need not be granted; one that does not exist permits
-	// nothing.
+	// Roles lists the caller's roles. They need not have been granted. A role that does not exist
+	// permits nothing.
 	Roles []string
 }
 
-// Check returns nil if the caller may read, or write, all keys of a range. For an empty range, it
-// checks the first key. The error is ErrUserEmpty for an anonymous caller; ErrInvalidLogin or, if
-// users or roles have changed since, ErrOldRevision for one that has to log in again; otherwise a
-// DeniedError, or plain ErrPermissionDenied for a user that does not exist.
+// Check returns nil if the caller may perform an action on all keys in a range. If the range is
+// empty, it checks the first key. The error is ErrUserEmpty for an anonymous caller. For a caller
+// that must log in again, it is ErrInvalidLogin or, if users or roles have changed since the login,
+// ErrOldRevision. In all other cases, it is a DeniedError, or a plain ErrPermissionDenied for a
+// user that does not exist.
 func (s *State) Check(c Caller, what Kind, of keyrange.Range) error {
 	s = s.orEmpty()
 	if !s.enabled {
@@ -50,7 +51,7 @@ func (s *State) Check(c Caller, what Kind, of keyrange.Range) error {
 }
 
 // CheckKnown returns nil if the caller is logged in as an existing user, which is sufficient for
-// requests that involve no keys. The errors are those of Check.
+// requests that involve no keys. It returns the same errors as Check.
 func (s *State) CheckKnown(c Caller) error {
 	s = s.orEmpty()
 	if !s.enabled {
@@ -60,7 +61,7 @@ func (s *State) CheckKnown(c Caller) error {
 	return err
 }
 
-// CheckRoot returns nil if the caller may do everything. The error is ErrInvalidLogin,
+// CheckRoot returns nil if the caller has all permissions. The error is ErrInvalidLogin,
 // ErrUserEmpty, ErrUserNotFound or ErrPermissionDenied. As in etcd, the revision of the login is
 // not checked.
 func (s *State) CheckRoot(c Caller) error {
@@ -82,12 +83,12 @@ func (s *State) CheckRoot(c Caller) error {
 	return nil
 }
 
-// relayRole is the role of relays, which may forward requests of other callers: see
+// relayRole is the role of relays, which are permitted to forward requests of other callers: see
 // [State.CheckRelay].
 const relayRole = "relay"
 
-// CheckRelay returns nil if the caller may forward requests on behalf of others. The errors are
-// those of Check.
+// CheckRelay returns nil if the caller may forward requests on behalf of other callers. It returns
+// the same errors as Check.
 func (s *State) CheckRelay(c Caller) error {
 	s = s.orEmpty()
 	if !s.enabled {
@@ -113,8 +114,8 @@ func (s *State) HasRole(c Caller, role string) bool {
 	return ok && slices.Contains(u.Roles, role)
 }
 
-// UserOf returns the caller's user, or an equivalent one for a Bound caller, and whether it exists.
-// It does not check the revision of the login.
+// UserOf returns the caller's user, or an equivalent user for a Bound caller, and whether it
+// exists. It does not check the revision of the login.
 func (s *State) UserOf(c Caller) (u User, ok bool) {
 	if found, ok := s.orEmpty().user(c); ok {
 		return *found, true
@@ -122,9 +123,8 @@ func (s *State) UserOf(c Caller) (u User, ok bool) {
 	return User{}, false
 }
 
-// user returns the caller's user, or an equivalent one for a Bound caller. A Bound caller must not
-// have the name of a user, because it would be mistaken for that user wherever only names are
-// compared.
+// user returns the caller's user, or an equivalent user for a Bound caller. A Bound caller must not
+// have the name of a user, because code that compares only names would mistake it for that user.
 func (s *State) user(c Caller) (*User, bool) {
 	u, ok := s.users[c.User]
 	switch {
@@ -155,7 +155,7 @@ func (s *State) loggedIn(c Caller) (*User, error) {
 
 func isRoot(u *User) bool { return slices.Contains(u.Roles, Root) }
 
-// may reports whether the user's roles permit an action on all keys or names of a range.
+// may reports whether the user's roles permit an action on all keys or names in a range.
 func (s *State) may(u *User, what Kind, of keyrange.Range) bool {
 	if isRoot(u) {
 		return true

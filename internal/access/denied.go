@@ -10,20 +10,20 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// A DeniedError is an ErrPermissionDenied that names the missing permission to the caller, and only
-// to the caller. It discloses only keys and names that the caller sent or may see.
+// A DeniedError is an ErrPermissionDenied that describes the missing permission. It is meant only
+// for the caller, and discloses only keys and names that the caller sent or is permitted to see.
 type DeniedError struct {
 	// User and Roles describe the caller.
 	User  string
 	Roles []string
-	// What and Of are the permission that is missing. Of is empty if it must not be disclosed: see
+	// What and Of are the missing permission. Of is empty if it must not be disclosed: see
 	// CheckLease and OfLease.
 	What Kind
 	Of   keyrange.Range
 }
 
-// OfLease removes the key from an error of Check about a key of a lease, because the caller named
-// only the lease.
+// OfLease removes the key from an error that Check returned for a key of a lease, because the
+// caller named only the lease.
 func OfLease(err error) error {
 	if err == nil {
 		return nil
@@ -71,11 +71,11 @@ func (e *DeniedError) need() string {
 // Unwrap returns ErrPermissionDenied.
 func (e *DeniedError) Unwrap() error { return ErrPermissionDenied }
 
-// maxShown limits the length of a key or name in an error. Errors are sent in headers, which have
-// little room.
+// maxShown limits the length of a key or name in an error. Errors are sent in headers, where space
+// is limited.
 const maxShown = 128
 
-// readable formats text for use in a sentence: quoted unless it is a single plain word.
+// readable formats text for use in a sentence. It quotes the text unless it is a single plain word.
 func readable(text string) string {
 	rest := ""
 	if len(text) > maxShown {

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// deniers returns a state in which bob may read [a/, a0), see the names [s/, s0) and hold [h/, h0),
-// and eve has no roles.
+// deniers returns a state in which eve has no roles, and bob may read [a/, a0), see the names [s/,
+// s0) and hold [h/, h0).
 func deniers() *State {
 	return New(true, 1, []User{
 		{Name: "bob", Roles: []string{"reader", "r 2"}},
@@ -23,8 +23,8 @@ func deniers() *State {
 
 func caller(user string) Caller { return Caller{User: user, Revision: 1} }
 
-// An error states the missing permission and the caller. It discloses a name or key only if the
-// caller sent it or may see it.
+// TestDeniedText checks that an error states the missing permission and the caller. It discloses a
+// name or key only if the caller sent it or may see it.
 func TestDeniedText(t *testing.T) {
 	s := deniers()
 	bob, eve := caller("bob"), caller("eve")
@@ -55,7 +55,8 @@ func TestDeniedText(t *testing.T) {
 	}
 }
 
-// TestDeniedIsShort: errors are sent in headers, which have no room for long keys.
+// TestDeniedIsShort checks that errors stay short. They are sent in headers, which cannot hold long
+// keys.
 func TestDeniedIsShort(t *testing.T) {
 	long := strings.Repeat("\xff", 1<<20)
 	err := deniers().Check(caller("bob"), Read, keyrange.Range{Key: long, End: long + "x"})
@@ -64,8 +65,8 @@ func TestDeniedIsShort(t *testing.T) {
 	}
 }
 
-// TestDeniedCutsOff: a key is quoted in full up to the limit; a longer one is cut off and ends with
-// dots.
+// TestDeniedCutsOff checks that a key up to the limit is quoted in full, and that a longer one is
+// truncated and ends in dots.
 func TestDeniedCutsOff(t *testing.T) {
 	for n, want := range map[int]string{
 		maxShown:     "needs read on " + strings.Repeat("k", maxShown) + ",",
@@ -78,7 +79,7 @@ func TestDeniedCutsOff(t *testing.T) {
 	}
 }
 
-// TestOfLeaseOfOthers: OfLease leaves nil and other errors unchanged.
+// TestOfLeaseOfOthers checks that OfLease leaves nil and unrelated errors unchanged.
 func TestOfLeaseOfOthers(t *testing.T) {
 	for _, err := range []error{nil, ErrUserEmpty, ErrOldRevision, ErrPermissionDenied} {
 		if got := OfLease(err); got != err {
@@ -87,7 +88,8 @@ func TestOfLeaseOfOthers(t *testing.T) {
 	}
 }
 
-// TestKindWords: each kind has a name for use in commands; unknown kinds are numbers.
+// TestKindWords checks that each kind has a name for commands. Unknown kinds are printed as
+// numbers.
 func TestKindWords(t *testing.T) {
 	for k, want := range map[Kind]string{
 		Read: "read", Write: "write", ReadWrite: "readwrite", See: "see", Hold: "hold",

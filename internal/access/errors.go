@@ -2,16 +2,17 @@ package access
 
 import "errors"
 
-// These errors are returned by changes of users and roles.
+// These errors are returned by changes to users and roles.
 var (
-	// ErrRootUserNotExist means that access control cannot be enabled without a user root.
+	// ErrRootUserNotExist means that access control cannot be enabled because there is no user
+	// root.
 	ErrRootUserNotExist = errors.New("access: user root does not exist")
 	// ErrRootRoleNotExist means that access control cannot be enabled because the user root does
 	// not have the role root.
 	ErrRootRoleNotExist = errors.New("access: the user root does not have the role root")
 	ErrUserExists       = errors.New("access: user already exists")
 	ErrUserNotFound     = errors.New("access: user not found")
-	// ErrUserEmpty means that the name of a user is missing, or that the caller is not logged in.
+	// ErrUserEmpty means that a user name is missing, or that the caller is not logged in.
 	ErrUserEmpty = errors.New("access: the caller is anonymous, or the user name is " +
 		"empty")
 	ErrRoleExists   = errors.New("access: role already exists")
@@ -21,10 +22,10 @@ var (
 	ErrRoleNotGranted = errors.New("access: the user does not have the role")
 	// ErrPermissionNotGranted means that the role has no permission on exactly this range.
 	ErrPermissionNotGranted = errors.New("access: the role does not have the permission")
-	// ErrPermissionNotGiven means that a request to grant a permission does not contain one.
+	// ErrPermissionNotGiven means that a request to grant a permission does not specify one.
 	ErrPermissionNotGiven = errors.New("access: no permission specified")
-	// ErrInvalidAuthMgmt means that a change is never valid, or would remove what access control
-	// needs from root. Errors that wrap it state the reason.
+	// ErrInvalidAuthMgmt means that a change is not valid, or would remove something from root that
+	// access control needs. Errors that wrap it state the reason.
 	ErrInvalidAuthMgmt = errors.New("access: invalid change")
 	// ErrNotEnabled means that a client tried to log in while access control is disabled.
 	ErrNotEnabled = errors.New("access: access control is not enabled")
@@ -52,12 +53,12 @@ func (c change) Error() string { return ErrInvalidAuthMgmt.Error() + ": " + stri
 // Unwrap returns ErrInvalidAuthMgmt.
 func (change) Unwrap() error { return ErrInvalidAuthMgmt }
 
-// These errors are returned for requests of callers.
+// These errors are returned for requests from callers.
 var (
 	// ErrPermissionDenied means that the caller lacks a permission.
 	ErrPermissionDenied = errors.New("access: permission denied")
-	// ErrOldRevision means that users or roles have changed since the caller logged in. It must log
-	// in again.
+	// ErrOldRevision means that users or roles have changed since the caller logged in. The caller
+	// must log in again.
 	ErrOldRevision = errors.New("access: users or roles have changed since the login")
 	// ErrInvalidLogin means that the caller's login is invalid or has ended.
 	ErrInvalidLogin = errors.New("access: the login is invalid or has ended")

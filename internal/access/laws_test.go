@@ -12,14 +12,14 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// A world is a caller with a single permission, and a lease.
+// A world consists of a lease and a caller with a single permission.
 type world struct {
 	root, bound bool
-	has         Kind // the permission, on all names that begin with n; none if Read
+	has         Kind // the permission on all names that begin with n; Read means no permission
 	lease       Lease
 }
 
-// worlds returns all combinations that matter for decisions.
+// worlds returns all combinations that affect decisions.
 func worlds() (all []world) {
 	for _, root := range []bool{false, true} {
 		for _, bound := range []bool{false, true} {
@@ -50,19 +50,20 @@ func (w world) state() (*State, Caller) {
 	return New(true, 1, users, []Role{{"r", []Permission{{w.has, "n", "o"}}}}), me
 }
 
-// may applies the rule for permissions on names: each kind includes those before it.
+// may applies the rule for permissions on names: each kind includes all earlier kinds.
 func (w world) may(what Kind) bool {
 	named := strings.HasPrefix(w.lease.Name, "n")
 	return w.root || named && w.has != Read && what <= w.has
 }
 
-// The rules for seeing, holding and granting leases are those in the comments, for users and other
-// callers. An error discloses the name of a lease only to a caller that sent it or may see it.
+// TestLeasesByTheRules checks the documented rules for seeing, holding and granting leases, for
+// users and other callers. An error discloses the name of a lease only to a caller that sent the
+// name or may see it.
 func TestLeasesByTheRules(t *testing.T) {
 	for _, w := range worlds() {
 		s, me := w.state()
 		name, own := w.lease.Name, w.lease.Principal == "me"
-		self := own || w.lease.Principal == "" // not for another principal
+		self := own || w.lease.Principal == "" // no other principal owns the lease
 		sees := own || w.may(See)
 		holds := w.root || own && name == "" || own && w.may(Hold) || !own && w.may(Manage)
 		granted := w.root || self && name == "" || self && w.may(Hold) || w.may(Manage)
@@ -102,7 +103,8 @@ func TestLeasesByTheRules(t *testing.T) {
 	}
 }
 
-// Without access control, every request is permitted.
+// TestNothingIsRefusedWithoutAccessControl checks that every request is permitted while access
+// control is disabled.
 func TestNothingIsRefusedWithoutAccessControl(t *testing.T) {
 	for _, w := range worlds() {
 		s, me := w.state()
@@ -139,7 +141,7 @@ func text(s *State) string {
 	return b.String()
 }
 
-// anyChange attempts a random change. Many attempts fail, since there are few names.
+// anyChange attempts a random change. Many attempts fail because there are only a few names.
 func anyChange(r *rand.Rand, s *State) (*State, error) {
 	name := func() string { return []string{"", "root", "a", "b"}[r.IntN(4)] }
 	of := anyRange(r)
@@ -173,10 +175,10 @@ func anyChange(r *rand.Rand, s *State) (*State, error) {
 	return s.Enable()
 }
 
-// A state is immutable, a failed change returns the old one, and each state is consistent: users
-// have existing roles, sorted; limits belong to existing users and roles; the size matches the
-// contents; and while access control is enabled, root can disable it. Random changes with few
-// names; check each state again after the next change.
+// TestRandomChanges makes random changes with few names, and checks each state again after the next
+// change. A state is immutable, and a failed change returns the old one. Each state is consistent:
+// users have existing, sorted roles; limits belong to existing users and roles; the size matches
+// the contents; and while access control is enabled, root can disable it.
 func TestRandomChanges(t *testing.T) {
 	refused, changed := 0, 0
 	for seed := range uint64(tier.Budget(15, 60)) {

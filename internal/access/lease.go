@@ -2,26 +2,30 @@ package access
 
 import "leasehold.dev/internal/keyrange"
 
-// Lease describes a lease for access decisions.
+// Lease has the attributes of a lease that matter for access decisions.
 type Lease struct {
 	// Name is empty for most leases.
 	Name string
-	// Principal is the owner of the lease. It is empty if the lease was granted over etcd's API, or
-	// before access control was enabled.
+	// Principal is the owner of the lease. It is empty if the lease was granted through the etcd
+	// API, or before access control was enabled.
 	Principal string
 }
 
-// CheckLease returns nil if the caller may See a lease, or may Hold it, which means to do with it
-// what its owner may do. A lease may be seen by its owner, and by users that may see its name. It
-// may be held by its owner, which must still be allowed to hold its name if it has one, and by
-// users that may manage its name. Without a name and an owner, only root may use it by this rule.
-// The errors are those of Check. They disclose the name only to users that may see it, because a
-// caller could otherwise look up the name of a lease by its ID.
+// CheckLease returns nil if the caller may See or Hold a lease. To Hold a lease means to do
+// everything that its owner may do with it.
+//
+// A lease can be seen by its owner, and by users that may see its name. It can be held by its
+// owner, and by users that may manage its name. If the lease has a name, the owner must still be
+// permitted to hold that name. If it has neither a name nor an owner, this rule permits only root.
+//
+// CheckLease returns the same errors as Check. They disclose the name only to users that may see
+// it. Otherwise a caller could look up the name of a lease by its ID.
 func (s *State) CheckLease(c Caller, what Kind, of Lease) error {
 	return s.checkLease(c, what, of, false)
 }
 
-// CheckNamed is CheckLease for a caller that sent the lease's name. Errors may include it.
+// CheckNamed is like CheckLease, but for a caller that sent the lease's name. Errors can include
+// the name.
 func (s *State) CheckNamed(c Caller, what Kind, of Lease) error {
 	return s.checkLease(c, what, of, true)
 }
@@ -52,8 +56,9 @@ func (s *State) checkLease(c Caller, what Kind, of Lease, named bool) error {
 	}
 }
 
-// CheckGrant returns nil if the caller may be granted a lease. With a name, the caller must be
-// allowed to hold it; for another principal, to manage it. The errors are those of Check.
+// CheckGrant returns nil if the caller may be granted a lease. If the lease has a name, the caller
+// must be permitted to hold the name or, on behalf of another principal, to manage it. CheckGrant
+// returns the same errors as Check.
 func (s *State) CheckGrant(c Caller, of Lease) error {
 	s = s.orEmpty()
 	if !s.enabled {
@@ -73,8 +78,8 @@ func (s *State) CheckGrant(c Caller, of Lease) error {
 	return deny(u, what, name)
 }
 
-// MayHold reports whether a user may have a lease with the given name, which may be empty. Without
-// access control, anyone may.
+// MayHold reports whether a user may have a lease with the given name, which can be empty. If
+// access control is disabled, every user may.
 func (s *State) MayHold(user, name string) bool {
 	s = s.orEmpty()
 	if !s.enabled {

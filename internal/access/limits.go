@@ -7,18 +7,21 @@ import (
 	"slices"
 )
 
-// Resource is a kind of resource that can be limited for a principal.
+// Resource is a type of resource that can be limited per principal.
 type Resource uint8
 
-// The resources. All but Rate are counted in the replicated state. The numbers are stored on disk.
+// The resources. All except Rate are counted in the replicated state. The numbers are stored on
+// disk.
 const (
-	// Leases are those that the principal owns, or was granted if they have no owner.
+	// Leases counts leases owned by the principal, plus leases without an owner that were granted
+	// to it.
 	Leases Resource = iota
-	// LeaseKeys are keys on leases that were last written by the principal.
+	// LeaseKeys counts keys on leases whose last writer was the principal.
 	LeaseKeys
-	// Bytes is the size of the principal's leases and of the keys that it wrote, including history.
+	// Bytes is the total size of the principal's leases and of the keys that it wrote, including
+	// history.
 	Bytes
-	// Rate is the number of requests a second that each member accepts.
+	// Rate is the number of requests per second that each member accepts.
 	Rate
 
 	// Resources is the number of resources.
@@ -43,20 +46,20 @@ func (r Resource) String() string {
 	return resourceNames[r].name
 }
 
-// NoLimit means that there is no limit, even if a more general one is set.
+// NoLimit means that there is no limit, even if a more general limit is set.
 const NoLimit int64 = -1
 
-// Limits has a limit for each resource: positive, NoLimit, or 0 if not set.
+// Limits has one limit per resource: a positive number, NoLimit, or 0 if it is not set.
 type Limits [Resources]int64
 
-// HolderKind is the kind of a holder of limits.
+// HolderKind is the type of a holder of limits.
 type HolderKind uint8
 
 // The kinds of holders. The numbers are stored on disk.
 const (
-	// Default applies to every principal without a more specific limit.
+	// Default applies to every principal that has no more specific limit.
 	Default HolderKind = iota
-	// OfRole applies to each principal with a role.
+	// OfRole applies to each principal that has the role.
 	OfRole
 	// OfUser applies to a single user.
 	OfUser
@@ -65,7 +68,7 @@ const (
 // Known reports whether k is one of the constants.
 func (k HolderKind) Known() bool { return k <= OfUser }
 
-// Holder is what limits apply to. Only the default has no name.
+// Holder is what limits apply to. Only Default has no name.
 type Holder struct {
 	Kind HolderKind
 	Name string
@@ -84,7 +87,7 @@ const limitBytes = 64
 type LimitError struct {
 	Principal string
 	What      Resource
-	// Used is the principal's current use, or negative if that must not be disclosed.
+	// Used is the principal's current use. It is negative if it must not be disclosed.
 	Limit, Used int64
 	// Asked is the additional amount that was requested.
 	Asked int64
@@ -100,12 +103,12 @@ func (e *LimitError) Error() string {
 	return of + fmt.Sprintf(", has %d and requested %d more", e.Used, e.Asked)
 }
 
-// Limited reports whether any limits are in force. It is cheap.
+// Limited reports whether any limits are in force. It is a cheap check.
 func (s *State) Limited() bool { return s != nil && s.enabled && len(s.limits) > 0 }
 
-// Limit returns how much of a resource a caller may have, or 0 if there is no limit. It is the
-// limit of the user, or else the largest of its roles' limits, or else the default. The role root
-// has no limit.
+// Limit returns how much of a resource a caller may have, or 0 if there is no limit. The user's own
+// limit takes precedence over the largest of its roles' limits, which takes precedence over the
+// default. The role root has no limit.
 func (s *State) Limit(c Caller, what Resource) int64 {
 	if !s.Limited() {
 		return 0
@@ -150,9 +153,9 @@ func (s *State) LimitHolders() []Holder {
 	})
 }
 
-// SetLimits changes limits. It fails with ErrUserNotFound, ErrRoleNotFound, or ErrInvalidAuthMgmt
-// if a limit is invalid. It does not count as a change of users and roles, so clients need not log
-// in again. If nothing changes, it returns s.
+// SetLimits changes limits. It fails with ErrUserNotFound or ErrRoleNotFound, or with
+// ErrInvalidAuthMgmt if a limit is invalid. It does not change the revision of users and roles, so
+// clients need not log in again. If nothing changes, it returns s.
 func (s *State) SetLimits(of Holder, list []LimitChange) (*State, error) {
 	_, user := s.User(of.Name)
 	_, role := s.Role(of.Name)
@@ -185,7 +188,7 @@ func (s *State) SetLimits(of Holder, list []LimitChange) (*State, error) {
 	return c, nil
 }
 
-// setLimits sets the limits of a holder, and deletes the holder if none are set.
+// setLimits sets the limits of a holder. If none are set, it deletes the holder.
 func (s *State) setLimits(of Holder, l Limits) {
 	old := s.limits[of]
 	s.bytes += int64(l.set()-old.set()) * limitBytes
@@ -208,7 +211,7 @@ func (l *Limits) set() (n int) {
 	return n
 }
 
-// Changes returns the limits that are set as a list of changes.
+// Changes returns the limits as a list of changes. It omits limits that are not set.
 func (l *Limits) Changes() (out []LimitChange) {
 	for what, most := range l {
 		if most != 0 {

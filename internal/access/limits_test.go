@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// limits is a state with users and roles, for tests of limits on leases.
+// limits is a state with users and roles for testing lease limits.
 type limits struct {
 	t *testing.T
 	*State
@@ -38,8 +38,8 @@ func newLimits(t *testing.T) *limits {
 	return l
 }
 
-// A user's limit takes precedence over those of its roles, of which the largest applies, and these
-// over the default; root has no limit.
+// TestWhichLimit checks the precedence of limits. A user's own limit comes first, then the largest
+// limit of the user's roles, then the default. Root has no limit.
 func TestWhichLimit(t *testing.T) {
 	l := newLimits(t)
 	alice, bob := Caller{User: "alice"}, Caller{User: "bob"}
@@ -78,8 +78,9 @@ func TestWhichLimit(t *testing.T) {
 	want("disabled", alice, 0)
 }
 
-// Limits are deleted with their user or role, and a new one with the same name has none. Their
-// memory is counted, and clients need not log in again.
+// TestLimitsEnd checks that limits are deleted with their user or role, and that a new user or role
+// with the same name starts without any. Limits count toward the state's size, and clients need not
+// log in again after a change.
 func TestLimitsEnd(t *testing.T) {
 	l := newLimits(t)
 	bytes, revision := l.Bytes(), l.Revision()
@@ -104,7 +105,7 @@ func TestLimitsEnd(t *testing.T) {
 	}
 }
 
-// Invalid limits are rejected, and change nothing.
+// TestBadLimits checks that invalid limits are rejected and change nothing.
 func TestBadLimits(t *testing.T) {
 	l := newLimits(t)
 	for name, x := range map[string]struct {
@@ -134,7 +135,8 @@ func TestBadLimits(t *testing.T) {
 	}
 }
 
-// An error states the limit, whose it is, and how much is used if the caller may know that.
+// TestLimitTexts checks that an error states the limit and whom it applies to. It also states the
+// usage if the caller is permitted to see it.
 func TestLimitTexts(t *testing.T) {
 	for want, e := range map[string]LimitError{
 		"limit of leases is reached: alice may have 3, has 2 and requested 2 more": {

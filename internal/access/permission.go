@@ -7,33 +7,33 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Kind is the kind of a permission.
+// Kind is the type of a permission.
 type Kind uint8
 
-// The kinds of permissions on keys. The numbers are those of etcd's API.
+// The kinds of permissions on keys. The numbers are the same as in the etcd API.
 const (
 	Read Kind = iota
 	Write
 	ReadWrite
 )
 
-// The kinds of permissions on names of leases, which etcd does not have. Each includes those before
-// it: a user that may take a name may see its holder, and a user that may end the leases of others
-// could take their names.
+// The kinds of permissions on lease names, which etcd does not have. Each kind includes the kinds
+// before it: a user that may take a name may see who holds it, and a user that may end other users'
+// leases could take their names anyway.
 const (
-	// See permits looking at leases with the names: their owners and their events.
+	// See permits viewing leases with the names, including their owners and events.
 	See Kind = 16 + iota
-	// Hold permits having leases with the names: being granted them, and using those that the user
-	// owns.
+	// Hold permits being granted leases with the names, and using such leases if the user owns
+	// them.
 	Hold
-	// Manage permits using leases of others, and granting leases to others.
+	// Manage permits using leases owned by others, and granting leases to others.
 	Manage
 )
 
 // Known reports whether k is one of the constants.
 func (k Kind) Known() bool { return k <= ReadWrite || k.ofNames() }
 
-// ofNames reports whether k is a kind of permission on names of leases.
+// ofNames reports whether k is a kind of permission on lease names.
 func (k Kind) ofNames() bool { return See <= k && k <= Manage }
 
 // allows reports whether a permission of kind k includes what.
@@ -44,14 +44,15 @@ func (k Kind) allows(what Kind) bool {
 	return k == what || k == ReadWrite
 }
 
-// Permission permits an action on the keys, or the names of leases, in [Key, End). As in etcd, an
-// End of "" means the single key, and "\x00" everything from Key.
+// Permission permits an action on the keys, or on the lease names, in [Key, End). As in etcd, an
+// empty End means the single key, and "\x00" means everything at or after Key.
 type Permission struct {
 	Kind     Kind
 	Key, End string
 }
 
-// compare orders permissions, those on keys first. It is 0 if one would replace the other.
+// compare orders permissions. Permissions on keys come first. The result is 0 if one permission
+// would replace the other.
 func (p Permission) compare(q Permission) int {
 	if n := p.Kind.ofNames(); n != q.Kind.ofNames() {
 		if n {
@@ -68,15 +69,15 @@ func (p Permission) Range() keyrange.Range { return keyrange.Range{Key: p.Key, E
 // Role is a named list of permissions.
 type Role struct {
 	Name string
-	// Permissions are those on keys, followed by those on names. Both are sorted by range, and no
-	// two have the same range.
+	// Permissions lists permissions on keys, followed by permissions on names. Both are sorted by
+	// range, and no two permissions on keys, or on names, have the same range.
 	Permissions []Permission
 }
 
-// role is a Role and its combined permissions.
+// role is a Role together with its combined permissions.
 type role struct {
 	Role
-	allowed [len(checkedKinds)][]keyrange.Span // by kind, sorted and not adjacent
+	allowed [len(checkedKinds)][]keyrange.Span // by kind; sorted, disjoint and not adjacent
 }
 
 // checkedKinds are the kinds of access that can be checked.
@@ -110,7 +111,7 @@ func joined(permissions []Permission, what Kind) []keyrange.Span {
 }
 
 // reach returns the end of the span that contains key, and whether there is one. An end of "" means
-// no end.
+// that the span is unbounded.
 func reach(list []keyrange.Span, key string) (end string, ok bool) {
 	i := sort.Search(len(list), func(i int) bool { return list[i].From > key }) - 1
 	if i < 0 || !list[i].Has(key) {
@@ -119,7 +120,7 @@ func reach(list []keyrange.Span, key string) (end string, ok bool) {
 	return list[i].To, true
 }
 
-// covered reports whether the roles together permit an action on all keys or names of a span. Each
+// covered reports whether the roles together permit an action on all keys or names in a span. Each
 // step extends the covered part as far as any role permits.
 func covered(roles []*role, what Kind, s keyrange.Span) bool {
 	for from := s.From; ; {

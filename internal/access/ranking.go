@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Ranking finds the principals that use most of each resource, and the total of all others, in
-// limited memory.
+// Ranking finds the principals that use the most of each resource, and the total use of all others,
+// in bounded memory.
 type Ranking struct {
 	most int
-	// Top lists the principals with the largest use of each resource, in descending order.
+	// Top lists the principals with the highest use of each resource, in descending order.
 	Top [Resources][]Portion
-	// Rest is the total of all others.
+	// Rest is the total use of all other principals.
 	Rest [Resources]int64
 }
 
@@ -21,10 +21,11 @@ type Portion struct {
 	Has       int64
 }
 
-// NewRanking returns a Ranking of at most the given number of principals for each resource.
+// NewRanking returns a Ranking with at most the given number of principals per resource.
 func NewRanking(most int) *Ranking { return &Ranking{most: most} }
 
-// Add adds a principal's use of a resource, at most once for each. The order does not matter.
+// Add adds a principal's use of a resource. Call it at most once per principal and resource. The
+// order of calls does not matter.
 func (r *Ranking) Add(principal string, what Resource, has int64) {
 	if has == 0 {
 		return
@@ -42,7 +43,7 @@ func (r *Ranking) Add(principal string, what Resource, has int64) {
 	r.Top[what] = slices.Insert(top, at, p)
 }
 
-// byPortion sorts larger portions first.
+// byPortion orders larger portions first.
 func byPortion(a, b Portion) int {
 	return cmp.Or(cmp.Compare(b.Has, a.Has), cmp.Compare(a.Principal, b.Principal))
 }

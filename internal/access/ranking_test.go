@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// The largest principals are found in whatever order they are added, and the total is correct.
+// TestRanking checks that the ranking finds the largest principals regardless of the order in which
+// they are added, and that the total is correct.
 func TestRanking(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -12,14 +12,14 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// TestScenarios runs the scenarios in testdata: changes of users and roles, and access decisions
-// after them. Regenerate the output with -rewrite, and review the diff.
+// TestScenarios runs the scenarios in testdata, which change users and roles and then check access
+// decisions. To update the output, run it with -rewrite and review the diff.
 //
-// A change is a line such as "add-user name=bob"; script.changes lists them all. A range of keys is
-// a, the single key; a-b, those from a to before b; or a-, all from a. "ask as=bob" checks each
-// line below it for that user; "with=reader,writer" makes the caller a principal with these roles
-// that is not a user. "since=3" is the revision at which the caller logged in, by default the
-// latest.
+// A change is a line such as "add-user name=bob"; script.changes lists all changes. The key range
+// "a" is a single key, "a-b" starts at a and ends before b, and "a-" contains all keys from a on.
+// "ask as=bob" checks each line below it for that user. "with=reader,writer" makes the caller a
+// principal with these roles that is not a user. "since=3" sets the revision at which the caller
+// logged in; the default is the latest.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &script{}
@@ -42,7 +42,7 @@ type script struct {
 	state *State
 }
 
-// arg returns an argument of the line, or "".
+// arg returns the named argument of the line, or "".
 func (s *script) arg(name string) (text string) {
 	s.d.MaybeScanArgs(s.t, name, &text)
 	return text
@@ -57,7 +57,7 @@ func keys(text string) keyrange.Range {
 	return keyrange.Range{Key: key, End: end}
 }
 
-// kinds maps names to kinds of permissions.
+// kinds maps names to permission kinds.
 func kinds() map[string]Kind {
 	all := make(map[string]Kind)
 	for _, k := range []Kind{Read, Write, ReadWrite, See, Hold, Manage} {
@@ -66,7 +66,7 @@ func kinds() map[string]Kind {
 	return all
 }
 
-// change applies the change on a line.
+// change applies the change given on a line.
 func (s *script) change() string {
 	before := s.state
 	do, ok := s.changes()[s.d.Cmd]
@@ -106,7 +106,7 @@ func (s *script) changes() map[string]func() (*State, error) {
 	}
 }
 
-// limit sets limits: each line of input has a resource and a number.
+// limit sets limits. Each input line contains a resource and a number.
 func (s *script) limit() (*State, error) {
 	of := Holder{}
 	for kind, arg := range []string{"", "role", "user"} {
@@ -136,7 +136,7 @@ func resource(name string) Resource {
 	return Resource(Resources)
 }
 
-// questions checks each line for a caller.
+// questions checks each line on behalf of a caller.
 func (s *script) questions() string {
 	who := Caller{User: s.arg("as")}
 	for _, a := range s.d.CmdArgs {
@@ -156,7 +156,7 @@ func (s *script) questions() string {
 	return b.String()
 }
 
-// answer returns whether a caller may do what a line requests, and why not.
+// answer returns whether a caller may perform the request on a line and, if not, why.
 func (s *script) answer(who Caller, words []string) string {
 	args := make(map[string]string)
 	for _, w := range words[1:] {
@@ -173,9 +173,9 @@ func (s *script) answer(who Caller, words []string) string {
 		return yes(s.state.CheckRoot(who))
 	case "relay":
 		return yes(s.state.CheckRelay(who))
-	case "see", "hold": // a lease, by its ID
+	case "see", "hold": // a lease by ID
 		return yes(s.state.CheckLease(who, kinds()[words[0]], of))
-	case "see-named", "hold-named": // a lease, by its name
+	case "see-named", "hold-named": // a lease by name
 		what, _, _ := strings.Cut(words[0], "-")
 		return yes(s.state.CheckNamed(who, kinds()[what], of))
 	case "grant":

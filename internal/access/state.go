@@ -8,13 +8,13 @@ import (
 )
 
 // Root is the name of the user that must exist before access control can be enabled, and of the
-// role that may do everything.
+// role that has all permissions.
 const Root = "root"
 
 // User is a user that can log in.
 type User struct {
 	Name string
-	// Hash is the hash of the password. A user without a password has none, and logs in by a
+	// Hash is the hash of the password. A user without a password has no hash, and logs in with a
 	// certificate or a signed token.
 	Hash       []byte
 	NoPassword bool
@@ -23,18 +23,18 @@ type User struct {
 }
 
 // State is the set of all users and roles, and whether access control is enabled. It is immutable:
-// methods that change something return a new State or, with an error, the old one. Do not modify
-// what they return. A nil State has no users and no roles.
+// methods that change something return a new State or, if there is an error, the old one. Do not
+// modify what they return. A nil State has no users and no roles.
 type State struct {
 	enabled  bool
 	revision uint64
 	bytes    int64
 	users    map[string]*User
 	roles    map[string]*role
-	limits   map[Holder]Limits // of existing users and roles, none empty; may be nil
+	limits   map[Holder]Limits // only for existing users and roles; no entry is empty; may be nil
 }
 
-// empty is the value of a nil State.
+// empty is what a nil State stands for.
 var empty = &State{revision: 1}
 
 // New returns a State with the given users and roles.
@@ -59,14 +59,14 @@ func (s *State) orEmpty() *State {
 	return s
 }
 
-// Enabled reports whether access control is enabled. While it is not, anyone may do everything.
+// Enabled reports whether access control is enabled. While it is disabled, everything is permitted.
 func (s *State) Enabled() bool { return s.orEmpty().enabled }
 
 // Revision returns the revision of users and roles, starting at 1. It is unrelated to revisions of
 // keys.
 func (s *State) Revision() uint64 { return s.orEmpty().revision }
 
-// Bytes returns the approximate memory of the users and roles.
+// Bytes returns the approximate memory used by the users and roles.
 func (s *State) Bytes() int64 { return s.orEmpty().bytes }
 
 // Len returns the number of users and roles.
@@ -83,7 +83,7 @@ func (s *State) User(name string) (u User, ok bool) {
 // Users returns the names of all users, sorted.
 func (s *State) Users() []string { return slices.Sorted(maps.Keys(s.orEmpty().users)) }
 
-// Role returns the role with a name, and whether there is one.
+// Role returns the role with the given name, and whether it exists.
 func (s *State) Role(name string) (r Role, ok bool) {
 	if found, ok := s.orEmpty().roles[name]; ok {
 		return found.Role, true
@@ -110,14 +110,14 @@ func (s *State) next() *State {
 	return c
 }
 
-// The approximate overhead of entries.
+// The approximate overhead of each entry in bytes.
 const (
 	userBytes       = 200
 	roleBytes       = 200
 	permissionBytes = 150
 )
 
-// Bytes returns the approximate memory of a user.
+// Bytes returns the approximate memory used by a user.
 func (u *User) Bytes() int64 {
 	n := userBytes + len(u.Name) + len(u.Hash)
 	for _, r := range u.Roles {
@@ -126,7 +126,7 @@ func (u *User) Bytes() int64 {
 	return int64(n)
 }
 
-// Bytes returns the approximate memory of a role.
+// Bytes returns the approximate memory used by a role.
 func (r *Role) Bytes() int64 {
 	n := roleBytes + len(r.Name)
 	for _, p := range r.Permissions {
@@ -161,8 +161,8 @@ func (s *State) dropRole(name string) {
 	}
 }
 
-// Enable enables access control. It requires the user root with the role root. As in etcd, it does
-// not change the revision.
+// Enable enables access control. There must be a user root that has the role root. As in etcd, the
+// revision does not change.
 func (s *State) Enable() (*State, error) {
 	u, ok := s.User(Root)
 	switch {
@@ -178,7 +178,7 @@ func (s *State) Enable() (*State, error) {
 	return c, nil
 }
 
-// Disable disables access control, and keeps users and roles. If it is disabled already, nothing
+// Disable disables access control but keeps users and roles. If it is already disabled, nothing
 // changes.
 func (s *State) Disable() *State {
 	if !s.Enabled() {
@@ -207,8 +207,8 @@ func (s *State) AddUser(name string, hash []byte, noPassword bool) (*State, erro
 	return c, nil
 }
 
-// DeleteUser deletes a user. It fails with ErrUserNotFound, or with ErrInvalidAuthMgmt for root
-// while access control is enabled.
+// DeleteUser deletes a user. It fails with ErrUserNotFound, or with ErrInvalidAuthMgmt for the user
+// root while access control is enabled.
 func (s *State) DeleteUser(name string) (*State, error) {
 	if s.Enabled() && name == Root {
 		return s, rootDeleted
@@ -222,8 +222,8 @@ func (s *State) DeleteUser(name string) (*State, error) {
 	return c, nil
 }
 
-// SetPassword changes the hash of a user's password. It fails with ErrUserNotFound. As in etcd, a
-// user added without a password stays without one.
+// SetPassword changes the password hash of a user. It fails with ErrUserNotFound. As in etcd, a
+// user that was added without a password never gets one.
 func (s *State) SetPassword(name string, hash []byte) (*State, error) {
 	u, ok := s.User(name)
 	if !ok {
@@ -237,8 +237,8 @@ func (s *State) SetPassword(name string, hash []byte) (*State, error) {
 	return c, nil
 }
 
-// GrantRole grants a role to a user. It fails with ErrUserNotFound or ErrRoleNotFound; the role
-// root need not exist. If the user has the role already, nothing changes.
+// GrantRole grants a role to a user. It fails with ErrUserNotFound or ErrRoleNotFound. The role
+// root need not exist. If the user already has the role, nothing changes.
 func (s *State) GrantRole(name, role string) (*State, error) {
 	u, ok := s.User(name)
 	if !ok {
@@ -257,8 +257,8 @@ func (s *State) GrantRole(name, role string) (*State, error) {
 	return c, nil
 }
 
-// RevokeRole revokes a role from a user. It fails with ErrUserNotFound, ErrRoleNotGranted, or with
-// ErrInvalidAuthMgmt if both are root and access control is enabled.
+// RevokeRole revokes a role from a user. It fails with ErrUserNotFound or ErrRoleNotGranted, or
+// with ErrInvalidAuthMgmt if both are root and access control is enabled.
 func (s *State) RevokeRole(name, role string) (*State, error) {
 	if s.Enabled() && name == Root && role == Root {
 		return s, rootRevoked
@@ -276,7 +276,7 @@ func (s *State) RevokeRole(name, role string) (*State, error) {
 	return c, nil
 }
 
-// without returns a copy of a list without a name.
+// without returns a copy of a list with a name removed.
 func without(list []string, name string) []string {
 	return slices.DeleteFunc(slices.Clone(list), func(n string) bool { return n == name })
 }
@@ -295,8 +295,8 @@ func (s *State) AddRole(name string) (*State, error) {
 	return c, nil
 }
 
-// DeleteRole deletes a role, and revokes it from all users. It fails with ErrRoleNotFound, or with
-// ErrInvalidAuthMgmt for root while access control is enabled.
+// DeleteRole deletes a role and revokes it from all users. It fails with ErrRoleNotFound, or with
+// ErrInvalidAuthMgmt for the role root while access control is enabled.
 func (s *State) DeleteRole(name string) (*State, error) {
 	if s.Enabled() && name == Root {
 		return s, roleDeleted
@@ -317,9 +317,9 @@ func (s *State) DeleteRole(name string) (*State, error) {
 	return c, nil
 }
 
-// Grant grants a permission to a role, and replaces an existing one on the same range. It fails
-// with ErrInvalidAuthMgmt if the permission is invalid, or with ErrRoleNotFound. If the role has
-// exactly this permission already, nothing changes.
+// Grant grants a permission to a role, replacing an existing permission on the same range. It fails
+// with ErrInvalidAuthMgmt if the permission is invalid, or with ErrRoleNotFound. If the role
+// already has exactly this permission, nothing changes.
 func (s *State) Grant(name string, p Permission) (*State, error) {
 	switch {
 	case p.Key == "":
@@ -354,12 +354,12 @@ func (s *State) Revoke(name string, of keyrange.Range) (*State, error) {
 	return s.revoke(name, Permission{Read, of.Key, of.End})
 }
 
-// RevokeNames is Revoke for a range of names of leases.
+// RevokeNames is like Revoke, but for a range of lease names.
 func (s *State) RevokeNames(name string, of keyrange.Range) (*State, error) {
 	return s.revoke(name, Permission{See, of.Key, of.End})
 }
 
-// revoke removes the permission that p would replace from a role.
+// revoke removes from a role the permission that would be replaced by of.
 func (s *State) revoke(name string, of Permission) (*State, error) {
 	r, ok := s.Role(name)
 	if !ok {

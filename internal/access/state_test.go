@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// step is a change, its expected error, and the revision after it.
+// step is a change with its expected error and the expected revision after it.
 type step struct {
 	name     string
 	do       func(*State) (*State, error)
@@ -21,7 +21,7 @@ type step struct {
 
 func disable(s *State) (*State, error) { return s.Disable(), nil }
 
-// named and paired return a change that calls a method with one or two arguments.
+// named and paired return changes that call a method with one or two arguments.
 func named[A any](do func(*State, A) (*State, error), a A) func(*State) (*State, error) {
 	return func(s *State) (*State, error) { return do(s, a) }
 }
@@ -37,8 +37,8 @@ func add(name string, noPassword bool) func(*State) (*State, error) {
 	return func(s *State) (*State, error) { return s.AddUser(name, []byte{1}, noPassword) }
 }
 
-// TestChanges applies a sequence of changes. The order of checks, and which changes count, are
-// etcd's.
+// TestChanges applies a sequence of changes. The order of checks and the revision changes match
+// etcd.
 func TestChanges(t *testing.T) {
 	k := keyrange.Range{Key: "k"}
 	var s *State
@@ -132,7 +132,7 @@ func remade(s *State) *State {
 	return New(s.Enabled(), s.Revision(), users, roles)
 }
 
-// TestBytes fills and empties a state: its size always matches its contents.
+// TestBytes fills and empties a state, and checks that its size always matches its contents.
 func TestBytes(t *testing.T) {
 	var s *State
 	made := func(changed *State, err error) {
@@ -160,7 +160,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// names are short, so that ranges of them often touch.
+// names lists short keys, so that random ranges often touch.
 var names = []string{"", "\x00", "a", "a\x00", "a\x00\x00", "b", "bb", "c", "d"}
 
 func anyRange(r *rand.Rand) keyrange.Range {
@@ -168,8 +168,8 @@ func anyRange(r *rand.Rand) keyrange.Range {
 	return keyrange.Range{Key: names[r.IntN(len(names))], End: ends[r.IntN(len(ends))]}
 }
 
-// TestCheckKeyByKey compares Check with its definition: each key of the range must lie in a
-// permission of one of the user's roles. It checks every key that could distinguish two ranges.
+// TestCheckKeyByKey compares Check with its definition: each key of the range must be covered by a
+// permission of one of the user's roles. It tests every key that could distinguish two ranges.
 func TestCheckKeyByKey(t *testing.T) {
 	var keys []string
 	for _, n := range names {
@@ -216,7 +216,7 @@ func TestCheckKeyByKey(t *testing.T) {
 	}
 }
 
-// TestCallers checks one key for each kind of caller.
+// TestCallers checks access to one key for each type of caller.
 func TestCallers(t *testing.T) {
 	all := []User{{Name: "bob", Roles: []string{"gone", "r"}}, {Name: "root", Roles: []string{"root"}}}
 	k := keyrange.Range{Key: "k"}

@@ -50,7 +50,7 @@ func Address(ctx context.Context) string {
 	}
 }
 
-// forwardedFor returns the last forwarded address. The gateway itself added that one.
+// forwardedFor returns the last forwarded address. The gateway itself added this address.
 func forwardedFor(ctx context.Context) string {
 	m, _ := metadata.FromIncomingContext(ctx)
 	list := m.Get("x-forwarded-for")

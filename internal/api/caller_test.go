@@ -19,8 +19,8 @@ type someAddr struct{ network, text string }
 func (a someAddr) Network() string { return a.network }
 func (a someAddr) String() string  { return a.text }
 
-// TestCaller: a caller is identified by its certificate or else its address, even through the
-// gateway, where it cannot pretend to be another.
+// TestCaller checks that a caller is identified by its certificate, or by its address if it has
+// none. This also works through the gateway, where a caller cannot impersonate another.
 func TestCaller(t *testing.T) {
 	from := func(addr net.Addr, name string) context.Context {
 		p := &peer.Peer{Addr: addr}

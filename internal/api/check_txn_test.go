@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// TestKeyWrittenTwice: a key is written at most once, even if an open-ended range is deleted (etcd
-// #22445).
+// TestKeyWrittenTwice checks that a transaction can write a key at most once, even if an open-ended
+// range is deleted (etcd #22445).
 func TestKeyWrittenTwice(t *testing.T) {
 	put := func(key string) fsm.Op { return fsm.Op{Put: &fsm.Put{Key: key}} }
 	del := func(key, end string) fsm.Op { return fsm.Op{Delete: &fsm.DeleteRange{Key: key, End: end}} }
@@ -40,8 +40,8 @@ func TestKeyWrittenTwice(t *testing.T) {
 	}
 }
 
-// TestTxnOperations: all operations nested in a transaction share one limit, so that it cannot be
-// large at every level. Three full lists are allowed.
+// TestTxnOperations checks that all nested operations in a transaction share one limit, so that a
+// transaction cannot be large at every level. Three full lists are allowed.
 func TestTxnOperations(t *testing.T) {
 	read := func(n int) []fsm.Op {
 		list := make([]fsm.Op, n)

@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// google returns the google.rpc details of a status.
+// google returns the google.rpc details in a status.
 func google(err error) (info *errdetails.ErrorInfo, retry int64) {
 	for _, d := range status.Convert(err).Details() {
 		switch d := d.(type) {
@@ -31,8 +31,8 @@ func google(err error) (info *errdetails.ErrorInfo, retry int64) {
 	return info, retry
 }
 
-// TestDetails: each of our errors is sent with its reason, the same over both APIs. Its code and
-// text, which etcd's clients rely on, are unchanged.
+// TestDetails checks that each of our errors is sent with its reason, and that both APIs use the
+// same reason. The code and message, which etcd's clients rely on, are unchanged.
 func TestDetails(t *testing.T) {
 	form := regexp.MustCompile(`^[A-Z][A-Z0-9_]+[A-Z0-9]$`)
 	for name, err := range known {
@@ -59,7 +59,8 @@ func TestDetails(t *testing.T) {
 	}
 }
 
-// TestFacts: the data of an error is in its metadata, and so is the delay before a retry, if known.
+// TestFacts checks that the data of an error is in its metadata, and so is the retry delay, if
+// known.
 func TestFacts(t *testing.T) {
 	held := lease.Info{Terms: lease.Terms{ID: 7, Name: "n", LockDelay: 900}, Token: 9}
 	over := held
@@ -128,7 +129,8 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// TestInform: foreign errors are unchanged. A bare status gets a reason if its code determines one.
+// TestInform checks that errors of other packages are unchanged. A bare status gets a reason if its
+// code determines one.
 func TestInform(t *testing.T) {
 	other := errors.New("x")
 	for _, err := range []error{nil, other, status.Error(codes.NotFound, "other")} {

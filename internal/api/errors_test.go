@@ -23,7 +23,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// known lists the exported errors of the packages whose errors reach the API, by name.
+// known lists, by name, the exported errors of the packages whose errors reach the API.
 // TestWireComplete compares it with the source.
 var known = map[string]error{
 	"lease.ErrNotFound":              lease.ErrNotFound,
@@ -99,8 +99,8 @@ var known = map[string]error{
 	"api.RateError":                  &RateError{LimitError: access.LimitError{What: access.Rate}},
 }
 
-// inside lists errors that no API call can return: they occur before the API is served, in a
-// restore, or in messages of other members, they stop the member, or they are handled internally.
+// inside lists errors that no API call can return. They occur before the API is served, during a
+// restore or in messages from other members, stop the member, or are handled internally.
 var inside = map[string]bool{
 	"api.ErrUndecided":   true,
 	"fsm.ErrIncarnation": true, "replica.ErrImpossible": true, "replica.ErrDamaged": true,
@@ -108,7 +108,7 @@ var inside = map[string]bool{
 }
 
 // TestWireComplete requires an entry for every exported error, variable or type, in the source of
-// the packages below the API. A forgotten error would reach clients as Unknown.
+// the packages below the API. A missing error would reach clients as Unknown.
 func TestWireComplete(t *testing.T) {
 	for name, dir := range map[string]string{
 		"lease": "../../lease", "mvcc": "../mvcc", "fsm": "../fsm", "replica": "../replica",
@@ -177,7 +177,8 @@ func exported(t *testing.T, dir string) []string {
 	return out
 }
 
-// TestError: an error of any layer becomes the status that etcd's clients expect.
+// TestError checks that an error from any layer is converted to the status that etcd's clients
+// expect.
 func TestError(t *testing.T) {
 	other := status.Error(codes.DataLoss, "as it is")
 	for _, tt := range []struct{ err, want error }{
@@ -227,7 +228,7 @@ func TestError(t *testing.T) {
 	}
 }
 
-// TestNoPackageNames: the errors that clients see do not start with the name of a package.
+// TestNoPackageNames checks that errors visible to clients do not begin with a package name.
 func TestNoPackageNames(t *testing.T) {
 	for _, err := range known {
 		for api, sent := range map[string]string{
@@ -243,8 +244,8 @@ func TestNoPackageNames(t *testing.T) {
 	}
 }
 
-// TestProposalDeadline: a command whose deadline passed has an unknown outcome, and the client gets
-// the same error as from etcd.
+// TestProposalDeadline checks that a command whose deadline has passed has an unknown outcome, and
+// that the client gets the same error as from etcd.
 func TestProposalDeadline(t *testing.T) {
 	for _, tt := range []struct{ err, want error }{
 		{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout},
@@ -260,8 +261,8 @@ func TestProposalDeadline(t *testing.T) {
 	}
 }
 
-// TestReadWithoutLeader: a read that found no leader in time gets the same error as from etcd; one
-// whose own deadline passed gets just that.
+// TestReadWithoutLeader checks that a read that found no leader in time gets the same error as from
+// etcd. A read whose own deadline has passed gets only a deadline error.
 func TestReadWithoutLeader(t *testing.T) {
 	for _, tt := range []struct{ err, want error }{
 		{nil, nil},
@@ -276,11 +277,12 @@ func TestReadWithoutLeader(t *testing.T) {
 	}
 }
 
-// TestClientsRecognize: etcd's client recognizes its own errors in ours.
+// TestClientsRecognize checks that etcd's client recognizes its own errors in the ones that we
+// send.
 func TestClientsRecognize(t *testing.T) {
 	for _, w := range wire {
 		s := status.Convert(w.to)
-		// Errors that etcd has no constant for have other texts.
+		// Errors for which etcd has no constant have other messages.
 		if _, ok := rpctypes.Error(w.to).(rpctypes.EtcdError); ok {
 			continue
 		}

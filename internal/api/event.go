@@ -45,8 +45,9 @@ func NewEvent(e *mvcc.Event) *Event { return &Event{event: *e} }
 const publishBatch = 512
 
 // publishLater is the largest number of changes in one revision for which Publish creates the
-// events itself. Above it, the hub creates them, because creating them here would block the core
-// for too long. The memory of such a large revision is never reused (see fsm.Machine.ReuseChanges).
+// events itself. For a larger revision, the hub creates the events, because creating them here
+// would block the core for too long. The memory of such a revision is never reused (see
+// fsm.Machine.ReuseChanges).
 const publishLater = 8192
 
 // Publish sends changes to the hub. The hub's current view must already include them. Events are

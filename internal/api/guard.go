@@ -86,7 +86,7 @@ type Lost struct {
 }
 
 // Review returns the requests that must end, each of them once. It is cheap unless users, roles or
-// the login have changed. If it returns an error, all requests of the caller must end.
+// the login have changed. If it returns an error, all of the caller's requests must end.
 func (g *Guard) Review() ([]Lost, error) {
 	who, by := g.now()
 	g.mu.Lock()

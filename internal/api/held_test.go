@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// heldKeys returns leases 1, with the keys k0, k1, ... up to n, and 2, with a name and a single
-// key.
+// heldKeys returns a lessor with two leases. Lease 1 has n keys: k0, k1, and so on. Lease 2 has a
+// name and a single key.
 func heldKeys(t *testing.T, n int) *lease.Lessor {
 	t.Helper()
 	l := lease.New(lease.Config{})
@@ -39,10 +39,10 @@ func attachTo(t *testing.T, l *lease.Lessor, id lease.ID, keys ...string) {
 	}
 }
 
-// No step gathers more keys than allowed, keys that stay attached are found whatever happens
-// between steps, and a lease that keeps changing is gathered in a limited number of steps. A lease
-// with many keys. After each step, some of the keys found are detached, some are attached again,
-// and some are new.
+// TestGather gathers the keys of a lease with many keys. After each step, some of the keys found
+// are detached, some are attached again, and some are new. No step gathers more keys than allowed,
+// and keys that stay attached are found regardless of changes between steps. A lease that keeps
+// changing is gathered in a limited number of steps.
 func TestGather(t *testing.T) {
 	const n = 3*maxGathered + 5
 	off := func(l *lease.Lessor, keys []string) []string {
@@ -51,7 +51,7 @@ func TestGather(t *testing.T) {
 		}
 		return keys
 	}
-	// Each function returns the keys that did not stay attached.
+	// Each function returns the keys that do not stay attached.
 	for name, between := range map[string]func(l *lease.Lessor, step int, found []string) []string{
 		"nothing": func(*lease.Lessor, int, []string) []string { return nil },
 		"the last keys are detached": func(l *lease.Lessor, _ int, found []string) []string {
@@ -117,7 +117,8 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// If a lease is replaced between steps, it is gathered from the start; and an error ends Gather.
+// TestGatherReplacedLease checks that if a lease is replaced between steps, Gather starts over. An
+// error ends Gather.
 func TestGatherReplacedLease(t *testing.T) {
 	l, steps := heldKeys(t, maxGathered+1), 0
 	list := []Held{{ID: 1}}

@@ -8,9 +8,9 @@ import (
 
 // Identity is the authenticated caller of a call or a stream.
 type Identity interface {
-	// Caller returns the user and the revision of users and roles at which its login is valid.
-	// While the login is valid, this is the current revision, so a stream survives changes to users
-	// and roles. Afterwards, it is an old revision. Caller is cheap.
+	// Caller returns the user, and the revision of the users and roles for which the user's login
+	// is valid. While the login is valid, this is the current revision, so a stream survives
+	// changes to users and roles. Afterwards, it is an old revision. Caller is cheap.
 	Caller() access.Caller
 }
 

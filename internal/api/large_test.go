@@ -7,7 +7,8 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// MayBeLarge recognizes requests whose answers may have many keys with their values.
+// TestMayBeLarge checks that MayBeLarge detects requests whose responses can contain many keys with
+// their values.
 func TestMayBeLarge(t *testing.T) {
 	wide := &fsm.Range{Key: "a", End: "b"}
 	counted := &fsm.Range{Key: "a", End: "b", Options: mvcc.RangeOptions{CountOnly: true}}

@@ -19,8 +19,8 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// limitsOf returns a limiter of alice and bob to the given rate, and a function that changes
-// alice's limit.
+// limitsOf returns a limiter that applies the given rate to alice and bob, and a function that
+// changes alice's limit.
 func limitsOf(t *testing.T, most int64) (*RateLimiter, func(most int64)) {
 	t.Helper()
 	s := (*access.State)(nil)
@@ -48,8 +48,8 @@ func callOf(user string) context.Context {
 	return WithCaller(context.Background(), access.Caller{User: user, Revision: 99})
 }
 
-// TestUnlimited: without access control, there are no limits, and root and anonymous callers are
-// never limited.
+// TestUnlimited checks that there are no limits without access control, and that root and anonymous
+// callers are never limited.
 func TestUnlimited(t *testing.T) {
 	off := NewRateLimiter(func() *access.State { return nil }, 9)
 	on, _ := limitsOf(t, 1)
@@ -68,8 +68,8 @@ func TestUnlimited(t *testing.T) {
 	}
 }
 
-// A principal may make as many requests a second as its limit allows; a refusal includes the delay
-// before a retry; others are not affected.
+// TestRate checks that a principal can make as many requests per second as its limit allows. A
+// rejected request gets the retry delay. Other principals are not affected.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, set := limitsOf(t, 10)
@@ -112,8 +112,8 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// Idle principals are dropped from memory, but not one that has just used its burst, which would
-// give it another one.
+// TestRateSweep checks that idle principals are dropped from memory. A principal that has just used
+// up its burst is kept, because otherwise it would get another burst.
 func TestRateSweep(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l, _ := limitsOf(t, 1)
@@ -139,7 +139,7 @@ func TestRateSweep(t *testing.T) {
 	})
 }
 
-// Each API reports a limit in a way its clients understand.
+// TestLimitErrors checks that each API reports a limit in a way that its clients understand.
 func TestLimitErrors(t *testing.T) {
 	often := &RateError{
 		LimitError: access.LimitError{Principal: "alice", What: access.Rate, Limit: 10}, Retry: 70,
@@ -177,7 +177,8 @@ func TestLimitErrors(t *testing.T) {
 	}
 }
 
-// A limited number of principals is counted by name, and the counts never decrease.
+// TestRefusalsBounded checks that only a limited number of principals have counts of their own, and
+// that counts never decrease.
 func TestRefusalsBounded(t *testing.T) {
 	l := NewRateLimiter(func() *access.State { return nil }, 2)
 	for i := range 100 {
@@ -196,7 +197,8 @@ func TestRefusalsBounded(t *testing.T) {
 	}
 }
 
-// A changed limit takes effect immediately, however large it is.
+// TestLargeRateChanges checks that a changed limit takes effect immediately, no matter how large it
+// is.
 func TestLargeRateChanges(t *testing.T) {
 	l := NewRateLimiter(func() *access.State { return nil }, 0)
 	for _, most := range []int64{1 << 31, 1 << 32, 7} {

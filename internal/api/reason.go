@@ -64,8 +64,8 @@ func (e *HolderError) Error() string { return e.Err.Error() }
 // Unwrap returns e.Err.
 func (e *HolderError) Unwrap() error { return e.Err }
 
-// Reason returns the leasehold.v1 reason for a command's error. It is unspecified for a nil error
-// and an unknown outcome for an unlisted one.
+// Reason returns the leasehold.v1 reason for a command's error. For a nil error, the reason is
+// unspecified. An error that is not in the table counts as an unknown outcome.
 func Reason(err error) pb.Reason {
 	if err == nil {
 		return pb.Reason_REASON_UNSPECIFIED

@@ -154,8 +154,8 @@ func (r *Renewals) Wait(ctx context.Context) error {
 	}
 }
 
-// tokens returns how many more leases a principal can lose immediately. If it is negative, the
-// principal has to wait.
+// tokens returns how many more lost leases a principal can renew immediately. If it is negative,
+// the principal has to wait.
 func (r *Renewals) tokens(principal string) float64 {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,9 +13,9 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// TestRenewalsBounded: the unanswered renewals of a principal are limited. A limited number waits
-// for these, further ones are refused, and other principals are not affected. A canceled renewal
-// leaves nothing behind.
+// TestRenewalsBounded checks that the number of pending renewals per principal is limited. A
+// limited number of further renewals wait, and the rest are rejected. Other principals are not
+// affected. A canceled renewal leaves nothing behind.
 func TestRenewalsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRenewals()
@@ -63,8 +63,8 @@ func TestRenewalsBounded(t *testing.T) {
 	})
 }
 
-// TestLostLeasesSlowDown: renewals of leases that a principal does not have delay its next
-// renewals, and no one else's.
+// TestLostLeasesSlowDown checks that renewing leases that a principal does not have delays only
+// that principal's next renewals.
 func TestLostLeasesSlowDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := NewRenewals()

@@ -19,7 +19,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// disk takes so many bytes and then fails, half a write done, until it has room again.
+// disk accepts a limited number of bytes and then fails partway through a write, until it has room
+// again.
 type disk struct {
 	mu   sync.Mutex // guards the following fields
 	data bytes.Buffer
@@ -76,8 +77,8 @@ func value(t *testing.T, c prometheus.Counter) float64 {
 	return m.GetCounter().GetValue()
 }
 
-// FuzzEntry: whatever names, keys and errors are, a record is one line, each of its fields says
-// what it was given, and there is no field more. CVE-2026-84439 of ZooKeeper, where a name forged
+// FuzzEntry checks that for any names, keys and errors, a record is a single line whose fields
+// contain the given values, without extra fields. CVE-2026-84439 of ZooKeeper let a name forge
 // lines.
 func FuzzEntry(f *testing.F) {
 	f.Add("alice", "app/a", []byte("a\nb"), []byte{0xff})
@@ -126,7 +127,7 @@ func FuzzEntry(f *testing.F) {
 	})
 }
 
-// same checks that what stands in a record is a text, or its beginning.
+// same checks that the value in a record is the given text or a prefix of it.
 func same(t *testing.T, raw json.RawMessage, text string) {
 	t.Helper()
 	var plain string
@@ -148,7 +149,7 @@ func same(t *testing.T, raw json.RawMessage, text string) {
 	}
 }
 
-// Keys beyond a bound are counted.
+// TestManyKeys checks that keys beyond the limit are only counted.
 func TestManyKeys(t *testing.T) {
 	var e Entry
 	for range maxKeys + 3 {
@@ -159,8 +160,8 @@ func TestManyKeys(t *testing.T) {
 	}
 }
 
-// With drop a full disk blocks no call, and lost records are counted; when there is room again,
-// lines are whole.
+// TestFullDiskDrops checks that with "drop", a full disk blocks no call and lost records are
+// counted. Once there is room again, only complete lines are written.
 func TestFullDiskDrops(t *testing.T) {
 	to := &disk{room: 150}
 	l := newLog(t, to, false)
@@ -192,7 +193,8 @@ func TestFullDiskDrops(t *testing.T) {
 	}
 }
 
-// With stop a record that cannot be written is an error, and so is every call until there is room.
+// TestFullDiskStops checks that with "stop", a call fails if its record cannot be written, and
+// every later call fails until there is room.
 func TestFullDiskStops(t *testing.T) {
 	to := &disk{room: 1 << 20}
 	l := newLog(t, to, true)
@@ -218,8 +220,8 @@ func TestFullDiskStops(t *testing.T) {
 	}
 }
 
-// A hung disk delays a call only with "stop", and only for hungTime. The member can stop in the
-// meantime, and records are written again once the disk responds (T43).
+// TestDiskHangs checks that a hung disk delays a call only with "stop", and only for hungTime. The
+// member can stop meanwhile, and records are written again once the disk responds (T43).
 func TestDiskHangs(t *testing.T) {
 	for _, stops := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -251,7 +253,8 @@ func TestDiskHangs(t *testing.T) {
 	}
 }
 
-// Flush waits for a write in progress, and not for a batch that nothing writes.
+// TestFlushWhileAWriteRuns checks that Flush waits for a write in progress, but does not hang if no
+// write is running.
 func TestFlushWhileAWriteRuns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &disk{room: 1 << 20, hang: make(chan struct{})}
@@ -264,7 +267,7 @@ func TestFlushWhileAWriteRuns(t *testing.T) {
 		}
 		_ = l.Record(&Entry{Event: "call"})
 		flushes.Go(flush)
-		synctest.Wait() // the write runs
+		synctest.Wait() // the write is in progress
 		began := time.Now()
 		flushes.Go(flush)
 		synctest.Wait()
@@ -281,7 +284,7 @@ func TestFlushWhileAWriteRuns(t *testing.T) {
 	})
 }
 
-// Records that no call waits for are written soon, and at the end.
+// TestRunWrites checks that records that no call waits for are written soon, and also at the end.
 func TestRunWrites(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &disk{room: 1 << 20}
@@ -308,7 +311,7 @@ func TestRunWrites(t *testing.T) {
 	})
 }
 
-// A file is appended to, and only its owner may read it.
+// TestFile checks that a file is appended to, and that only its owner can read it.
 func TestFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit")
 	for range 2 {
@@ -332,7 +335,8 @@ func TestFile(t *testing.T) {
 	}
 }
 
-// A truncated line that a crash left in the file does not damage another record.
+// TestFileEndsInsideLine checks that a partial line left in the file by a crash does not damage
+// another record.
 func TestFileEndsInsideLine(t *testing.T) {
 	for before, want := range map[string]int{
 		"": 1, "{}\n": 2, "{}\n{\"time": 3, "{": 2, "{}": 2,
@@ -355,10 +359,10 @@ func TestFileEndsInsideLine(t *testing.T) {
 	}
 }
 
-// A full file is rotated, the configured number of old ones is kept, and every record is a whole
-// line in one of them.
+// TestRotation checks that a full file is rotated and the configured number of old files is kept.
+// Every record must be a complete line in one of them.
 func TestRotation(t *testing.T) {
-	const perBatch, batches = 1000, 24 // of about 0.15 MB
+	const perBatch, batches = 1000, 24 // about 0.15 MB each
 	for _, keep := range []int{0, 2} {
 		dir := t.TempDir()
 		l, err := Open(Options{File: filepath.Join(dir, "audit"), MaxMegabytes: 1, MaxFiles: keep})
@@ -380,14 +384,14 @@ func TestRotation(t *testing.T) {
 		if keep == 0 && (files < 3 || lines != perBatch*batches) {
 			t.Errorf("all kept: %d files with %d lines", files, lines)
 		}
-		// The library removes old files by itself some time later.
+		// The library removes old files asynchronously.
 		for ; keep > 0 && files != keep+1 && t.Context().Err() == nil; _, files = wholeLines(t, dir) {
 			runtime.Gosched()
 		}
 	}
 }
 
-// wholeLines counts the lines of all files of a directory, each of which must be a record.
+// wholeLines counts the lines in all files of a directory, and checks that each is a record.
 func wholeLines(t *testing.T, dir string) (lines, files int) {
 	t.Helper()
 	list, err := os.ReadDir(dir)
@@ -397,7 +401,7 @@ func wholeLines(t *testing.T, dir string) (lines, files int) {
 	for _, f := range list {
 		data, err := os.ReadFile(filepath.Join(dir, f.Name()))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // it was one too many
+			continue // already removed by the rotation
 		}
 		if err != nil || len(data) > 1<<20 {
 			t.Fatalf("%s: %d bytes, %v", f.Name(), len(data), err)
@@ -413,7 +417,8 @@ func wholeLines(t *testing.T, dir string) (lines, files int) {
 	return lines, files
 }
 
-// Records that wait for a slow disk are not lost if together they exceed the size of a file.
+// TestMoreWaitsThanAFileHolds checks that records waiting for a slow disk are not lost if their
+// total exceeds the maximum file size.
 func TestMoreWaitsThanAFileHolds(t *testing.T) {
 	dir := t.TempDir()
 	l, err := Open(Options{File: filepath.Join(dir, "audit"), MaxMegabytes: 1})

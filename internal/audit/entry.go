@@ -1,6 +1,6 @@
-// Package audit keeps a log of callers and their actions: one line of JSON per record, in a file
-// that is rotated, or on a stream. Callers decide what a record contains; this package guarantees
-// that no name, key or error can forge a line or a field.
+// Package audit keeps a log of callers and their actions. Each record is a line of JSON, either in
+// a file that is rotated or on a stream. The callers of this package decide what a record contains.
+// The package guarantees that no name, key or error can forge a line or a field.
 package audit
 
 import (
@@ -14,14 +14,14 @@ import (
 // Outcome is the outcome of a call.
 type Outcome string
 
-// The outcomes.
+// The outcomes of calls.
 const (
 	OK     Outcome = "ok"
 	Denied Outcome = "denied" // by access control, or because the login failed
 	Failed Outcome = "failed"
 )
 
-// maxText limits each text of a record, in bytes, and maxKeys the number of keys.
+// maxText limits each text in a record, in bytes. maxKeys limits the number of keys in a record.
 const (
 	maxText = 512
 	maxKeys = 64
@@ -30,42 +30,43 @@ const (
 // Entry is one record. Zero and empty fields are omitted.
 type Entry struct {
 	Time time.Time
-	// Event is the kind of record: "call", or the event of a lease.
+	// Event is the type of the record: "call" or the event of a lease.
 	Event string
-	// Principal is the principal of the caller, or empty if there is none.
+	// Principal is the caller's principal, or empty if the caller is anonymous.
 	Principal Text
-	// Address is the origin of the call, and Trace the trace to which it belongs according to the
-	// caller.
+	// Address is where the call comes from. Trace is the trace that the call belongs to, as
+	// specified by the caller.
 	Address Text
 	Trace   Text
 	Call    Text
-	// Target is the user, role or member that the call concerns, and Detail gives details.
+	// Target is the user, role or member that the call concerns. Detail contains more details.
 	Target, Detail Text
-	// Keys are keys and ranges of keys. More is the number of further ones.
+	// Keys are keys and key ranges. More is the number of keys and ranges that were omitted.
 	Keys []Range
 	More int
-	// Lease is the ID of a lease, written as commands print it, and Name is its name.
+	// Lease is the ID of a lease, in the same format as in the output of commands. Name is the
+	// lease's name.
 	Lease int64
 	Name  Text
-	// Owner is the owner that a lease names, which is not a principal.
+	// Owner is the owner named by a lease. It is not a principal.
 	Owner Text
-	// Seq is the number of the event of a lease.
+	// Seq is the number of a lease event.
 	Seq      uint64
 	Outcome  Outcome
 	Error    Text
 	Revision int64
 }
 
-// Range is a key or, with an end, a range of keys.
+// Range is a key or, if End is set, a range of keys.
 type Range struct{ Key, End Text }
 
-// Reset empties the entry, for reuse.
+// Reset clears the entry so that it can be reused.
 func (e *Entry) Reset() {
 	clear(e.Keys)
 	*e = Entry{Keys: e.Keys[:0]}
 }
 
-// AddKey adds a key or a range of keys, unless there are too many already.
+// AddKey adds a key or a range of keys. If there are already too many, it only counts them.
 func (e *Entry) AddKey(key, end []byte) {
 	if len(e.Keys) >= maxKeys {
 		e.More++
@@ -74,17 +75,18 @@ func (e *Entry) AddKey(key, end []byte) {
 	e.Keys = append(e.Keys, Range{cut(key), cut(end)})
 }
 
-// Text is text from any source. In JSON it is a string if it is valid UTF-8 and not long. Otherwise
-// it is an object with its first bytes in base64, and whether there were more, so that no text
-// looks like another.
+// Text is text from any source. In JSON, it is a string if it is valid UTF-8 and not too long.
+// Otherwise, it is an object that contains the first bytes in base64 and whether there were more.
+// This way, no text can look like another.
 type Text string
 
-// cut returns as much of b as a record may contain, plus one byte if there is more.
+// cut returns as much of b as a record can contain, plus one byte if b is longer than that.
 func cut(b []byte) Text { return Text(b[:min(len(b), maxText+1)]) }
 
 // append appends the record as a line.
 //
-// Package json would take several times as long, for each write on a busy member.
+// Package json would take several times as long, and on a busy member this is called for each
+// write.
 func (e *Entry) append(b []byte) []byte {
 	b = append(b, `{"time":"`...)
 	b = e.Time.UTC().AppendFormat(b, time.RFC3339Nano)
@@ -122,7 +124,7 @@ func field(b []byte, name string, t Text) []byte {
 	return t.append(append(append(append(b, `,"`...), name...), `":`...))
 }
 
-// lease appends the ID of a lease in hexadecimal, as commands print it.
+// lease appends the ID of a lease in hexadecimal, like the output of commands.
 func lease(b []byte, id int64) []byte {
 	if id == 0 {
 		return b
@@ -156,7 +158,7 @@ func (t Text) append(b []byte) []byte {
 	return append(strconv.AppendBool(b, len(t) > maxText), '}')
 }
 
-// plain reports whether a text needs no escaping in JSON.
+// plain reports whether a text can be used in JSON without escaping.
 func plain(t Text) bool {
 	for i := range len(t) {
 		if c := t[i]; c < ' ' || c > '~' || c == '"' || c == '\\' || c == '<' || c == '>' || c == '&' {

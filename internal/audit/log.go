@@ -15,20 +15,20 @@ import (
 	"gopkg.in/natefinch/lumberjack.v2"
 )
 
-// errUnwritten means that a record could not be written, and that its call must not proceed.
+// errUnwritten means that a record could not be written and that its call must not proceed.
 var errUnwritten = errors.New("audit: the audit log cannot be written")
 
-// Unless something waits for them, records are written in batches: when there are batchBytes of
-// them, or after batchTime. While the disk is slow, at most maxWaiting bytes wait.
+// Unless a call waits for its record, records are written in batches: once batchBytes have
+// accumulated, or after batchTime. If the disk is slow, at most maxWaiting bytes can wait.
 const (
 	batchBytes = 64 << 10
 	batchTime  = 100 * time.Millisecond
 	maxWaiting = 16 << 20
-	maxSpare   = 4 * batchBytes // memory of a batch that is reused by the next one
+	maxSpare   = 4 * batchBytes // maximum size of a batch whose memory is reused for the next batch
 )
 
-// hungTime is how long a write may take. After that, the disk counts as broken until the write
-// ends.
+// hungTime is how long a write can take before the disk is considered broken. The disk counts as
+// broken until that write ends.
 const hungTime = 5 * time.Second
 
 // Log writes records. Its methods are safe for concurrent use.
@@ -36,15 +36,16 @@ type Log struct {
 	to   io.WriteCloser
 	stop bool
 
-	mu      sync.Mutex // guards the following fields
+	mu      sync.Mutex // guards the fields below
 	next    *batch
-	writing *batch // the batch that is being written, or nil
-	spare   []byte // memory of a written batch, for the next one
+	writing *batch // batch being written, or nil
+	spare   []byte // memory of a written batch, reused for the next batch
 	running bool   // the writing goroutine is running
-	broken  bool   // the last write failed, or hangs
+	broken  bool   // the last write failed or hangs
 	hung    bool   // the write has taken longer than hungTime
 
-	torn bool          // the last write may have ended inside a line; used by the writing goroutine
+	// the last write might have ended in the middle of a line; used only by the writing goroutine
+	torn bool
 	full chan struct{} // capacity 1: there is a batch to write
 
 	written, dropped prometheus.Counter
@@ -54,13 +55,13 @@ type Log struct {
 type batch struct {
 	text  []byte
 	count int
-	done  chan struct{} // closed when the batch is written
-	err   error         // of the write, set before done is closed
+	done  chan struct{} // closed when the batch has been written
+	err   error         // result of the write, set before done is closed
 }
 
 func newBatch(memory []byte) *batch { return &batch{text: memory, done: make(chan struct{})} }
 
-// Open returns a log. It opens the file, but does not write anything yet.
+// Open returns a log. It opens the file, but does not write to it yet.
 func Open(o Options) (*Log, error) {
 	l := &Log{stop: o.WhenFull == stop, next: newBatch(nil), full: make(chan struct{}, 1)}
 	l.written, l.dropped = counter("records_total", "Records written to the audit log."),
@@ -71,7 +72,7 @@ func Open(o Options) (*Log, error) {
 	case "stderr":
 		l.to = unclosed{os.Stderr}
 	default:
-		// The library creates a file at the first write. Find out now whether it can.
+		// The library creates a file only at the first write. Check now whether it will be able to.
 		f, err := os.OpenFile(filepath.Clean(o.File), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("audit: %w", err)
@@ -88,7 +89,7 @@ func Open(o Options) (*Log, error) {
 }
 
 // endsInsideLine reports whether the last line of a file is incomplete, for example because the
-// machine failed during a write. A file that cannot be read counts as complete.
+// machine failed during a write. A file that cannot be read is considered complete.
 func endsInsideLine(file string) bool {
 	info, err := os.Stat(file)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
@@ -98,19 +99,19 @@ func endsInsideLine(file string) bool {
 	if err != nil {
 		return false
 	}
-	defer f.Close() // only read
+	defer f.Close() // opened only for reading
 	var last [1]byte
 	_, err = f.ReadAt(last[:], info.Size()-1)
 	return err == nil && last[0] != '\n'
 }
 
-// rotated is a file that can take larger writes than its maximum size, which lumberjack refuses.
-// Lumberjack names old files by the millisecond, and of two files with the same name only the later
-// one remains, so large writes are delayed.
+// rotated is a file that accepts writes larger than its maximum size, which lumberjack rejects.
+// Lumberjack names each old file after the current millisecond. If two files get the same name,
+// only the later one remains, so large writes are delayed.
 type rotated struct{ lumberjack.Logger }
 
-// Write writes complete lines, which together are no longer than a file may be. No record is longer
-// than that; if one were, it would be split between two files.
+// Write writes complete lines, in parts that each fit into a file. Every record fits into a file; a
+// longer one would be split between two files.
 func (r *rotated) Write(text []byte) (n int, err error) {
 	for most := max(r.MaxSize, 1) << 20; err == nil && n < len(text); {
 		part := text[n:min(len(text), n+most)]
@@ -129,7 +130,7 @@ func (r *rotated) Write(text []byte) (n int, err error) {
 	return n, err
 }
 
-// unclosed is a standard stream of the process, which is not closed.
+// unclosed is a standard stream of the process. It is never closed.
 type unclosed struct{ io.Writer }
 
 // Close implements io.Closer.
@@ -147,7 +148,7 @@ func (l *Log) Collectors() []prometheus.Collector {
 }
 
 // Ready returns an error if records cannot be written and calls must not proceed without them.
-// After a failure it retries once.
+// After a failure, it retries once.
 func (l *Log) Ready() error {
 	if !l.stop {
 		return nil
@@ -164,7 +165,7 @@ func (l *Log) Ready() error {
 	return l.Record(&Entry{Time: time.Now(), Event: "resumed"})
 }
 
-// Record adds a record. If calls must stop, the error is errUnwritten; otherwise it is nil.
+// Record adds a record. It returns errUnwritten if the call must not proceed, and nil otherwise.
 func (l *Log) Record(e *Entry) error {
 	var memory [512]byte
 	line := e.append(memory[:0])
@@ -194,8 +195,8 @@ func (l *Log) Record(e *Entry) error {
 	return nil
 }
 
-// Flush writes what is waiting, and waits for a write in progress. Records that cannot be written
-// are dropped; then the error is errUnwritten.
+// Flush writes all waiting records, and waits for a write in progress. If records cannot be
+// written, it drops them and returns errUnwritten.
 func (l *Log) Flush() error {
 	l.mu.Lock()
 	b := l.next
@@ -209,8 +210,8 @@ func (l *Log) Flush() error {
 	return l.flush(b)
 }
 
-// flush returns the result of writing a batch that contains a record. It does not wait for a disk
-// that hangs.
+// flush returns the result of writing a batch, which must contain a record. It does not wait for a
+// disk that hangs.
 func (l *Log) flush(b *batch) error {
 	l.mu.Lock()
 	if !l.running {
@@ -233,7 +234,7 @@ func (l *Log) flush(b *batch) error {
 	return fmt.Errorf("%w: no response from the disk for %v", errUnwritten, hungTime)
 }
 
-// write writes batches until there are none.
+// write writes batches until none are left.
 func (l *Log) write() {
 	l.mu.Lock()
 	for l.next.count > 0 {
@@ -263,7 +264,7 @@ func (l *Log) writeBatch(b *batch) {
 	l.mu.Unlock()
 	b.text = nil
 	if err != nil {
-		// Complete lines may have been written: counting too many is the safe mistake.
+		// Some complete lines might have been written. It is safer to count too many as dropped.
 		l.dropped.Add(float64(b.count))
 		b.err = fmt.Errorf("%w: %w", errUnwritten, err)
 		return
@@ -271,7 +272,7 @@ func (l *Log) writeBatch(b *batch) {
 	l.written.Add(float64(b.count))
 }
 
-// Run writes records in batches until ctx ends, and then the remaining ones.
+// Run writes records in batches until ctx ends. Then it writes the remaining records.
 func (l *Log) Run(ctx context.Context, failed func(error)) {
 	tick := time.NewTicker(batchTime)
 	defer tick.Stop()

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// A reused entry keeps nothing of the previous call.
+// TestReset checks that a reused entry keeps no data from the previous call.
 func TestReset(t *testing.T) {
 	var e Entry
 	for _, f := range reflect.ValueOf(&e).Elem().Fields() {
@@ -39,7 +39,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// busyDisk has records made while it writes.
+// busyDisk lets a test record entries during each write.
 type busyDisk struct {
 	disk
 	meanwhile func()
@@ -51,7 +51,7 @@ func (d *busyDisk) Write(b []byte) (int, error) {
 	return d.disk.Write(b)
 }
 
-// The memory of batches is reused only after they are written.
+// TestMemoryOfBatches checks that the memory of a batch is reused only after the batch is written.
 func TestMemoryOfBatches(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 5))
 	l := newLog(t, nil, false)

@@ -6,20 +6,20 @@ import (
 	"slices"
 )
 
-// Options configures what is recorded, and where.
+// Options configures what is recorded and where.
 type Options struct {
-	// File is the destination of records: a file, "stdout" or "stderr". If it is empty, there are
-	// no records.
+	// File is the destination of records: a file name, "stdout" or "stderr". If it is empty,
+	// nothing is recorded.
 	File string
-	// Level is "changes", for changes to users, roles, members, settings and leases; "writes", for
-	// changes to keys as well; or "reads", for reads as well. Denied calls are always recorded. The
-	// default is "changes".
+	// Level is "changes", "writes" or "reads". At "changes", changes to users, roles, members,
+	// settings and leases are recorded. At "writes", changes to keys are also recorded. At "reads",
+	// reads are recorded as well. Denied calls are always recorded. The default is "changes".
 	Level string
-	// WhenFull is what happens to a call whose record cannot be written: "drop" drops and counts
-	// the record, "stop" refuses the call. The default is "drop".
+	// WhenFull specifies what happens to a call whose record cannot be written. With "drop", the
+	// record is dropped and counted. With "stop", the call is rejected. The default is "drop".
 	WhenFull string
-	// MaxMegabytes is the size at which a file is rotated, and MaxFiles the number of old files
-	// that are kept; 0 keeps all. The defaults are 100 and 10.
+	// MaxMegabytes is the size at which a file is rotated. MaxFiles is the number of old files to
+	// keep; 0 keeps all of them. The defaults are 100 and 10.
 	MaxMegabytes, MaxFiles int
 }
 
@@ -28,7 +28,7 @@ const (
 	stop = "stop"
 )
 
-// Levels are the values of Options.Level, each of which records less than those after it.
+// Levels are the values of Options.Level. Each level records less than the next one.
 var Levels = []string{"changes", "writes", "reads"}
 
 // Defaults returns the default options.

@@ -27,12 +27,12 @@ import (
 // Member is the member whose calls and leases are recorded.
 type Member interface {
 	View() *fsm.View
-	// OnLeaseNews arranges for f to be called after the view has new events of leases, until stop
+	// OnLeaseNews registers f to be called after the view has received new lease events, until stop
 	// is called.
 	OnLeaseNews(f func()) (stop func())
 }
 
-// Recorder records calls and events of leases. A nil Recorder records nothing.
+// Recorder records calls and lease events. A nil Recorder records nothing.
 type Recorder struct {
 	log    *Log
 	level  level
@@ -60,16 +60,16 @@ func (a *Recorder) Collectors() []prometheus.Collector {
 	return a.log.Collectors()
 }
 
-// entries are for the records of calls with a single request.
+// entries is a pool of records for calls that have a single request.
 var entries = sync.Pool{New: func() any { return new(Entry) }}
 
-// errNoAudit rejects a call that cannot be recorded, or withholds the answer of one that could not
-// be.
+// errNoAudit is returned for a call that cannot be recorded. It also replaces the response if
+// recording fails after the call.
 var errNoAudit = status.Error(codes.Unavailable,
 	"leasehold: the audit log of this member cannot be written, and --audit-log-when-full is stop")
 
-// Unary is a grpc.UnaryServerInterceptor. It comes after authentication, which identifies the
-// caller. Calls that authentication rejects are passed to Refused instead.
+// Unary is a grpc.UnaryServerInterceptor. It must run after authentication, which identifies the
+// caller. For calls that authentication rejects, Refused is called instead.
 func (a *Recorder) Unary(
 	ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
@@ -95,8 +95,8 @@ func (a *Recorder) Unary(
 	return resp, err
 }
 
-// Refused records a call that authentication rejected with err. It returns the error for the
-// answer. req is nil for a stream.
+// Refused records a call that authentication rejected with err. It returns the error to send to the
+// client. For a stream, req is nil.
 func (a *Recorder) Refused(ctx context.Context, req any, method string, err error) error {
 	if a == nil {
 		return err
@@ -121,15 +121,15 @@ func (a *Recorder) record(e *Entry, err error) error {
 	return a.log.Record(e)
 }
 
-// principalOf returns the name of the caller, or "" if there is none.
+// principalOf returns the caller's principal, or "" if the caller is anonymous.
 func principalOf(ctx context.Context) Text { return Text(api.CallerOf(ctx).User) }
 
-// addressOf returns the origin of a call.
+// addressOf returns where a call comes from.
 func addressOf(ctx context.Context) Text { return Text(api.Address(ctx)) }
 
-// traceOf returns the ID of the trace in a call's headers (W3C Trace Context), or "".
+// traceOf returns the trace ID in a call's headers (W3C Trace Context), or "".
 func traceOf(ctx context.Context) Text {
-	parent := metadata.ValueFromIncomingContext(ctx, "traceparent") // without copying all headers
+	parent := metadata.ValueFromIncomingContext(ctx, "traceparent") // avoids copying all headers
 	if len(parent) != 1 {
 		return ""
 	}
@@ -142,15 +142,15 @@ func traceOf(ctx context.Context) Text {
 	return Text(c.TraceID().String())
 }
 
-// refusals are the errors of etcd's API that report a missing permission, but have codes that other
-// errors have, too.
+// refusals are the errors of etcd's API that report a missing permission with a code that other
+// errors use as well.
 var refusals = map[string]bool{
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCUserEmpty):                 true,
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthFailed):                true,
 	status.Convert(api.Error(login.ErrTooManyFailures)).Message(): true,
 }
 
-// isDenied reports whether a call failed because its caller is not allowed to make it.
+// isDenied reports whether a call failed because the caller is not allowed to make it.
 func isDenied(err error) bool {
 	if err == nil {
 		return false
@@ -160,8 +160,7 @@ func isDenied(err error) bool {
 		refusals[s.Message()]
 }
 
-// Run writes records in batches, and records the events of leases after the given number, until ctx
-// ends.
+// Run writes records in batches until ctx ends. It also records the lease events after number at.
 func (a *Recorder) Run(ctx context.Context, at uint64) {
 	done := make(chan struct{})
 	go func() { defer close(done); a.followLeases(ctx, at) }()
@@ -172,8 +171,8 @@ func (a *Recorder) Run(ctx context.Context, at uint64) {
 	<-done
 }
 
-// followLeases records the events of leases after the given number until ctx ends. After a start,
-// the events since the last snapshot are repeated, with the same numbers.
+// followLeases records the lease events after number at until ctx ends. When the member starts, the
+// events since the last snapshot are repeated with the same numbers.
 func (a *Recorder) followLeases(ctx context.Context, at uint64) {
 	news := make(chan struct{}, 1)
 	stop := a.member.OnLeaseNews(func() {
@@ -193,13 +192,13 @@ func (a *Recorder) followLeases(ctx context.Context, at uint64) {
 	a.recordLeases(at)
 }
 
-// recordLeases records the events after the given number, and returns the number of the last one.
+// recordLeases records the lease events after number at, and returns the number of the last event.
 func (a *Recorder) recordLeases(at uint64) uint64 {
 	all := a.member.View().LeaseEvents
 	for at < all.Last() {
 		events, err := all.After(at)
 		if errors.Is(err, fsm.ErrEventsCompacted) || len(events) == 0 {
-			_ = a.log.Record(&Entry{ // counts what it cannot write
+			_ = a.log.Record(&Entry{ // the log counts what it cannot write
 				Time: time.Now(), Event: "lease events lost", Seq: all.Last(),
 				Detail: "they arrived in a snapshot, or there were too many at once",
 			})
@@ -219,7 +218,7 @@ func (a *Recorder) recordLeases(at uint64) uint64 {
 	return at
 }
 
-// Close writes the remaining records, after the last call.
+// Close writes the remaining records. It must be called after the last call.
 func (a *Recorder) Close() {
 	if err := a.log.Close(); err != nil {
 		a.logger.Error("the last records of the audit log are lost", "error", err)

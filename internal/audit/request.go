@@ -11,20 +11,20 @@ import (
 	native "leasehold.dev/api/leasehold/v1"
 )
 
-// level is the lowest level at which a call is recorded. Denied calls are always recorded. The
-// first levels correspond to Levels.
+// level is the lowest level at which a type of call is recorded. Denied calls are always recorded.
+// The first values correspond to Levels.
 type level uint8
 
 const (
-	// changes: permissions, members and settings, and grants and ends of leases.
+	// changes covers permissions, members, settings, and leases being granted or ending.
 	changes level = iota
-	writes        // also of keys
+	writes        // changes to keys as well
 	reads
-	never   // such as renewals, which are very frequent, and parts of other calls
-	unknown // the request is missing in levelOf
+	never   // for frequent calls, such as renewals, and for parts of other calls
+	unknown // the request is not listed in levelOf
 )
 
-// levelOf returns the level of a request of any API.
+// levelOf returns the level of a request. It covers all APIs.
 func levelOf(req any) level {
 	switch r := req.(type) {
 	case *pb.AlarmRequest:
@@ -73,14 +73,14 @@ func levelOf(req any) level {
 	return unknown
 }
 
-// The parts of requests of both APIs that are recorded. No other part of a request is ever read, in
-// particular no values, passwords or secrets.
+// These interfaces describe the parts of requests that are recorded, for both APIs. Nothing else in
+// a request is ever read. In particular, values, passwords and secrets are never read.
 type (
 	withKey  interface{ GetKey() []byte }
 	withEnd  interface{ GetRangeEnd() []byte }
 	withKeys interface{ GetKeys() [][]byte }
 	withName interface{ GetName() string }
-	// withBytesName is a request about a lock or an election.
+	// withBytesName is implemented by requests for locks and elections.
 	withBytesName interface{ GetName() []byte }
 	withUser      interface{ GetUser() string }
 	withRole      interface{ GetRole() string }
@@ -146,7 +146,7 @@ func fill(e *Entry, req any) {
 	}
 }
 
-// limitsOf describes the holder of limits.
+// limitsOf describes the holder of the limits.
 func limitsOf(l *native.Limits) string {
 	switch {
 	case l.GetUser() != "":
@@ -158,7 +158,7 @@ func limitsOf(l *native.Limits) string {
 	}
 }
 
-// addKeys adds the keys of a request, including all parts of a transaction.
+// addKeys adds all keys in a request, including those in every part of a transaction.
 func addKeys(e *Entry, req any) {
 	switch r := req.(type) {
 	case *pb.TxnRequest:
@@ -219,7 +219,7 @@ func addNativeOp(e *Entry, op *native.Op) {
 	}
 }
 
-// addLease adds the lease that a request names.
+// addLease adds the lease named by a request.
 func addLease(e *Entry, req any) {
 	switch r := req.(type) {
 	case withLease:
@@ -240,7 +240,7 @@ func addLease(e *Entry, req any) {
 	}
 }
 
-// revisionOf returns the revision in the header of an answer.
+// revisionOf returns the revision in the header of a response.
 func revisionOf(resp any) int64 {
 	switch r := resp.(type) {
 	case interface{ GetHeader() *pb.ResponseHeader }:

@@ -8,8 +8,8 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// Every request of every service, and of a stream of leasehold.v1, has its level: a new one has to
-// be put into one, or this fails.
+// TestEveryRequestHasAnAuditLevel checks that every request of every service, and of a leasehold.v1
+// stream, has an audit level. It fails for a new request without one.
 func TestEveryRequestHasAnAuditLevel(t *testing.T) {
 	t.Parallel()
 	check := func(of string, m protoreflect.MessageDescriptor) {
@@ -24,7 +24,7 @@ func TestEveryRequestHasAnAuditLevel(t *testing.T) {
 	n := 0
 	protoregistry.GlobalFiles.RangeFiles(func(f protoreflect.FileDescriptor) bool {
 		if strings.HasPrefix(string(f.Package()), "opentelemetry.") {
-			return true // a collector's, which no member serves
+			return true // a collector's service, which members do not offer
 		}
 		for i := range f.Services().Len() {
 			s := f.Services().Get(i)

@@ -30,29 +30,29 @@ func (a *Recorder) Stream(
 	return s, s.ended, nil
 }
 
-// auditedStream is a stream whose requests and answers are recorded.
+// auditedStream is a stream whose requests and responses are recorded.
 type auditedStream struct {
 	grpc.ServerStream
 	ctx    context.Context
 	audit  *Recorder
 	call   string
-	single bool // has a single request
-	// from is the origin of the stream, and trace the trace with which it was opened.
+	single bool // the stream has only one request
+	// from is where the stream comes from. trace is the trace in which it was opened.
 	from, trace Text
 
-	mu      sync.Mutex // guards the following fields
+	mu      sync.Mutex // guards the fields below
 	opening *Entry
 	level   level // level of opening
-	// requests are those of leasehold.v1 that have not been answered, by ID.
+	// requests contains the unanswered leasehold.v1 requests by ID.
 	requests map[uint64]pending
-	// watches are those of etcd's API that were requested and have not been created.
+	// watches contains the watches of etcd's API that have been requested but not created.
 	watches []pending
 }
 
-// pending is a request without an answer.
+// pending is an unanswered request.
 type pending struct {
 	entry    *Entry
-	recorded bool // even if it succeeds
+	recorded bool // recorded even if it succeeds
 }
 
 // Context implements grpc.ServerStream.
@@ -100,12 +100,13 @@ func bodyOf(q *native.Request) any {
 	return q.ProtoReflect().Get(f).Message().Interface()
 }
 
-// ask notes a request, and reports whether it will be recorded regardless of its outcome.
+// ask keeps track of a request, and reports whether it will be recorded regardless of its outcome.
 func (s *auditedStream) ask(q *native.Request) bool {
 	body := bodyOf(q)
 	level := levelOf(body)
 	recorded := level <= s.audit.level
-	// A request that is not recorded can still be denied, unless it needs no permission.
+	// A request that would not be recorded could still be denied, unless access control is
+	// disabled.
 	if body == nil || !recorded && !s.audit.member.View().Access.Enabled() {
 		return false
 	}
@@ -135,13 +136,13 @@ func (s *auditedStream) SendMsg(m any) error {
 	return s.ServerStream.SendMsg(m)
 }
 
-// answer records a request that has been answered.
+// answer records a request when it is answered.
 func (s *auditedStream) answer(x *native.Response) error {
 	s.mu.Lock()
 	p, ok := s.requests[x.GetId()]
 	if x.GetMore() {
-		// The request continues. Record it now if its level requires that; later it is recorded
-		// only if it is denied.
+		// More responses follow. Record the request now if its level requires that. From now on, it
+		// is recorded again only if it is denied.
 		if ok && p.recorded {
 			s.requests[x.GetId()] = pending{entry: p.entry}
 		}
@@ -177,7 +178,8 @@ func answerOf(x *native.Response) any {
 	return x.ProtoReflect().Get(f).Message().Interface()
 }
 
-// watch records that a watch of etcd's API has been created or denied, now or later.
+// watch records that a watch of etcd's API has been created, or has been denied now or after its
+// creation.
 func (s *auditedStream) watch(r *pb.WatchResponse) error {
 	p := pending{entry: new(Entry)}
 	s.mu.Lock()
@@ -201,7 +203,7 @@ func (s *auditedStream) watch(r *pb.WatchResponse) error {
 	return s.record(p.entry, err)
 }
 
-// ended records a call with a single request, or one that was denied.
+// ended records a call that has a single request or was denied.
 func (s *auditedStream) ended(err error) error {
 	s.mu.Lock()
 	e, recorded := s.opening, s.opening != nil && s.level <= s.audit.level

@@ -1,4 +1,4 @@
-// Package backoff waits between attempts.
+// Package backoff provides delays between attempts.
 package backoff
 
 import (
@@ -7,14 +7,15 @@ import (
 	"time"
 )
 
-// Delay returns how long to wait after this many failures in a row: about first, doubled with each
-// failure up to most. It has jitter, so that clients that failed together do not retry together.
+// Delay returns how long to wait after the given number of consecutive failures. The delay is about
+// first, doubles with each failure, and is at most most. It has jitter, so that clients that failed
+// at the same time do not retry at the same time.
 func Delay(failures int, first, most time.Duration) time.Duration {
 	d := min(first<<min(failures, 20), most)
 	return d/2 + rand.N(max(d/2, 1))
 }
 
-// Sleep waits for d, or returns false if ctx ends first.
+// Sleep waits for d. It returns false if ctx ends first.
 func Sleep(ctx context.Context, d time.Duration) bool {
 	t := time.NewTimer(d)
 	defer t.Stop()

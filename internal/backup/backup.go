@@ -1,14 +1,15 @@
-// Package backup is the form of the files that "leasehold snapshot save" writes: the chunks of a
-// snapshot, with checksums, the ID of the cluster before them and a SHA-256 after them. The
-// contents of the chunks are defined by package fsm.
+// Package backup defines the format of the files that "leasehold snapshot save" writes. A file
+// contains the ID of the cluster, the chunks of a snapshot with checksums, and a SHA-256. Package
+// fsm defines the contents of the chunks.
 //
-// It is also the form of a piece, a part of a copied log: the line "leasehold log 1"; the IDs of
-// the cluster and of the restore (0 for none), 8 bytes each, big-endian; the index and the term of
-// the entry before the first, uvarints; the list of marks (index uvarint, time in milliseconds
-// since 1970 varint); the list of entries (type, one byte, term uvarint, data with its length
-// before it); and the SHA-256 of all that. A list begins with its count, a uvarint. A mark says
-// that the entries up to its index were committed by its time, on the clock of the member that
-// copied them; the last mark is that of the last entry. Types and data are those of the log.
+// The package also defines the format of a piece, which is a part of a copied log: the line
+// "leasehold log 1"; the IDs of the cluster and of the restore (0 for none), 8 bytes each,
+// big-endian; the index and the term of the entry before the first, as uvarints; the list of marks
+// (index as a uvarint, time in milliseconds since 1970 as a varint); the list of entries (type in
+// one byte, term as a uvarint, data preceded by its length); and the SHA-256 of everything before
+// it. A list begins with its count, a uvarint. A mark states that the entries up to its index were
+// committed by its time, according to the clock of the member that copied them. The last mark is
+// for the last entry. Types and data are the same as in the log.
 package backup
 
 import (
@@ -26,40 +27,41 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// A backup is the magic line, then chunks, each a 4-byte length, the
-// CRC32-C of its bytes and the bytes, then a length of zero, then zeros up to
-// the next multiple of a sector. The version is in the magic line. All numbers
-// are big-endian.
+// A backup consists of the magic line, then chunks, then a length of zero, then zeros up to the
+// next multiple of a sector. Each chunk is a 4-byte length, the CRC32-C of its bytes, and the
+// bytes. The version is in the magic line. All numbers are big-endian.
 //
-// A backup that was fetched through the API ends with the SHA-256 of all that comes before. Clients
-// of etcd recognize the SHA-256 by the odd length of the file, hence the whole sectors.
+// A backup that was fetched through the API ends with the SHA-256 of everything before it. etcd
+// clients recognize the SHA-256 because the length of the file is not a multiple of a sector, which
+// is why the rest fills whole sectors.
 //
-// The first chunk is the ID of the cluster, in clusterChunk bytes; those after it are the state.
+// The first chunk is the ID of the cluster, in clusterChunk bytes. The chunks after it are the
+// state.
 const (
 	magic  = "leasehold backup 1\n"
 	sector = 512
 )
 
-// Version is the version of the format, as shown to people.
+// Version is the version of the format as shown to users.
 const Version = "leasehold 1"
 
-// clusterChunk is the length of the chunk with the ID of the cluster.
+// clusterChunk is the length of the chunk that contains the ID of the cluster.
 const clusterChunk = 8
 
-// maxChunk bounds the chunk that a corrupt length can make a reader read.
+// maxChunk is the maximum length of a chunk. It bounds how much a corrupt length can make a reader
+// read.
 const maxChunk = 256 << 20
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// ErrNotWhole means that a file is not a complete backup of this service.
+// ErrNotWhole means that a file is not a complete Leasehold backup.
 var ErrNotWhole = errors.New("backup: not a complete backup")
 
-// ErrChunk means that the checksum of a chunk is wrong. It is an [ErrNotWhole] too. The reader is
-// positioned after the chunk, so Next may continue with the next one.
+// ErrChunk means that the checksum of a chunk is wrong. It wraps [ErrNotWhole]. The reader is
+// positioned after the chunk, so Next can continue with the next chunk.
 var ErrChunk = fmt.Errorf("%w: the checksum of a chunk does not match", ErrNotWhole)
 
-// Write writes a backup of the cluster with an ID, without the SHA-256. encode writes the chunks
-// of the state.
+// Write writes a backup of a cluster, without the SHA-256. encode writes the chunks of the state.
 func Write(
 	ctx context.Context, w io.Writer, cluster uint64,
 	encode func(write func(chunk []byte) error) error,
@@ -93,20 +95,20 @@ func Write(
 	return err
 }
 
-// padding is how many zeros make size whole sectors.
+// padding returns the number of zeros that complete the last sector.
 func padding(size int64) int64 { return (sector - size%sector) % sector }
 
-// Reader reads a backup: first the chunks with Next, then Finish.
+// Reader reads a backup. Call Next for each chunk, then Finish.
 type Reader struct {
 	r    io.Reader
-	sum  hash.Hash // of what was read
-	size int64     // padding returns the number of zeros that complete the last sector.
-	at   int64     // start of the chunk that Next returned last
+	sum  hash.Hash // SHA-256 of the bytes read so far
+	size int64     // number of bytes read so far
+	at   int64     // start of the chunk that Next last returned
 
-	cluster uint64 // of the first chunk
+	cluster uint64 // cluster ID in the first chunk
 }
 
-// NewReader reads the first line.
+// NewReader returns a Reader after reading and checking the first line.
 func NewReader(r io.Reader) (*Reader, error) {
 	b := &Reader{r: r, sum: sha256.New()}
 	line := make([]byte, len(magic))
@@ -128,13 +130,14 @@ func NewReader(r io.Reader) (*Reader, error) {
 	return nil, fmt.Errorf("%w: it does not begin with %q", ErrNotWhole, magic)
 }
 
-// isNewer recognizes the first line of a later version of the format.
+// isNewer reports whether line is the first line of a later version of the format.
 func isNewer(line string) bool {
 	version, found := strings.CutPrefix(line, "leasehold backup ")
 	return found && version > "1\n" && strings.Trim(version, "0123456789\n") == ""
 }
 
-// isBolt recognizes a file of bbolt, etcd's store, by the number at byte 16 of its first page.
+// isBolt reports whether a file is a bbolt database, which etcd uses. It checks the number at byte
+// 16 of the first page.
 func isBolt(begin []byte, rest io.Reader) bool {
 	more := make([]byte, 1)
 	if _, err := io.ReadFull(rest, more); err != nil {
@@ -144,13 +147,13 @@ func isBolt(begin []byte, rest io.Reader) bool {
 	return len(begin) >= 20 && binary.LittleEndian.Uint32(begin[16:]) == 0xED0CDAED
 }
 
-// Cluster returns the ID of the cluster, once Next has returned a chunk.
+// Cluster returns the ID of the cluster. It is known once Next has returned a chunk.
 func (b *Reader) Cluster() uint64 { return b.cluster }
 
-// Size returns how many bytes of the backup were read.
+// Size returns the number of bytes of the backup that have been read.
 func (b *Reader) Size() int64 { return b.size }
 
-// At returns the position of the chunk that Next returned last, or that was damaged.
+// At returns the position of the chunk that Next last returned, or of the damaged chunk.
 func (b *Reader) At() int64 { return b.at }
 
 func isEnd(err error) bool {
@@ -164,7 +167,7 @@ func (b *Reader) took(p []byte) {
 
 // read returns the next n bytes.
 func (b *Reader) read(n int64) ([]byte, error) {
-	// The buffer grows with the data: a length may be corrupt.
+	// The buffer grows with the data, because a length may be corrupt.
 	var buf bytes.Buffer
 	buf.Grow(int(min(n, 64<<10)))
 	switch _, err := io.CopyN(&buf, b.r, n); {
@@ -178,7 +181,8 @@ func (b *Reader) read(n int64) ([]byte, error) {
 	return buf.Bytes(), nil
 }
 
-// Next returns the next chunk of the state, and false after the last. fsm.Restore takes it as next.
+// Next returns the next chunk of the state. It returns false after the last chunk. It can be passed
+// to fsm.Restore.
 func (b *Reader) Next() (chunk []byte, ok bool, err error) {
 	at := b.size
 	b.at = at
@@ -212,8 +216,8 @@ func (b *Reader) Next() (chunk []byte, ok bool, err error) {
 	return b.Next()
 }
 
-// Finish reads the end of the file, after the last chunk of the state. Without needSum the SHA-256
-// may be missing or wrong.
+// Finish reads the end of the file, which follows the last chunk of the state. If needSum is false,
+// the SHA-256 can be missing or wrong.
 func (b *Reader) Finish(needSum bool) error {
 	at := b.size
 	switch _, more, err := b.Next(); {

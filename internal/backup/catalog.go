@@ -18,13 +18,14 @@ import (
 //	full/INDEX-TERM-REVISION-TIME.backup                  the whole state, as a file of backup
 //	log/FIRST-LAST-BEFORE-TERM-REVISION-TIME-MEMBER.log   a piece of the log
 //
-// All but the first are immutable. INDEX, FIRST and LAST have twenty digits, so that names sort in
-// order; BEFORE is the term of the entry before FIRST and TERM that of LAST; TIME is that of the
-// newest entry. Objects with other names are not ours.
+// All objects but the first are immutable. INDEX, FIRST and LAST have twenty digits, so that names
+// sort in order. BEFORE is the term of the entry before FIRST, and TERM is the term of LAST. TIME
+// is the time of the newest entry. Objects with other names do not belong to Leasehold.
 const (
-	// ManifestName is the name of the object with the history that the others belong to.
+	// ManifestName is the name of the object that contains the history to which the others belong.
 	ManifestName = "leasehold.json"
-	// PartSuffix ends the names of objects that are being written, where those are visible.
+	// PartSuffix is the suffix of objects that are still being written, on targets where such
+	// objects are visible.
 	PartSuffix = ".part"
 
 	timeForm = "20060102T150405.000Z"
@@ -36,13 +37,13 @@ var (
 		`^log/(\d{20})-(\d{20})-(\d+)-(\d+)-(\d+)-(\d{8}T\d{6}\.\d{3}Z)-([0-9a-f]{1,16})\.log$`)
 )
 
-// Object is an object of a target.
+// Object is an object in a target.
 type Object struct {
 	Name  string
 	Bytes int64
 }
 
-// Full is a backup of the whole state.
+// Full is a backup of the entire state.
 type Full struct {
 	Object
 	Place
@@ -50,7 +51,7 @@ type Full struct {
 	Time     time.Time
 }
 
-// FullName returns the name of a backup of the whole state.
+// FullName returns the name of a full backup.
 func FullName(at Place, revision int64, t time.Time) string {
 	return fmt.Sprintf("full/%020d-%d-%d-%s.backup", at.Index, at.Term, revision,
 		t.UTC().Format(timeForm))
@@ -59,12 +60,12 @@ func FullName(at Place, revision int64, t time.Time) string {
 // PieceInfo is the information in the name of a piece of the log.
 type PieceInfo struct {
 	Object
-	First    uint64 // the index of the first entry
-	Before   uint64 // the term of the entry before it
+	First    uint64 // index of the first entry
+	Before   uint64 // term of the entry before the first
 	Last     Place
-	Revision int64 // at least the revision of the state after Last
+	Revision int64 // lower bound on the revision of the state after Last
 	Time     time.Time
-	Member   uint64 // the member that copied it
+	Member   uint64 // member that copied the piece
 }
 
 // PieceName returns the name of a piece.
@@ -73,14 +74,14 @@ func PieceName(i PieceInfo) string {
 		i.Last.Term, i.Revision, i.Time.UTC().Format(timeForm), i.Member)
 }
 
-// Catalog is the contents of a target, according to the names of its objects.
+// Catalog lists the contents of a target, according to the names of its objects.
 type Catalog struct {
-	Fulls  []Full      // by place in the log: times may be wrong
-	Pieces []PieceInfo // by first entry, the longest first
-	Others []Object    // objects that are not ours, and parts
+	Fulls  []Full      // sorted by place in the log, because times may be wrong
+	Pieces []PieceInfo // sorted by first entry, longest first
+	Others []Object    // objects that are unfinished or not Leasehold's
 }
 
-// Catalogue sorts the objects of a target.
+// Catalogue returns a Catalog of the given objects.
 func Catalogue(objects []Object) (c Catalog) {
 	for _, o := range objects {
 		if m := fullName.FindStringSubmatch(o.Name); m != nil {
@@ -118,22 +119,23 @@ func Catalogue(objects []Object) (c Catalog) {
 	return c
 }
 
-// number parses digits; a number that is too large gives the largest one.
+// number parses digits. If the number is too large, it returns the maximum value.
 func number(digits string) uint64 {
 	n, _ := strconv.ParseUint(digits, 10, 64)
 	return n
 }
 
-// Walk follows the pieces of a copied log. It begins with Catalog.Walk.
+// Walk follows the pieces of a copied log. Catalog.Walk creates one.
 type Walk struct{ left, open []PieceInfo }
 
-// Walk starts at the first piece.
+// Walk returns a Walk that starts at the first piece.
 func (c *Catalog) Walk() *Walk { return &Walk{left: c.Pieces} }
 
-// Next returns the pieces that contain the entry after a place and, according to their names,
-// follow that place: the newest terms first, and within a term the pieces that reach farthest
-// first. So if a cluster continued without entries that it lost, its log comes before the lost
-// entries. Terms never decrease along a log. Places must not decrease from call to call.
+// Next returns the pieces that contain the entry after a place and that, according to their names,
+// follow that place. Pieces with the newest term come first and, within a term, pieces that reach
+// farthest. If a cluster lost entries and continued without them, its current log therefore comes
+// before the lost entries, because terms never decrease along a log. Places must not decrease from
+// call to call.
 func (w *Walk) Next(at Place) (out []PieceInfo) {
 	for len(w.left) > 0 && w.left[0].First <= at.Index+1 {
 		w.open = append(w.open, w.left[0])
@@ -154,7 +156,7 @@ func (w *Walk) Next(at Place) (out []PieceInfo) {
 }
 
 // Reach returns how far the copied log continues without a gap after a place, according to the
-// names, and the piece that ends there, or a zero value.
+// names. It also returns the piece that ends there, or a zero value if there is none.
 func (c *Catalog) Reach(at Place) (Place, PieceInfo) {
 	var last PieceInfo
 	for w := c.Walk(); ; {
@@ -166,8 +168,8 @@ func (c *Catalog) Reach(at Place) (Place, PieceInfo) {
 	}
 }
 
-// Newest returns the newest backup of the whole state whose time is not after now. Later times come
-// from a member whose clock was ahead.
+// Newest returns the newest full backup whose time is not after now. A later time comes from a
+// member whose clock was ahead.
 func (c *Catalog) Newest(now time.Time) (newest Full, ok bool) {
 	for _, f := range c.Fulls {
 		if !f.Time.After(now) {
@@ -177,8 +179,8 @@ func (c *Catalog) Newest(now time.Time) (newest Full, ok bool) {
 	return newest, ok
 }
 
-// ErrOtherCluster means that a target has backups of another cluster, or of the cluster that this
-// one was restored from.
+// ErrOtherCluster means that a target has backups of another cluster, or of the cluster from which
+// this one was restored.
 var ErrOtherCluster = errors.New("backup: the target has backups of another cluster")
 
 // manifestFormat identifies the format of a target.
@@ -198,12 +200,12 @@ func Manifest(h History) []byte {
 	}
 	b, err := json.Marshal(m)
 	if err != nil {
-		panic(err) // only strings
+		panic(err) // m has only strings
 	}
 	return append(b, '\n')
 }
 
-// ReadManifest returns the history in the manifest of a target.
+// ReadManifest returns the history recorded in a target's manifest.
 func ReadManifest(b []byte) (h History, err error) {
 	var m manifest
 	if err := json.Unmarshal(b, &m); err != nil {

@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// at is a time so many seconds after a fixed one.
+// at returns the time s seconds after a fixed time.
 func at(s int) time.Time { return time.Date(2026, 1, 31, 12, 0, s, 5e6, time.UTC) }
 
 func full(index, term uint64, s int) Object {
 	return Object{Name: FullName(Place{index, term}, int64(index), at(s)), Bytes: 100}
 }
 
-// log returns a piece with the entries first to last.
+// log returns a piece with entries first to last.
 func log(first, before, last, term uint64, s int) Object {
 	return Object{Name: PieceName(PieceInfo{
 		First: first, Before: before, Last: Place{last, term}, Revision: int64(last), Time: at(s),
@@ -23,7 +23,8 @@ func log(first, before, last, term uint64, s int) Object {
 	}), Bytes: 10}
 }
 
-// Names say all that a catalogue needs, and what is not named so is left alone.
+// TestCatalogue checks that names contain everything that a catalog needs, and that objects with
+// other names are left alone.
 func TestCatalogue(t *testing.T) {
 	t.Parallel()
 	strange := []Object{
@@ -50,8 +51,8 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
-// The copied log goes on from piece to piece, of all members, and not over a gap or into
-// another generation of the cluster.
+// TestReach checks that the copied log is followed from piece to piece across all members, but not
+// over a gap or into another generation of the cluster.
 func TestReach(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
@@ -87,7 +88,7 @@ func TestReach(t *testing.T) {
 	}
 }
 
-// TestReachIsQuick: a day of pieces is followed in far less than quadratic time.
+// TestReachIsQuick checks that a day's worth of pieces is followed in far less than quadratic time.
 func TestReachIsQuick(t *testing.T) {
 	t.Parallel()
 	var all []Object
@@ -101,7 +102,8 @@ func TestReachIsQuick(t *testing.T) {
 	}
 }
 
-// What goes is what no restore since the oldest full backup that is kept needs.
+// TestExpired checks that an object expires once no restore from the oldest kept full backup on
+// needs it.
 func TestExpired(t *testing.T) {
 	t.Parallel()
 	part := Object{Name: full(3, 1, 0).Name + PartSuffix}
@@ -110,7 +112,7 @@ func TestExpired(t *testing.T) {
 		{Name: "mine"},
 		{Name: full(31, 1, 31).Name + PartSuffix},
 		log(1, 1, 9, 1, 9), log(10, 1, 20, 1, 19), log(15, 1, 25, 1, 25), log(26, 1, 40, 1, 40),
-		log(11, 9, 18, 9, 35), // of a generation after the kept one
+		log(11, 9, 18, 9, 35), // from a generation after the kept one
 	})
 	for keep, want := range map[int][]Object{
 		4: nil, 3: nil,
@@ -130,8 +132,9 @@ func TestExpired(t *testing.T) {
 	}
 }
 
-// A backup whose name carries a future time is not the newest, and is not counted among those that
-// are kept: it goes when those of its place in the log go.
+// TestClockAhead covers backups whose names carry a future time. Such a backup is never the newest
+// and does not count among the kept ones. It expires together with the backups at its position in
+// the log.
 func TestClockAhead(t *testing.T) {
 	t.Parallel()
 	now := at(50)
@@ -161,7 +164,8 @@ func TestClockAhead(t *testing.T) {
 	}
 }
 
-// The beginnings of a longer piece go; no entry goes with them.
+// TestSuperseded checks that a piece is superseded if a longer piece starts with the same entries.
+// No entry is lost.
 func TestSuperseded(t *testing.T) {
 	t.Parallel()
 	c := Catalogue([]Object{
@@ -174,7 +178,8 @@ func TestSuperseded(t *testing.T) {
 	}
 }
 
-// Next offers the piece that reaches farthest first, and the others in case it is damaged.
+// TestWalk checks that Next returns the piece with the furthest end first, followed by the others
+// in case it is damaged.
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	c := Catalogue([]Object{log(1, 1, 9, 1, 2), log(3, 1, 12, 1, 3), log(6, 1, 8, 1, 1)})

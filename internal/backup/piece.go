@@ -10,26 +10,26 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// A piece of a copied log is the magic line, a record, and the SHA-256 of both. Its version is in
-// the magic line.
+// A piece of a copied log consists of the magic line, a record, and the SHA-256 of both. Its
+// version is in the magic line.
 const pieceMagic = "leasehold log 1\n"
 
 var pieceFormat = encoding.Format{Name: "a piece of a log", Version: 1, Corrupt: ErrNotWhole}
 
-// Place is a position in a log: after one of its entries. Two logs with the same entry at a place
-// have the same entries before it.
+// Place is a position in a log, just after one of its entries. If two logs have the same entry at a
+// place, all their entries before it are the same.
 type Place struct{ Index, Term uint64 }
 
-// before reports whether p is before q in the history of a cluster, in which terms never decrease.
+// before reports whether p precedes q in the history of a cluster, in which terms never decrease.
 func (p Place) before(q Place) bool {
 	return p.Term < q.Term || p.Term == q.Term && p.Index < q.Index
 }
 
-// History identifies the history of one cluster. A restore begins another one: the restored cluster
-// keeps the ID of the cluster that made the backup, which may still be running.
+// History identifies the history of one cluster. A restore begins a new history. The restored
+// cluster keeps the ID of the cluster that made the backup, and that cluster may still be running.
 type History struct {
 	Cluster uint64
-	Restore uint64 // the ID of the restore that began the history; 0 if none did
+	Restore uint64 // ID of the restore that began the history; 0 if there was none
 }
 
 // String returns the history in readable form.
@@ -40,31 +40,31 @@ func (h History) String() string {
 	return fmt.Sprintf("cluster %016x since restore %016x", h.Cluster, h.Restore)
 }
 
-// Entry is an entry of a log. Its index follows from its position in a [Piece].
+// Entry is a log entry. Its index follows from its position in a [Piece].
 type Entry struct {
 	Term uint64
-	Type byte // as in Raft: 0 commands, 2 a change of the members
+	Type byte // as in Raft: 0 for commands, 2 for a membership change
 	Data []byte
 }
 
-// Mark records when the entries up to an index were committed, in milliseconds since 1970, by the
-// clock of the member that copied them.
+// Mark records when the entries up to an index were committed. The time is in milliseconds since
+// 1970, by the clock of the member that copied them.
 type Mark struct {
 	Index uint64
 	Milli int64
 }
 
-// Piece is a part of the log of a cluster.
+// Piece is a part of a cluster's log.
 //
-// Invariant: the indexes of Marks increase, and the last one is Last.
+// Invariant: the indexes of Marks increase, and the last one is the index of Last.
 type Piece struct {
 	History
-	Previous Place // before the first entry
+	Previous Place // place before the first entry
 	Marks    []Mark
 	Entries  []Entry
 }
 
-// Last returns the place after the piece.
+// Last returns the place of the last entry in the piece.
 func (p *Piece) Last() Place {
 	n := len(p.Entries)
 	if n == 0 {
@@ -73,7 +73,8 @@ func (p *Piece) Last() Place {
 	return Place{p.Previous.Index + uint64(n), p.Entries[n-1].Term}
 }
 
-// TermAt returns the term of the entry at an index, which may be the one before the piece.
+// TermAt returns the term of the entry at an index. The index can also refer to the entry just
+// before the piece.
 func (p *Piece) TermAt(index uint64) (term uint64, ok bool) {
 	switch at := index - p.Previous.Index; {
 	case index < p.Previous.Index || at > uint64(len(p.Entries)):
@@ -85,7 +86,7 @@ func (p *Piece) TermAt(index uint64) (term uint64, ok bool) {
 	}
 }
 
-// Encode returns the encoded piece.
+// Encode returns the piece in encoded form.
 func (p *Piece) Encode() []byte {
 	size := len(pieceMagic) + 64 + 16*len(p.Marks) + sha256.Size
 	for i := range p.Entries {
@@ -105,7 +106,7 @@ func (p *Piece) Encode() []byte {
 	return append(b, sum[:]...)
 }
 
-// DecodePiece decodes what Encode wrote. The entries share b.
+// DecodePiece decodes a piece encoded by Encode. The entries share memory with b.
 func DecodePiece(b []byte) (Piece, error) {
 	if line, _, _ := bytes.Cut(b, []byte("\n")); string(line)+"\n" != pieceMagic {
 		line = line[:min(len(line), len(pieceMagic)+8)]
@@ -133,7 +134,7 @@ func DecodePiece(b []byte) (Piece, error) {
 	return p, p.check()
 }
 
-// check returns an error for a piece that Encode never writes.
+// check returns an error for a piece that Encode would never write.
 func (p *Piece) check() error {
 	before := p.Previous.Index
 	for _, m := range p.Marks {

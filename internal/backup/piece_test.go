@@ -20,7 +20,8 @@ func somePiece() Piece {
 	}
 }
 
-// A piece is read as it was written, and tells which entries it has.
+// TestPiece checks that a decoded piece equals the encoded one, and states which entries it
+// contains.
 func TestPiece(t *testing.T) {
 	t.Parallel()
 	p := somePiece()
@@ -38,7 +39,7 @@ func TestPiece(t *testing.T) {
 	}
 }
 
-// No byte of a piece can be changed, left out or added without being noticed.
+// TestPieceDamage checks that changing, removing or adding any byte of a piece is detected.
 func TestPieceDamage(t *testing.T) {
 	t.Parallel()
 	p := somePiece()
@@ -63,7 +64,8 @@ func TestPieceDamage(t *testing.T) {
 	}
 }
 
-// A piece that says nothing of the times of its entries is refused, although its sum is right.
+// TestPieceTimes checks that a piece without valid times for its entries is rejected, even though
+// its checksum is correct.
 func TestPieceTimes(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Piece){

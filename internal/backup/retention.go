@@ -6,10 +6,10 @@ import (
 	"time"
 )
 
-// Expired returns the names of the objects that can be removed if the newest keep backups of the
-// whole state are kept: older backups, pieces of the log before the oldest one kept, and unfinished
-// objects older than that. Backups with a time after now are not counted; their place in the log
-// decides.
+// Expired returns the names of the objects that can be removed if the newest keep full backups are
+// kept. These are older full backups, pieces of the log before the oldest backup kept, and
+// unfinished objects older than that backup. A full backup with a time after now does not count
+// toward keep; its place in the log determines whether it has expired.
 func (c *Catalog) Expired(keep int, now time.Time) (names []string) {
 	i := len(c.Fulls)
 	for counted := 0; counted < keep && i > 0; {
@@ -44,8 +44,8 @@ func (c *Catalog) Expired(keep int, now time.Time) (names []string) {
 	return names
 }
 
-// Superseded returns the pieces that another piece of the same member begins with: a member
-// replaces its newest piece with a longer one while it is short.
+// Superseded returns the pieces that are a prefix of another piece from the same member. While a
+// member's newest piece is short, the member replaces it with a longer one.
 func (c *Catalog) Superseded() (names []string) {
 	for i := 1; i < len(c.Pieces); i++ {
 		a, b := c.Pieces[i-1], c.Pieces[i]

@@ -20,7 +20,7 @@ import (
 // pollInterval is how often files are checked for changes.
 const pollInterval = time.Second
 
-// Bindings are the rules of a file as last read without errors. A nil *Bindings binds no one.
+// Bindings are the rules of a file, as last read without errors. A nil *Bindings has no rules.
 type Bindings struct {
 	path    string
 	log     *slog.Logger
@@ -28,33 +28,33 @@ type Bindings struct {
 	dial    func(ctx context.Context, network, addr string) (net.Conn, error)
 	now     atomic.Pointer[rules]
 
-	ctx    context.Context // ends the fetching of keys
+	ctx    context.Context // cancels fetches of keys
 	cancel context.CancelFunc
-	group  sync.WaitGroup // of fetches
+	group  sync.WaitGroup // running fetches
 
-	mu     sync.Mutex // guards the following fields, and changes of now
-	text   []byte     // of the file in force
+	mu     sync.Mutex // guards the fields below, and changes to now
+	text   []byte     // content of the file in effect
 	loaded time.Time  // when text was read
-	failed string     // why a later version was rejected
+	failed string     // why a newer version was rejected
 }
 
-// rules are the contents of one version of the file.
+// rules is the content of one version of the file.
 type rules struct {
 	*file
 	byURL map[string]*issuer
 }
 
-// Options configure [Open].
+// Options configures [Open].
 type Options struct {
 	// Log receives messages about the file and about keys. By default, nothing is logged.
 	Log *slog.Logger
 	// Changed is called when the rules change.
 	Changed func()
-	// Dial opens connections to issuers. The default is the machine's network.
+	// Dial opens connections to issuers. By default, they use the machine's network.
 	Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 }
 
-// Check validates a file and the files that it names. It does not contact issuers.
+// Check validates a file and the files named in it. It does not contact issuers.
 func Check(path string) error {
 	b, err := Open(path, Options{})
 	if err != nil {
@@ -64,7 +64,7 @@ func Check(path string) error {
 	return nil
 }
 
-// Open reads a file. Issuers are contacted only by [Bindings.Run] or when a token arrives.
+// Open reads a file. Issuers are contacted only by [Bindings.Run] and when a token arrives.
 func Open(path string, o Options) (*Bindings, error) {
 	b := &Bindings{path: path, log: o.Log, changed: o.Changed, dial: o.Dial}
 	if b.log == nil {
@@ -86,7 +86,7 @@ func Open(path string, o Options) (*Bindings, error) {
 	return b, nil
 }
 
-// Close stops fetches in flight.
+// Close cancels fetches in flight.
 func (b *Bindings) Close() {
 	if b == nil {
 		return
@@ -95,7 +95,7 @@ func (b *Bindings) Close() {
 	b.group.Wait()
 }
 
-// apply puts a file in force, and keeps issuers whose settings have not changed.
+// apply puts a file into effect. It keeps the issuers whose settings have not changed.
 func (b *Bindings) apply(f *file) error {
 	next := &rules{file: f, byURL: make(map[string]*issuer)}
 	var old map[string]*issuer
@@ -128,15 +128,15 @@ func (b *Bindings) apply(f *file) error {
 	return nil
 }
 
-// sameAs reports whether the issuer's settings are equal to s.
+// sameAs reports whether the issuer has the settings s.
 func (i *issuer) sameAs(s *issuerSettings) bool {
 	a, b := *i.issuerSettings, *s
 	a.Line, b.Line = 0, 0
 	return reflect.DeepEqual(a, b)
 }
 
-// Reload reads the file again. A changed file is put in force if it has no errors; otherwise,
-// nothing changes, and the error is logged.
+// Reload rereads the file. If the file has changed and has no errors, it takes effect. Otherwise,
+// nothing changes, and any error is logged.
 func (b *Bindings) Reload() {
 	if b == nil {
 		return
@@ -175,7 +175,7 @@ func (b *Bindings) Run(ctx context.Context) {
 		for _, i := range b.now.Load().byURL {
 			switch {
 			case i.KeysFile != "":
-				_ = i.keys.readFile() // already logged
+				_ = i.keys.readFile() // the error has been logged
 			case i.keys.due(time.Now()):
 				i.keys.fetch()
 			}
@@ -189,7 +189,8 @@ func (b *Bindings) Run(ctx context.Context) {
 	}
 }
 
-// CommonNames reports whether the common name of a certificate is a user if no rule matches.
+// CommonNames reports whether the common name of a certificate is treated as a user if no rule
+// matches.
 func (b *Bindings) CommonNames() bool { return b == nil || b.now.Load().CommonNames }
 
 // OfCertificates reports whether any rule applies to certificates.
@@ -197,8 +198,9 @@ func (b *Bindings) OfCertificates() bool {
 	return slices.ContainsFunc(b.now.Load().Bindings, func(r rule) bool { return r.Issuer == "" })
 }
 
-// Token verifies a token. If no issuer in the file issued it, ours is false, and the token may be
-// of another kind. Otherwise, err is the reason if it is invalid.
+// Token verifies a token. If the token was not issued by an issuer in the file, ours is false, and
+// the token might be of a different type. If ours is true and the token is invalid, err contains
+// the reason.
 func (b *Bindings) Token(ctx context.Context, token string) (e *Evidence, ours bool, err error) {
 	if b == nil {
 		return nil, false, nil
@@ -207,7 +209,7 @@ func (b *Bindings) Token(ctx context.Context, token string) (e *Evidence, ours b
 		return nil, false, nil
 	}
 	r, sum := b.now.Load(), sha256.Sum256([]byte(token))
-	for _, i := range r.byURL { // a few
+	for _, i := range r.byURL { // there are only a few
 		if e := i.cached(sum); e != nil {
 			return e, true, nil
 		}
@@ -220,7 +222,8 @@ func (b *Bindings) Token(ctx context.Context, token string) (e *Evidence, ours b
 	return e, true, err
 }
 
-// Identify returns the caller's principal by the current rules; ok is false if there is none.
+// Identify returns the caller's principal according to the current rules. If the caller has none,
+// ok is false.
 func (b *Bindings) Identify(e *Evidence) (p Principal, ok bool) {
 	if b == nil || !e.Expires.IsZero() && !time.Now().Before(e.Expires) {
 		return Principal{}, false

@@ -14,8 +14,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Describe returns the rules in the order of the file. While the file has an error, it returns the
-// same rules and the error. Without a file, no one is bound.
+// TestDescribe checks that Describe returns the rules in file order. While the file is invalid, it
+// returns the previous rules and the error. Without a file, no principal is bound.
 func TestDescribe(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		path := filepath.Join(t.TempDir(), "auth.yaml")

@@ -16,39 +16,41 @@ import (
 	"leasehold.dev/internal/settings"
 )
 
-// algorithms are the supported signing algorithms of tokens. All of them are asymmetric: with a
+// algorithms are the supported signing algorithms of tokens. All of them are asymmetric. With a
 // symmetric key, any program that can verify tokens could also create them.
 var algorithms = []string{
 	"RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA",
 }
 
-// file is the contents of a --auth-config file.
+// file is the content of an --auth-config file.
 type file struct {
-	// CommonNames makes the common name of a certificate a user if no rule matches.
+	// CommonNames means that the common name of a certificate is treated as a user if no rule
+	// matches.
 	CommonNames bool             `yaml:"common-names"`
 	Issuers     []issuerSettings `yaml:"issuers"`
 	Bindings    []rule           `yaml:"bindings"`
 }
 
-// issuerSettings configure an issuer and which of its tokens are accepted.
+// issuerSettings configures an issuer and determines which of its tokens are accepted.
 type issuerSettings struct {
 	Line int `yaml:",line"`
-	// Name identifies the issuer in rules, and is the prefix of its principals' names.
+	// Name identifies the issuer in rules, and is a prefix of its principals' names.
 	Name string `yaml:"name"`
-	// URL is the issuer's name in its tokens, and the base of its discovery document. With KeysURL
-	// or KeysFile, it may be any text.
+	// URL is the issuer's name in its tokens, and the base of its discovery document. If KeysURL or
+	// KeysFile is set, URL can be any text.
 	URL string `yaml:"url"`
-	// Audiences are the names of this cluster. A token must be issued for one of them.
+	// Audiences are the names of this cluster. A token must have been issued for one of them.
 	Audiences []string `yaml:"audiences"`
-	// KeysURL or KeysFile is where its keys are, if not in the discovery document.
+	// KeysURL or KeysFile specifies where the keys are if they are not in the discovery document.
 	KeysURL  string `yaml:"keys-url"`
 	KeysFile string `yaml:"keys-file"`
-	// CAFile contains the authorities for its URLs, if not the system's.
+	// CAFile contains the authorities for the issuer's URLs. The default is the system's
+	// authorities.
 	CAFile     string   `yaml:"ca-file"`
 	Algorithms []string `yaml:"algorithms"`
-	// Leeway is the tolerated clock skew between the issuer and this member.
+	// Leeway is how much clock skew between the issuer and this member is tolerated.
 	Leeway *time.Duration `yaml:"clock-leeway"`
-	// Refresh is how old the keys may become before they are fetched again.
+	// Refresh is the age at which keys are fetched again.
 	Refresh time.Duration `yaml:"refresh"`
 	// NameClaim is the claim that identifies the subject.
 	NameClaim string `yaml:"name-claim"`
@@ -57,20 +59,20 @@ type issuerSettings struct {
 // rule binds matching callers to a user or to roles.
 type rule struct {
 	Line int `yaml:",line"`
-	// Exactly one of these is set. SPIFFE is a SPIFFE ID, or ends in "/*" and matches everything
-	// below a path or a trust domain. DNS is a host name, or begins with "*." and matches all hosts
-	// of a domain. Issuer is the name of an issuer.
+	// Exactly one of these is set. SPIFFE is a SPIFFE ID, or a pattern that ends in "/*" and
+	// matches everything below a path or a trust domain. DNS is a host name, or a pattern that
+	// begins with "*." and matches all hosts of a domain. Issuer is the name of an issuer.
 	SPIFFE string `yaml:"spiffe"`
 	DNS    string `yaml:"dns"`
 	Issuer string `yaml:"issuer"`
-	// Claims must all be present in a token. A value that ends in "*" is a prefix.
+	// Claims must all be present in a token. A value that ends in "*" matches by prefix.
 	Claims map[string]string `yaml:"claims"`
 
 	User  string   `yaml:"user"`
 	Roles []string `yaml:"roles"`
 }
 
-// Defaults and limits of the settings.
+// Defaults and limits for the settings.
 const (
 	defaultLeeway  = 30 * time.Second
 	maxLeeway      = 5 * time.Minute
@@ -91,7 +93,7 @@ func readFile(path string) (*file, []byte, error) {
 	return f, text, nil
 }
 
-// parse parses a file. Its errors begin with the line number.
+// parse parses a file. Each of its errors begins with the line number.
 func parse(text []byte) (*file, error) {
 	root, err := settings.Parse(text)
 	if err != nil {
@@ -114,7 +116,7 @@ func parse(text []byte) (*file, error) {
 		names[s.Name], urls[s.URL] = s.Line, s.Line
 	}
 	if len(f.Bindings) == 0 {
-		// A file that is just being written may be empty.
+		// The file might be empty because it is still being written.
 		return nil, errors.New(": it contains no bindings; omit --auth-config if none are " +
 			"intended")
 	}
@@ -144,11 +146,11 @@ func (s *issuerSettings) setDefaults() {
 	}
 }
 
-// issuerName matches valid names of issuers. They must not contain a colon, which ends the name in
-// principals.
+// issuerName matches valid issuer names. A name cannot contain a colon, because a colon ends the
+// issuer name in principals.
 var issuerName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
 
-// reserved are the prefixes of other principals' names.
+// reserved are the prefixes of the names of other principals.
 var reserved = []string{"dns", "spiffe"}
 
 func (s *issuerSettings) check() error {
@@ -189,7 +191,7 @@ func (s *issuerSettings) check() error {
 	return nil
 }
 
-// checkURL rejects URLs from which an attacker on the network could serve keys.
+// checkURL rejects URLs for which an attacker on the network could supply keys.
 func checkURL(text string) error {
 	u, err := url.Parse(text)
 	switch {
@@ -253,7 +255,7 @@ var host = regexp.MustCompile(`^(\*\.)?([a-z0-9_-]+\.)*[a-z0-9_-]+$`)
 
 func validHost(name string) bool { return host.MatchString(name) }
 
-// checkSPIFFE rejects text that is neither a SPIFFE ID nor a pattern of several.
+// checkSPIFFE rejects text that is neither a SPIFFE ID nor a pattern for SPIFFE IDs.
 func checkSPIFFE(text string) error {
 	_, err := spiffeid.FromString(strings.TrimSuffix(text, "/*"))
 	if err != nil {

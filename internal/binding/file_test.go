@@ -30,7 +30,8 @@ bindings:
     roles: [root]
 `
 
-// A file is parsed strictly, and errors name the line and what to do.
+// TestParseErrors checks that a file is parsed strictly, and that errors name the line and a
+// remedy.
 func TestParseErrors(t *testing.T) {
 	f, err := parse([]byte(good))
 	if err != nil || f.CommonNames || len(f.Issuers) != 1 || len(f.Bindings) != 4 ||
@@ -103,7 +104,8 @@ func TestParseErrors(t *testing.T) {
 	}
 }
 
-// TestCheck: an error names the file, and the files that it refers to are checked as well.
+// TestCheck checks that an error names the file, and that files referenced by it are checked as
+// well.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "auth.yaml")
@@ -140,7 +142,7 @@ func write(t testing.TB, path, text string) {
 	}
 }
 
-// FuzzParse: parse never panics, and accepts only valid bindings.
+// FuzzParse checks that parse never panics and accepts only valid bindings.
 func FuzzParse(f *testing.F) {
 	f.Add(good)
 	f.Add("a: &a [*a]\nbindings: *a")

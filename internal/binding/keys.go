@@ -25,10 +25,10 @@ import (
 )
 
 const (
-	// fetchTimeout includes the discovery document and the keys.
+	// fetchTimeout covers both the discovery document and the keys.
 	fetchTimeout = 10 * time.Second
-	// fetchInterval and fetchBurst limit how often an issuer is contacted, regardless of the tokens
-	// that clients send.
+	// fetchInterval and fetchBurst limit how often an issuer is contacted, no matter which tokens
+	// clients send.
 	fetchInterval = 10 * time.Second
 	fetchBurst    = 3
 	// retryInterval is the delay after a failed fetch.
@@ -41,21 +41,22 @@ const (
 type keySet struct {
 	from  *issuerSettings
 	log   *slog.Logger
-	ctx   context.Context // ends with the member
-	group *sync.WaitGroup // of fetches
+	ctx   context.Context // ends when the member stops
+	group *sync.WaitGroup // running fetches
 	limit *rate.Limiter
-	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // nil for the default
+	dial  func(ctx context.Context, network, addr string) (net.Conn, error) // nil means the default
 
-	mu       sync.Mutex // guards the following fields
+	mu       sync.Mutex // guards the fields below
 	keys     []jose.JSONWebKey
-	text     string        // the document that keys were parsed from
+	text     string        // document from which keys were parsed
 	next     time.Time     // when to fetch the keys again
-	fetching chan struct{} // closed after the fetch in flight, nil if there is none
-	failed   string        // the error of the last fetch, "" if it succeeded
+	fetching chan struct{} // closed when the fetch in flight ends; nil if there is none
+	failed   string        // error from the last fetch, or "" if it succeeded
 }
 
-// find returns the keys that may have signed a token with the given kid and algorithm. If there are
-// none, it fetches the keys again, unless that was done too recently, and waits for the result.
+// find returns the keys that could have signed a token with the given kid and algorithm. If the kid
+// is unknown, it fetches the keys again and waits for the result, unless they were fetched too
+// recently.
 func (k *keySet) find(ctx context.Context, kid, algorithm string) []crypto.PublicKey {
 	k.mu.Lock()
 	found, ok := k.lookupLocked(kid, algorithm)
@@ -75,7 +76,8 @@ func (k *keySet) find(ctx context.Context, kid, algorithm string) []crypto.Publi
 	return found
 }
 
-// lookupLocked returns the matching keys, and whether the kid is known, so that no fetch is needed.
+// lookupLocked returns the matching keys. It also reports whether the kid is known, which means
+// that the keys do not have to be fetched.
 func (k *keySet) lookupLocked(kid, algorithm string) (found []crypto.PublicKey, ok bool) {
 	for _, key := range k.keys {
 		if kid != "" && key.KeyID != kid {
@@ -96,8 +98,8 @@ func (k *keySet) due(now time.Time) bool {
 	return k.from.KeysFile == "" && !now.Before(k.next)
 }
 
-// fetch starts to fetch the keys, unless a fetch is in flight or the last one is too recent. It
-// returns a channel that is closed after the fetch, or nil if none is in flight.
+// fetch starts fetching the keys, unless a fetch is already in flight or the last one was too
+// recent. It returns a channel that is closed when the fetch ends, or nil if none is in flight.
 func (k *keySet) fetch() <-chan struct{} {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -117,7 +119,7 @@ func (k *keySet) fetch() <-chan struct{} {
 	return done
 }
 
-// update replaces the keys, or records the error and keeps the old keys.
+// update replaces the keys. If err is set, it records the error and keeps the old keys.
 func (k *keySet) update(text []byte, err error) {
 	var keys []jose.JSONWebKey
 	if err == nil {
@@ -141,7 +143,7 @@ func (k *keySet) update(text []byte, err error) {
 	}
 }
 
-// truncate limits text that comes partly from elsewhere.
+// truncate limits the length of text that partly comes from other systems.
 func truncate(text string) string { return text[:min(len(text), 300)] }
 
 // readFile reads the keys from their file.
@@ -157,7 +159,8 @@ func (k *keySet) readFile() error {
 	return err
 }
 
-// download fetches the keys from the configured URL, or from the one in the discovery document.
+// download fetches the keys from the configured URL or, by default, from the URL in the discovery
+// document.
 func (k *keySet) download() ([]byte, error) {
 	ctx, cancel := context.WithTimeout(k.ctx, fetchTimeout)
 	defer cancel()
@@ -197,8 +200,8 @@ func (k *keySet) download() ([]byte, error) {
 	return io.ReadAll(answer.Body)
 }
 
-// client returns the HTTP client for the issuer. It does not follow redirects, which could lead to
-// a server without TLS.
+// client returns the HTTP client for the issuer. It does not follow redirects, because they could
+// lead to a server without TLS.
 func (k *keySet) client() (*http.Client, error) {
 	transport := http.DefaultTransport.(*http.Transport).Clone()
 	transport.DisableKeepAlives = true
@@ -243,8 +246,8 @@ func (b limitedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return answer, err
 }
 
-// parseKeys returns the public signing keys in a key set. It ignores keys it does not understand
-// (RFC 7517, section 5).
+// parseKeys returns the public signing keys in a key set. It ignores keys that it does not
+// understand (RFC 7517, section 5).
 func parseKeys(text []byte) ([]jose.JSONWebKey, error) {
 	var set struct{ Keys []json.RawMessage }
 	if err := json.Unmarshal(text, &set); err != nil {

@@ -9,8 +9,8 @@ import (
 
 // Principal is the identity of a caller.
 type Principal struct {
-	// Name is a user or, if Bound is not nil, the name of the principal itself: its SPIFFE ID,
-	// dns:HOST, or ISSUER:SUBJECT. Names of different kinds of evidence never collide.
+	// Name is a user. If Bound is not nil, it is instead the name of the principal itself: its
+	// SPIFFE ID, dns:HOST, or ISSUER:SUBJECT. Names from different types of evidence never collide.
 	Name  string
 	Bound *access.Bound
 }
@@ -23,12 +23,13 @@ func (p Principal) Equal(q Principal) bool {
 	return p.Name == q.Name && slices.Equal(p.Bound.Roles, q.Bound.Roles)
 }
 
-// maxName limits the length of a principal's name, which is stored with each of its leases and
-// commands.
+// maxName limits the length of a principal's name, because the name is stored with each of the
+// principal's leases and commands.
 const maxName = 2048
 
-// identify returns the principal that the rules assign to the evidence, if any. The first matching
-// rule with a user wins; otherwise, the principal gets the roles of all matching rules.
+// identify returns the principal that the rules assign to the evidence, if any. If a matching rule
+// names a user, the first such rule wins. Otherwise, the principal gets the roles of all matching
+// rules.
 func (f *file) identify(e *Evidence) (p Principal, ok bool) {
 	var roles []string
 	for i := range f.Bindings {
@@ -81,8 +82,8 @@ func (f *file) match(r *rule, e *Evidence) string {
 	return ""
 }
 
-// matchHost reports whether a rule matches a host: exactly, or as a host of a domain, where the
-// star stands for a single label.
+// matchHost reports whether a rule matches a host, either exactly or with a wildcard. The star
+// matches a single label.
 func matchHost(rule, host string) bool {
 	domain, all := strings.CutPrefix(rule, "*.")
 	if !all {
@@ -92,7 +93,8 @@ func matchHost(rule, host string) bool {
 	return label != "" && rest == domain
 }
 
-// matchClaim reports whether a claim, or an element of a list claim, has the wanted value.
+// matchClaim reports whether a claim has the wanted value. If the claim is a list, one of its
+// elements must have it.
 func matchClaim(claim any, want string) bool {
 	switch c := claim.(type) {
 	case string:

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// fromCertificate returns the evidence of a certificate that was signed and parsed.
+// fromCertificate returns the evidence from a certificate that has been signed and parsed.
 func fromCertificate(
 	t testing.TB, hosts []string, change func(*x509.Certificate), ids ...string,
 ) *Evidence {
@@ -35,7 +35,7 @@ func fromCertificate(
 	})
 	parsed := pair.Leaf
 	e := OfCertificate(parsed)
-	// SPIFFE's own library must read the same ID, or none.
+	// SPIFFE's own library must find the same ID, or none.
 	if id, err := x509svid.IDFromCert(parsed); change == nil && (err == nil) == e.spiffe.IsZero() ||
 		!e.spiffe.IsZero() && id != e.spiffe {
 		t.Errorf("the SPIFFE ID of %q is %q, but %q according to go-spiffe (%v)", ids, e.spiffe, id, err)
@@ -48,7 +48,7 @@ func claims(issuer string, c map[string]any) *Evidence {
 	return &Evidence{issuer: issuer, url: issuer, subject: subject, claims: c}
 }
 
-// Each rule matches exactly what it describes.
+// TestRules checks that each rule matches exactly what it describes.
 func TestRules(t *testing.T) {
 	f, err := parse([]byte(`
 issuers:
@@ -82,7 +82,7 @@ bindings:
 	}
 	for name, c := range map[string]struct {
 		e    *Evidence
-		want string // "" for none
+		want string // "" means no principal
 	}{
 		"exact":              {svid("spiffe://d.org/api"), "user api"},
 		"below it":           {svid("spiffe://d.org/api/x"), ""},
@@ -144,8 +144,8 @@ bindings:
 	}
 }
 
-// TestIssuerNames: principals of different kinds cannot have the same name, whatever an issuer
-// calls its subjects.
+// TestIssuerNames checks that principals of different types cannot have the same name, no matter
+// what an issuer calls its subjects.
 func TestIssuerNames(t *testing.T) {
 	for _, name := range []string{"dns", "spiffe", "", "A", "a:b", "a/b"} {
 		s := issuerSettings{Name: name, URL: "https://x", Audiences: []string{"a"}}

@@ -14,9 +14,9 @@ import (
 )
 
 const (
-	// maxToken limits the size of tokens, in bytes.
+	// maxToken is the maximum size of a token in bytes.
 	maxToken = 16 << 10
-	// maxVerified limits the cache of verified tokens of each issuer.
+	// maxVerified is the maximum number of verified tokens cached per issuer.
 	maxVerified = 4096
 )
 
@@ -26,8 +26,9 @@ type issuer struct {
 	keys   *keySet
 	parser *jwt.Parser
 
-	mu sync.Mutex // guards the following fields
-	// verified caches the evidence of tokens by their hash, as verified with the keys in text.
+	mu sync.Mutex // guards the fields below
+	// verified caches the evidence of tokens by the tokens' hashes. The tokens were verified with
+	// the keys in text.
 	verified map[[sha256.Size]byte]*Evidence
 	text     string
 }
@@ -43,7 +44,7 @@ func newIssuer(s *issuerSettings, keys *keySet) *issuer {
 	}
 }
 
-// issuerOf returns the issuer that a token names, unverified, or "".
+// issuerOf returns the issuer named by a token, without verifying it, or "".
 func issuerOf(token string) string {
 	var c issuerClaim
 	if _, _, err := jwt.NewParser().ParseUnverified(token, &c); err != nil {
@@ -52,14 +53,14 @@ func issuerOf(token string) string {
 	return c.Issuer
 }
 
-// issuerClaim decodes the only claim that is read before a token is verified.
+// issuerClaim decodes the only claim that is read before a token has been verified.
 type issuerClaim struct {
 	jwt.Claims `json:"-"` // unused
 	Issuer     string     `json:"iss"`
 }
 
-// verify returns the evidence of a token with the given hash, if the issuer signed it for this
-// cluster and it is valid now.
+// verify returns the evidence of a token with the given hash. It returns an error unless the issuer
+// signed the token for this cluster and the token is currently valid.
 func (i *issuer) verify(
 	ctx context.Context, token string, sum [sha256.Size]byte,
 ) (*Evidence, error) {
@@ -87,7 +88,7 @@ func (i *issuer) verify(
 	return e, nil
 }
 
-// keysOf returns the keys that may have signed a token.
+// keysOf returns the keys that could have signed a token.
 func (i *issuer) keysOf(ctx context.Context, t *jwt.Token) (any, error) {
 	if _, ok := t.Header["crit"]; ok {
 		return nil, errors.New("the token has unknown critical headers")
@@ -110,8 +111,8 @@ func (k *keySet) version() string {
 	return k.text
 }
 
-// cached returns the evidence of a token that was verified with the current keys, or nil if there
-// is none or it has expired.
+// cached returns the evidence of a token that was verified with the current keys. It returns nil if
+// there is none or the evidence has expired.
 func (i *issuer) cached(sum [sha256.Size]byte) *Evidence {
 	text := i.keys.version()
 	i.mu.Lock()
@@ -127,12 +128,12 @@ func (i *issuer) cached(sum [sha256.Size]byte) *Evidence {
 	return e
 }
 
-// cache stores the evidence of a token verified with the keys in text.
+// cache stores the evidence of a token that was verified with the keys in text.
 func (i *issuer) cache(sum [sha256.Size]byte, e *Evidence, text string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	if i.text != text {
-		return // its key may be gone
+		return // the token's key might no longer exist
 	}
 	if len(i.verified) >= maxVerified {
 		clear(i.verified)

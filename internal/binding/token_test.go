@@ -20,14 +20,14 @@ import (
 	"leasehold.dev/internal/binding/issuertest"
 )
 
-// rig is bindings for an issuer, corp, whose subjects have the role app.
+// rig holds bindings for an issuer named corp, whose subjects have the role app.
 type rig struct {
 	t testing.TB
 	*issuertest.Issuer
 	*Bindings
 	path    string
 	log     *lockedBuffer
-	changes chan struct{} // gets something at each change, with room for many
+	changes chan struct{} // receives a value after each change; it has a large buffer
 }
 
 // lockedBuffer records log output.
@@ -49,7 +49,7 @@ func (l *lockedBuffer) count(text string) int {
 	return strings.Count(l.b.String(), text)
 }
 
-// text returns a file for the issuer, with further settings.
+// text returns a configuration file for the issuer, with additional settings.
 func (r *rig) text(more string) string {
 	return fmt.Sprintf("issuers: [{name: corp, url: %q, audiences: [other, %s]%s}]\n"+
 		"bindings: [{issuer: corp, roles: [app]}]\n", r.URL, issuertest.Audience, more)
@@ -93,8 +93,8 @@ func (r *rig) who(token string) string {
 	return p.Name
 }
 
-// A token is valid only if the issuer signed it, for this cluster and for now. A real issuer with
-// real keys, and a table of tokens with at most one defect each.
+// TestTokens checks that a token is valid only if the issuer signed it, for this cluster and the
+// current time. A real issuer signs a table of tokens, each with at most one defect.
 func TestTokens(t *testing.T) {
 	r := newRig(t, false, ", clock-leeway: 1m")
 	r.AddRSA(t, "rsa")
@@ -179,7 +179,7 @@ func TestTokens(t *testing.T) {
 	}
 }
 
-// ecSigner and rsaSigner return keys that the issuer does not have.
+// ecSigner and rsaSigner return keys that do not belong to the issuer.
 func ecSigner(t testing.TB) any {
 	other := issuertest.New(t, false)
 	other.AddECDSA(t, "x")
@@ -192,7 +192,7 @@ func rsaSigner(t testing.TB) any {
 	return other.Key("x")
 }
 
-// critical returns a token with a critical header.
+// critical returns a token with a "crit" header.
 func critical(t testing.TB, r *rig) string {
 	token := jwt.NewWithClaims(jwt.SigningMethodES256, r.Claims("bob", nil))
 	token.Header["kid"], token.Header["crit"] = "ec", []string{"exp"}
@@ -203,8 +203,8 @@ func critical(t testing.TB, r *rig) string {
 	return text
 }
 
-// TestRotation: a new key of the issuer is accepted with the first token signed by it. A dropped
-// key is rejected once the keys have been fetched again, even for tokens seen before.
+// TestRotation checks that a new key of the issuer is accepted with the first token it signs. A
+// removed key is rejected once the keys have been fetched again, even for tokens seen before.
 func TestRotation(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")
@@ -226,8 +226,8 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// Whatever tokens clients send, the issuer is contacted only a few times, and valid tokens are
-// still accepted.
+// TestUnknownKeyFlood checks that the issuer is contacted only a few times no matter what tokens
+// clients send, and that valid tokens are still accepted.
 func TestUnknownKeyFlood(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")
@@ -253,15 +253,15 @@ func TestUnknownKeyFlood(t *testing.T) {
 		})
 	}
 	all.Wait()
-	// A fetch is two requests.
+	// A fetch takes two requests.
 	most := 2 * (fetchBurst + 1 + int(time.Since(began)/fetchInterval))
 	if n := r.Asked(); n == 0 || n > most {
 		t.Errorf("the issuer was contacted %d times, want 1 to %d", n, most)
 	}
 }
 
-// TestFailingIssuer: if an issuer is unavailable or names itself differently, its known keys stay
-// valid, and the failure is logged once.
+// TestFailingIssuer checks that if an issuer is unavailable or reports another name, its known keys
+// stay valid and the failure is logged once.
 func TestFailingIssuer(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")
@@ -288,8 +288,8 @@ func TestFailingIssuer(t *testing.T) {
 	}
 }
 
-// TestKeysOverTLS: keys may be fetched from a URL over TLS with a private authority. Redirects are
-// not followed.
+// TestKeysOverTLS checks that keys can be fetched over TLS with a private certificate authority,
+// and that redirects are not followed.
 func TestKeysOverTLS(t *testing.T) {
 	r := newRig(t, true, "")
 	r.AddECDSA(t, "1")
@@ -309,8 +309,8 @@ func TestKeysOverTLS(t *testing.T) {
 	}
 }
 
-// A changed file takes effect as a whole and promptly. With an error in it or in keys-file, nothing
-// changes. A subject that is no longer bound has no principal.
+// TestRun checks that a changed file takes effect promptly and as a whole. An error in it or in
+// keys-file leaves the bindings unchanged. A subject that is no longer bound has no principal.
 func TestRun(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")
@@ -384,7 +384,7 @@ func TestRun(t *testing.T) {
 	})
 }
 
-// TestEvidenceEnds: the evidence of a token expires with it.
+// TestEvidenceEnds checks that the evidence provided by a token expires with it.
 func TestEvidenceEnds(t *testing.T) {
 	r := newRig(t, false, ", clock-leeway: 20s")
 	r.AddECDSA(t, "1")
@@ -409,7 +409,8 @@ func TestEvidenceEnds(t *testing.T) {
 	})
 }
 
-// TestUnknownKeyTypes: a set may contain keys of unknown types (RFC 7517, section 5).
+// TestUnknownKeyTypes checks that a key set may contain keys of unknown types (RFC 7517, section
+// 5).
 func TestUnknownKeyTypes(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")

@@ -71,8 +71,8 @@ const (
 const (
 	// NoLeader means that the member does not know a leader. This code also appears in ErrorInfo.
 	NoLeader Code = "NO_LEADER"
-	// NoState means that the member does not have the state of its cluster. This code also appears
-	// in ErrorInfo.
+	// NoState means that the member does not have its cluster's state. This code also appears in
+	// ErrorInfo.
 	NoState Code = "NO_STATE"
 	// Refused means that the host responds but no process is listening on the port.
 	Refused Code = "REFUSED"

@@ -56,7 +56,7 @@ type Channel struct {
 // header is the header of the response.
 type header struct {
 	*pb.RelayHeader      // nil until it has arrived
-	unread          bool // whether the receiver may not have read it yet
+	unread          bool // true if the receiver may not have read it yet
 }
 
 // piece is part of a message.

@@ -19,7 +19,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// pipe is one end of an in-memory stream with a buffer of one message.
+// pipe is one end of an in-memory stream that buffers one message.
 type pipe struct {
 	out chan<- []*pb.RelayFrame
 	in  <-chan []*pb.RelayFrame
@@ -49,10 +49,11 @@ func (p pipe) Recv() ([]*pb.RelayFrame, error) {
 type served struct {
 	*Channel
 	call *pb.RelayCall
-	ctx  context.Context // canceled when the client abandons the call
+	ctx  context.Context // canceled when the client cancels the call
 }
 
-// joined runs f with a relay's end of a link and the calls at the member, in virtual time.
+// joined runs f in virtual time with the relay's end of a link and the calls received by the
+// member.
 func joined(t *testing.T, most int, f func(t *testing.T, relay *Link, calls <-chan served)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -97,7 +98,8 @@ func wants(t *testing.T, c *Channel, want []byte) {
 	}
 }
 
-// Each channel delivers its own messages, whole, in order and of any size, and its own status.
+// TestEcho checks that each channel delivers its own messages, complete, in order and of any size,
+// and its own status.
 func TestEcho(t *testing.T) {
 	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
 		messages := func(name string) (out [][]byte) {
@@ -161,8 +163,8 @@ func TestEcho(t *testing.T) {
 	})
 }
 
-// A client that does not read blocks its own channel after a bounded number of bytes, and no other
-// channel.
+// TestFull checks that a client that does not read blocks its own channel after a bounded number of
+// bytes, but no other channel.
 func TestFull(t *testing.T) {
 	for _, size := range []int{0, 100, pieceSize} {
 		joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
@@ -178,7 +180,7 @@ func TestFull(t *testing.T) {
 				}
 			}()
 			synctest.Wait()
-			for i := range 2000 { // more than a window
+			for i := range 2000 { // exceeds the window
 				send(t, well.Channel, []byte{byte(i)})
 				wants(t, other, []byte{byte(i)})
 				send(t, other, []byte{byte(i)})
@@ -198,7 +200,7 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// A short message overtakes the pieces of a long one.
+// TestShortFirst checks that a short message overtakes the pieces of a long one.
 func TestShortFirst(t *testing.T) {
 	l := New(nil, 1<<20, nil)
 	long, short := open(t, l, "long"), open(t, l, "short")
@@ -225,8 +227,9 @@ func TestShortFirst(t *testing.T) {
 	}
 }
 
-// A call that the client cancels ends at the member. A call that the member ends delivers
-// everything sent before; later frames for it are ignored.
+// TestEnds checks both ways in which a call can end. A call canceled by the client ends at the
+// member. A call ended by the member delivers everything sent before the end, and later frames for
+// it are ignored.
 func TestEnds(t *testing.T) {
 	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
 		given := open(t, relay, "canceled")
@@ -244,10 +247,10 @@ func TestEnds(t *testing.T) {
 		}
 		c := open(t, relay, "ended")
 		at = <-calls
-		send(t, at.Channel, make([]byte, window)) // long, so that the end waits behind it
+		send(t, at.Channel, make([]byte, window)) // so long that the end waits behind it
 		at.End(&pb.RelayEnd{Message: "why"})
 		if err := c.Send(t.Context(), []byte("late")); err != nil && !errors.Is(err, errEnded) {
-			t.Error(err) // the end may have arrived or not
+			t.Error(err) // the end may or may not have arrived
 		}
 		wants(t, c, make([]byte, window))
 		if _, err := c.Recv(t.Context()); err != io.EOF || c.Ended().GetMessage() != "why" {
@@ -259,7 +262,8 @@ func TestEnds(t *testing.T) {
 	})
 }
 
-// The receiver is notified once of a header that arrives before the first message.
+// TestHeaderComesFirst checks that the receiver is notified once if a header arrives before the
+// first message.
 func TestHeaderComesFirst(t *testing.T) {
 	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
 		c := open(t, relay, "header")
@@ -274,7 +278,8 @@ func TestHeaderComesFirst(t *testing.T) {
 	})
 }
 
-// A Send blocked on the window returns when its channel or the stream ends.
+// TestEndsWhileFull checks that a Send blocked on the window returns when its channel or the stream
+// ends.
 func TestEndsWhileFull(t *testing.T) {
 	for name, end := range map[string]func(*Channel, *Link){
 		"channel":  func(c *Channel, _ *Link) { c.End(&pb.RelayEnd{}) },
@@ -295,7 +300,7 @@ func TestEndsWhileFull(t *testing.T) {
 	}
 }
 
-// Finish sends everything that is waiting before the link ends.
+// TestFinish checks that Finish sends all pending frames before the link ends.
 func TestFinish(t *testing.T) {
 	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
 		c := open(t, relay, "last")
@@ -311,8 +316,8 @@ func TestFinish(t *testing.T) {
 	})
 }
 
-// Batches stay below the size that delays or exceeds a message of the stream, with pieces, calls
-// and statuses of every size.
+// TestBatches checks that batches stay within the stream's message limit and below the size at
+// which sending is delayed, with pieces, calls and statuses of every size.
 func TestBatches(t *testing.T) {
 	l := New(nil, 1<<20, nil)
 	long := strings.Repeat("a", pieceSize/2)
@@ -340,7 +345,7 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// When the stream ends, all calls fail with ErrLost.
+// TestLost checks that when the stream ends, all calls fail with ErrLost.
 func TestLost(t *testing.T) {
 	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
 		c := open(t, relay, "lost")
@@ -361,7 +366,8 @@ func TestLost(t *testing.T) {
 	})
 }
 
-// A message above the limit ends its own call, however it is split into pieces.
+// TestTooLarge checks that a message above the limit ends only its own call, no matter how it is
+// split into pieces.
 func TestTooLarge(t *testing.T) {
 	joined(t, 2*pieceSize, func(t *testing.T, relay *Link, calls <-chan served) {
 		c := open(t, relay, "large")
@@ -375,8 +381,8 @@ func TestTooLarge(t *testing.T) {
 	})
 }
 
-// A violation of the window, or opening a channel twice, ends the stream: it could exhaust memory
-// or mix up calls.
+// TestProtocol checks that violating the window or opening a channel twice ends the stream. Either
+// could exhaust memory or mix up calls.
 func TestProtocol(t *testing.T) {
 	full := func() (list []*pb.RelayFrame) {
 		list = append(list, &pb.RelayFrame{Channel: 1, Call: &pb.RelayCall{}})
@@ -407,7 +413,7 @@ func TestProtocol(t *testing.T) {
 	}
 }
 
-// A live member answers a probe; a silent one is detected.
+// TestAnswers checks that a live member answers a probe, and that an unresponsive one is detected.
 func TestAnswers(t *testing.T) {
 	joined(t, 1<<20, func(t *testing.T, relay *Link, _ <-chan served) {
 		for range 3 {
@@ -432,8 +438,8 @@ func TestAnswers(t *testing.T) {
 	})
 }
 
-// A relay that does not read cannot exhaust a member's memory with frames that use no window. Here
-// the member answers each, and sends none.
+// TestReadsNothing checks that a relay that does not read cannot exhaust a member's memory with
+// frames that use no window. Here the member answers each frame but cannot send.
 func TestReadsNothing(t *testing.T) {
 	refuse := func(c *Channel, _ *pb.RelayCall) func() {
 		go c.End(&pb.RelayEnd{})
@@ -463,7 +469,7 @@ func TestReadsNothing(t *testing.T) {
 			t.Errorf("%s: %d frames waiting", name, len(l.short))
 		})
 	}
-	// Frames that were sent do not count.
+	// Frames that have been sent do not count.
 	l := New(nil, 1<<20, refuse)
 	for range 2 * maxFree {
 		if err := l.receive([]*pb.RelayFrame{{}}); err != nil {
@@ -473,7 +479,8 @@ func TestReadsNothing(t *testing.T) {
 	}
 }
 
-// Outcomes that a relay does not read are limited by their number of groups.
+// TestOutcomesAreBounded checks that outcomes that a relay does not read are limited by the number
+// of its groups.
 func TestOutcomesAreBounded(t *testing.T) {
 	const groups = 64
 	l := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { return nil })
@@ -502,8 +509,8 @@ func TestOutcomesAreBounded(t *testing.T) {
 	}
 }
 
-// A relay's calls and their headers are limited. A call above the limit is refused, and no other
-// ends.
+// TestTooManyCalls checks that a relay's calls and their headers are limited. A call above the
+// limit is rejected, and no other call ends.
 func TestTooManyCalls(t *testing.T) {
 	accepted := 0
 	l := New(nil, 1<<20, func(*Channel, *pb.RelayCall) func() { accepted++; return nil })
@@ -537,8 +544,8 @@ func TestTooManyCalls(t *testing.T) {
 	}
 }
 
-// Frames about groups go to the TakeGroups function, in order, with their channel if any. Messages
-// passed to Deliver arrive like the member's.
+// TestGroupFrames checks that frames about groups are passed to the TakeGroups function in order,
+// with their channel if any. Messages passed to Deliver arrive like messages from the member.
 func TestGroupFrames(t *testing.T) {
 	var got []string
 	take := func(c *Channel, f *pb.RelayFrame) {
@@ -559,7 +566,7 @@ func TestGroupFrames(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	// The third is for a client that has gone.
+	// The client of the third frame has left.
 	if want := []string{"false 0 0 1", "true 2 0 0", "false 3 0 0", "false 0 4 0"}; !slices.Equal(
 		got, want) {
 		t.Errorf("took %q, want %q", got, want)
@@ -583,7 +590,8 @@ func TestGroupFrames(t *testing.T) {
 	}
 }
 
-// A message passed to Deliver between the pieces of another message does not become part of it.
+// TestDeliverBetweenPieces checks that a message passed to Deliver between the pieces of another
+// message does not become part of that message.
 func TestDeliverBetweenPieces(t *testing.T) {
 	l := New(nil, 1<<20, nil)
 	c := open(t, l, "call")
@@ -606,8 +614,8 @@ func TestDeliverBetweenPieces(t *testing.T) {
 	wants(t, c, []byte("long message"))
 }
 
-// Count reports what an end keeps: what waits to be sent, and what was not received. Nothing is left
-// when the channel has ended, whoever ended it.
+// TestCount checks that Count reports the bytes held at one end, waiting either to be sent or to be
+// received. Nothing remains once the channel has ended, no matter which end closed it.
 func TestCount(t *testing.T) {
 	for _, end := range []string{"received", "ended here", "ended there", "link"} {
 		t.Run(end, func(t *testing.T) {
@@ -644,7 +652,8 @@ func TestCount(t *testing.T) {
 	}
 }
 
-// What waits to be sent counts until it is sent, even if the channel ends before.
+// TestCountUnsent checks that unsent bytes count until they are sent, even if the channel ends
+// first.
 func TestCountUnsent(t *testing.T) {
 	l := New(nil, 1<<20, nil)
 	c := open(t, l, "m")

@@ -207,10 +207,10 @@ func (l *Link) Channels() int {
 // Answers reports whether the other end has sent anything since the last call. If not, Answers
 // probes the other end and reports whether it responds within the timeout.
 //
-// The timeout is divided into parts. If this process was paused or got no CPU time, it misses only
-// one or two of them. Answers yields after each part, because the scheduler prefers a goroutine
-// whose timer has expired. The goroutine with the response may be one of ten thousand others. Only
-// one goroutine may call Answers.
+// The timeout is divided into parts, so that a process that was paused or got no CPU time misses
+// only one or two parts. Answers yields after each part, because the scheduler prefers a goroutine
+// whose timer has expired, and the goroutine with the response may be one of ten thousand that are
+// ready to run. Only one goroutine may call Answers.
 func (l *Link) Answers(ctx context.Context, within time.Duration) bool {
 	select {
 	case <-l.received:

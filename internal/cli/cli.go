@@ -20,8 +20,9 @@ import (
 )
 
 // Main runs the command in p.Args, and returns the exit code for the process. The commands in more
-// come from other packages, such as serve, and do not have the flags of client commands. If one has
-// the name of a command group of ours, such as snapshot, its subcommands are added to that group.
+// come from other packages, such as serve, and do not accept client flags. If a command in more has
+// the same name as a command group of this package, such as snapshot, its subcommands are added to
+// that group.
 func Main(p app.Process, more ...*cobra.Command) int {
 	allowPrefixes()
 	a := &app.App{Process: p}
@@ -44,15 +45,14 @@ func Main(p app.Process, more ...*cobra.Command) int {
 	return app.ExitCode(err)
 }
 
-// isReported reports whether the user has already seen an error: in the answer, or in the log of a
-// server.
+// isReported reports whether the user has already seen an error, either in the answer or in a
+// server's log.
 func isReported(err error) bool {
 	var e interface{ Reported() bool }
 	return errors.As(err, &e) && e.Reported()
 }
 
-// allowPrefixes accepts abbreviated commands ("compact", "lease time"), which users of etcdctl
-// type.
+// allowPrefixes enables abbreviated commands ("compact", "lease time"), which etcdctl users type.
 var allowPrefixes = sync.OnceFunc(func() { cobra.EnablePrefixMatching = true })
 
 // Commands returns all commands, for programs that generate the manual or shell completions.
@@ -63,7 +63,7 @@ func Commands(more ...*cobra.Command) *cobra.Command {
 	return newRoot(a, more)
 }
 
-// newRoot returns the root command with all others.
+// newRoot returns the root command with all its subcommands.
 func newRoot(a *app.App, more []*cobra.Command) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "leasehold",
@@ -93,7 +93,9 @@ func newRoot(a *app.App, more []*cobra.Command) *cobra.Command {
 		}
 		if _, without := cmd.Annotations[withoutSettings]; without ||
 			cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd {
-			return nil // a word list reads the flags of the command that is completed, and then these
+			// the word list later reads the flags of the command being completed, and then the
+			// variables
+			return nil
 		}
 		err := a.Flags.FromEnv(root.PersistentFlags(), a.Getenv)
 		if app.IsStrict(cmd) {
@@ -108,7 +110,8 @@ func newRoot(a *app.App, more []*cobra.Command) *cobra.Command {
 const withoutSettings = "without settings"
 
 // completion adds the command that prints completion scripts. For an unknown shell, cobra would
-// print the help and exit without an error, and a script that sources the output would not notice.
+// print the help and exit without an error, so a script that sources the output would not detect
+// the failure.
 func completion(root *cobra.Command) {
 	root.InitDefaultCompletionCmd()
 	for _, c := range root.Commands() {
@@ -121,7 +124,7 @@ func completion(root *cobra.Command) {
 	}
 }
 
-// help makes the help of an unknown command an error, as the command itself is.
+// help makes "help" fail for an unknown command, as running that command does.
 func help(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {
@@ -141,7 +144,8 @@ func help(root *cobra.Command) {
 	}
 }
 
-// addMore adds commands of other packages. It returns the commands that only those packages have.
+// addMore adds the commands of other packages. It returns all commands that come from those
+// packages.
 func addMore(root *cobra.Command, more []*cobra.Command) (theirs []*cobra.Command) {
 	families := make(map[string]*cobra.Command)
 	for _, c := range root.Commands() {
@@ -158,7 +162,8 @@ func addMore(root *cobra.Command, more []*cobra.Command) (theirs []*cobra.Comman
 		if m.GroupID == "" {
 			m.GroupID = groupServe
 		}
-		if m.HasSubCommands() && !m.Runnable() { // for an unknown one, cobra would print the help
+		// for an unknown subcommand, cobra would print the help
+		if m.HasSubCommands() && !m.Runnable() {
 			m.Args, m.RunE = cobra.ArbitraryArgs, app.UnknownCommand
 		}
 		root.AddCommand(m)
@@ -167,7 +172,7 @@ func addMore(root *cobra.Command, more []*cobra.Command) (theirs []*cobra.Comman
 	return theirs
 }
 
-// isOneOf reports whether cmd, or a parent of it, is in of.
+// isOneOf reports whether the list contains cmd or one of its parents.
 func isOneOf(cmd *cobra.Command, of []*cobra.Command) bool {
 	for ; cmd != nil; cmd = cmd.Parent() {
 		for _, o := range of {
@@ -179,7 +184,7 @@ func isOneOf(cmd *cobra.Command, of []*cobra.Command) bool {
 	return false
 }
 
-// groups are the groups of commands in the help text.
+// groups are the command groups in the help text.
 var groups = []struct {
 	id, title string
 	commands  func(*app.App) []*cobra.Command
@@ -196,10 +201,10 @@ var groups = []struct {
 	{"planning", "Planning:", planning.Commands},
 }
 
-// groupServe is the group of commands from other packages that name no group.
+// groupServe is the group for commands of other packages that do not specify a group.
 const groupServe = "serve"
 
-// addCommands adds the commands of the packages below this one.
+// addCommands adds the commands of the packages in subdirectories.
 func addCommands(a *app.App, root *cobra.Command) {
 	for _, g := range groups {
 		root.AddGroup(&cobra.Group{ID: g.id, Title: g.title})

@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// try runs a command line that needs no server.
+// try runs a command that needs no server.
 func try(p app.Process, more ...*cobra.Command) (code int, stdout, stderr string) {
 	var out, err bytes.Buffer
 	p.Stdout, p.Stderr = &out, &err
@@ -20,7 +20,8 @@ func try(p app.Process, more ...*cobra.Command) (code int, stdout, stderr string
 	return code, out.String(), err.String()
 }
 
-// The help shows every group, in the order of a day's work.
+// TestHelpGroups checks that the help shows every group of commands, and shows them in a fixed
+// order.
 func TestHelpGroups(t *testing.T) {
 	serve := &cobra.Command{
 		Use: "serve", Short: "Run a member", Run: func(*cobra.Command, []string) {},
@@ -42,8 +43,8 @@ func TestHelpGroups(t *testing.T) {
 	}
 }
 
-// A command of another package has only its own flags, keeps its exit code, and ignores the
-// client's variables.
+// TestMoreCommands checks that a command from another package has only its own flags, keeps its
+// exit code, and ignores the client's environment variables.
 func TestMoreCommands(t *testing.T) {
 	failure := error(nil)
 	newServe := func() *cobra.Command {
@@ -66,8 +67,9 @@ func TestMoreCommands(t *testing.T) {
 	}
 }
 
-// A command group of another package refuses an unknown name, so that no script mistakes the help
-// for success; alone, it shows its help.
+// TestMoreFamilies checks that a command group from another package rejects an unknown subcommand,
+// so that a script cannot mistake the help for success. Without a subcommand the group prints its
+// help.
 func TestMoreFamilies(t *testing.T) {
 	newConfig := func() *cobra.Command {
 		c := &cobra.Command{Use: "config <subcommand>"}

@@ -18,14 +18,14 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// invocation is one run of the client.
+// invocation is one run of a client command.
 type invocation struct {
 	args, env      []string
 	stdin          *os.File
 	stdout, stderr *capture
 }
 
-// apart runs the command in a separate process, and returns how the process failed.
+// apart runs the command in a separate process and returns the reason if it fails.
 func (c *invocation) apart(ctx context.Context, ts *testscript.TestScript) (string, error) {
 	path := ts.Getenv("CTL")
 	if !strings.Contains(path, "/") {
@@ -46,7 +46,8 @@ func (c *invocation) apart(ctx context.Context, ts *testscript.TestScript) (stri
 	return "", err
 }
 
-// here runs the command in this process, and returns how a separate process would have failed.
+// here runs the command in the test process. If the command fails, here returns what apart would
+// have returned.
 func (c *invocation) here(ctx context.Context) string {
 	ctx, kill := context.WithCancel(ctx)
 	defer kill()
@@ -76,7 +77,7 @@ func (c *invocation) here(ctx context.Context) string {
 	return ""
 }
 
-// listeners are the channels to which a command in this process relays signals.
+// listeners contains the channels through which commands in the test process receive signals.
 type listeners struct {
 	mu  sync.Mutex
 	all []chan<- os.Signal
@@ -106,14 +107,15 @@ func (l *listeners) interrupt() bool {
 	return len(l.all) > 0
 }
 
-// capture keeps what a command prints until it has ended, and calls do once when that matches on.
+// capture stores a command's output until the command ends. It calls do once, when the output
+// matches on.
 type capture struct {
-	on *regexp.Regexp // nil for never
+	on *regexp.Regexp // nil if do is never called
 	do func() (over bool)
 
 	mu   sync.Mutex // guards the following fields
 	text bytes.Buffer
-	done bool // do was called
+	done bool // do has been called
 	over bool
 }
 
@@ -131,7 +133,7 @@ func (o *capture) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// close drops what is written from now on.
+// close discards all further output.
 func (o *capture) close() {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// display is a pseudo-terminal, and what a program has written to it.
+// display is a pseudo-terminal that records the output of a program.
 type display struct {
 	t             *testing.T
 	keyboard, tty *os.File
@@ -93,7 +93,7 @@ func (d *display) press(keys string) {
 	}
 }
 
-// await waits until all of some texts were written since the last call.
+// await waits until all of the given texts have been written since its last call.
 func (d *display) await(texts ...string) string {
 	d.t.Helper()
 	late := time.After(patience)
@@ -119,7 +119,7 @@ func (d *display) await(texts ...string) string {
 	}
 }
 
-// start runs a command that has the terminal for its own.
+// start runs a command on its own terminal.
 func (d *display) start(env []string, command ...string) *exec.Cmd {
 	d.t.Helper()
 	cmd := exec.Command(command[0], command[1:]...)
@@ -136,10 +136,10 @@ func (d *display) start(env []string, command ...string) *exec.Cmd {
 	return cmd
 }
 
-// ended checks that the command ends with a code, and that the terminal is as it was.
+// ended checks that the command exits with the given code and restores the terminal.
 func (d *display) ended(cmd *exec.Cmd, code int) {
 	d.t.Helper()
-	_ = cmd.Wait() // its code says how
+	_ = cmd.Wait() // the exit code is checked below
 	if got := cmd.ProcessState.ExitCode(); got != code {
 		d.t.Errorf("ended with %d, want %d", got, code)
 	}

@@ -1,13 +1,13 @@
 // Package cli is the command line of leasehold: every command except serve.
 //
-// The commands, their flags, standard output and exit codes are those of etcdctl 3.7 for the
-// commands that it has, so that users and scripts of etcdctl can use leasehold with either server.
-// Where etcdctl crashes, hangs or prints in random order, leasehold does not, and a comment
-// mentions it.
+// Commands that exist in etcdctl 3.7 have the same flags, standard output and exit codes here, so
+// that etcdctl users and scripts can use leasehold with either server. Where etcdctl crashes, hangs
+// or prints in random order, leasehold does not, and a comment mentions the difference.
 //
-// The packages below have the commands by subject: keys, lease, coordination (lock, elect, run,
-// group, queue, pool), access, cluster, recovery, top and planning. Package app contains what they
-// share, and supervise stops the programs that commands run. A command is described by an
-// [app.Command]. It never exits the process and never touches os.Stdout: it returns an error that
-// may carry an exit code, and shows an [app.Answer] in the format that --write-out chose.
+// The packages below implement the commands, grouped by subject: keys, lease, coordination (lock,
+// elect, run, group, queue, pool), access, cluster, recovery, top and planning. Package app
+// contains what they share. Package supervise stops the programs that commands run. Each command is
+// described by an [app.Command]. A command never exits the process and never touches os.Stdout.
+// Instead, it returns an error that can carry an exit code, and shows an [app.Answer] in the format
+// selected by --write-out.
 package cli

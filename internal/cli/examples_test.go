@@ -12,7 +12,8 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// Each command has an example, and the example's command and flags exist.
+// TestCommandExamples checks that each command has an example, and that all commands and flags in
+// examples exist.
 func TestCommandExamples(t *testing.T) {
 	var leaves int
 	var walk func(c *cobra.Command)
@@ -29,7 +30,7 @@ func TestCommandExamples(t *testing.T) {
 			words := strings.Fields(strings.ReplaceAll(line, "\\", ""))
 			for i, w := range words {
 				if w != "leasehold" || i > 0 && words[i-1] != "&&" {
-					continue // what goes on from the line before, or follows from it
+					continue // not the start of a leasehold command
 				}
 				path, err := readExample(words[i+1:])
 				if err != nil {
@@ -50,8 +51,8 @@ func TestCommandExamples(t *testing.T) {
 	}
 }
 
-// readExample returns the command that an example calls, whose flags it has read. It has a command
-// line of its own, since flags stay set.
+// readExample parses the flags of an example and returns the path of its command. It builds a new
+// command tree for each example, because flags keep their values.
 func readExample(words []string) (path string, err error) {
 	for i, w := range words {
 		if slices.Contains([]string{"--", "&&", "<", ">", "|", "#", "./backup.sh"}, w) {
@@ -67,7 +68,7 @@ func readExample(words []string) (path string, err error) {
 	return cmd.CommandPath(), cmd.ParseFlags(rest)
 }
 
-// TestExitCodesAreListed: docs/command-line.md lists all exit codes.
+// TestExitCodesAreListed checks that docs/command-line.md lists all exit codes.
 func TestExitCodesAreListed(t *testing.T) {
 	text, err := os.ReadFile("../../docs/command-line.md")
 	if err != nil {

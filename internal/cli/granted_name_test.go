@@ -8,7 +8,8 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// TestGrantedName: granting a name that other commands read as an ID says how to refer to it.
+// TestGrantedName checks that granting a lease prints how to refer to its name if other commands
+// would parse that name as an ID.
 func TestGrantedName(t *testing.T) {
 	for name, want := range map[string]string{
 		"db": "name:db", "cafe": "name:cafe", "8000000000000000": "name:8000000000000000",

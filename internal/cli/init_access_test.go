@@ -12,8 +12,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A set-up of users and roles that fails halfway leaves nothing behind, and can be tried again.
-// Method: a member that takes no password as short as those that are made up.
+// TestInitAccessIsUndone checks that init-access leaves no users or roles behind when it fails
+// halfway, so that it can be retried. It fails because the member requires longer passwords than
+// the generated ones.
 func TestInitAccessIsUndone(t *testing.T) {
 	t.Parallel()
 	c := inprocess.Config(inprocess.Dir(t), "m")

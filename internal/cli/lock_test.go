@@ -24,7 +24,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// said is what a command has printed.
+// said is the output of a command so far.
 type said struct {
 	mu   sync.Mutex
 	text strings.Builder
@@ -42,7 +42,7 @@ func (h *said) String() string {
 	return h.text.String()
 }
 
-// running is a client command in a separate process that has printed its first line.
+// running is a client command in a separate process that has already printed its first line.
 type running struct {
 	*exec.Cmd
 	errs  said
@@ -83,7 +83,7 @@ func start(t *testing.T, args ...string) *running {
 	return r
 }
 
-// end waits for the end of the command, and does something now and then until it comes.
+// end waits for the command to exit and calls meanwhile periodically until it does.
 func (r *running) end(t *testing.T, meanwhile func()) {
 	t.Helper()
 	late := time.After(45 * time.Second)
@@ -99,7 +99,7 @@ func (r *running) end(t *testing.T, meanwhile func()) {
 	}
 }
 
-// holders are the commands that hold a key named a/ on a lease.
+// holders contains the commands that hold a key named a/ with a lease.
 var holders = map[string][]string{
 	"lock": {"lock", "a", "--ttl", "2"},
 	"lock and command": {
@@ -109,7 +109,7 @@ var holders = map[string][]string{
 	"elect": {"elect", "a", "me"},
 }
 
-// unhurried returns the arguments of a holder with a TTL that no slow machine outlasts.
+// unhurried returns the arguments of a holder with a TTL that is long enough for a slow machine.
 func unhurried(args []string) []string {
 	out := slices.Clone(args)
 	if i := slices.Index(out, "2"); i >= 0 {
@@ -118,9 +118,9 @@ func unhurried(args []string) []string {
 	return out
 }
 
-// A command that loses its lock reports the loss at once, after stopping its child, with a specific
-// exit code, whether the key was deleted or the lease revoked. In the second case it learns of the
-// lease or of the key first.
+// TestHolderLoses checks a command that loses its lock because the key is deleted or the lease is
+// revoked. The command immediately stops its child, reports the loss, and exits with a specific
+// code. After a revocation, it may detect the loss of the key or the loss of the lease first.
 func TestHolderLoses(t *testing.T) {
 	tier.RealTime(t)
 	t.Parallel()
@@ -154,7 +154,8 @@ func TestHolderLoses(t *testing.T) {
 	}
 }
 
-// keep-alive says how the lease ended. After a hand-over, keep-alive by ID or name continues.
+// TestKeepAlivePrintsCause checks that keep-alive prints how the lease ended. After the lease
+// changes hands, keep-alive by ID or by name continues.
 func TestKeepAlivePrintsCause(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -176,7 +177,7 @@ func TestKeepAlivePrintsCause(t *testing.T) {
 			err = c.Revoke(ctx, leases.Ref{ID: l.ID()})
 		}
 		want := "lease " + id + ` has ended: revoked by "`
-		if errors.Is(err, client.ErrLeaseNotFound) { // on a slow machine
+		if errors.Is(err, client.ErrLeaseNotFound) { // possible on a slow machine
 			want = "lease " + id + " has ended: expired"
 		} else if err != nil {
 			t.Fatal(err)
@@ -188,7 +189,8 @@ func TestKeepAlivePrintsCause(t *testing.T) {
 	}
 }
 
-// The same for a command that cannot reach any member.
+// TestHolderCutOff checks that a command that cannot reach any member reports the loss of its lock
+// with the same exit code.
 func TestHolderCutOff(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -208,7 +210,8 @@ func TestHolderCutOff(t *testing.T) {
 	}
 }
 
-// A lock and a lead survive when the connected member hangs for longer than the TTL.
+// TestHolderOfHangingMember checks that a command keeps its lock when its member hangs for longer
+// than the TTL.
 func TestHolderOfHangingMember(t *testing.T) {
 	tier.RealTime(t)
 	t.Parallel()
@@ -230,13 +233,14 @@ func TestHolderOfHangingMember(t *testing.T) {
 	}
 }
 
-// A second interrupt ends a command although no member is reachable and its child ignores the
-// first.
+// TestInterruptedTwice checks that a second interrupt ends a command even if no member is reachable
+// and the child ignores the first interrupt.
 func TestInterruptedTwice(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
 	for name, args := range holders {
-		line := inprocess.Run(t, 1)[0].Line() // what they leave lasts long
+		// a new cluster, because each command leaves a long-lived lease behind
+		line := inprocess.Run(t, 1)[0].Line()
 		r := start(t, append([]string{
 			"--endpoints", line.Endpoint(), "--command-timeout", "1h",
 		}, unhurried(args)...)...)

@@ -21,14 +21,14 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// built is our server, made when a test first asks for it.
+// built is the Leasehold server, built when a test first needs it.
 var built struct {
 	sync.Once
 	dir, path string
 	err       error
 }
 
-// serverBinary returns the server to test against. A binary of ours needs the
+// serverBinary returns the command line of the server under test. The Leasehold binary needs the
 // word "serve" before its flags.
 func serverBinary(t *testing.T) []string {
 	t.Helper()
@@ -49,10 +49,10 @@ func serverBinary(t *testing.T) []string {
 	return []string{built.path, "serve"}
 }
 
-// member is one server of a script.
+// member is one server in a script's cluster.
 type member struct{ name, client, peer string }
 
-// newMembers returns the servers that a script wants.
+// newMembers returns the servers that a script needs.
 func newMembers(env *testscript.Env) []member {
 	n := 1
 	if strings.HasPrefix(filepath.Base(env.WorkDir), "script-three_") {
@@ -66,7 +66,7 @@ func newMembers(env *testscript.Env) []member {
 	return all
 }
 
-// startAll starts the servers of one script, and waits until they serve.
+// startAll starts a script's servers and waits until they are ready.
 func startAll(env *testscript.Env, binary []string, all []member) error {
 	var cluster []string
 	for _, m := range all {
@@ -76,7 +76,7 @@ func startAll(env *testscript.Env, binary []string, all []member) error {
 	for _, m := range all {
 		args := slices.Concat(binary[1:], m.flags(env),
 			[]string{"--initial-cluster=" + strings.Join(cluster, ",")})
-		if len(all) > 1 { // an election would show
+		if len(all) > 1 { // an election would appear in the transcript
 			args = append(args, "--election-timeout=4000")
 		}
 		if file := "auth-" + m.name + ".yaml"; exists(filepath.Join(env.WorkDir, file)) {
@@ -108,7 +108,7 @@ func startAll(env *testscript.Env, binary []string, all []member) error {
 	return nil
 }
 
-// startHere starts the only member of a script in this process.
+// startHere starts a script's only member in the test process.
 func startHere(env *testscript.Env, _ []string, all []member) error {
 	m := all[0]
 	c := serve.Command()
@@ -139,7 +139,7 @@ func startHere(env *testscript.Env, _ []string, all []member) error {
 	return fmt.Errorf("the server did not start: %w\n%s", log.Err(), said.String())
 }
 
-// flags returns the flags of a member that do not depend on the others.
+// flags returns the member's flags that do not depend on the other members.
 func (m *member) flags(env *testscript.Env) []string {
 	return []string{
 		"--name=" + m.name, "--data-dir=" + filepath.Join(env.WorkDir, m.name),

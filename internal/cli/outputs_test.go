@@ -8,8 +8,9 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// Commands print what the documents show: the lines below every "$ leasehold plan ..." occur in the
-// output in order, where "..." stands for any lines.
+// TestDocumentedOutput checks that the output of commands matches the documentation. The lines
+// below each "$ leasehold plan ..." must occur in the output in order. In the documentation, "..."
+// stands for any number of lines.
 func TestDocumentedOutput(t *testing.T) {
 	text, err := os.ReadFile("../../docs/planning.md")
 	if err != nil {

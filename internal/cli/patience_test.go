@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// shut is a listener that closes what it accepts, until it is open.
+// shut is a listener that closes every connection it accepts until open is set.
 type shut struct {
 	net.Listener
 	open atomic.Bool
@@ -30,7 +30,8 @@ func (l *shut) Accept() (net.Conn, error) {
 	return c, err
 }
 
-// A command without a time limit says that it waits for a member.
+// TestWaitingCommandsReportOutage checks that a command without a timeout reports that it is
+// waiting for a member.
 func TestWaitingCommandsReportOutage(t *testing.T) {
 	for _, command := range []string{
 		"lease keep-alive --once 77", "lease timetolive 77", "user list", "user get ann --detail",
@@ -49,7 +50,7 @@ func TestWaitingCommandsReportOutage(t *testing.T) {
 			a := &app.App{Process: app.Process{Stderr: errs, Stdout: &bytes.Buffer{}}}
 			root := newRoot(a, nil)
 			root.SetArgs(append(strings.Fields(command), "--endpoints", l.Addr().String()))
-			a.Flags.CommandTimeout = 0 // one second passes all the same
+			a.Flags.CommandTimeout = 0 // the command runs for more than a second anyway
 			ended := make(chan error)
 			go func() { ended <- root.Execute() }()
 			errs.Await(t, "No member responds, retrying")
@@ -61,7 +62,7 @@ func TestWaitingCommandsReportOutage(t *testing.T) {
 	}
 }
 
-// silent is a member that takes calls and does not answer them.
+// silent is a member that accepts calls and does not answer them.
 type silent struct {
 	etcdpb.UnimplementedLeaseServer
 	pb.UnimplementedLeaseServiceServer
@@ -81,8 +82,8 @@ func (m *silent) Describe(context.Context, *pb.DescribeRequest) (*pb.DescribeRes
 	return nil, nil
 }
 
-// A renewal that a member does not answer times out: there is a connection, so its absence is not
-// the reason.
+// TestKeepAliveOnceOfSilentMember checks that a renewal times out if the member does not answer.
+// The error must not blame the connection, because there is one.
 func TestKeepAliveOnceOfSilentMember(t *testing.T) {
 	tier.Campaign(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -96,7 +97,7 @@ func TestKeepAliveOnceOfSilentMember(t *testing.T) {
 	go func() { _ = s.Serve(l) }()
 	code := 0
 	for range 5 {
-		if m.asked.Load() { // else the machine stood still for the whole time
+		if m.asked.Load() { // otherwise this process was paused for the whole timeout
 			break
 		}
 		m.described.Store(false)
@@ -106,7 +107,7 @@ func TestKeepAliveOnceOfSilentMember(t *testing.T) {
 		}})
 	}
 	close(m.ended)
-	s.Stop() // and all calls have ended
+	s.Stop() // waits until all calls have ended
 	if !m.asked.Load() {
 		t.Error("the member was never asked")
 	}
@@ -118,7 +119,7 @@ func TestKeepAliveOnceOfSilentMember(t *testing.T) {
 	}
 }
 
-// stalling is a member that hangs after the first renewal of its first stream.
+// stalling is a member that hangs after it has answered the first renewal on its first stream.
 type stalling struct {
 	etcdpb.UnimplementedLeaseServer
 	streams atomic.Int32
@@ -148,7 +149,8 @@ func (m *stalling) LeaseTimeToLive(
 	return &etcdpb.LeaseTimeToLiveResponse{ID: r.ID, TTL: -1}, nil
 }
 
-// When a member hangs with its connection open, the lease is renewed in time over another stream.
+// TestKeepAliveOfHangingMember checks that the lease is renewed in time over another stream if the
+// member hangs while its connection remains open.
 func TestKeepAliveOfHangingMember(t *testing.T) {
 	tier.RealTime(t)
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// A report is as wide as the terminal, within bounds.
+// TestReportWidth checks that a report is as wide as the terminal, within bounds.
 func TestReportWidth(t *testing.T) {
 	for _, c := range []struct {
 		env  []string

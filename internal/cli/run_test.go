@@ -10,7 +10,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// If no member is reachable, run has a specific exit code, and does not run the command.
+// TestRunUnreachable checks that run exits with a specific code and does not run the command if no
+// member is reachable.
 func TestRunUnreachable(t *testing.T) {
 	var out, errs strings.Builder
 	code := Main(app.Process{
@@ -25,8 +26,8 @@ func TestRunUnreachable(t *testing.T) {
 	}
 }
 
-// Commands that run others report wrong arguments by an exit code that no child has, with advice
-// about TLS flags.
+// TestWrongArguments checks that commands that run a child report wrong arguments with an exit code
+// that cannot come from the child, and that they give advice about TLS flags.
 func TestWrongArguments(t *testing.T) {
 	away := []string{"--endpoints", "https://127.0.0.1:1", "--command-timeout", "100ms"}
 	for _, tt := range []struct {
@@ -82,8 +83,9 @@ func TestWrongArguments(t *testing.T) {
 	}
 }
 
-// TestMinHold: with --min-hold the lock remains held after a short command, so that a second cron
-// job does not run the command again. Without it the lock is free at once.
+// TestMinHold checks that with --min-hold the lock remains held after a short command, so that a
+// second cron job does not run the command again. Without --min-hold the lock is released
+// immediately.
 func TestMinHold(t *testing.T) {
 	m := inprocess.Run(t, 1)[0]
 	run := func(args ...string) int {

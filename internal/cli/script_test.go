@@ -23,15 +23,15 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// The scripts in testdata/script run against a server of their own each; scripts named three_*
-// run against a cluster of three, in the campaign only. Servers and commands run in the process of
-// the test, except for ctl -process, and exec. The transcripts were recorded with the real
-// etcdctl 3.7.3 and etcd 3.7.3:
+// Each script in testdata/script runs against its own server. Scripts named three_* run against a
+// cluster of three members, and only in the campaign. Servers and commands run in the test process,
+// except for ctl -process and exec. The transcripts were recorded with etcdctl 3.7.3 and etcd
+// 3.7.3:
 //
 //	go test ./internal/cli -run TestScripts -server=etcd -client=etcdctl -update
 //
-// A file auth-NAME.yaml of a script is the --auth-config of the server of that name. Scripts named
-// own_* show what leasehold does differently, on purpose.
+// A script's file auth-NAME.yaml is the --auth-config of the server NAME. Scripts named own_* show
+// where leasehold deliberately differs.
 var (
 	serverFlag = flag.String("server", "", "etcd-compatible server binary (default: leasehold)")
 	clientFlag = flag.String("client", "", "client to run instead of leasehold, e.g. etcdctl")
@@ -40,18 +40,20 @@ var (
 
 const scriptDir = "testdata/script"
 
-// patience is how long a command of a script, or a server, may take.
+// patience is how long a server or a script's command can take.
 const patience = time.Minute
 
 func TestMain(m *testing.M) {
-	app.GrpcLog() // before a test's own server has begun to log, which then leaves the logger alone
+	// must be called before a test server starts to log; the server then leaves the logger alone
+	app.GrpcLog()
 	os.Setenv("GRPC_GO_LOG_SEVERITY_LEVEL", "error")
 	testscript.Main(tests{m}, map[string]func(){
 		"leasehold": func() { os.Exit(Main(app.OS())) },
 	})
 }
 
-// tests are run by this binary unless it is a script's leasehold, which has other flags.
+// tests runs the tests of this binary. A script's leasehold command runs the same binary with other
+// flags.
 type tests struct{ *testing.M }
 
 func (t tests) Run() int {
@@ -63,12 +65,12 @@ func (t tests) Run() int {
 	return code
 }
 
-// Every command prints what etcdctl prints, byte for byte, and exits with the same code. The
-// transcripts were recorded with etcdctl.
+// TestScripts checks that every command prints exactly what etcdctl prints and exits with the same
+// code. The transcripts were recorded with etcdctl.
 func TestScripts(t *testing.T) {
 	tier.RealTime(t)
 	t.Parallel()
-	var server []string // in this process
+	var server []string // nil to run the server in this process
 	if *serverFlag != "" || tier.InCampaign() {
 		server = serverBinary(t)
 	}
@@ -85,7 +87,7 @@ func TestScripts(t *testing.T) {
 			if *serverFlag == "" && len(members) == 1 {
 				start = startHere
 			}
-			if len(members) == 1 || server != nil { // else the script is skipped
+			if len(members) == 1 || server != nil { // otherwise the script is skipped
 				if err := start(env, server, members); err != nil {
 					return err
 				}
@@ -104,7 +106,8 @@ func TestScripts(t *testing.T) {
 			env.Setenv("ADDR", members[0].client)
 			env.Setenv("PEER", members[0].peer)
 			env.Setenv("ETCDCTL_ENDPOINTS", strings.Join(all, ","))
-			env.Setenv("ETCDCTL_COMMAND_TIMEOUT", (patience / 2).String()) // of a busy machine
+			// allows for a busy machine
+			env.Setenv("ETCDCTL_COMMAND_TIMEOUT", (patience / 2).String())
 			env.Values[sessionKey{}] = said
 			return nil
 		},
@@ -127,11 +130,11 @@ func TestScripts(t *testing.T) {
 	})
 }
 
-// session is what a script has seen so far.
+// session is the state of a script.
 type session struct {
 	text    strings.Builder   // the transcript
 	last    string            // standard output of the last command
-	grabbed map[string]string // what differs from run to run, and its name
+	grabbed map[string]string // maps each value that differs between runs to a placeholder
 }
 
 type sessionKey struct{}
@@ -140,14 +143,14 @@ func sessionOf(ts *testscript.TestScript) *session {
 	return ts.Value(sessionKey{}).(*session)
 }
 
-// cmdCtl runs the client and adds what it prints to the transcript.
+// cmdCtl runs the client and adds its output to the transcript.
 //
 //	ctl [-in file] [-hold] [-until regexp] [-mute] [-process] args...
 //
-// -in feeds a file of the script to the standard input, -hold leaves that open
-// at its end, -until interrupts the client once its output matches, -mute keeps
-// output whose order is random out of the transcript. -process runs a client of
-// ours in its own process: one that names files relative to its directory.
+// -in sends a script file to standard input. -hold leaves standard input open at the end of the
+// file. -until interrupts the client once its output matches. -mute omits output from the
+// transcript, because its order is random. -process runs leasehold in its own process, because the
+// command names files relative to the script's directory.
 func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 	if neg {
 		ts.Fatalf("the transcript tells the exit code; do not negate ctl")
@@ -172,14 +175,14 @@ func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	if *in != "" {
 		input := ts.ReadFile(*in)
-		_, _ = io.WriteString(feed, input) // shorter than the pipe's buffer
+		_, _ = io.WriteString(feed, input) // fits into the pipe's buffer
 	}
 	if !*hold {
 		feed.Close()
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	var exit string // empty for success
+	var exit string // empty on success
 	if *apart || *clientFlag != "" {
 		exit, err = c.apart(ctx, ts)
 		ts.Check(err)
@@ -199,11 +202,12 @@ func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	fmt.Fprintf(&s.text, "$ %s\n%s", strings.Join(quoteAll(fs.Args()), " "), stdout.String())
 	for line := range strings.Lines(stderr.String()) {
-		// The client library's log, which etcdctl lets through, and what we say instead of it if a
-		// connection was tried before the time was up.
+		// The log of the client library, which etcdctl prints, and the message that leasehold
+		// prints instead. Leasehold prints it only if a connection attempt failed before the
+		// timeout.
 		theirs := *clientFlag != "" && strings.HasPrefix(line, `{"level":`)
 		ours := ts.Name() != "own_unreachable" && strings.HasPrefix(line, "Cause: ")
-		slow := strings.HasPrefix(line, "Waiting for ") // for more than a second
+		slow := strings.HasPrefix(line, "Waiting for ") // printed after waiting for a second
 		if !theirs && !ours && !slow {
 			fmt.Fprintf(&s.text, "2> %s", line)
 		}
@@ -213,8 +217,8 @@ func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// scriptEnv returns the variables of the script that clients look at. The dial timeout
-// includes the login, which takes long on a busy machine.
+// scriptEnv returns the script's variables that clients use. The dial timeout includes the login,
+// which takes a long time on a busy machine.
 func scriptEnv(ts *testscript.TestScript) []string {
 	env := []string{
 		"PATH=" + ts.Getenv("PATH"), "HOME=" + ts.Getenv("HOME"),
@@ -254,8 +258,8 @@ func quoteAll(args []string) []string {
 	return out
 }
 
-// cmdGrab takes something that differs from run to run out of the last output,
-// into a variable of the script and out of the transcript.
+// cmdGrab extracts a value that differs between runs from the last output. It stores the value in a
+// script variable and replaces it in the transcript.
 //
 //	grab NAME regexp-with-one-group
 func cmdGrab(ts *testscript.TestScript, neg bool, args []string) {
@@ -269,13 +273,13 @@ func cmdGrab(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	ts.Setenv(args[0], m[1])
 	s.grabbed[m[1]] = "<" + args[0] + ">"
-	// JSON and fields have the same number in decimal.
+	// The JSON and fields formats print the same number in decimal.
 	if id, err := strconv.ParseUint(m[1], 16, 64); err == nil && len(m[1]) > 10 {
 		s.grabbed[strconv.FormatUint(id, 10)] = "<" + args[0] + ">"
 	}
 }
 
-// cmdTranscript compares the transcript so far with a file of the script.
+// cmdTranscript compares the transcript so far with one of the script's files.
 func cmdTranscript(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: transcript file")
@@ -296,7 +300,7 @@ func cmdTranscript(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
-// varying is what no two runs, and no two kinds of server, have in common.
+// varying replaces text that differs between runs or between types of server.
 var varying = []struct{ re, with string }{
 	{`"cluster_id":("?)[0-9a-f]+"?`, `"cluster_id":${1}CLUSTER$1`},
 	{`(cluster_id|member_id|raft_term): \d+`, `$1: N`}, // in YAML
@@ -308,13 +312,13 @@ var varying = []struct{ re, with string }{
 	{`("state_bytes":)\d+`, `${1}SIZE`},
 	{`("hash":|"Hash" : )\d+`, `${1}HASH`},
 	{`("Leader" : |"leader":)\d+`, `${1}MEMBER`},
-	// What is left of 100 s depends on how fast the machine is.
+	// The remaining part of a 100-second TTL depends on how fast the machine is.
 	{`remaining\(\d+s\)`, `remaining(LEFT)`},
 	{`"ttl":\d+,"granted-ttl":100`, `"ttl":LEFT,"granted-ttl":100`},
 	{`("remaining_ms" : )\d+`, `${1}LEFT`},
 	{`"(cluster_id|member_id|term)" : \d+`, `"$1" : ID`},
 	{`"TTL" : \d+\n"GrantedTTL" : 100`, "\"TTL\" : LEFT\n\"GrantedTTL\" : 100"},
-	// And of an hour; the columns after it move with it.
+	// The remaining part of a one-hour TTL also varies, and shifts the columns after it.
 	{`(1h0m0s[ │]+)(5\dm[.\d]+s|1h0m0s) *`, `${1}LEFT `},
 	{`REMAINING +`, `REMAINING `},
 	{`\nremaining +\S+`, "\nremaining LEFT"},
@@ -322,20 +326,20 @@ var varying = []struct{ re, with string }{
 	{`[\d.]+ [kMG]?B\b`, `SIZE`},
 	{`\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ`, `DATE`},
 	{`"loaded_unix_ms":"\d+"`, `"loaded_unix_ms":"DATE"`},
-	{`(<M\d>) +`, `$1 `}, // an ID of a member may have 15 digits
+	{`(<M\d>) +`, `$1 `}, // a member ID may have only 15 digits
 	{`\bSIZE([,│ ]+)\d+%`, `SIZE${1}N%`},
 	{
 		`(true|false)([,│ ]+)(true|false)([,│ ]+)\d+([,│ ]+)\d+([,│ ]+)\d+`,
 		`$1$2$3${4}TERM${5}INDEX${6}INDEX`,
 	},
 	{`lease [0-9a-f]{16} (of "me" (?:has|holds)|of owner "a"|is first)`, `lease LEASE $1`},
-	{ // whichever is seen first, the end of the lease or that of its key
+	{ // the client may detect the end of the lease or the deletion of its key first
 		`lost: its lease was revoked|the lease is gone: revoked by "127\.0\.0\.1:\d+"`,
 		`lost: its lease was revoked`,
 	},
 	{`gone: revoked by "127\.0\.0\.1:\d+"`, `gone: revoked by "CALLER"`},
 	{`is first in the wait queue, of "[^"]*"`, `is first in the wait queue, of HOST`},
-	{`\b(Member|cluster) +`, `$1 `}, // an id is padded to 16 digits
+	{`\b(Member|cluster) +`, `$1 `}, // an ID is padded to 16 digits
 	{`(took[ =":]+|"Took" : |responds in )[\d.]+[nµm]?s`, `${1}TIME`},
 	{`(true|false)( *│ *)[\d.]+[nµm]?s`, `${1}${2}TIME`},
 	{`("[sS]torageVersion"[ :]+)"[\d.]*"`, `${1}"STORAGE"`},
@@ -350,14 +354,14 @@ func normalize(text, addr, peer, work string) string {
 	text = strings.ReplaceAll(text, addr, "<ADDR>")
 	text = strings.ReplaceAll(text, peer, "<PEER>")
 	text = strings.ReplaceAll(text, work, "<WORK>")
-	text = strings.ReplaceAll(text, "\x00", `\0`) // a golden file should be text
+	text = strings.ReplaceAll(text, "\x00", `\0`) // golden files should be text
 	for _, v := range varying {
 		text = regexp.MustCompile(v.re).ReplaceAllString(text, v.with)
 	}
 	return text
 }
 
-// rewrite replaces one file of a script.
+// rewrite replaces one file in a script.
 func rewrite(script, file, text string) error {
 	b, err := os.ReadFile(script)
 	if err != nil {

@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestStoppedRun: the command of a leasehold run that is stopped with SIGSTOP is killed before
-// the lock can go to another, and run exits with 124 when it continues.
+// TestStoppedRun checks what happens when leasehold run is stopped with SIGSTOP: its command is
+// killed before another client can acquire the lock, and run exits with 124 once it is resumed.
 func TestStoppedRun(t *testing.T) {
 	tier.Campaign(t)
 	program, err := process.Build(t.Context(), t.TempDir())
@@ -43,7 +43,8 @@ func TestStoppedRun(t *testing.T) {
 	if err := run.Process.Signal(unix.SIGSTOP); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := io.ReadAll(f); err != nil { // it ends when all that the command started is dead
+	// the file reaches its end once all processes started by the command are dead
+	if _, err := io.ReadAll(f); err != nil {
 		t.Error(err)
 	}
 	if err := run.Process.Signal(unix.SIGCONT); err != nil {

@@ -20,7 +20,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// topServer starts a member that may be stopped and started again.
+// topServer is a member that can be stopped and restarted.
 type topServer struct {
 	t          *testing.T
 	binary     []string
@@ -69,8 +69,8 @@ func (s *topServer) stop() {
 	_ = s.running.Wait()
 }
 
-// top shows the leases of a member on a terminal, obeys keys, reports that the member is away and
-// back, and restores the terminal however it ends.
+// TestTopOnTerminal checks that top shows a member's leases on a terminal, responds to keys,
+// reports when the member goes down and comes back, and always restores the terminal.
 func TestTopOnTerminal(t *testing.T) {
 	t.Parallel()
 	s := newTopServer(t)
@@ -136,17 +136,17 @@ func TestTopOnTerminal(t *testing.T) {
 	})
 }
 
-// What a terminal gets before the first frame and after the last one: another screen, and the one of
-// before.
+// The sequences that top sends before the first frame and after the last one. The first switches to
+// the alternate screen, and the second switches back.
 const (
 	enterScreen = "\x1b[?1049h"
 	leaveScreen = "\x1b[?1049l"
 )
 
-// colour is a sequence that gives letters a colour.
+// colour matches an escape sequence that sets a text color.
 var colour = regexp.MustCompile(`\x1b\[[0-9;]*(3[0-7]|38|9[0-7])[0-9;]*m`)
 
-// stranger serves gRPC without any service of Leasehold.
+// stranger runs a gRPC server without any Leasehold services.
 func stranger(t *testing.T) string {
 	l, err := new(net.ListenConfig).Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -158,7 +158,8 @@ func stranger(t *testing.T) string {
 	return l.Addr().String()
 }
 
-// A command that waits on a terminal says for whom, and erases that when its turn comes.
+// TestWaitingOnTerminal checks that a command waiting on a terminal shows whom it is waiting for,
+// and erases that message when its turn comes.
 func TestWaitingOnTerminal(t *testing.T) {
 	t.Parallel()
 	s := newTopServer(t)

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// writeUsage prints the usage of cmd. The flags that all client commands have are printed only for
-// the root command.
+// writeUsage prints the usage of cmd. Flags shared by all client commands are printed only for the
+// root command.
 func writeUsage(cmd *cobra.Command) error {
 	w := cmd.OutOrStderr()
 	use := cmd.UseLine()

@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// TestWithoutEnd: invalidating an open-ended range drops everything up to its end, and clears it
-// from the index.
+// TestWithoutEnd checks that invalidating an open-ended range drops everything from its start on,
+// and clears it from the index.
 func TestWithoutEnd(t *testing.T) {
 	held := keyrange.Range{Key: "b", End: keyrange.NoEnd}
 	s, x := newSet(Config[pair]{Holds: []keyrange.Range{held}})
@@ -22,8 +22,8 @@ func TestWithoutEnd(t *testing.T) {
 	want(t, "keys of several pieces", shows(s, "b", "bb", "d", "f"), "1???")
 }
 
-// TestNothingToDrop: invalidating keys that have no copy leaves the view unchanged, whether they
-// come before, between or after the pieces.
+// TestNothingToDrop checks that invalidating keys without a copy leaves the view unchanged, whether
+// the keys come before, between or after the pieces.
 func TestNothingToDrop(t *testing.T) {
 	s, _ := newSet(Config[pair]{Holds: []keyrange.Range{all}})
 	s.Opened(1)

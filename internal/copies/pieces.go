@@ -7,12 +7,12 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// maxGaps is how many gaps Range returns one by one. A range with more is read as a whole.
+// maxGaps is how many gaps Range returns individually. A range with more gaps is read as a whole.
 const maxGaps = 16
 
-// Range is like [View.Range], but joins adjacent pieces, so that the values it returns come from a
+// Range is like [View.Range], but first joins adjacent pieces, so that the values come from a
 // single piece. If some keys of the range are unknown, it returns the ranges to read: the gaps, or
-// all of r if there are too many.
+// all of r if there are too many gaps.
 func (s *Set[V]) Range(r keyrange.Range) (values []V, revision int64, gaps []keyrange.Range) {
 	what := r.Span()
 	if !s.Holds(r) {
@@ -36,8 +36,8 @@ func (s *Set[V]) Range(r keyrange.Range) (values []V, revision int64, gaps []key
 	return values, revision, nil
 }
 
-// join merges adjacent pieces into one. No key has changed since its piece was read, so all of the
-// values are current at the newest of the pieces' revisions.
+// join merges adjacent pieces into one. No key has changed since its piece was read, so all values
+// are current as of the largest of the pieces' revisions.
 func (s *Set[V]) join(pieces []*Piece[V]) {
 	var values []V
 	var revision int64
@@ -68,7 +68,7 @@ func (s *Set[V]) setBytes(p *Piece[V]) {
 	p.bytes = p.baseBytes() + s.bytesOf(p.values)
 }
 
-// baseBytes returns the size of a piece without its values.
+// baseBytes returns the size of a piece excluding its values.
 func (p *Piece[V]) baseBytes() int { return len(p.From) + len(p.To) + overhead }
 
 // bytesOf returns the total size of values.
@@ -95,21 +95,21 @@ func (s *Set[V]) link(p *Piece[V]) {
 	s.bytes += p.bytes
 }
 
-// remove takes a piece out of the view, but not out of the mirror.
+// remove removes a piece from the view, but not from the mirror.
 func (s *Set[V]) remove(p *Piece[V]) {
 	s.view = s.view.without(p)
 	s.unlink(p)
 }
 
-// unlink undoes link.
+// unlink is the inverse of link.
 func (s *Set[V]) unlink(p *Piece[V]) {
 	p.node.prev.next, p.node.next.prev = p.node.next, p.node.prev
 	s.entries -= p.entries()
 	s.bytes -= p.bytes
 }
 
-// mirrorAll puts the keys of a piece into the mirror: its values, or the missing key if the piece
-// is a single one.
+// mirrorAll puts the values of a piece into the mirror. If the piece is a single missing key, it
+// puts that key into the mirror.
 func (s *Set[V]) mirrorAll(p *Piece[V]) {
 	if s.cfg.Mirror == nil {
 		return
@@ -123,10 +123,10 @@ func (s *Set[V]) mirrorAll(p *Piece[V]) {
 	}
 }
 
-// cut removes spans, which must be sorted and disjoint, from all pieces that overlap them, and
-// returns what it removed. Many keys may change at once, so each row and piece is rebuilt once, not
-// once per span. Other rows are not visited: there may be a hundred thousand pieces and one changed
-// key.
+// cut removes spans from all pieces that overlap them, and returns what it removed. The spans must
+// be sorted and disjoint. Many keys can change at the same time, so each row and each piece is
+// rebuilt once rather than once per span. Rows that do not overlap are not visited, because a
+// single key may change while there are a hundred thousand pieces.
 func (s *Set[V]) cut(list []keyrange.Span) (gone []keyrange.Span) {
 	var rows [][]*Piece[V]
 	old, done := s.view.rows, 0 // old[:done] has been copied to rows
@@ -152,8 +152,8 @@ func (s *Set[V]) cut(list []keyrange.Span) (gone []keyrange.Span) {
 	return gone
 }
 
-// cutRow is cut for a single row. It returns the rest of the row, and the spans that may reach
-// beyond it.
+// cutRow is like cut, but for a single row. It returns what is left of the row, and the spans that
+// may extend beyond it.
 func (s *Set[V]) cutRow(
 	row []*Piece[V], list []keyrange.Span,
 ) (line []*Piece[V], gone, rest []keyrange.Span) {
@@ -202,8 +202,8 @@ func skipTo(list []keyrange.Span, key string) []keyrange.Span {
 // endsAfter reports whether the piece extends beyond key.
 func (p *Piece[V]) endsAfter(key string) bool { return p.To == "" || key < p.To }
 
-// carve cuts spans out of a piece that overlaps all of them. It returns the parts that remain,
-// which replace the piece everywhere but in the view, and the spans removed.
+// carve removes spans from a piece that overlaps all of them. It returns the removed spans, and the
+// remaining parts of the piece. The parts replace the piece everywhere except in the view.
 func (s *Set[V]) carve(p *Piece[V], list []keyrange.Span) (left []*Piece[V], gone []keyrange.Span) {
 	if len(p.values) == 0 {
 		s.unmirrorAll(p)
@@ -246,8 +246,8 @@ func (s *Set[V]) carve(p *Piece[V], list []keyrange.Span) (left []*Piece[V], gon
 	return left, gone
 }
 
-// splitBytes sets the sizes of the parts of a piece, given the total size of their values. It gets
-// the size of the largest part, which may have very many values, by subtraction.
+// splitBytes sets the sizes of the parts of a piece, given the total size of their values. The
+// largest part can have a large number of values, so its size is computed by subtraction.
 func (s *Set[V]) splitBytes(list []*Piece[V], bytes int) {
 	var most *Piece[V]
 	for _, p := range list {
@@ -286,8 +286,8 @@ func (s *Set[V]) unmirrorAll(p *Piece[V]) {
 	s.unmirror(p.values)
 }
 
-// evict drops the oldest copies until the rest is within the limits. A copy in use gets a second
-// chance.
+// evict evicts the oldest copies until the remaining ones are within the limits. A copy that is in
+// use gets a second chance.
 func (s *Set[V]) evict() {
 	for spared := len(s.view.rows) * maxRow; s.entries > s.cfg.MaxEntries ||
 		s.bytes > s.cfg.MaxBytes; {
@@ -303,8 +303,8 @@ func (s *Set[V]) evict() {
 	}
 }
 
-// noteDropped records that the cache has dropped a span on its own, except for parts that it still
-// has or is reading again.
+// noteDropped records that the cache has dropped a span on its own initiative, except for parts
+// that the cache still has or is reading again.
 func (s *Set[V]) noteDropped(what keyrange.Span) {
 	list := []keyrange.Span{what}
 	for _, f := range s.fills {

@@ -13,10 +13,11 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// TestScenarios runs the scenarios in testdata, which drive a cache one command at a time. After
-// each command that changed something, the output shows the pieces in key order with their values
-// and the revision at which they were read, the number of copies and their size without overhead,
-// and the contents of the mirror. Regenerate the output with -rewrite, and review the diff.
+// TestScenarios runs the scenarios in testdata, which issue commands to a cache. After each command
+// that changes something, the output shows the pieces in key order, with their values and the
+// revision at which they were read. It also shows the number of copies, their size without
+// overhead, and the contents of the mirror. To update the output, run it with -rewrite and review
+// the diff.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &scenario{}
@@ -98,7 +99,6 @@ func showRanges(list ...keyrange.Range) string {
 	return cmp.Or(strings.Join(out, ","), "nothing")
 }
 
-// args reads the arguments of a command.
 type args struct {
 	t *testing.T
 	c *datadriven.TestData
@@ -114,8 +114,8 @@ func (a args) int(name string) (n int) {
 	return n
 }
 
-// ranges parses ranges: b is a single key, b- everything from b, a-c everything from a up to c, and
-// none-e an empty range that ends at e.
+// ranges parses ranges: "b" is a single key, "b-" all keys from b on, "a-c" the keys from a up to
+// c, and "none-e" an empty range that ends at e.
 func (a args) ranges(name string) (out []keyrange.Range) {
 	for _, text := range a.list(name) {
 		from, to, more := strings.Cut(text, "-")
@@ -160,7 +160,7 @@ var commands = map[string]func(s *scenario, a args) string{
 		set, x := newSet(Config[pair]{
 			Holds: a.ranges("holds"), MaxEntries: a.int("entries"), MaxBytes: a.int("bytes"),
 		})
-		if a.c.HasArg("bare") { // without a mirror, and without marks
+		if a.c.HasArg("bare") { // without a mirror or marks
 			set.cfg.Mirror, set.cfg.NewMark = nil, nil
 		}
 		*s = scenario{set: set, index: x, fills: make(map[string]*Fill)}
@@ -190,7 +190,7 @@ var commands = map[string]func(s *scenario, a args) string{
 		s.set.Cancel(s.fills[a.name()])
 		return fmt.Sprintf("%d reads in flight", len(s.set.fills))
 	},
-	// read begins and completes a read of each range, in the current term.
+	// read starts and completes a read of each range in the current term.
 	"read": func(s *scenario, a args) string {
 		for _, r := range a.ranges("ranges") {
 			if f := s.set.Begin(r); f == nil || !s.set.Complete(f, Answer[pair]{
@@ -201,7 +201,7 @@ var commands = map[string]func(s *scenario, a args) string{
 		}
 		return ""
 	},
-	// many reads that many single keys, named prefix000, prefix001 and so on.
+	// many reads the given number of single keys, named prefix000, prefix001 and so on.
 	"many": func(s *scenario, a args) string {
 		prefix := strings.Join(a.list("prefix"), "")
 		for i := range a.int("keys") {
@@ -235,7 +235,7 @@ var commands = map[string]func(s *scenario, a args) string{
 		}
 		return fmt.Sprintf("%s at %d", showPairs(values), revision)
 	},
-	// fill reads whatever is missing from a range.
+	// fill reads the missing parts of a range.
 	"fill": func(s *scenario, a args) string {
 		_, _, gaps := s.set.Range(a.one("range"))
 		for _, g := range gaps {

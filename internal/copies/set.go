@@ -6,14 +6,14 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Mark records whether a copy is in use.
+// Mark tracks whether a copy is in use.
 type Mark interface {
 	// Used reports whether the copy has been used since the last call.
 	Used() bool
 }
 
 // Mirror is an index of the copies, for readers. It includes keys known to be missing, if they were
-// read one by one.
+// read individually.
 type Mirror[V any] interface {
 	// Put adds a copy. The value is nil if the key is known to be missing.
 	Put(key string, value *V, m Mark)
@@ -23,16 +23,16 @@ type Mirror[V any] interface {
 
 // Config configures a Set.
 type Config[V any] struct {
-	// Holds are the ranges that the lease holds.
+	// Holds lists the ranges that the lease holds.
 	Holds []keyrange.Range
-	// MaxEntries and MaxBytes limit the copies. A range without keys counts as one.
+	// MaxEntries and MaxBytes limit the copies. A range without keys counts as one entry.
 	MaxEntries, MaxBytes int
-	// Key and Size return a value's key and its approximate size in bytes.
+	// Key and Size return the key of a value and its approximate size in bytes.
 	Key  func(*V) string
 	Size func(*V) int
-	// NewMark returns a mark for new copies. If nil, copies are evicted oldest first.
+	// NewMark returns a mark for a new copy. If it is nil, copies are evicted oldest first.
 	NewMark func() Mark
-	// Mirror may be nil.
+	// Mirror is optional.
 	Mirror Mirror[V]
 }
 
@@ -42,7 +42,7 @@ const overhead = 256
 // Set is the set of copies of one cache. It is not safe for concurrent use, but its View is.
 //
 // Invariants: pieces do not overlap, lie within the held ranges, and are all in the eviction order;
-// unreported overlaps neither a piece nor a read in flight.
+// unreported does not overlap any piece or any read in flight.
 type Set[V any] struct {
 	cfg     Config[V]
 	holds   []keyrange.Span // sorted, disjoint
@@ -51,11 +51,11 @@ type Set[V any] struct {
 	entries int
 	bytes   int
 
-	term       uint64 // in which the cache is open, 0 if it is not
-	openUnsent bool   // the term is not reported yet
+	term       uint64 // the term in which the cache is open, or 0 if it is not open
+	openUnsent bool   // the term has not been reported yet
 	fills      []*Fill
-	unacked    invalidation    // the newest one; zero seq if acknowledged
-	unreported []keyrange.Span // dropped on the cache's own initiative, not reported yet
+	unacked    invalidation    // the latest invalidation; seq is zero once it is acknowledged
+	unreported []keyrange.Span // dropped on the cache's own initiative, but not reported yet
 }
 
 type invalidation struct{ term, seq uint64 }
@@ -63,7 +63,7 @@ type invalidation struct{ term, seq uint64 }
 // Fill is a read in flight whose result may be kept.
 type Fill struct {
 	span    keyrange.Span
-	spoiled bool // invalidated; do not keep the result
+	spoiled bool // invalidated, so the result must not be kept
 }
 
 // New returns an empty Set. Its cache is not open.
@@ -83,7 +83,7 @@ func (s *Set[V]) View() *View[V] { return s.view }
 // Len returns the number of copies and their approximate size.
 func (s *Set[V]) Len() (entries, bytes int) { return s.entries, s.bytes }
 
-// Holds reports whether the whole range is held.
+// Holds reports whether the lease holds the entire range.
 func (s *Set[V]) Holds(r keyrange.Range) bool {
 	what := r.Span()
 	for _, h := range s.holds {
@@ -94,7 +94,7 @@ func (s *Set[V]) Holds(r keyrange.Range) bool {
 	return false
 }
 
-// Begin starts a read of a range. It returns nil if the result cannot be kept, because the range is
+// Begin starts reading a range. It returns nil if the result cannot be kept because the range is
 // not held or the cache is not open.
 func (s *Set[V]) Begin(r keyrange.Range) *Fill {
 	if s.term == 0 || !s.Holds(r) {
@@ -108,15 +108,15 @@ func (s *Set[V]) Begin(r keyrange.Range) *Fill {
 
 // Answer is the result of a read.
 type Answer[V any] struct {
-	// Term is the term in which the answer may be kept, or 0 if it may not.
+	// Term is the term in which the answer can be kept, or 0 if it cannot be kept.
 	Term uint64
-	// Revision is the revision of the store at the read, and Values are all keys of the range,
-	// sorted. The Set takes ownership of Values and does not change it.
+	// Revision is the revision of the store at the time of the read. Values are all keys of the
+	// range, sorted. The Set takes ownership of Values and does not modify it.
 	Revision int64
 	Values   []V
 }
 
-// Complete ends a fill, and reports whether the answer is kept.
+// Complete ends a fill and reports whether the answer was kept.
 func (s *Set[V]) Complete(f *Fill, a Answer[V]) bool {
 	s.Cancel(f)
 	if a.Term == 0 || a.Term != s.term {
@@ -148,7 +148,7 @@ func (s *Set[V]) Cancel(f *Fill) {
 	}
 }
 
-// Invalidate drops the given ranges. The next report acknowledges it.
+// Invalidate drops the given ranges. The next report acknowledges the invalidation.
 func (s *Set[V]) Invalidate(term, seq uint64, drop []keyrange.Range) {
 	s.drop(drop)
 	if term > s.unacked.term || term == s.unacked.term && seq > s.unacked.seq {
@@ -172,28 +172,28 @@ func (s *Set[V]) drop(ranges []keyrange.Range) []keyrange.Span {
 	return s.dropAll(keyrange.Join(list))
 }
 
-// dropAll is drop for sorted, disjoint spans.
+// dropAll is like drop, but the spans must be sorted and disjoint.
 func (s *Set[V]) dropAll(list []keyrange.Span) []keyrange.Span {
 	for _, f := range s.fills {
 		f.spoiled = f.spoiled || slices.ContainsFunc(list, f.span.Overlaps)
 	}
 	gone := s.cut(list)
-	s.evict() // the parts of a piece may count for more than the whole
+	s.evict() // the parts of a piece can count for more than the whole piece
 	return gone
 }
 
 // Report is sent to the leader. It acknowledges the invalidations up to Seq, and lists what the
-// cache has dropped on its own.
+// cache has dropped on its own initiative.
 type Report struct {
 	Term, Seq uint64
-	// Open is the term in which the cache is open, 0 if it is not.
+	// Open is the term in which the cache is open, or 0 if it is not open.
 	Open    uint64
 	Dropped []keyrange.Range
 }
 
-// TakeReport returns the next report to send; ok is false if there is nothing to report. With lazy
-// set, a few dropped ranges are not enough: they wait for an acknowledgement, for Opened, or until
-// there are maxUnreported of them.
+// TakeReport returns the next report to send. ok is false if there is nothing to report. If lazy is
+// set, dropped ranges alone do not cause a report until there are maxUnreported of them. They are
+// sent with the next acknowledgment, or after Opened.
 func (s *Set[V]) TakeReport(lazy bool) (t Report, ok bool) {
 	some := s.openUnsent || s.unacked.seq != 0
 	if !some && (lazy && len(s.unreported) < maxUnreported || len(s.unreported) == 0) {
@@ -208,11 +208,12 @@ func (s *Set[V]) TakeReport(lazy bool) (t Report, ok bool) {
 	return t, true
 }
 
-// maxUnreported is how many dropped ranges may wait for the next report.
+// maxUnreported is how many dropped ranges can wait for the next report.
 const maxUnreported = 256
 
-// Reopen marks the cache as being opened, possibly again: answers are not kept until Opened. It
-// returns the ranges of all copies, or somewhat larger ranges if there are many.
+// Reopen records that the cache is about to be opened, possibly again. Answers are not kept until
+// Opened is called. Reopen returns the ranges of all copies, or somewhat larger ranges if there are
+// many.
 func (s *Set[V]) Reopen() []keyrange.Range {
 	s.term = 0
 	var out []keyrange.Span
@@ -238,8 +239,8 @@ func (s *Set[V]) holdsOf(list []keyrange.Span) (out []keyrange.Span) {
 	return out
 }
 
-// The list that Reopen returns is bounded by the number of ranges and the bytes of their keys,
-// unless the held ranges alone exceed that.
+// These bound the list that Reopen returns, in ranges and in bytes of their keys. The held ranges
+// alone may exceed them.
 const (
 	maxReopenRanges = 4096
 	maxReopenBytes  = 256 << 10
@@ -252,7 +253,7 @@ func size(list []keyrange.Span) (bytes int) {
 	return bytes
 }
 
-// copiesIn returns the spans of a held range that have copies.
+// copiesIn returns the parts of a held range for which there are copies.
 func (s *Set[V]) copiesIn(h keyrange.Span) []keyrange.Span {
 	var out []keyrange.Span
 	for _, p := range s.view.overlapping(h) {
@@ -265,7 +266,7 @@ func (s *Set[V]) copiesIn(h keyrange.Span) []keyrange.Span {
 	return out
 }
 
-// joinPairs joins each pair of neighbours that lie in the same held range.
+// joinPairs joins each pair of neighbors that lie in the same held range.
 func joinPairs(list, holds []keyrange.Span) []keyrange.Span {
 	out := list[:0:0]
 	h := 0
@@ -283,8 +284,8 @@ func joinPairs(list, holds []keyrange.Span) []keyrange.Span {
 	return out
 }
 
-// Opened records that the cache is open in a term. The next report includes this, even with lazy
-// set.
+// Opened records that the cache is open in a term. The next report includes the term, even if lazy
+// is set.
 func (s *Set[V]) Opened(term uint64) {
 	s.term, s.openUnsent = term, true
 }
@@ -293,7 +294,7 @@ func (s *Set[V]) Opened(term uint64) {
 func (s *Set[V]) Open() bool { return s.term != 0 }
 
 // Close drops everything, because the lease is about to be revoked, and returns the report to send.
-// Reads in flight are spoiled.
+// The results of reads in flight will not be kept.
 func (s *Set[V]) Close() Report {
 	t := Report{Term: s.unacked.term, Seq: s.unacked.seq, Open: s.term, Dropped: asRanges(s.holds)}
 	s.clear()

@@ -38,7 +38,7 @@ func newSet(c Config[pair]) (*Set[pair], *index) {
 	return New(c), x
 }
 
-// fill reads a range in the current term; the pairs are "key=value".
+// fill reads a range in the current term; the pairs have the form "key=value".
 func fill(s *Set[pair], r keyrange.Range, pairs ...string) bool {
 	a := Answer[pair]{Term: s.term, Revision: 7}
 	for _, text := range pairs {
@@ -48,7 +48,7 @@ func fill(s *Set[pair], r keyrange.Range, pairs ...string) bool {
 	return s.Complete(s.Begin(r), a)
 }
 
-// show returns the value of key, - if it is known to be missing, and ? if it is unknown.
+// show returns the value of key, "-" if it is known to be missing, and "?" if it is unknown.
 func show(s *Set[pair], key string) string {
 	p, _, known := s.View().Get(key)
 	switch {
@@ -77,7 +77,8 @@ func want[T any](t *testing.T, what string, got, want T) {
 
 var all = keyrange.Range{Key: "a", End: "z"}
 
-// TestReading: present and missing keys are kept, and of a range, only the gaps are read.
+// TestReading checks that present and missing keys are cached, and that only the gaps of a range
+// are read.
 func TestReading(t *testing.T) {
 	s, _ := newSet(Config[pair]{Holds: []keyrange.Range{all, {Key: "~"}}})
 	want(t, "closed", s.Begin(keyrange.Range{Key: "b"}) == nil, true)
@@ -102,7 +103,7 @@ func TestReading(t *testing.T) {
 	want(t, "in one piece", known, true)
 }
 
-// TestHasIsBounded: the list that Reopen returns is bounded, and covers every copy (C1).
+// TestHasIsBounded checks that the list returned by Reopen is bounded and covers every copy (C1).
 func TestHasIsBounded(t *testing.T) {
 	s, _ := newSet(Config[pair]{
 		Holds:      []keyrange.Range{{Key: "a", End: "m"}, {Key: "n", End: "z"}},
@@ -127,8 +128,8 @@ func TestHasIsBounded(t *testing.T) {
 	}
 }
 
-// TestHasOfLongKeys: however long the keys are, the list that Reopen returns is limited to
-// maxReopenBytes or the held ranges.
+// TestHasOfLongKeys checks that no matter how long the keys are, the list returned by Reopen is
+// limited to maxReopenBytes or the held ranges.
 func TestHasOfLongKeys(t *testing.T) {
 	s, _ := newSet(Config[pair]{
 		Holds:      []keyrange.Range{{Key: "a", End: "m"}, {Key: "n", End: "z"}, {Key: "zz"}},
@@ -145,8 +146,9 @@ func TestHasOfLongKeys(t *testing.T) {
 	}
 }
 
-// world is a Set, a slow model of it, and the leader's knowledge of the copies. Keys are one
-// letter; the key space is divided into cells: each letter, and the gap up to the next.
+// world contains a Set, a slow model of it, and what the leader knows of the copies. Keys are
+// single letters. The key space is divided into cells: each letter, and the gap up to the next
+// letter.
 type world struct {
 	t      *testing.T
 	r      *rand.Rand
@@ -154,7 +156,7 @@ type world struct {
 	index  *index
 	store  map[string]string
 	known  map[string]string // the model: the value of each known cell
-	leader map[string]bool   // cells that the cache has, as far as the leader knows
+	leader map[string]bool   // cells that, to the leader's knowledge, the cache has
 	seq    uint64
 	wait   []pendingWrite // unacknowledged invalidations
 	fills  []*reading
@@ -168,7 +170,7 @@ type pendingWrite struct {
 type reading struct {
 	fill *Fill
 	what keyrange.Range
-	term uint64 // 0: a write is pending, do not keep
+	term uint64 // 0 means a write is pending: do not cache
 }
 
 const letters = "bcdefghijk"
@@ -222,7 +224,7 @@ func (w *world) step() {
 	w.check()
 }
 
-// grant is the leader's side of a fill.
+// grant simulates the leader's part in a fill.
 func (w *world) grant(f *Fill, what keyrange.Range) *reading {
 	for _, n := range w.wait {
 		if what.Span().Has(n.key) {
@@ -235,7 +237,7 @@ func (w *world) grant(f *Fill, what keyrange.Range) *reading {
 	return &reading{fill: f, what: what, term: 1}
 }
 
-// answer answers a random fill from the current store.
+// answer answers a random fill from the store's current contents.
 func (w *world) answer() {
 	if len(w.fills) == 0 {
 		return
@@ -269,8 +271,7 @@ func (w *world) noteEvictions() {
 	}
 }
 
-// write starts writes, which take effect once the leader knows that the cache has dropped their
-// keys.
+// write starts writes. They take effect once the leader knows that the cache has dropped the keys.
 func (w *world) write() {
 	var drop []keyrange.Range
 	for range 1 + w.r.IntN(3) {
@@ -298,7 +299,7 @@ func (w *world) leaderDrops(gone keyrange.Range) {
 	}
 }
 
-// report delivers a report to the leader, and applies the writes that waited for it.
+// report delivers a report to the leader and applies the writes that were waiting for it.
 func (w *world) report() {
 	report, _ := w.set.TakeReport(w.r.IntN(2) == 0)
 	for _, r := range report.Dropped {
@@ -358,8 +359,8 @@ func (w *world) check() {
 	}
 }
 
-// TestWalk takes random steps and compares the cache with a model. The cache agrees with the store,
-// and the leader knows of every copy (C1).
+// TestWalk takes random steps and compares the cache with a model. The cache must agree with the
+// store, and the leader must know of every copy (C1).
 func TestWalk(t *testing.T) {
 	for seed := range uint64(300) {
 		w := &world{
@@ -376,12 +377,12 @@ func TestWalk(t *testing.T) {
 	}
 }
 
-// alwaysUsed is the mark of a copy in constant use.
+// alwaysUsed is the mark of a copy that is in constant use.
 type alwaysUsed struct{}
 
 func (alwaysUsed) Used() bool { return true }
 
-// TestAllInUse: copies are evicted even if all of them are in constant use.
+// TestAllInUse checks that copies are evicted even if all of them are in constant use.
 func TestAllInUse(t *testing.T) {
 	s, _ := newSet(Config[pair]{Holds: []keyrange.Range{all}, MaxEntries: 2})
 	s.cfg.NewMark = func() Mark { return alwaysUsed{} }

@@ -10,34 +10,34 @@ import (
 // maxRow is the maximum number of pieces in a row of a View.
 const maxRow = 256
 
-// Piece is a range in which the cache knows every key, present or missing. It is immutable.
+// Piece is a range in which the cache knows about every key, present or missing. It is immutable.
 type Piece[V any] struct {
 	keyrange.Span
-	// values are sorted by key.
+	// values is sorted by key.
 	values []V
-	// revision is the store's revision at the read. The keys have not changed since.
+	// revision is the revision of the store at the time of the read. The keys have not changed
+	// since then.
 	revision int64
 	mark     Mark
 	bytes    int
 	node     *node[V]
 }
 
-// node is a node of the eviction list.
+// node is an element of the eviction list.
 type node[V any] struct {
 	prev, next *node[V]
 	piece      *Piece[V]
 }
 
-// View is an immutable image of the copies. It may be read from any goroutine, even while the Set
-// changes.
+// View is an immutable image of the copies. Any goroutine may read it, even while the Set changes.
 type View[V any] struct {
-	// rows are the pieces in order. No row is empty, and pieces do not overlap.
+	// rows contains the pieces in order. No row is empty, and pieces do not overlap.
 	rows [][]*Piece[V]
 	key  func(*V) string
 }
 
-// Get returns the value of key, nil if it is known to be missing; known reports whether the cache
-// has it.
+// Get returns the value of key, or nil if the key is known to be missing. known reports whether the
+// cache knows about the key.
 func (v *View[V]) Get(key string) (value *V, mark Mark, known bool) {
 	row, col := v.find(key)
 	if row < 0 {
@@ -54,9 +54,9 @@ func (v *View[V]) Get(key string) (value *V, mark Mark, known bool) {
 	return &p.values[i], p.mark, true
 }
 
-// Range returns the values of a range, which must not be changed, and a store revision at which
-// they were current; they have not changed since. known is false unless the whole range lies in one
-// piece: see [Set.Range].
+// Range returns the values of a range, and a store revision at which they were current. They have
+// not changed since that revision. The caller must not modify them. known is false unless the
+// entire range lies in one piece: see [Set.Range].
 func (v *View[V]) Range(r keyrange.Range) (values []V, revision int64, mark Mark, known bool) {
 	row, col := v.find(r.Key)
 	if row < 0 {
@@ -84,7 +84,7 @@ func (v *View[V]) Range(r keyrange.Range) (values []V, revision int64, mark Mark
 	return v.within(p, s), p.revision, p.mark, true
 }
 
-// within returns the values of a piece within a span.
+// within returns the values of a piece that lie within a span.
 func (v *View[V]) within(p *Piece[V], s keyrange.Span) []V {
 	i, _ := v.search(p.values, s.From)
 	j := len(p.values)
@@ -94,7 +94,7 @@ func (v *View[V]) within(p *Piece[V], s keyrange.Span) []V {
 	return p.values[i:j:j]
 }
 
-// search returns the index of a key, or the index at which to insert it.
+// search returns the index of a key, or the index at which it would be inserted.
 func (v *View[V]) search(values []V, key string) (int, bool) {
 	lo, hi := 0, len(values)
 	for lo < hi {
@@ -108,7 +108,8 @@ func (v *View[V]) search(values []V, key string) (int, bool) {
 	return lo, lo < len(values) && v.key(&values[lo]) == key
 }
 
-// find returns the last piece that begins at or before key; row is -1 if there is none.
+// find returns the position of the last piece that begins at or before key. row is -1 if there is
+// none.
 func (v *View[V]) find(key string) (row, col int) {
 	row = sort.Search(len(v.rows), func(i int) bool { return v.rows[i][0].From > key }) - 1
 	if row < 0 {
@@ -141,7 +142,7 @@ func (v *View[V]) overlapping(s keyrange.Span) []*Piece[V] {
 	return out
 }
 
-// with returns the view with an additional piece, which must not overlap any other.
+// with returns a view with an additional piece, which must not overlap any other piece.
 func (v *View[V]) with(p *Piece[V]) *View[V] {
 	out := &View[V]{rows: slices.Clone(v.rows), key: v.key}
 	row, col := v.find(p.From)
@@ -159,7 +160,7 @@ func (v *View[V]) with(p *Piece[V]) *View[V] {
 	return out
 }
 
-// without returns the view without the given piece, which must be in it.
+// without returns a view without the given piece, which must be in this view.
 func (v *View[V]) without(p *Piece[V]) *View[V] {
 	out := &View[V]{rows: slices.Clone(v.rows), key: v.key}
 	row, col := v.find(p.From)

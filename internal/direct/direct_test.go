@@ -30,7 +30,7 @@ import (
 
 const echo = "/test.Echo/Stream"
 
-// bytesCodec passes messages as they are.
+// bytesCodec passes messages through unchanged.
 type bytesCodec struct{}
 
 func (bytesCodec) Name() string { return "bytes" }
@@ -111,7 +111,7 @@ func (f *far) open(ctx context.Context) grpc.ClientStream {
 	return s
 }
 
-// echoAll sends back what comes.
+// echoAll sends back every message that it receives.
 func echoAll(_ any, s grpc.ServerStream) error {
 	for {
 		var m []byte
@@ -127,15 +127,15 @@ func echoAll(_ any, s grpc.ServerStream) error {
 	}
 }
 
-// recv returns the next message, or how the stream has ended.
+// recv returns the next message, or the error with which the stream ended.
 func recv(s grpc.ClientStream) (m []byte, err error) {
 	err = s.RecvMsg(&m)
 	return m, err
 }
 
-// TestMessages: messages of all sizes arrive whole and in order, many in one read or one in many,
-// and the end of the client's leads to that of the stream. Method: sizes around those of the
-// buffers, all sent before the first is read.
+// TestMessages checks that messages of all sizes arrive complete and in order, whether one read
+// returns many messages or one message takes many reads. When the client stops sending, the stream
+// ends. The test uses sizes close to the buffer sizes, and sends everything before reading.
 func TestMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := serve(t, Options{}, echoAll)
@@ -169,9 +169,9 @@ func TestMessages(t *testing.T) {
 	})
 }
 
-// TestInterceptors: a handler gets the client's metadata and address, and interceptors are called in
-// order before it and in reverse order after it. The client gets the server's header, and a
-// refusal with all its details.
+// TestInterceptors checks that a handler gets the client's metadata and address. Interceptors run
+// in order before the handler, and return in reverse order. The client receives the server's
+// header, and an error with all its details.
 func TestInterceptors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls []string
@@ -227,8 +227,8 @@ func TestInterceptors(t *testing.T) {
 	})
 }
 
-// TestBadClients: data that violates the protocol is refused with an error text, or the connection
-// is closed; and one that says nothing has only so long.
+// TestBadClients checks that data that violates the protocol is rejected with an error text, or the
+// connection is closed. A silent client is disconnected after a time limit.
 func TestBadClients(t *testing.T) {
 	const first = Protocol + " " + echo + "\n"
 	frame := func(flags byte, size uint32, data string) string {
@@ -259,16 +259,17 @@ func TestBadClients(t *testing.T) {
 				f := serve(t, Options{}, echoAll)
 				c := f.dial()
 				go func() {
-					_, _ = c.Write([]byte(of.sent)) // the server may close before it has all
+					// The server may close before reading everything.
+					_, _ = c.Write([]byte(of.sent))
 					if name == "a message, and a cut" {
 						_ = c.Close()
 					}
 				}()
-				sent, _ := io.ReadAll(c) // until the server closes
+				sent, _ := io.ReadAll(c) // reads until the server closes
 				_ = c.Close()
 				r := reader{c: &given{sent: strings.TrimPrefix(string(sent), greeting)}}
 				var err error
-				for range 2 { // a header, and the end
+				for range 2 { // a header and the end
 					if _, size, herr := r.head(); herr == nil {
 						md, _ := r.metadata(size)
 						_, err = decodeEnd(md)
@@ -283,7 +284,7 @@ func TestBadClients(t *testing.T) {
 	}
 }
 
-// given is a connection whose other end has sent something.
+// given is a connection whose peer has already sent some data.
 type given struct {
 	net.Conn
 	sent string
@@ -298,8 +299,9 @@ func (g *given) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestUnfinished: of a message that is longer than a chunk an end keeps little more than what has
-// come, whatever length was announced, and a writer keeps no more than a chunk besides it.
+// TestUnfinished checks the memory for a message longer than a chunk. Whatever length was
+// announced, a reader allocates little more than it has received. A writer uses at most one
+// additional chunk.
 func TestUnfinished(t *testing.T) {
 	for _, size := range []int{513, chunk, chunk + 1, 100_000, 400_000, 3 << 20} {
 		for _, came := range []int{0, 600, chunk, 100_000, 500_000, 2 << 20} {
@@ -330,7 +332,7 @@ func TestUnfinished(t *testing.T) {
 	}
 }
 
-// boundary notes the largest buffer that is read into.
+// boundary records the size of the largest read buffer.
 type boundary struct {
 	given
 	most int
@@ -341,8 +343,9 @@ func (b *boundary) Read(p []byte) (int, error) {
 	return b.given.Read(p)
 }
 
-// TestHeld: a message that does not come with its head is accounted for, from before there is
-// memory for it until the handler has it, and so that the account can close the connection.
+// TestHeld checks that a message that does not arrive together with its header is charged to an
+// account, from before its memory is allocated until the handler receives it. The account can close
+// the connection.
 func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := new(ledger)
@@ -391,8 +394,8 @@ type ledger struct {
 	end    func()
 	refuse error
 	came   int
-	wait   func(came int) error // nil: it never waits
-	closed func()               // nil: nothing is to be done
+	wait   func(came int) error // if nil, Wait never blocks
+	closed func()               // if nil, Close does nothing
 }
 
 func (a *ledger) Stream(
@@ -424,8 +427,8 @@ func (a *ledger) Close() {
 	}
 }
 
-// TestPaced: a stream is received from only when its account says so, and ends at once in the
-// meantime. Method: the account lets three messages through, and then waits until it is closed.
+// TestPaced checks that a stream receives only when its account permits it, and can end immediately
+// while it waits. The account admits three messages and then blocks until it is closed.
 func TestPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closed := make(chan struct{})
@@ -439,7 +442,7 @@ func TestPaced(t *testing.T) {
 		}
 		var served atomic.Int64
 		f := serve(t, Options{Requests: a}, func(_ any, s grpc.ServerStream) error {
-			go func() { // the handler ends while another goroutine receives
+			go func() { // the handler returns while this goroutine receives
 				for m := []byte(nil); s.RecvMsg(&m) == nil; {
 					served.Add(1)
 				}
@@ -459,7 +462,7 @@ func TestPaced(t *testing.T) {
 	})
 }
 
-// FuzzServer: whatever a client sends, the server ends.
+// FuzzServer checks that the server returns no matter what a client sends.
 func FuzzServer(f *testing.F) {
 	f.Add([]byte(Protocol + " " + echo + "\n\x80\x00\x00\x00\x00\x00\x00\x00\x00\x02hi"))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -475,7 +478,7 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// mute is a given whose other end receives nothing.
+// mute is a given whose peer receives nothing.
 type mute struct{ given }
 
 func (*mute) Write(b []byte) (int, error) { return len(b), nil }

@@ -19,8 +19,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestNothingAfterTheEnd: when the handler has returned, a goroutine that still receives is told
-// so, and gets nothing of what the client sends until it has heard how the stream has ended.
+// TestNothingAfterTheEnd checks that once the handler has returned, a goroutine that is still
+// receiving gets an error and no message. The client can still be sending, because it has not yet
+// received the status.
 func TestNothingAfterTheEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var got [][]byte
@@ -40,11 +41,11 @@ func TestNothingAfterTheEnd(t *testing.T) {
 			return status.Error(codes.PermissionDenied, "no more")
 		})
 		s := f.open(t.Context())
-		synctest.Wait() // until it receives
+		synctest.Wait() // wait until the handler receives
 		close(enough)
 		synctest.Wait()
 		for range 10 {
-			m := bytes.Repeat([]byte{0, 0, 0, 0, 1, 'x'}, 1000) // inside of it are messages
+			m := bytes.Repeat([]byte{0, 0, 0, 0, 1, 'x'}, 1000) // looks like a series of messages
 			if s.SendMsg(&m) != nil {
 				break
 			}
@@ -58,8 +59,8 @@ func TestNothingAfterTheEnd(t *testing.T) {
 	})
 }
 
-// TestPatience: only the beginning of a stream has a limit. When the stream has ended the server
-// waits for a moment until the client closes the connection, and the client does so by itself.
+// TestPatience checks that only opening a stream has a time limit. After a stream has ended, the
+// client closes the connection. The server waits briefly for that.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := serve(t, Options{Patience: time.Minute}, func(_ any, s grpc.ServerStream) error {
@@ -67,7 +68,7 @@ func TestPatience(t *testing.T) {
 			return s.RecvMsg(&m)
 		})
 		s := f.open(t.Context())
-		c, far := net.Pipe() // its deadlines begin at once, as those of TCP do
+		c, far := net.Pipe() // as on TCP, deadlines take effect immediately
 		defer c.Close()
 		f.server.enter(far)
 		go f.server.serve(far)
@@ -96,8 +97,8 @@ func TestPatience(t *testing.T) {
 	})
 }
 
-// TestStopped: a server that was stopped closes the connections that come, and calls of methods
-// that do not stream both ways are refused.
+// TestStopped checks that a stopped server closes new connections, and that calls of methods that
+// do not stream in both directions are rejected.
 func TestStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := serve(t, Options{}, echoAll)
@@ -122,8 +123,8 @@ func TestStopped(t *testing.T) {
 	})
 }
 
-// TestLongRefusal: if the text of a refusal is too long, or cannot be sent as it is, the
-// client gets the code and as much of the text as fits.
+// TestLongRefusal checks that if the error text is too long or cannot be sent unchanged, the client
+// receives the code and as much of the text as possible.
 func TestLongRefusal(t *testing.T) {
 	for _, text := range []string{"no: " + strings.Repeat("é", maxHead), "no: \xff\xfe"} {
 		ok, err := decodeEnd(encodeEnd(status.Error(codes.FailedPrecondition, text)))
@@ -137,8 +138,8 @@ func TestLongRefusal(t *testing.T) {
 	}
 }
 
-// TestStopWithoutStreams: a graceful stop does not wait for a connection that has no stream yet,
-// and may never have.
+// TestStopWithoutStreams checks that a graceful stop does not wait for a connection without a
+// stream, because it might never have one.
 func TestStopWithoutStreams(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := serve(t, Options{}, echoAll)
@@ -156,8 +157,8 @@ func TestStopWithoutStreams(t *testing.T) {
 	})
 }
 
-// TestHalfClosed: a client that closes its half of the connection and reads nothing does not keep
-// the goroutine that sends to it.
+// TestHalfClosed checks that a client that closes its sending direction and reads nothing does not
+// block the goroutine that is sending to it.
 func TestHalfClosed(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -172,7 +173,7 @@ func TestHalfClosed(t *testing.T) {
 		Handler: func(_ any, g grpc.ServerStream) error {
 			go func() {
 				var m []byte
-				_ = g.RecvMsg(&m) // the other one says how it ended
+				_ = g.RecvMsg(&m) // the sending goroutine reports how the stream ended
 			}()
 			var err error
 			for m := make([]byte, 1<<20); err == nil; {
@@ -203,10 +204,11 @@ func TestHalfClosed(t *testing.T) {
 	s.GracefulStop()
 }
 
-// TestLastWords: over TCP, too, a client that still sends learns how its stream has ended. A system
-// resets a connection that is closed with unread bytes, and forgets what was on its way.
+// TestLastWords checks that over TCP too, a client that is still sending receives the status of its
+// stream. An operating system resets a connection closed with unread bytes and discards data in
+// flight.
 func TestLastWords(t *testing.T) {
-	tier.RealTime(t) // the server waits for the client for a moment
+	tier.RealTime(t) // the server waits briefly for the client
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +237,7 @@ func TestLastWords(t *testing.T) {
 		}
 		for range 5 {
 			m := make([]byte, 10_000)
-			_ = stream.SendMsg(&m) // the server need not take all
+			_ = stream.SendMsg(&m) // the server need not accept all messages
 		}
 		if _, err := recv(stream); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("the client learned %v", err)
@@ -246,8 +248,8 @@ func TestLastWords(t *testing.T) {
 	s.GracefulStop()
 }
 
-// TestClientEnds: when the client gives up, or its connection breaks, the context of the handler
-// ends although it neither receives nor sends by then.
+// TestClientEnds checks that when the client cancels or its connection breaks, the handler's
+// context ends even if the handler is neither receiving nor sending.
 func TestClientEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan error)
@@ -279,8 +281,8 @@ func TestClientEnds(t *testing.T) {
 	})
 }
 
-// TestServerEnds: a client whose server goes away gets Unavailable. A client that is still sending
-// when the handler returns gets the handler's error.
+// TestServerEnds checks that a client whose server disconnects gets Unavailable, and that a client
+// still sending when the handler returns gets the handler's error.
 func TestServerEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := serve(t, Options{}, func(_ any, s grpc.ServerStream) error {

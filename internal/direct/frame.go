@@ -17,10 +17,10 @@ import (
 
 const (
 	headSize = 5
-	// chunk is how much to read at a time from a frame that does not fit into the buffer, until it
-	// is known that more has arrived. The gRPC buffer pools contain buffers of this size, and the
-	// next larger size is largest. Sizes in between are not pooled. Otherwise, a frame slightly
-	// longer than chunk would use a buffer of size largest.
+	// chunk is the size of the first read of a frame that does not fit into the buffer. Later reads
+	// are larger, because more of the frame is then known to have arrived. The gRPC buffer pools
+	// have buffers of this size, and the next larger size is largest. Sizes in between are not
+	// pooled. Otherwise, a frame slightly longer than chunk would use a buffer of size largest.
 	chunk   = 32 << 10
 	largest = 1 << 20
 )
@@ -134,9 +134,9 @@ func (r *reader) body(size int) (mem.Buffer, error) {
 	return r.longBody(size)
 }
 
-// longBody is body for data that does not fit into the buffer. It first allocates memory for the
-// beginning only, and more after that has arrived. A frame header alone does not justify a large
-// allocation.
+// longBody is body for data that does not fit into the buffer. It first allocates memory only for
+// the beginning, and more once the beginning has arrived, because a frame header alone does not
+// justify a large allocation.
 func (r *reader) longBody(size int) (mem.Buffer, error) {
 	var pool mem.BufferPool = mem.NopBufferPool{}
 	b := new([]byte)

@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// TestHead: names are in small letters, values of -bin may have padding, and what would be taken
-// for another line is not sent.
+// TestHead checks that names are lower case, that -bin values may be padded, and that values which
+// could be mistaken for another line are not sent.
 func TestHead(t *testing.T) {
 	md, err := parseHead("Some-Name: A: b\r\nx-bin: AA==\r\nx-bin: AP8\r\n")
 	if want := (head{"some-name": {"A: b"}, "x-bin": {"\x00", "\x00\xff"}}); err != nil ||
@@ -29,8 +29,7 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// FuzzHead: metadata that is parsed and can be encoded is parsed as the same again, and nothing
-// panics.
+// FuzzHead checks that parsing never panics, and that metadata survives encoding and parsing again.
 func FuzzHead(f *testing.F) {
 	f.Add("a: b\r\na: c\r\nx-bin: AP8\r\n")
 	f.Add("A: \r\n")

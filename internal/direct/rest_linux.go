@@ -10,9 +10,9 @@ import (
 	"time"
 )
 
-// Rest lets a stream do without a receiving goroutine while its client is idle. A single goroutine
-// of the server waits for all such connections and starts a receiving goroutine when something
-// arrives. A nil Rest never rests.
+// Rest lets a stream do without a receiving goroutine while its client is idle. A single server
+// goroutine waits for all such connections and starts a receiving goroutine when something arrives.
+// A nil Rest never rests.
 type Rest struct {
 	stream *serverStream
 	raw    syscall.RawConn // the socket
@@ -49,7 +49,7 @@ func (g *serverStream) withRest(ctx context.Context) context.Context {
 }
 
 // socketOf returns the socket of a connection, or nil if there is none. If the connection wraps
-// another one, its Socket method returns that one.
+// another connection, its Socket method returns the inner one.
 func socketOf(c net.Conn) syscall.RawConn {
 	if outer, ok := c.(interface{ Socket() net.Conn }); ok {
 		c = outer.Socket()
@@ -170,9 +170,9 @@ func (p *poller) close() {
 	p.wg.Wait()
 }
 
-// If many streams are resting, nearly always one of them has something to receive. A brief pause
-// collects more events. It avoids most of the thread wake-ups, which account for most of the cost
-// of a renewal.
+// If many streams are resting, at least one of them nearly always has something to receive. A brief
+// pause collects more events. It avoids most of the thread wake-ups, which account for most of the
+// cost of a renewal.
 const (
 	many  = 256
 	pause = 4 * time.Millisecond
@@ -210,8 +210,8 @@ func (p *poller) newID() uint64 {
 	return p.last
 }
 
-// arm starts waiting for a connection. The kernel removes the connection when it is closed. The
-// first event disarms it, so the next rest takes only one system call.
+// arm starts waiting for a connection. The kernel removes a connection when it is closed. The first
+// event only disarms the connection, so the next rest takes only one system call.
 func (p *poller) arm(r *Rest) error {
 	op := syscall.EPOLL_CTL_MOD
 	if !r.known {

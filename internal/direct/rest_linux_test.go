@@ -11,10 +11,10 @@ import (
 	"google.golang.org/grpc"
 )
 
-// withSocket is a connection over one that has a socket, as a listener gives it.
+// withSocket wraps a connection that has a socket, as a listener does.
 type withSocket struct{ net.Conn }
 
-// Socket returns what has the socket.
+// Socket returns the underlying connection that has the socket.
 func (c withSocket) Socket() net.Conn {
 	if t, ok := c.Conn.(*tls.Conn); ok {
 		return t.NetConn()
@@ -22,10 +22,10 @@ func (c withSocket) Socket() net.Conn {
 	return c.Conn
 }
 
-// restBench serves streams that echo, and rest after each message.
+// restBench serves streams that echo messages and rest after each one.
 type restBench struct {
 	*Server
-	rests chan bool // a rest has begun
+	rests chan bool // receives a value when a rest begins
 	ended chan error
 	dial  func() net.Conn
 }
@@ -72,7 +72,7 @@ func (l wrapped) Accept() (net.Conn, error) {
 	return withSocket{l.wrap(c)}, nil
 }
 
-// echo answers what it receives, and rests as soon as nothing more has come.
+// echo echoes what it receives, and rests once nothing more has arrived.
 func (b *restBench) echo(_ any, g grpc.ServerStream) error {
 	rest, over := RestOf(g.Context()), make(chan error, 1)
 	var receive func()
@@ -102,8 +102,9 @@ func (b *restBench) echo(_ any, g grpc.ServerStream) error {
 	return err
 }
 
-// A stream rests while its client says nothing, plain and over TLS, and goes on with what comes,
-// however that is cut. It ends when the client sends no more, hangs up, or the server stops.
+// TestRests checks that a stream rests while its client is silent, with and without TLS. It resumes
+// with the next data, no matter how the data is split. It ends when the client stops sending or
+// disconnects, or when the server stops.
 func TestRests(t *testing.T) {
 	for _, encrypted := range []bool{false, true} {
 		for name, end := range map[string]func(b *restBench, s grpc.ClientStream, c net.Conn){
@@ -158,7 +159,8 @@ func TestRests(t *testing.T) {
 	}
 }
 
-// Each message goes to the stream of its connection, although file descriptors are used again.
+// TestRestsOfManyConnections checks that each message reaches the stream of its own connection,
+// even though file descriptors are reused.
 func TestRestsOfManyConnections(t *testing.T) {
 	b := newRestBench(t, false)
 	go func() {

@@ -55,7 +55,8 @@ type Account interface {
 	// Came records that a message has arrived completely.
 	Came()
 	// Hold reserves memory for a message that is still arriving, in addition to earlier
-	// reservations. The caller calls release when the stream needs more memory or none.
+	// reservations. The caller calls release once the stream has reserved more memory or needs
+	// none.
 	Hold(bytes int) (release func(), err error)
 	// Close closes the account and unblocks Wait.
 	Close()

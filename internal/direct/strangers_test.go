@@ -14,8 +14,8 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// TestBadServers: a client refuses a message before the header, and metadata that does not end the
-// stream after it; and closes the connection.
+// TestBadServers checks that a client closes the connection if it receives a message before the
+// header, or metadata after it that does not end the stream.
 func TestBadServers(t *testing.T) {
 	for name, sent := range map[string]string{
 		"message first": "\x00\x00\x00\x00\x01x",
@@ -61,7 +61,8 @@ func pipe(t *testing.T) (near, far net.Conn) {
 	return near, far
 }
 
-// TestOtherProtocols: a client finds out that the other end speaks something else, or nothing.
+// TestOtherProtocols checks that a client detects that the other end speaks another protocol or
+// does not respond.
 func TestOtherProtocols(t *testing.T) {
 	for name, answer := range map[string]string{
 		"HTTP/1.1": "HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP/2": "\x00\x00\x00\x04\x00\x00\x00\x00\x00",

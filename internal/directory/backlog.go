@@ -2,25 +2,25 @@ package directory
 
 import "leasehold.dev/lease"
 
-// backlog is work caused by acknowledgements and by the ends of leases. Very many writes may wait
-// for very many caches, so a step does at most Limits.Freed of it; the rest is left to the next
-// step, which follows at once. Until then ranges are pending and writes wait, as if the
-// acknowledgements had arrived later.
+// backlog is work caused by acknowledgments and by the ends of leases. Many writes can be waiting
+// for many caches. So one step does at most Limits.Freed of this work, and leaves the rest to the
+// next step, which follows immediately. Until then, ranges remain pending and writes wait, as if
+// the acknowledgments had arrived later.
 type backlog struct {
-	// answers are the caches with unprocessed acknowledgements, in the order of arrival.
+	// answers lists the caches with unprocessed acknowledgments, in order of arrival.
 	answers []*cache
-	// freed are writes that no longer wait for one of their caches.
+	// freed lists writes that no longer wait for one of their caches.
 	freed []freed
-	done  int // in this step
+	done  int // work done in this step
 }
 
-// freed are writes that no longer wait for a cache of a lease.
+// freed is a set of writes that no longer wait for the cache of lease by.
 type freed struct {
 	by     lease.ID
 	writes []*Write
 }
 
-// free releases the writes that wait for some drops of a cache. workOff continues them.
+// free records that the given drops of a cache no longer block writes. workOff releases the writes.
 func (d *Directory) free(c *cache, drops []*drop) {
 	for _, x := range drops {
 		if len(x.writes) > 0 {
@@ -34,7 +34,7 @@ func (d *Directory) free(c *cache, drops []*drop) {
 	}
 }
 
-// acked processes the acknowledgement of all invalidations up to seq.
+// acked records an acknowledgment of all invalidations up to seq.
 func (d *Directory) acked(c *cache, seq uint64) {
 	before := c.hasAnswered()
 	if c.answered = max(c.answered, min(seq, c.seq)); before || !c.hasAnswered() {
@@ -46,12 +46,12 @@ func (d *Directory) acked(c *cache, seq uint64) {
 	d.answers = append(d.answers, c)
 }
 
-// hasAnswered reports whether an acknowledgement remains to be processed.
+// hasAnswered reports whether the cache has an unprocessed acknowledgment.
 func (c *cache) hasAnswered() bool {
 	return len(c.drops) > 0 && c.drops[0].seq != 0 && c.drops[0].seq <= c.answered
 }
 
-// workOff processes the backlog, within the limit of a step.
+// workOff processes the backlog within the limit of a step.
 func (d *Directory) workOff() {
 	for d.done < d.limits.Freed {
 		switch {
@@ -80,9 +80,9 @@ func (d *Directory) workOff() {
 	}
 }
 
-// answer removes up to most acknowledged drops of a cache, and returns their number. It removes
-// joined drops together, as they were sent: writes wait for the first of them, which stands for
-// everything that is held.
+// answer removes acknowledged drops of a cache, no more than most, and returns how many it removed.
+// Joined drops are removed together, just as they were sent. Writes wait only for the first of
+// them, which stands for all held ranges.
 func (d *Directory) answer(c *cache, most int) (n int) {
 	for n < len(c.drops) && (n < most || c.joined) &&
 		c.drops[n].seq != 0 && c.drops[n].seq <= c.answered {
@@ -109,14 +109,14 @@ func (d *Directory) answer(c *cache, most int) (n int) {
 		d.send(c)
 	}
 	if c.orphan {
-		d.stopped(c) // one invalidation covered everything
+		d.stopped(c) // a single invalidation covered everything
 	}
 	d.expect(c)
 	d.unblock(c.id, renewers)
 	return n
 }
 
-// unblock removes one of the drops that each write waits for.
+// unblock records that each of the writes waits for one drop fewer. by is the lease of the cache.
 func (d *Directory) unblock(by lease.ID, writes []*Write) {
 	for _, w := range writes {
 		w.blocked--
@@ -128,20 +128,21 @@ func (d *Directory) unblock(by lease.ID, writes []*Write) {
 // Behind reports whether the last step left work that is due.
 func (d *Directory) Behind() bool { return d.left || len(d.freed)+len(d.answers) > 0 }
 
-// urgentWrites bounds the urgent writes in flight, since other writes wait behind them in the log.
+// urgentWrites limits the urgent writes in flight, because other writes wait behind them in the
+// log.
 type urgentWrites struct {
-	urgent     int      // in flight
-	endingKeys int      // the keys of their leases
-	crowd      []*Write // ready apart from this bound, in order
+	urgent     int      // number of urgent writes in flight
+	endingKeys int      // number of keys of their leases
+	crowd      []*Write // writes held back only by this limit, in order
 }
 
-// keysPerUrgent is the average number of keys that the leases ended by urgent writes may have for
-// Limits.Ending of these writes to be in flight.
+// keysPerUrgent is the number of keys allowed per urgent write in flight. So Limits.Ending urgent
+// writes can be in flight only if the leases that they end have at most this many keys on average.
 const keysPerUrgent = 4
 
-// room reports whether a write may leave, given the urgent writes in flight. An urgent write that
-// may not leave is added to crowd, unless it has been stuck: commands that attach keys have already
-// overtaken it, and must not do so repeatedly.
+// room reports whether a write can leave, given the urgent writes in flight. If an urgent write
+// cannot leave, it is added to crowd, unless it has been stuck. In that case, commands that attach
+// keys have already overtaken it, and must not do so again.
 func (d *Directory) room(w *Write) bool {
 	if !w.Urgent || d.urgentRoom() {
 		return true
@@ -153,12 +154,12 @@ func (d *Directory) room(w *Write) bool {
 	return false
 }
 
-// urgentRoom reports whether one more urgent write may leave.
+// urgentRoom reports whether one more urgent write can leave.
 func (d *Directory) urgentRoom() bool {
 	return d.urgent+d.stuck.Len() < d.limits.Ending && d.endingKeys < d.limits.Ending*keysPerUrgent
 }
 
-// thinCrowd lets as many writes of crowd leave as there is room for.
+// thinCrowd lets as many writes leave crowd as there is room for.
 func (d *Directory) thinCrowd() {
 	for len(d.crowd) > 0 && d.urgentRoom() {
 		w := d.crowd[0]

@@ -9,40 +9,40 @@ import (
 
 // cache is the record of one lease that holds ranges.
 //
-// Invariants: pending contains the drops, by range. A drop has a number if and only if it was sent;
-// drops without a number come last.
+// Invariants: pending contains the drops, by range. A drop has a number if and only if it has been
+// sent. Drops without a number come last.
 type cache struct {
 	hold
-	// routes are the members through which the cache has sent messages, latest first.
+	// routes lists the members through which the cache has sent messages, most recent first.
 	routes []uint64
-	filled Origin // of the last Fill or Open
+	filled Origin // origin of the last Fill or Open
 
 	drops   []*drop
-	bytes   int  // of the keys of drops, unless they were joined
-	joined  bool // drops cover everything that is held
+	bytes   int  // total bytes of the keys of drops, unless joined is set
+	joined  bool // drops have been replaced by drops for all held ranges
 	pending keyrange.Tree[*drop]
 	waiting int // number of writes that wait for drops
 	delivery
 	// renewers are commands that renew the lease and wait until nothing is pending.
 	renewers []*Write
 	orphanState
-	// endsAt is the cache's instant in Directory.ends, or 0.
+	// endsAt is the instant of the cache in Directory.ends, or 0.
 	endsAt lease.Instant
 }
 
-// hold describes what a cache may have.
+// hold describes what a cache may contain.
 type hold struct {
 	id     lease.ID
 	token  lease.Token
-	ranges []keyrange.Range // of the lease
-	// wide is true if the cache may have all of ranges, because in this term it has not reported
-	// its contents, or has not confirmed that it is open.
+	ranges []keyrange.Range // ranges held by the lease
+	// wide is true if the cache may have everything in ranges. That is assumed until the cache has
+	// reported its contents in this term and confirmed that it is open.
 	wide bool
-	open bool  // in this term, it has reported its contents
-	has  spans // what it may have, unless it is wide
-	// untracked is the number of the last command that was admitted before the hold was known, and
-	// fence that of the last command that must be settled before the cache may be filled: see
-	// fences.
+	open bool  // it has reported its contents in this term
+	has  spans // what it may have, if it is not wide
+	// untracked is the number of the last command that was admitted before the hold was known.
+	// fence is the number of the last command that must be settled before the cache may be filled.
+	// See fences.
 	untracked, fence uint64
 }
 
@@ -50,36 +50,37 @@ type hold struct {
 type orphanState struct {
 	orphan bool
 	ttl    lease.TTL
-	until  lease.Instant // its expiry
-	// stopped reports that its cache has nothing left.
+	until  lease.Instant // when it expires
+	// stopped means that the orphan's cache is empty and remains empty.
 	stopped bool
-	// overAt is the cache's instant in Directory.orphans, or 0.
+	// overAt is the instant of the cache in Directory.orphans, or 0.
 	overAt lease.Instant
 }
 
-// delivery is the state of sending invalidations to a cache.
+// delivery tracks the invalidations sent to a cache.
 type delivery struct {
 	seq uint64
 	// answered is the number of the last acknowledged invalidation.
 	answered uint64
 	sent     lease.Instant // when the last invalidation was sent
-	pause    lease.TTL     // until the next one; 0 means at once
+	pause    lease.TTL     // delay until the next one; 0 means none
 	unsent   bool          // the cache is in Directory.unsent
-	// resendAt and lateSince are the cache's instants in Directory.resends and Directory.late, or
-	// 0.
+	// resendAt and lateSince are the instants of the cache in Directory.resends and Directory.late,
+	// or 0.
 	resendAt, lateSince lease.Instant
 }
 
-// drop is a range that a cache must drop and has not acknowledged. The invalidation may not have
-// been sent yet.
+// drop is a range that a cache must drop, and whose invalidation it has not acknowledged. The
+// invalidation may not have been sent yet.
 type drop struct {
 	what   keyrange.Range
-	seq    uint64 // of the first invalidation that named it, or 0
+	seq    uint64 // number of the first invalidation that contained it, or 0
 	since  lease.Instant
-	writes []*Write // that wait for it
+	writes []*Write // writes that wait for the acknowledgment
 }
 
-// routesKept is the number of members through which an unacknowledged invalidation is sent.
+// routesKept is the maximum number of members through which an unacknowledged invalidation is
+// resent.
 const routesKept = 3
 
 // addRoute records that a message from a cache came through a member.
@@ -95,19 +96,19 @@ func (d *Directory) addRoute(c *cache, member uint64) {
 	c.routes = c.routes[:min(len(c.routes), routesKept)]
 }
 
-// within reports whether the cache's lease holds all of r.
+// within reports whether the lease of the cache holds all of r.
 func (c *cache) within(r keyrange.Range) bool {
 	return slices.ContainsFunc(c.ranges, func(h keyrange.Range) bool { return h.Covers(r) })
 }
 
-// may reports whether the cache may have a key of r, which overlaps what its lease holds.
+// may reports whether the cache may have a key in r. r must overlap what its lease holds.
 func (c *cache) may(r keyrange.Range) bool { return c.wide || c.has.overlaps(r) }
 
-// dropWork is the cost of adding a drop, as a multiple of examining a cache.
+// dropWork is the cost of adding a drop, relative to the cost of examining a cache.
 const dropWork = 32
 
-// drop returns the drop of r, and adds it if there is none. A range that was sent and is not
-// acknowledged is not sent again, because pending keys cannot have been cached since.
+// drop returns the drop for r, adding it if necessary. If r has been sent but not acknowledged, it
+// need not be sent again: its keys have been pending, so they cannot have been cached since.
 func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
 	if c.joined {
 		return c.drops[0]
@@ -131,7 +132,7 @@ func (d *Directory) drop(c *cache, r keyrange.Range) *drop {
 
 func bytesOf(r keyrange.Range) int { return len(r.Key) + len(r.End) }
 
-// join replaces the drops by ones for everything that is held.
+// join replaces all drops with drops for all held ranges.
 func (c *cache) join(now lease.Instant) {
 	var writes []*Write
 	for _, x := range c.drops {
@@ -164,18 +165,18 @@ type Opening struct {
 	From  Origin
 }
 
-// Origin identifies the member that passed a message on. Within one incarnation of a member, later
-// messages have higher numbers.
+// Origin identifies the member that forwarded a message. Within one incarnation of a member, later
+// messages have larger numbers.
 type Origin struct{ Member, Incarnation, Number uint64 }
 
-// before reports whether o was certainly not sent after p.
+// before reports whether o was certainly sent no later than p.
 func (o Origin) before(p Origin) bool {
 	return o.Member == p.Member && o.Incarnation == p.Incarnation && o.Number <= p.Number
 }
 
-// Open records the contents of a cache. It returns false if there is no such cache: the lease has
-// ended, has another holder, or holds nothing. An orphan's cache is accepted, so that everything in
-// it can be invalidated.
+// Open records the contents of a cache. It returns false if there is no such cache, because the
+// lease has ended, has another holder, or holds nothing. It accepts the cache of an orphan, so that
+// everything in that cache can be invalidated.
 //
 // The list may be an old one that was delayed on another path. So Open only adds to the recorded
 // contents, and a wide cache stays wide until it acknowledges in this term (Ack.Open).
@@ -186,17 +187,17 @@ func (d *Directory) Open(o Opening) bool {
 	}
 	d.holds.setOpen(c, true)
 	d.addRoute(c, o.From.Member)
-	c.pause = 0 // send what is pending at once
+	c.pause = 0 // send what is pending immediately
 	d.send(c)
 	c.filled = o.From
 	d.holds.gain(c, o.Has)
 	if c.has.len() > d.limits.Spans {
-		d.holds.gain(c, c.ranges) // too many spans: assume that it has everything
+		d.holds.gain(c, c.ranges) // there are too many spans, so assume that it has everything
 	}
 	return true
 }
 
-// Fill is a cache's request to keep the result of a read.
+// Fill is a cache's request for permission to keep the result of a read.
 type Fill struct {
 	ID     lease.ID
 	Token  lease.Token
@@ -204,7 +205,8 @@ type Fill struct {
 	From   Origin
 }
 
-// Fill records that a cache will keep the result of a read from now on, and reports whether it may.
+// Fill records that a cache will keep the result of a read. It returns false if the cache must not
+// keep it.
 func (d *Directory) Fill(f Fill) bool {
 	c := d.holds.find(f.ID, f.Token)
 	if c == nil {
@@ -226,20 +228,20 @@ func (d *Directory) Fill(f Fill) bool {
 	return true
 }
 
-// Ack is a cache's acknowledgement.
+// Ack is a cache's acknowledgment.
 type Ack struct {
 	ID    lease.ID
 	Token lease.Token
-	// Seq is the number of an invalidation in Term whose ranges are dropped.
+	// Seq is the number of an invalidation in Term whose ranges have been dropped.
 	Term, Seq uint64
-	// Open is the last term in which the cache received a response to its Opening.
+	// Open is the last term in which the cache received an answer to its Opening.
 	Open uint64
-	// Dropped are ranges that the cache has dropped on its own.
+	// Dropped lists ranges that the cache has dropped on its own initiative.
 	Dropped []keyrange.Range
 	From    Origin
 }
 
-// Ack processes an acknowledgement. It ignores old ones and those of another term.
+// Ack processes an acknowledgment. It ignores old ones, and acknowledgments of another term.
 func (d *Directory) Ack(a Ack) {
 	c := d.holds.find(a.ID, a.Token)
 	if c == nil {
@@ -253,10 +255,11 @@ func (d *Directory) Ack(a Ack) {
 	if a.Open != d.term {
 		return
 	}
-	// The cache knows that it is open in this term, so its latest list has arrived.
+	// The cache has received confirmation that it is open in this term, so its latest list has
+	// arrived.
 	d.holds.setWide(c, c.wide && !c.open)
 	if !c.filled.before(a.From) {
-		return // it may have been filled again since
+		return // it may have been filled again in the meantime
 	}
 	for _, r := range a.Dropped {
 		d.holds.lose(c, r)
@@ -264,10 +267,11 @@ func (d *Directory) Ack(a Ack) {
 	d.look(c)
 }
 
-// over reports whether a cache's lease has expired, so that the cache is no longer used. The lease
-// may still be renewed at the last moment, but only after the cache has acknowledged. A renewal
-// that is in the log counts as done. A lease that does not exist has just been revoked: its cache
-// counts as before until it becomes an orphan.
+// over reports whether the lease of a cache has expired, so that the cache is no longer used. A
+// lease whose expiry has passed can still be renewed until it is ended, but only after its cache
+// has acknowledged everything. A renewal that is already in the log counts as a renewal. If the
+// lease does not exist, it has just been revoked, and nothing changes until the cache becomes an
+// orphan.
 func (d *Directory) over(c *cache) bool {
 	if !c.orphan && d.leases[c.id].value().renewing > 0 {
 		return false
@@ -276,23 +280,23 @@ func (d *Directory) over(c *cache) bool {
 	return ok && expiry <= d.now
 }
 
-// Invalidation is a message to a cache with the ranges to drop.
+// Invalidation is a message to a cache with the ranges that it must drop.
 type Invalidation struct {
 	ID    lease.ID
 	Token lease.Token
 	Seq   uint64
-	// Drop is everything that is pending, so that lost invalidations do not matter.
+	// Drop lists everything that is pending, so lost invalidations do not matter.
 	Drop []keyrange.Range
-	// Members are the members through which to send it.
+	// Members lists the members through which to send the message.
 	Members []uint64
 }
 
 const (
-	// windowMost is how many pending ranges each invalidation may repeat while more are added.
-	// Above that, the next invalidation waits for the acknowledgement of the previous one.
+	// windowMost is how many pending ranges each invalidation can repeat while more are being
+	// added. Beyond that, the next invalidation waits until the previous one is acknowledged.
 	windowMost = 64
-	// resendFirst and resendLast bound the delay, in milliseconds, until an unacknowledged
-	// invalidation is sent again. It doubles each time.
+	// resendFirst and resendLast bound the delay, in milliseconds, before an unacknowledged
+	// invalidation is resent. The delay doubles each time.
 	resendFirst lease.TTL = 200
 	resendLast  lease.TTL = 2000
 )
@@ -305,13 +309,13 @@ func (d *Directory) send(c *cache) {
 	}
 }
 
-// Invalidations returns the invalidations to send now, by token.
+// Invalidations returns the invalidations to send now, ordered by token.
 func (d *Directory) Invalidations() []Invalidation {
 	var out []Invalidation
 	for _, c := range slices.Compact(inOrder(d.dueNow())) {
 		members := c.routes[:1]
 		if c.pause != 0 && lease.TTL(d.now-c.sent) >= c.pause {
-			members = c.routes // the last one was not acknowledged
+			members = c.routes // the previous one was not acknowledged
 		}
 		c.seq++
 		c.sent, c.pause = d.now, min(max(2*c.pause, resendFirst), resendLast)
@@ -329,9 +333,9 @@ func (d *Directory) Invalidations() []Invalidation {
 	return out
 }
 
-// dueNow returns the caches to send invalidations to, within the limits of a step: first those of
-// unsent, in the order in which something became pending, then those that have not acknowledged for
-// a long time.
+// dueNow returns the caches that get an invalidation now, within the limits of a step. The caches
+// in unsent come first, in the order in which they got something pending. Those that have not
+// acknowledged for a long time come after them.
 func (d *Directory) dueNow() (due []*cache) {
 	ranges, n := 0, 0
 	for ; n < len(d.unsent) && ranges < d.limits.Invalidated; n++ {
@@ -354,11 +358,11 @@ func (d *Directory) dueNow() (due []*cache) {
 	return due
 }
 
-// due reports whether a cache of unsent gets an invalidation now: it has a drop that has not been
-// sent, or its pause has ended.
+// due reports whether a cache in unsent gets an invalidation now: if it has a drop that has not
+// been sent, or if its pause is over.
 func (d *Directory) due(c *cache) bool {
 	if len(c.routes) == 0 {
-		return false // the cache has no route until it opens again
+		return false // there is no route to the cache until it opens again
 	}
 	return c.drops[0].seq == 0 || lease.TTL(d.now-c.sent) >= c.pause || len(c.drops) <= windowMost
 }

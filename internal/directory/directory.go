@@ -14,39 +14,42 @@ import (
 	"leasehold.dev/lease"
 )
 
-// errFull is the error for a write when too many writes are waiting.
+// errFull means that too many writes are waiting.
 var errFull = errors.New("directory: too many writes wait for caches")
 
 // State is the part of the replicated state that a Directory needs.
 type State interface {
-	// Keys yields the keys that are attached to a lease, in any order.
+	// Keys yields the keys attached to a lease, in any order.
 	Keys(lease.ID) iter.Seq[string]
-	// Expiry returns the first instant at which a lease may have ended, considering every promise
-	// to its holder. If ok is false, there is no such lease.
+	// Expiry returns the instant from which a lease may have ended, taking into account every
+	// promise to its holder. If ok is false, there is no such lease.
 	Expiry(lease.ID) (at lease.Instant, ok bool)
 }
 
-// Limits bound the size of a Directory and the work of a step.
+// Limits bounds the size of a Directory and the work done per step.
 type Limits struct {
-	// Spans bounds the disjoint ranges that one cache may have, AllSpans those of all caches. At
-	// the bound, Fill refuses.
+	// Spans limits the number of disjoint ranges that one cache may have, and AllSpans the total
+	// for all caches. At either limit, Fill returns false.
 	Spans, AllSpans int
-	// Drops bounds the ranges that are pending for a cache, DropBytes the bytes of their keys.
-	// Above either, the cache must drop everything.
+	// Drops limits the number of ranges that are pending for a cache, and DropBytes the bytes of
+	// their keys. If either is exceeded, the cache must drop everything.
 	Drops, DropBytes int
-	// Waiting bounds the waiting writes. Links bounds the pairs of a write and an earlier one that
-	// it waits for: a write to a range waits for every write to one of its keys.
+	// Waiting limits the number of waiting writes. Links limits the number of pairs of a write and
+	// an earlier write that it waits for. A write to a range waits for every earlier write to one
+	// of its keys.
 	Waiting, Links int
-	// Work bounds, roughly, the caches and keys that admissions examine in one step: see Spent.
+	// Work limits, roughly, the caches and keys that admissions examine per step: see Spent.
 	Work int
-	// Invalidated bounds, roughly, the ranges in the invalidations of one step, and Expired the
-	// caches whose expiry is handled in one step. The rest follows in the next step.
+	// Invalidated limits, roughly, the number of ranges in the invalidations of one step. Expired
+	// limits the number of caches whose expiry is processed in one step. The rest follows in the
+	// next step.
 	Invalidated, Expired int
-	// Freed bounds the acknowledged ranges, and the writes that waited for them, that are handled
-	// in one step. Ending bounds the urgent writes in flight, so that others are not stuck behind
-	// them in the log; fewer are admitted if they end leases with many keys.
+	// Freed limits the number of acknowledged ranges, and of writes waiting for them, that are
+	// processed in one step. Ending limits the number of urgent writes in flight, so that other
+	// writes are not stuck behind them in the log. Fewer are admitted if they end leases with many
+	// keys.
 	Freed, Ending int
-	// Slow is the delay from which an acknowledgement counts as slow.
+	// Slow is the delay at which an acknowledgment is considered slow.
 	Slow lease.TTL
 }
 
@@ -61,7 +64,7 @@ func (l Limits) withDefaults() Limits {
 	}
 }
 
-// Directory is one leader's record of the caches, in one term.
+// Directory is the record of all caches that one leader keeps in one term.
 type Directory struct {
 	term   uint64
 	state  State
@@ -75,36 +78,36 @@ type Directory struct {
 	reports
 }
 
-// invalidations are the ranges that caches have not acknowledged dropping, and when to send them
+// invalidations tracks the ranges that caches have not acknowledged dropping, and when to send them
 // again or stop waiting.
 type invalidations struct {
 	unacked map[lease.Token]*cache
-	// gone are the orphans whose caches have nothing left, until TakeStopped returns them.
+	// gone contains the orphans whose caches are empty, until TakeStopped returns them.
 	gone btree.Map[lease.Token, *cache]
-	// renewable are the leases for which Pending has become false.
+	// renewable lists the leases for which Pending has become false.
 	renewable []lease.ID
-	// unsent are the caches that may need an invalidation at once. Resends schedules those that
-	// have not acknowledged the last one.
+	// unsent lists the caches that may need an invalidation immediately. resends schedules the
+	// caches that have not acknowledged the last one.
 	unsent  []*cache
-	left    bool // the last step's limit left some of unsent
+	left    bool // the last step left some of unsent because of its limit
 	resends schedule
-	// ends schedules the caches that writes wait for, not later than they expire or become slow.
-	// Orphans schedules the expiry of orphans.
+	// ends schedules the caches that writes wait for. Each is scheduled no later than when it
+	// expires or becomes slow. orphans schedules the expiry of orphans.
 	ends, orphans schedule
 }
 
-// reports are statistics and lists of slow caches.
+// reports contains statistics and lists of slow caches.
 type reports struct {
 	stats Stats
 	slows []Slow
 	waits []lease.TTL
-	// late schedules the caches that are slow now, by when writes began to wait for them.
-	// LateChanged reports whether they have changed since the last call of Late.
+	// late contains the caches that are currently slow, ordered by when writes began to wait for
+	// them. lateChanged reports whether they have changed since the last call of Late.
 	late        schedule
 	lateChanged bool
 }
 
-// New returns the directory of a leader that has just been elected. It is empty.
+// New returns an empty directory for a newly elected leader.
 func New(term uint64, s State, l Limits) *Directory {
 	return &Directory{
 		term: term, state: s, limits: l.withDefaults(), holds: newHolds(),
@@ -119,7 +122,7 @@ func New(term uint64, s State, l Limits) *Directory {
 	}
 }
 
-// Advance moves the clock, and releases the writes whose caches have expired.
+// Advance moves the clock and releases the writes whose caches have expired.
 func (d *Directory) Advance(now lease.Instant) {
 	d.now = now
 	if len(d.waiting) > 0 {
@@ -141,7 +144,7 @@ func (d *Directory) Advance(now lease.Instant) {
 	d.workOff()
 }
 
-// Next returns an instant before which Advance has nothing to do. Renewals can only make it later.
+// Next returns an instant before which Advance has nothing to do. Renewals only ever make it later.
 func (d *Directory) Next() (at lease.Instant, ok bool) {
 	if d.Behind() {
 		return d.now, true
@@ -168,13 +171,13 @@ func (d *Directory) expect(c *cache) {
 	at := lease.Instant(0)
 	if c.waiting > 0 {
 		expiry, _ := d.expiry(c)
-		// At least one instant later, since a renewal in the log may keep an expired cache.
+		// Wait at least one instant, because a renewal in the log can keep an expired cache in use.
 		at = max(min(expiry, d.lateAt(c)), d.now+1)
 	}
 	d.ends.put(c, &c.endsAt, at)
 }
 
-// expiry returns the instant from which a cache has nothing left.
+// expiry returns the instant from which a cache is guaranteed to be empty.
 func (d *Directory) expiry(c *cache) (at lease.Instant, ok bool) {
 	if c.orphan {
 		return c.until, true
@@ -182,18 +185,18 @@ func (d *Directory) expiry(c *cache) (at lease.Instant, ok bool) {
 	return d.state.Expiry(c.id)
 }
 
-// never is later than every instant of a clock.
+// never is later than any instant of a clock.
 const never = lease.Instant(math.MaxInt64)
 
-// Hold adds a lease that holds ranges. wide is set if the lease held them before this member became
-// the leader, so that its cache may have anything. Otherwise its cache may be filled once all
-// commands that were admitted before are settled.
+// Hold adds a lease that holds ranges. Set wide if the lease held them before this member became
+// the leader, because its cache may have anything. Otherwise the cache can be filled only once all
+// commands that were admitted earlier are settled.
 func (d *Directory) Hold(id lease.ID, token lease.Token, ranges []keyrange.Range, wide bool) {
 	d.Release(token)
 	d.holds.add(&cache{hold: hold{id: id, token: token, ranges: ranges}}, wide)
 }
 
-// Release removes what is held under a token. Writes no longer wait for its cache.
+// Release removes the hold of the lease with the given token. Writes no longer wait for its cache.
 func (d *Directory) Release(token lease.Token) {
 	c := d.holds.caches[token]
 	if c == nil {
@@ -209,22 +212,22 @@ func (d *Directory) Release(token lease.Token) {
 	d.workOff()
 }
 
-// unblockRenewers releases the commands that renew a cache's lease.
+// unblockRenewers releases the commands that renew the lease of a cache.
 func (d *Directory) unblockRenewers(c *cache) {
 	renewers := c.renewers
 	c.renewers = nil
 	d.unblock(c.id, renewers)
 }
 
-// Admitted counts a command that is proposed, whether or not it was given to Admit. Commands are
-// numbered from 1.
+// Admitted counts a proposed command, whether or not it was passed to Admit. Commands are numbered
+// from 1.
 func (d *Directory) Admitted(w *Write) { d.holds.fences.admit(w != nil && len(w.Ends) > 0) }
 
-// Settled reports that the outcomes of all commands below a number are known.
+// Settled records that the outcomes of all commands below a number are known.
 func (d *Directory) Settled(below uint64) { d.holds.fences.settle(below) }
 
-// Ready returns the writes that have become ready to be proposed since the last call, in the order
-// in which they must be.
+// Ready returns the writes that have become ready since the last call. They must be proposed in
+// this order.
 func (d *Directory) Ready() []*Write {
 	out := d.ready
 	d.ready = nil
@@ -237,12 +240,12 @@ func (d *Directory) Ready() []*Write {
 // HasReady reports whether Ready has anything to return.
 func (d *Directory) HasReady() bool { return len(d.ready) > 0 }
 
-// Waiting returns the waiting writes, in the order in which they were admitted.
+// Waiting returns the waiting writes, in order of admission.
 func (d *Directory) Waiting() []*Write {
 	return inNumber(slices.Collect(maps.Keys(d.waiting)))
 }
 
-// acknowledged records that a cache has no pending invalidation left.
+// acknowledged records that a cache has no more pending invalidations.
 func (d *Directory) acknowledged(c *cache) {
 	delete(d.unacked, c.token)
 	d.resends.put(c, &c.resendAt, 0)
@@ -250,15 +253,15 @@ func (d *Directory) acknowledged(c *cache) {
 }
 
 // TakeAcknowledged returns the leases for which Pending has become false since the last call. It
-// may repeat some.
+// can return a lease more than once.
 func (d *Directory) TakeAcknowledged() []lease.ID {
 	out := d.renewable
 	d.renewable = nil
 	return out
 }
 
-// Pending reports whether a lease must not be renewed, because its cache has not acknowledged an
-// invalidation.
+// Pending reports whether the cache of a lease has unacknowledged invalidations. If so, the lease
+// must not be renewed.
 func (d *Directory) Pending(id lease.ID) bool {
 	c := d.holds.live[id]
 	return c != nil && len(c.drops) > 0
@@ -267,7 +270,8 @@ func (d *Directory) Pending(id lease.ID) bool {
 // Holds reports whether a lease holds ranges.
 func (d *Directory) Holds(id lease.ID) bool { return d.holds.live[id] != nil }
 
-// Idle reports whether no write has to be given to Admit.
+// Idle reports whether there is nothing that a write could wait for. If so, writes need not be
+// passed to Admit.
 func (d *Directory) Idle() bool {
 	return len(d.holds.caches)+len(d.waiting)+len(d.ready) == 0 && !d.Behind()
 }

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// opened is a Directory with a cache that holds all from "a" up to "z", is open and has
-// confirmed that.
+// opened returns a Directory with one cache. The cache holds all keys from "a" up to "z", is open,
+// and has acknowledged the opening.
 func opened(l Limits) *Directory {
 	d := New(1, until(9_000), l)
 	d.Advance(100)
@@ -44,8 +44,9 @@ func touches(keys ...string) *Write {
 	return w
 }
 
-// C1: a cache may not fill a range whose invalidation is pending, even if the write was abandoned:
-// the coming acknowledgement would be taken for that of the new copy.
+// TestPendingIsNotFilled (C1) checks that a cache cannot fill a range whose invalidation is
+// pending, even if the write was abandoned. Otherwise, the old copy's acknowledgment would be taken
+// for an acknowledgment of the new copy.
 func TestPendingIsNotFilled(t *testing.T) {
 	d := opened(Limits{})
 	if !mayFill(d, "b") {
@@ -63,8 +64,9 @@ func TestPendingIsNotFilled(t *testing.T) {
 	}
 }
 
-// C1: a cache that was told to drop all its ranges may fill nothing before its whole answer is
-// processed, because a write waits for the first of the ranges, whichever that is.
+// TestNothingIsFilledBesideAll (C1) checks that a cache that was told to drop all its ranges can
+// fill nothing until its acknowledgment has been processed completely. All waiting writes are
+// recorded with the drop of the first range, whichever range they touch.
 func TestNothingIsFilledBesideAll(t *testing.T) {
 	d := New(1, until(9_000), Limits{Drops: 1, Freed: 1})
 	d.Advance(100)
@@ -86,8 +88,9 @@ func TestNothingIsFilledBesideAll(t *testing.T) {
 	}
 }
 
-// What the directory knows is bounded: for each cache, in total, and in pending invalidations.
-// Beyond that nothing more is cached, and a cache with too much pending is told to drop everything.
+// TestDirectoryIsBounded checks the limits on spans for each cache and in total, and on pending
+// invalidations. Beyond the limits, nothing more is cached, and a cache with too many pending
+// invalidations is told to drop everything.
 func TestDirectoryIsBounded(t *testing.T) {
 	d := opened(Limits{Spans: 3, AllSpans: 4, Drops: 2})
 	if !mayFill(d, "b") || !mayFill(d, "d", "f") || mayFill(d, "h") {
@@ -124,8 +127,8 @@ func TestDirectoryIsBounded(t *testing.T) {
 	}
 }
 
-// Pending invalidations are bounded by the bytes of their keys, so that one message has room for
-// them.
+// TestLongDropsAreBounded checks that the keys of pending invalidations are limited in bytes, so
+// that they fit into one message.
 func TestLongDropsAreBounded(t *testing.T) {
 	d := opened(Limits{DropBytes: 10})
 	keys := []string{"bbbbb", "ccccc", "d"}
@@ -151,8 +154,8 @@ func TestLongDropsAreBounded(t *testing.T) {
 	}
 }
 
-// Commands that attach keys to a lease known only by its name do not delay the end of a lease for
-// ever: later ones wait for it.
+// TestEndAndAttachAny checks that commands that attach keys to a lease known only by its name
+// cannot delay the end of a lease forever. Later commands of this type wait for the end.
 func TestEndAndAttachAny(t *testing.T) {
 	d := opened(Limits{})
 	attach := touches("b")
@@ -170,8 +173,8 @@ func TestEndAndAttachAny(t *testing.T) {
 	}
 }
 
-// C1: an earlier report of a drop does not count once the cache has read the range again; only
-// reports of this term since the last read do.
+// TestOldReports (C1) checks that a report of a drop no longer counts once the cache has read the
+// range again. Only reports of this term made after the last read count.
 func TestOldReports(t *testing.T) {
 	d := opened(Limits{})
 	from := func(number uint64) Origin { return Origin{Member: 1, Incarnation: 7, Number: number} }
@@ -211,7 +214,8 @@ func TestOldReports(t *testing.T) {
 	}
 }
 
-// A cache may fill only what its lease holds and its user may read.
+// TestFillIsWithin checks that a cache can fill only ranges that its lease holds, with the lease's
+// current token.
 func TestFillIsWithin(t *testing.T) {
 	d := opened(Limits{})
 	if mayFill(d, "~") || mayFill(d, "b", "~") || !mayFill(d, "b") {
@@ -227,7 +231,8 @@ func TestFillIsWithin(t *testing.T) {
 	}
 }
 
-// C1: a lease past its expiry has not ended while a command that renews it is in the log.
+// TestRenewalInTheLog (C1) checks that a lease past its expiry is not treated as ended while a
+// command that renews it is in the log.
 func TestRenewalInTheLog(t *testing.T) {
 	d := opened(Limits{})
 	if !mayFill(d, "b") {
@@ -242,15 +247,16 @@ func TestRenewalInTheLog(t *testing.T) {
 	if d.HasReady() {
 		t.Fatal("the write does not wait for a lease that is about to be renewed")
 	}
-	d.Finish(touch) // it was lost, say
+	d.Finish(touch) // for example because the command was lost
 	d.Advance(9501)
 	if !d.HasReady() {
 		t.Error("the write waits for a lease that is over")
 	}
 }
 
-// C1: between a revocation and the orphan that its hold becomes, the cache still has its copies. A
-// write that starts to wait then waits for it, and nothing more may be filled.
+// TestLeaseGoesBeforeItsHold (C1) checks the time between the revocation of a lease and the moment
+// its hold becomes an orphan, while the cache still has its copies. A new write must wait for the
+// cache, and the cache cannot fill anything more.
 func TestLeaseGoesBeforeItsHold(t *testing.T) {
 	state := &lives{at: 9_000}
 	d := New(1, state, Limits{})
@@ -277,8 +283,9 @@ func TestLeaseGoesBeforeItsHold(t *testing.T) {
 	}
 }
 
-// A write reports how many invalidations it waited for and whose was last; a write that only renews
-// reports each cache that must drop something.
+// TestDropsOfWrites checks that a write reports how many invalidations it waited for and which
+// cache was last. A write that only renews a lease counts each cache with pending invalidations
+// once.
 func TestDropsOfWrites(t *testing.T) {
 	d := opened(Limits{})
 	if !mayFill(d, "b", "c") {

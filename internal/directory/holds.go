@@ -7,11 +7,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// holds indexes the caches by the ranges of their leases, and counts the ranges that they may have.
+// holds indexes the caches by the ranges of their leases, and counts the ranges that the caches may
+// have.
 //
 // Invariants: live contains the caches that are not orphans. held finds each cache by each of its
-// ranges, and has no empty list. spans is the sum of the caches' spans, and wide and open count the
-// caches with that flag.
+// ranges, and contains no empty list. spans is the total number of spans of all caches. wide and
+// open count the caches with that flag.
 type holds struct {
 	caches            map[lease.Token]*cache
 	live              map[lease.ID]*cache
@@ -20,7 +21,7 @@ type holds struct {
 	fences            fences
 }
 
-// holders are the caches that hold a range, by token.
+// holders maps tokens to the caches that hold a range.
 type holders = btree.Map[lease.Token, *cache]
 
 func newHolds() holds {
@@ -30,8 +31,8 @@ func newHolds() holds {
 	}
 }
 
-// add adds a cache. It is wide if it may have everything its lease holds. Otherwise it may not be
-// filled before all commands that were admitted so far are settled.
+// add adds a cache. If it is wide, it may have everything its lease holds. Otherwise it cannot be
+// filled until all commands admitted so far are settled.
 func (h *holds) add(c *cache, wide bool) {
 	h.caches[c.token], h.live[c.id] = c, c
 	h.setWide(c, wide)
@@ -44,7 +45,7 @@ func (h *holds) add(c *cache, wide bool) {
 			list = new(holders)
 			h.held.Put(r, list)
 		}
-		list.Set(c.token, c) // a range may occur twice
+		list.Set(c.token, c) // the same range can occur twice
 	}
 }
 
@@ -67,14 +68,14 @@ func (h *holds) remove(c *cache) {
 	}
 }
 
-// unlink separates a cache from its lease, which continues without it or has ended.
+// unlink separates a cache from its lease, which continues without the cache or has ended.
 func (h *holds) unlink(c *cache) {
 	if h.live[c.id] == c {
 		delete(h.live, c.id)
 	}
 }
 
-// find returns the cache of a lease and token, or nil.
+// find returns the cache of the lease with the given ID and token, or nil.
 func (h *holds) find(id lease.ID, token lease.Token) *cache {
 	if c := h.caches[token]; c != nil && c.id == id {
 		return c
@@ -85,7 +86,7 @@ func (h *holds) find(id lease.ID, token lease.Token) *cache {
 func (h *holds) setWide(c *cache, wide bool) { set(&c.wide, wide, &h.wide) }
 func (h *holds) setOpen(c *cache, open bool) { set(&c.open, open, &h.open) }
 
-// set sets a flag and updates the count of set flags.
+// set sets a flag and updates the number of set flags.
 func set(flag *bool, to bool, count *int) {
 	switch {
 	case to && !*flag:
@@ -96,7 +97,7 @@ func set(flag *bool, to bool, count *int) {
 	*flag = to
 }
 
-// gain records that a cache may have ranges.
+// gain records that a cache may have the given ranges.
 func (h *holds) gain(c *cache, list []keyrange.Range) {
 	before := c.has.len()
 	for _, r := range list {
@@ -105,37 +106,37 @@ func (h *holds) gain(c *cache, list []keyrange.Range) {
 	h.spans += c.has.len() - before
 }
 
-// lose records that a cache has no key of a range.
+// lose records that a cache has no keys in a range.
 func (h *holds) lose(c *cache, r keyrange.Range) {
 	before := c.has.len()
 	c.has.remove(r)
 	h.spans += c.has.len() - before
 }
 
-// loseAll records that a cache has nothing.
+// loseAll records that a cache is empty.
 func (h *holds) loseAll(c *cache) {
 	h.setWide(c, false)
 	h.spans -= c.has.len()
 	c.has.clear()
 }
 
-// fits reports whether a cache may have this many more ranges.
+// fits reports whether a cache may have this many additional ranges.
 func (h *holds) fits(c *cache, ranges int, l *Limits) bool {
 	return c.has.len()+ranges <= l.Spans && h.spans+ranges <= l.AllSpans
 }
 
 // fences protect a new cache from commands that were admitted before its hold was known, and so did
-// not wait for it. The cache may not be filled before the last of these commands is settled. One of
+// not wait for it. The cache must not be filled until the last of these commands is settled. One of
 // them may attach keys to a lease that a later command ends. The later command deletes these keys,
-// although they were not attached when it was admitted. So the cache then also waits for the last
-// command that ends leases.
+// although they were not attached when it was admitted. So the cache must also wait for the last
+// such command that ends leases.
 //
-// Commands are numbered from 1 in the order of their admission.
+// Commands are numbered from 1 in order of admission.
 type fences struct {
-	// All commands below settled have their outcome. admitted is the number of the last command,
-	// and ending is the number of the last command that ends leases.
+	// The outcomes of all commands below settled are known. admitted is the number of the last
+	// command, and ending is the number of the last command that ends leases.
 	settled, admitted, ending uint64
-	waiting                   []*cache // by untracked
+	waiting                   []*cache // ordered by untracked
 }
 
 func (f *fences) begin(c *cache) {
@@ -145,7 +146,7 @@ func (f *fences) begin(c *cache) {
 	}
 }
 
-// admit numbers a command.
+// admit assigns a number to a command.
 func (f *fences) admit(ends bool) {
 	f.admitted++
 	if ends {
@@ -153,13 +154,13 @@ func (f *fences) admit(ends bool) {
 	}
 }
 
-// settle records that all commands below a number have their outcome.
+// settle records that the outcomes of all commands below a number are known.
 func (f *fences) settle(below uint64) {
 	f.settled = max(f.settled, below)
 	n := 0
 	for ; n < len(f.waiting) && f.waiting[n].untracked < f.settled; n++ {
 		f.waiting[n].fence = f.ending
-		f.waiting[n] = nil // for the garbage collector
+		f.waiting[n] = nil // let the garbage collector free it
 	}
 	if f.waiting = f.waiting[n:]; len(f.waiting) == 0 {
 		f.waiting = nil

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// heldBy returns a cache whose lease holds some keys.
+// heldBy returns a cache whose lease holds the given keys.
 func heldBy(id lease.ID, token lease.Token, keys ...string) *cache {
 	c := &cache{hold: hold{id: id, token: token}}
 	for _, k := range keys {
@@ -16,8 +16,9 @@ func heldBy(id lease.ID, token lease.Token, keys ...string) *cache {
 	return c
 }
 
-// A new hold is not filled before the commands that did not look for it are settled, nor before
-// those that end leases to which such a command may have attached keys.
+// TestFences checks that a new hold is not filled until all commands admitted before it have been
+// settled, because they did not wait for it. It must also wait for a later command that ends leases
+// if an earlier command may have attached keys to these leases.
 func TestFences(t *testing.T) {
 	f := fences{settled: 1}
 	first, second, last := heldBy(1, 1), heldBy(2, 2), heldBy(3, 3)
@@ -25,11 +26,11 @@ func TestFences(t *testing.T) {
 	if !f.passed(first) {
 		t.Error("a hold before any command waits")
 	}
-	f.admit(false) // 1
+	f.admit(false) // command 1
 	f.begin(second)
-	f.admit(true) // 2, which ends leases
+	f.admit(true) // command 2, which ends leases
 	f.begin(last)
-	f.admit(false) // 3
+	f.admit(false) // command 3
 	for below, want := range []bool{1: false, 2: false, 3: true} {
 		if f.settle(uint64(below)); f.passed(second) != want {
 			t.Errorf("settled below %d: passed %v", below, !want)

@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// CheckInvariants compares all derived state with its source, and returns the first inconsistency.
+// CheckInvariants compares all derived state with its source and returns the first inconsistency.
 // It is slow: use it only in tests and the simulator.
 func (d *Directory) CheckInvariants() error {
 	for list := range d.holds.held.All() {
@@ -125,7 +125,7 @@ func (d *Directory) isGone(c *cache) bool {
 	return gone == c
 }
 
-// checkCounts compares the counts with those computed from all caches.
+// checkCounts compares the counts with the counts computed from all caches.
 func (d *Directory) checkCounts() error {
 	wide, open := 0, 0
 	for _, c := range d.holds.caches {
@@ -143,8 +143,8 @@ func (d *Directory) checkCounts() error {
 	return nil
 }
 
-// checkSending checks that no cache is scheduled twice for an invalidation, or scheduled again with
-// nothing pending.
+// checkSending checks that no cache is scheduled twice for an invalidation, and that an
+// invalidation is scheduled to be resent only if something is pending.
 func (d *Directory) checkSending() (err error) {
 	d.late.entries.Scan(func(e scheduled) bool {
 		if d.holds.caches[e.c.token] != e.c || e.at != e.c.lateSince || e.at != e.c.drops[0].since+1 {
@@ -168,8 +168,8 @@ func (d *Directory) checkSending() (err error) {
 	return err
 }
 
-// checkStuck checks that every write that waits for commands that attach keys is found when the
-// last of these has its outcome, and that no waiting attacher is missed.
+// checkStuck checks the writes that wait for commands that attach keys: each must be found when the
+// last such command is settled. It also checks that no waiting attacher is overlooked.
 func (d *Directory) checkStuck() (err error) {
 	d.stuck.Scan(func(number uint64, w *Write) bool {
 		found := d.attachingAny > 0 && slices.Contains(d.stuckAny, w)
@@ -218,7 +218,7 @@ func (d *Directory) checkLine() error {
 	return nil
 }
 
-// checkInvariants checks that the ranges are in order, apart, and not empty.
+// checkInvariants checks that the ranges are sorted, disjoint, not adjacent, and not empty.
 func (s *spans) checkInvariants() (err error) {
 	last, first := "", true
 	s.to.Scan(func(from, to string) bool {

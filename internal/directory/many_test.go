@@ -12,11 +12,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The tests of this file count what is looked at when there are very many of something, which
-// clients can bring about. Time is not asserted: BenchmarkFlat of test/sim shows it.
+// The tests in this file count operations when clients create large numbers of caches, writes or
+// keys. They do not check times; BenchmarkFlat in test/sim measures these.
 
-// counted is a State in which each lease has some keys. It counts who asks for them, and how
-// many it hands out.
+// counted is a State in which every lease has the same keys. It counts calls of Keys and the keys
+// returned.
 type counted struct {
 	keys        []string
 	asked, sent int
@@ -35,7 +35,8 @@ func (s *counted) Keys(lease.ID) iter.Seq[string] {
 
 func (s *counted) Expiry(lease.ID) (lease.Instant, bool) { return 90_000, true }
 
-// holding returns a directory with so many caches that hold all keys and have all of them.
+// holding returns a directory with the given number of caches. Each of them holds all keys and may
+// have copies of all of them.
 func holding(s State, caches int, l Limits) *Directory {
 	d := New(1, s, l)
 	d.Advance(1)
@@ -47,7 +48,8 @@ func holding(s State, caches int, l Limits) *Directory {
 	return d
 }
 
-// admitted admits a write, and fails unless it goes on at once or waits, as told.
+// admitted admits a write, and fails the test unless the write proceeds immediately if now is set,
+// or waits if it is not.
 func admitted(t *testing.T, d *Directory, w *Write, now bool) *Write {
 	t.Helper()
 	if got, err := d.Admit(w); err != nil || got != now {
@@ -56,8 +58,9 @@ func admitted(t *testing.T, d *Directory, w *Write, now bool) *Write {
 	return w
 }
 
-// Writes that end leases and wait for many commands that attach keys to one of them check their
-// leases again when the last of these is done, not at each.
+// TestManyStuck checks writes that end leases while many commands that attach keys to one of these
+// leases are pending. Such a write checks its leases again when the last of these commands is done,
+// not after each command.
 func TestManyStuck(t *testing.T) {
 	const n = 300
 	s := &counted{}
@@ -84,8 +87,8 @@ func TestManyStuck(t *testing.T) {
 	mustBeSound(d)
 }
 
-// Stuck writes are not checked before everything that they wait for is done. Nothing is kept of a
-// lease without pending commands.
+// TestStuckStay checks that stuck writes are not checked again until everything they wait for is
+// done. Nothing is recorded for a lease without pending commands.
 func TestStuckStay(t *testing.T) {
 	const n = 300
 	held := []keyrange.Range{{Key: "held"}}
@@ -121,7 +124,8 @@ func TestStuckStay(t *testing.T) {
 	}
 }
 
-// Commands that may attach keys to any lease wait for the stuck ones together.
+// TestManyAttachers checks that commands that may attach keys to any lease wait for the stuck
+// writes collectively, so that the number of links stays small.
 func TestManyAttachers(t *testing.T) {
 	const n = 300
 	d := holding(&counted{}, 0, Limits{Ending: 2 * n})
@@ -147,8 +151,9 @@ func TestManyAttachers(t *testing.T) {
 	mustBeSound(d)
 }
 
-// Writes to ranges that wait for very many writes to keys in them are refused, before there are too
-// many links between them. Waiting writes are not affected.
+// TestManyLinks checks that a write to a range is rejected if it would have to wait for so many
+// earlier writes to keys in the range that the limit on links is exceeded. Writes that are already
+// waiting are not affected.
 func TestManyLinks(t *testing.T) {
 	const n, most = 200, 1000
 	d := holding(&counted{}, 1, Limits{Links: most})
@@ -193,8 +198,8 @@ func TestManyLinks(t *testing.T) {
 	mustBeSound(d)
 }
 
-// A step sends a bounded number of invalidations, also repeated ones, and the next step follows at
-// once.
+// TestManyInvalidations checks that a step sends a bounded number of invalidations, including
+// resent ones, and that the next step follows immediately.
 func TestManyInvalidations(t *testing.T) {
 	const n, most = 100, 7
 	d := holding(&counted{}, n, Limits{Invalidated: most})
@@ -217,8 +222,8 @@ func TestManyInvalidations(t *testing.T) {
 	}
 }
 
-// A step processes a bounded number of caches whose leases have ended, and the next step follows at
-// once.
+// TestManyAreOver checks that a step processes a bounded number of caches whose leases have ended,
+// and that the next step follows immediately.
 func TestManyAreOver(t *testing.T) {
 	const n, most = 100, 7
 	d := holding(&counted{}, n, Limits{Expired: most})
@@ -234,8 +239,8 @@ func TestManyAreOver(t *testing.T) {
 	mustBeSound(d)
 }
 
-// A step processes a bounded number of acknowledgements and writes that they release, and the next
-// step follows at once. Writes keep their order.
+// TestManyAreFreed checks that a step processes a bounded number of acknowledgments and of writes
+// released by them, and that the next step follows immediately. Writes proceed in order.
 func TestManyAreFreed(t *testing.T) {
 	const n, caches, most = 100, 3, 7
 	d := holding(&counted{}, caches, Limits{Freed: most})
@@ -246,7 +251,7 @@ func TestManyAreFreed(t *testing.T) {
 	}
 	for _, i := range d.Invalidations() {
 		d.Ack(Ack{ID: i.ID, Token: i.Token, Term: 1, Seq: i.Seq, Open: 1})
-		d.Ack(Ack{ID: i.ID, Token: i.Token, Term: 1, Seq: i.Seq, Open: 1}) // once more
+		d.Ack(Ack{ID: i.ID, Token: i.Token, Term: 1, Seq: i.Seq, Open: 1}) // a duplicate
 	}
 	var went []*Write
 	for steps := 0; len(went) < n; steps++ {
@@ -273,8 +278,8 @@ func TestManyAreFreed(t *testing.T) {
 	}
 }
 
-// When a cache ends for which many writes wait, the work is split over steps, too, including what
-// it acknowledged before.
+// TestManyWaitForOne checks that when a cache for which many writes wait is released, the work is
+// also split into steps. This includes acknowledgments from the cache that were not yet processed.
 func TestManyWaitForOne(t *testing.T) {
 	const n, most = 20, 7
 	for _, acknowledged := range []bool{false, true} {
@@ -288,7 +293,7 @@ func TestManyWaitForOne(t *testing.T) {
 		if i := d.Invalidations(); acknowledged {
 			d.Ack(Ack{ID: 1, Token: 1, Term: 1, Seq: i[0].Seq, Open: 1})
 			for _, w := range list {
-				d.Finish(w) // they are not to be done any more
+				d.Finish(w) // these writes are abandoned
 			}
 		}
 		d.Release(1)
@@ -311,8 +316,8 @@ func TestManyWaitForOne(t *testing.T) {
 	}
 }
 
-// The number of pending urgent writes is bounded, whatever happens to those that wait for them;
-// others are not limited.
+// TestUrgentAreFew checks that the number of urgent writes in flight is bounded, whether waiting
+// writes proceed or are abandoned. Other writes are not limited.
 func TestUrgentAreFew(t *testing.T) {
 	const n, most = 40, 7
 	s := &counted{keys: []string{"k"}}
@@ -330,7 +335,7 @@ func TestUrgentAreFew(t *testing.T) {
 		t.Fatalf("%d go on", len(ready))
 	}
 	d.Finish(put)
-	for _, w := range list[most : 2*most] { // which wait
+	for _, w := range list[most : 2*most] { // these are still waiting
 		d.Finish(w)
 	}
 	if d.HasReady() {
@@ -352,7 +357,8 @@ func TestUrgentAreFew(t *testing.T) {
 	}
 }
 
-// Pending urgent writes have few keys together, cached or not, unless a single one has more.
+// TestUrgentHaveFewKeys checks that the total number of keys of urgent writes in flight is bounded,
+// whether or not the keys are cached. A single write may exceed the bound.
 func TestUrgentHaveFewKeys(t *testing.T) {
 	const n, most = 20, 2
 	for _, c := range []struct{ keys, together int }{{1, 2}, {4, 2}, {7, 2}, {8, 1}, {100, 1}} {
@@ -380,11 +386,12 @@ func TestUrgentHaveFewKeys(t *testing.T) {
 	}
 }
 
-// A step ends after a bounded number of visits. Work done elsewhere is reported and does not count.
+// TestSpent checks that a step ends after visiting a bounded number of items. Visits inside Apart
+// are returned to the caller and do not count.
 func TestSpent(t *testing.T) {
 	s := &counted{keys: slices.Repeat([]string{"a"}, 5)}
 	d := holding(s, 0, Limits{Work: 10})
-	look := func() { d.holdsKey(1) } // nobody holds them, so it looks at all
+	look := func() { d.holdsKey(1) } // no cache holds the keys, so it visits all of them
 	if got := d.Apart(func() { look(); look() }); got != 10 || d.Spent() {
 		t.Errorf("apart it has looked at %d, and has enough: %v", got, d.Spent())
 	}
@@ -397,14 +404,15 @@ func TestSpent(t *testing.T) {
 	if d.NextStep(); d.Spent() {
 		t.Error("the next step has nothing to look at")
 	}
-	const caches = 3 // have the key, and are to drop it
+	const caches = 3 // each of them has the key and must drop it
 	d = holding(s, caches, Limits{})
 	if got := d.Apart(func() { admitted(t, d, touches("k"), false) }); got != caches*(1+dropWork) {
 		t.Errorf("a write has looked at %d", got)
 	}
 }
 
-// It does not take a visit of all keys of a lease to see that a cache has one.
+// TestFirstKeyIsHeld checks that the search for a cached key of a lease stops at the first one
+// found.
 func TestFirstKeyIsHeld(t *testing.T) {
 	s := &counted{keys: slices.Repeat([]string{"a"}, 1000)}
 	d := holding(s, 1, Limits{})
@@ -416,14 +424,15 @@ func TestFirstKeyIsHeld(t *testing.T) {
 	}
 }
 
-// Naming slow caches costs as much as those named, however many are slow.
+// TestManyAreLate checks that listing slow caches costs no more when many more caches are slow than
+// are listed.
 func TestManyAreLate(t *testing.T) {
 	took := func(n int) uint64 {
 		d := holding(&counted{}, n, Limits{})
 		admitted(t, d, &Write{Touches: []keyrange.Range{{Key: "k"}}}, false)
 		d.Advance(5000)
 		least := ^uint64(0)
-		for range 5 { // others may allocate, too
+		for range 5 { // take the minimum, because other goroutines may allocate as well
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
 			list, _ := d.Late()

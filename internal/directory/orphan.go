@@ -5,20 +5,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// An Orphan is a hold that outlived its lease: the lease was revoked or has another holder.
+// An Orphan is a hold that outlived its lease, because the lease was revoked or transferred to
+// another holder.
 type Orphan struct {
 	ID     lease.ID
 	Token  lease.Token
 	Ranges []keyrange.Range
-	// TTL is the TTL of the lease, and Until when it would have expired.
+	// TTL is the TTL of the lease, and Until is when it would have expired.
 	TTL   lease.TTL
 	Until lease.Instant
 }
 
-// Orphan turns a hold into an orphan. It is wide if it was an orphan before this member became the
-// leader. Everything in its cache is invalidated, and the cache may not be filled. Writes wait for
-// it until the cache has acknowledged that, or until it expires, since it cannot be renewed. Then
-// TakeStopped returns it.
+// Orphan turns a hold into an orphan. wide means that it was already an orphan before this member
+// became the leader. Everything in its cache is invalidated, and the cache can no longer be filled.
+// Writes wait for it until the cache has acknowledged the invalidations, or until it expires, since
+// it cannot be renewed. After that, TakeStopped returns it.
 func (d *Directory) Orphan(o Orphan, wide bool) {
 	c := d.holds.find(o.ID, o.Token)
 	switch {
@@ -45,8 +46,8 @@ func (d *Directory) Orphan(o Orphan, wide bool) {
 	d.workOff()
 }
 
-// Refresh gives every orphan its full TTL from now on. It is called when the clock may not have
-// measured the time before.
+// Refresh restarts the full TTL of every orphan. It is called when the clock may not have measured
+// the time before.
 func (d *Directory) Refresh(now lease.Instant) {
 	for _, c := range d.holds.caches {
 		if c.orphan && !c.stopped {
@@ -57,15 +58,15 @@ func (d *Directory) Refresh(now lease.Instant) {
 	}
 }
 
-// look stops an orphan whose cache has nothing left.
+// look stops an orphan whose cache is empty.
 func (d *Directory) look(c *cache) {
 	if c.orphan && !c.wide && c.has.len() == 0 {
 		d.stopped(c)
 	}
 }
 
-// stopped records that an orphan's cache has nothing left, which is final, since it may not be
-// filled.
+// stopped records that an orphan's cache is empty. This is final, because the cache can no longer
+// be filled.
 func (d *Directory) stopped(c *cache) {
 	if c.stopped {
 		return
@@ -81,8 +82,9 @@ func (d *Directory) stopped(c *cache) {
 	d.expect(c)
 }
 
-// TakeStopped returns the tokens of up to most orphans whose caches have nothing left, each once.
-// No write waits for them. The caller removes them from the state and then calls Release.
+// TakeStopped returns the tokens of orphans whose caches are empty. It returns no more than most
+// tokens, and each only once. No write waits for them. The caller removes them from the state and
+// then calls Release.
 func (d *Directory) TakeStopped(most int) []lease.Token {
 	list := make([]lease.Token, 0, min(most, d.gone.Len()))
 	for len(list) < cap(list) {
@@ -92,7 +94,7 @@ func (d *Directory) TakeStopped(most int) []lease.Token {
 	return list
 }
 
-// NotDropped takes back orphans that TakeStopped returned and the caller could not remove.
+// NotDropped puts back orphans that TakeStopped returned but the caller could not remove.
 func (d *Directory) NotDropped(tokens []lease.Token) {
 	for _, token := range tokens {
 		if c := d.holds.caches[token]; c != nil {

@@ -14,10 +14,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestScenarios runs the files of testdata: what a leader learns of caches, one command after
-// another, and what it does after each: which writes continue, which caches must drop what, through
-// which members, and when it has to look again. -rewrite rewrites the answers; read the difference.
-// Invariants are checked after each command.
+// TestScenarios runs the scripts in testdata. Each command is an input to a leader's directory. The
+// output lists its effects: writes that proceed, ranges that caches must drop and through which
+// members, and when the directory must be called again. Invariants are checked after each command.
+// Use -rewrite to update the expected output, and review the difference.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &scenario{}
@@ -37,7 +37,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// scenario is a directory with a state that the file describes.
+// scenario is a directory together with the state that the script describes.
 type scenario struct {
 	d      *Directory
 	keys   map[lease.ID][]string
@@ -53,7 +53,7 @@ func (s *scenario) Expiry(id lease.ID) (lease.Instant, bool) {
 	return at, ok
 }
 
-// effects are what the directory does after a command, a line each.
+// effects returns the effects of a command, one per line.
 func (s *scenario) effects() (out []string) {
 	for _, w := range s.d.Ready() {
 		out = append(out, fmt.Sprintf("%s goes on", w.Owner))
@@ -115,7 +115,7 @@ func (a args) id() lease.ID { return lease.ID(a.int("id")) }
 
 func (a args) token() lease.Token { return lease.Token(a.int("token")) }
 
-// ranges are written as b for one key and a-c for those from a up to c. With many=70 there are
+// ranges parses ranges. "b" is a single key, and "a-c" is the range from a up to c. many=70 adds
 // the keys k00 to k69.
 func (a args) ranges(name string) (out []keyrange.Range) {
 	for _, text := range a.list(name) {

@@ -7,13 +7,13 @@ import (
 
 // spans is a set of keys, stored as ranges that neither overlap nor touch.
 //
-// Invariant: to maps the first key of each range to the first key after it, or to "" if the range
-// has no end.
+// Invariant: to maps the first key of each range to the first key after the range, or to "" if the
+// range is unbounded.
 type spans struct{ to btree.Map[string, string] }
 
 func (s *spans) len() int { return s.to.Len() }
 
-// overlaps reports whether any key of the set lies in r.
+// overlaps reports whether any key of the set is in r.
 func (s *spans) overlaps(r keyrange.Range) (found bool) {
 	if r.Empty() {
 		return false
@@ -52,7 +52,7 @@ func (s *spans) add(r keyrange.Range) {
 	s.to.Set(from, to)
 }
 
-// starts returns the first keys of the ranges that begin between from and to, both included.
+// starts returns the first keys of the ranges that begin between from and to, inclusive.
 func (s *spans) starts(from, to string) (list []string) {
 	s.to.Ascend(from, func(f, _ string) bool {
 		if to != "" && f > to {
@@ -85,7 +85,7 @@ func (s *spans) remove(r keyrange.Range) {
 	}
 }
 
-// split divides the range that begins at f into two if it continues beyond at.
+// split splits the range that begins at f into two if it extends beyond at.
 func (s *spans) split(f, at string) {
 	if t, _ := s.to.Get(f); t == "" || at < t {
 		s.to.Set(f, at)

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// toyKeys are all the keys that the toys know: with and without zero bytes behind,
-// so that single keys touch each other.
+// toyKeys contains all keys used in these tests. Some differ only in trailing zero bytes, so that
+// single keys can be adjacent.
 var toyKeys = func() (keys []string) {
 	for c := 'a'; c <= 'h'; c++ {
 		keys = append(keys, string(c), string(c)+"\x00", string(c)+"\x00\x00", string(c)+"x")
@@ -30,7 +30,7 @@ func randomRange(rng *rand.Rand) keyrange.Range {
 	return r
 }
 
-// A set of ranges has the same keys as a set of keys after any additions and removals.
+// TestSpansTwin compares a set of ranges with a set of keys under random additions and removals.
 func TestSpansTwin(t *testing.T) {
 	for seed := range uint64(tier.Budget(40, 200)) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -59,7 +59,8 @@ func TestSpansTwin(t *testing.T) {
 			for _, k := range toyKeys {
 				some = some || q.Contains(k) && twin[k]
 			}
-			// Between the toys' keys there are others, which only ranges have.
+			// Ranges also contain keys that are not in toyKeys, so overlaps may be true in other
+			// cases.
 			if some && !s.overlaps(q) {
 				t.Fatalf("seed %d, step %d: %q does not overlap", seed, step, q)
 			}

@@ -4,24 +4,24 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Stats are statistics for metrics.
+// Stats contains statistics for metrics.
 type Stats struct {
-	// Caches is the number of caches, Wide the number of those that may have everything their
-	// leases hold, and Open the number of those that have reported their contents in this term.
+	// Caches is the number of caches. Wide is the number of caches that may have everything their
+	// leases hold. Open is the number of caches that have reported their contents in this term.
 	Caches, Wide, Open int
 	// Spans is the number of disjoint ranges that caches may have.
 	Spans int
 	// Owing is the number of caches with unacknowledged invalidations.
 	Owing int
-	// Waiting is the number of writes that wait now, Waited the number of those that have waited,
-	// and Outlived how many times writes waited until a cache expired.
+	// Waiting is the number of writes that are waiting. Waited is the number of writes that have
+	// waited. Outlived is how often writes had to wait until a cache expired.
 	Waiting          int
 	Waited, Outlived uint64
-	// Sent is the number of invalidations, Slow that of slow acknowledgements.
+	// Sent is the number of invalidations. Slow is the number of slow acknowledgments.
 	Sent, Slow uint64
 }
 
-// Stats returns the current numbers.
+// Stats returns the current statistics.
 func (d *Directory) Stats() Stats {
 	s := d.stats
 	s.Caches, s.Wide, s.Open, s.Spans = len(d.holds.caches), d.holds.wide, d.holds.open, d.holds.spans
@@ -33,14 +33,14 @@ func (d *Directory) Stats() Stats {
 type Slow struct {
 	ID    lease.ID
 	Token lease.Token
-	// Waited is how long writes have waited for it.
+	// Waited is how long writes have waited for the cache.
 	Waited lease.TTL
 }
 
-// lateKept bounds the list of Late.
+// lateKept caps the list that Late returns.
 const lateKept = 256
 
-// slow records a slow cache once it has acknowledged or has expired.
+// slow records a slow cache once it has acknowledged or expired.
 func (d *Directory) slow(c *cache) {
 	d.stats.Slow++
 	d.slows = append(d.slows, d.slowness(c))
@@ -50,7 +50,7 @@ func (d *Directory) slowness(c *cache) Slow {
 	return Slow{c.id, c.token, lease.TTL(d.now - c.drops[0].since)}
 }
 
-// lateAt returns when a cache for which writes wait becomes slow, if it is not.
+// lateAt returns when a cache that writes wait for will become slow, if it is not slow yet.
 func (d *Directory) lateAt(c *cache) lease.Instant {
 	if c.lateSince != 0 {
 		return never
@@ -58,19 +58,19 @@ func (d *Directory) lateAt(c *cache) lease.Instant {
 	return c.drops[0].since + lease.Instant(d.limits.Slow)
 }
 
-// setLate records whether a cache is slow now.
+// setLate records whether a cache is currently slow.
 func (d *Directory) setLate(c *cache, late bool) {
 	since := lease.Instant(0)
 	if late {
-		since = c.drops[0].since + 1 // never 0
+		since = c.drops[0].since + 1 // plus 1, so that it is never 0
 	}
 	d.lateChanged = d.lateChanged || (c.lateSince != 0) != late
 	d.late.put(c, &c.lateSince, since)
 }
 
-// Late returns the caches that are slow now: writes have waited for them for Limits.Slow, and they
-// have not caught up since. It returns the up to 256 caches that have been slow for longest, and
-// whether any have changed since the last call.
+// Late returns the caches that are currently slow: writes have been waiting for them for
+// Limits.Slow, and they have not caught up. It returns up to 256 caches, those that have been slow
+// for the longest time, and reports whether any have changed since the last call.
 func (d *Directory) Late() (list []Slow, changed bool) {
 	d.late.entries.Scan(func(e scheduled) bool {
 		list = append(list, d.slowness(e.c))
@@ -83,10 +83,11 @@ func (d *Directory) Late() (list []Slow, changed bool) {
 // LateChanged reports whether the slow caches have changed since the last call of Late.
 func (d *Directory) LateChanged() bool { return d.lateChanged }
 
-// AnyLate reports whether any cache is slow now.
+// AnyLate reports whether any cache is currently slow.
 func (d *Directory) AnyLate() bool { return d.late.entries.Len() > 0 }
 
-// TakeSlow returns each time that a cache was slow and is no longer, since the last call.
+// TakeSlow returns the caches that have ceased to be slow since the last call. A cache is listed as
+// many times as it was slow.
 func (d *Directory) TakeSlow() []Slow {
 	out := d.slows
 	d.slows = nil
@@ -99,14 +100,14 @@ func (d *Directory) waited(w *Write) {
 	d.waits = append(d.waits, w.Waited())
 }
 
-// Waited returns how long a write has waited until Ready returned it.
+// Waited returns how long a write waited until Ready returned it.
 func (w *Write) Waited() lease.TTL { return lease.TTL(w.of.now - w.since) }
 
-// Drops returns how many ranges a write has waited for, counting each range once for every cache
-// that may have had it, and the lease of the last cache, or 0.
+// Drops returns how many ranges a write has waited for, and the lease of the last cache that it
+// waited for, or 0. A range counts once for each cache that may have had it.
 func (w *Write) Drops() (count int, last lease.ID) { return w.drops, w.last }
 
-// TakeWaits returns the waiting times of the writes that Ready has returned since the last call.
+// TakeWaits returns the wait times of the writes that Ready has returned since the last call.
 func (d *Directory) TakeWaits() []lease.TTL {
 	out := d.waits
 	d.waits = nil

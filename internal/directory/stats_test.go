@@ -10,40 +10,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// until is a State of leases without keys that all end at one instant.
+// until is a State in which no lease has keys and all leases expire at the same instant.
 type until lease.Instant
 
 func (u until) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(nil)) }
 
 func (u until) Expiry(lease.ID) (lease.Instant, bool) { return lease.Instant(u), true }
 
-// A cache that never answers is named when it has delayed a write until its end.
-func TestDeadCacheIsNamed(t *testing.T) {
-	d := New(1, until(500), Limits{})
-	d.Advance(100)
-	d.Hold(7, 1, []keyrange.Range{{Key: "a"}}, true)
-	w := &Write{Touches: []keyrange.Range{{Key: "a"}}}
-	if now, err := d.Admit(w); now || err != nil {
-		t.Fatalf("admitted %v, %v", now, err)
-	}
-	d.Advance(499)
-	if ready := d.Ready(); len(ready) > 0 {
-		t.Fatal("it has not waited")
-	}
-	d.Advance(500)
-	if ready := d.Ready(); len(ready) != 1 || ready[0] != w {
-		t.Fatalf("ready are %v", ready)
-	}
-	if slow := d.TakeSlow(); !slices.Equal(slow, []Slow{{ID: 7, Token: 1, Waited: 400}}) {
-		t.Errorf("slow are %v", slow)
-	}
-	if s := d.Stats(); s.Outlived != 1 || s.Slow != 1 {
-		t.Errorf("counted %+v", s)
-	}
-}
-
-// A cache that delays writes is slow from the time it is late until it has caught up or its lease
-// ends; not before, nor if nothing waits for it.
+// TestSlowCache checks when a cache is reported as slow. It is slow from the time it is late with
+// an invalidation for which a write waits, until it has caught up or its lease ends.
 func TestSlowCache(t *testing.T) {
 	d := New(1, until(9_000), Limits{})
 	d.Advance(100)
@@ -132,8 +107,8 @@ func TestSlowCache(t *testing.T) {
 	late("nobody waits for what is over", 0, false)
 }
 
-// A slow cache whose lease ends, or gets another holder, is no longer slow. Of many, the slowest
-// and some that were slow are named, and all are counted.
+// TestSlowCachesEnd checks that a slow cache is no longer slow when its lease ends or gets another
+// holder. If many caches are slow, the slowest ones are listed, and all are counted.
 func TestSlowCachesEnd(t *testing.T) {
 	d := New(1, until(9_000), Limits{})
 	const all = lateKept + 10
@@ -175,38 +150,19 @@ func TestSlowCachesEnd(t *testing.T) {
 	}
 }
 
-// A slow cache that is known to be empty is no longer slow.
-func TestSlowCacheIsReleased(t *testing.T) {
-	d := New(1, until(9_000), Limits{})
-	key := []keyrange.Range{{Key: "a"}}
-	d.Hold(1, 1, key, true)
-	w := &Write{Touches: key}
-	if now, err := d.Admit(w); now || err != nil {
-		t.Fatalf("admitted %v, %v", now, err)
-	}
-	d.Advance(1000)
-	if !d.AnyLate() {
-		t.Error("it is not late")
-	}
-	d.Release(1)
-	mustBeSound(d)
-	if d.AnyLate() || len(d.Ready()) != 1 {
-		t.Error("somebody waits for a cache that is none any more")
-	}
-}
-
-// lives is a State of leases without keys, all of which end when it says.
+// lives is a State in which no lease has keys and all leases expire at the same, changeable
+// instant.
 type lives struct {
 	at   lease.Instant
-	gone bool // there are no leases
+	gone bool // set if the leases no longer exist
 }
 
 func (l *lives) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(nil)) }
 
 func (l *lives) Expiry(lease.ID) (lease.Instant, bool) { return l.at, !l.gone }
 
-// T10: a write that waited for a cache while the clock could not be trusted waits until the end
-// that the cache has afterwards.
+// TestEndIsKnownLater (T10) checks a write that waits for a cache while the clock cannot be
+// trusted. It waits until the lease's new expiry, which is determined afterward.
 func TestEndIsKnownLater(t *testing.T) {
 	state := &lives{at: 5000}
 	d := New(1, state, Limits{})
@@ -233,8 +189,8 @@ func TestEndIsKnownLater(t *testing.T) {
 	}
 }
 
-// A cache with more pending ranges than are repeated gets the later ones at once when it has
-// answered.
+// TestWindowOpens checks that if a cache has more pending ranges than fit into the resend window,
+// the later ranges are sent as soon as it acknowledges the earlier ones.
 func TestWindowOpens(t *testing.T) {
 	d := New(1, until(90_000), Limits{})
 	d.Hold(1, 1, []keyrange.Range{keyrange.All}, true)

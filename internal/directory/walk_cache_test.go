@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// walkClient is a cache that keeps to the rules.
+// walkClient is a cache that follows the protocol.
 type walkClient struct {
 	id      lease.ID
 	token   lease.Token
@@ -16,7 +16,7 @@ type walkClient struct {
 	valid   lease.Instant
 	term    uint64
 	request int
-	has     map[string]int // absent keys have version 0
+	has     map[string]int // version of each cached key; 0 for absent keys
 	fills   []*walkFill
 	given   []keyrange.Range
 }
@@ -26,8 +26,9 @@ type walkFill struct {
 	spoiled bool
 }
 
-// prolong makes a cache valid until some instant. If it was not any more when it learned
-// of that, writes may have passed it, and another leader may not know: it drops all.
+// prolong makes a cache valid until an instant. If it was no longer valid when it received the
+// renewal, writes may have proceeded without it, and a new leader may not know of them. The cache
+// then drops everything.
 func (w *walk) prolong(c *walkClient, until lease.Instant) {
 	if w.now >= c.valid && !w.steady {
 		clear(c.has)
@@ -92,7 +93,7 @@ func (w *walk) fill(c *walkClient) {
 	f := &walkFill{what: what}
 	c.fills = append(c.fills, f)
 	var given []keyrange.Range
-	for _, g := range c.given { // what is asked for again is not given up
+	for _, g := range c.given { // a range requested again does not count as dropped
 		if !g.Overlaps(what) {
 			given = append(given, g)
 		}
@@ -142,7 +143,7 @@ func (w *walk) evict(c *walkClient) {
 	}
 }
 
-// invalidate sends invalidations to the caches.
+// invalidate sends the pending invalidations to the caches.
 func (w *walk) invalidate() {
 	term := w.term
 	for _, n := range w.dir.Invalidations() {

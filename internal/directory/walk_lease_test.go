@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// walkTokens are the last token that was given out, and the orphans of those of before.
+// walkTokens holds the last token assigned, and the orphans of earlier tokens.
 type walkTokens struct {
 	last    lease.Token
 	orphans map[lease.Token]Orphan
@@ -28,7 +28,7 @@ func (w *walk) token() lease.Token {
 	return w.old.last
 }
 
-// orphan takes what a lease holds from it, before its time.
+// orphan turns the holds of a lease into an orphan before the lease expires.
 func (w *walk) orphan(id lease.ID, l *walkLease) {
 	if len(l.holds) > 0 {
 		o := Orphan{
@@ -39,7 +39,7 @@ func (w *walk) orphan(id lease.ID, l *walkLease) {
 	}
 }
 
-// drop proposes that those orphans go that have nothing any more.
+// drop proposes to remove orphans whose caches are empty.
 func (w *walk) drop() {
 	tokens := w.dir.TakeStopped(1 + w.rng.IntN(2))
 	if len(tokens) == 0 {
@@ -72,7 +72,7 @@ func (w *walk) revoke() {
 	}
 }
 
-// resume gives a lease another holder, who has no cache.
+// resume gives a lease to another holder, which has no cache.
 func (w *walk) resume() {
 	if id := w.someLease(); id != 0 {
 		w.propose(&proposal{

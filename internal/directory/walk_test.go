@@ -13,10 +13,10 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// walk is a whole service as simple as can be, with a Directory in it: a store of
-// versions, a log, leaders that follow one another, caches that keep to the rules, and a
-// network that loses, repeats and delays. What a cache may use is always what the store
-// has (C1): that is checked after every step.
+// walk is a minimal model of the whole service around a Directory. It has a store of versions, a
+// log, successive leaders, caches that follow the protocol, and a network that loses, duplicates
+// and delays messages. After every step, it checks that every usable cached copy matches the store
+// (C1).
 type walk struct {
 	rng     *rand.Rand
 	now     lease.Instant
@@ -26,20 +26,20 @@ type walk struct {
 	leases  map[lease.ID]*walkLease
 	old     walkTokens
 	clients []*walkClient
-	log     []*proposal // proposed in this term, not applied
+	log     []*proposal // proposed in this term and not yet applied
 	net     []func()
-	numbers map[uint64]uint64 // by member
+	numbers map[uint64]uint64 // last request number by member
 	next    lease.ID
-	left    uint64 // commands that were settled in this term
+	left    uint64 // number of commands settled in this term
 	events  []string
-	reads   int // of copies
-	waits   int // writes that had to wait
-	// The weather, another for each seed.
+	reads   int // number of cached copies checked
+	waits   int // number of writes that had to wait
+	// The following settings differ for each seed.
 	keys []string
 	ttl  lease.Instant
-	calm int // how seldom a leader is replaced, or a lease ended
-	// If steady is set, the leader never changes. Then a client that resumes a lease at the last
-	// moment need not drop what it has, because this leader knows what is pending.
+	calm int // a larger value makes leader changes and lease ends rarer
+	// If steady is set, the leader never changes. A client that renews a lease at the last moment
+	// can then keep its copies, because this leader knows what is pending.
 	steady bool
 }
 
@@ -72,7 +72,7 @@ func newWalk(seed uint64) *walk {
 	return w
 }
 
-// Keys and Expiry are what the directory asks for.
+// Keys implements State, as does Expiry.
 func (w *walk) Keys(id lease.ID) iter.Seq[string] {
 	if l := w.leases[id]; l != nil {
 		return slices.Values(slices.Sorted(maps.Keys(l.keys)))
@@ -87,7 +87,7 @@ func (w *walk) Expiry(id lease.ID) (lease.Instant, bool) {
 	return 0, false
 }
 
-// lead begins another term: of the log a part was committed, and the rest is lost.
+// lead starts another term. A random part of the log is committed, and the rest is lost.
 func (w *walk) lead() {
 	for n := w.rng.IntN(len(w.log) + 1); n > 0; n-- {
 		w.applyOne()
@@ -125,7 +125,7 @@ func (w *walk) note(format string, args ...any) {
 	w.events = append(w.events, fmt.Sprintf("%d: ", w.now)+fmt.Sprintf(format, args...))
 }
 
-// post sends something: it arrives late, twice, or not at all.
+// post sends a message. It arrives late, twice, or not at all.
 func (w *walk) post(f func()) {
 	for range []int{1, 1, 1, 1, 1, 2, 0, 1}[w.rng.IntN(8)] {
 		w.net = append(w.net, f)
@@ -137,7 +137,7 @@ func (w *walk) origin(c *walkClient) Origin {
 	return Origin{Member: c.member, Number: w.numbers[c.member]}
 }
 
-// propose gives a command to the gate.
+// propose submits a command to the directory, which admits it or makes it wait.
 func (w *walk) propose(p *proposal) {
 	p.w.Owner = p
 	now, err := w.dir.Admit(p.w)
@@ -159,7 +159,7 @@ func (w *walk) enter(p *proposal) {
 	w.log = append(w.log, p)
 }
 
-// applyOne gives the first command of the log its outcome.
+// applyOne applies the first command of the log.
 func (w *walk) applyOne() {
 	if len(w.log) == 0 {
 		return
@@ -207,7 +207,8 @@ func (w *walk) put() {
 	if id := w.someLease(); id != 0 && what.End == "" && w.rng.IntN(2) == 0 {
 		p.w.Attaches = []lease.ID{id}
 		if w.rng.IntN(4) == 0 {
-			p.w.Attaches, p.w.AttachesAny = nil, true // and the lease is not known
+			// the lease is not known when the write is admitted
+			p.w.Attaches, p.w.AttachesAny = nil, true
 		}
 		p.apply = func() {
 			l := w.leases[id]
@@ -240,7 +241,7 @@ func (w *walk) grant() {
 	w.next++
 	for _, token := range slices.Sorted(maps.Keys(w.old.orphans)) {
 		if w.rng.IntN(3) == 0 {
-			id = w.old.orphans[token].ID // another lease of that ID
+			id = w.old.orphans[token].ID // reuse the ID of an earlier lease
 		}
 	}
 	var holds []keyrange.Range
@@ -284,7 +285,8 @@ func (w *walk) touch(c *walkClient) {
 	})
 }
 
-// renew renews a lease past the log: the promise leaves if this leader still leads.
+// renew renews a lease without the log. The client receives the renewal only if the leader is then
+// confirmed to be leading still.
 func (w *walk) renew(c *walkClient) {
 	sent := w.now
 	w.post(func() {
@@ -293,7 +295,7 @@ func (w *walk) renew(c *walkClient) {
 			return
 		}
 		l.expiry = max(l.expiry, w.now+w.ttl)
-		w.confirm(func() { // and it is looked at once more
+		w.confirm(func() { // check the lease again after confirmation
 			if now := w.leases[c.id]; now == l && l.token == c.token {
 				w.post(func() { w.prolong(c, sent+w.ttl) })
 			}
@@ -301,7 +303,7 @@ func (w *walk) renew(c *walkClient) {
 	})
 }
 
-// confirm calls f some time later, if the term is the same then.
+// confirm calls f some time later, if the term has not changed by that time.
 func (w *walk) confirm(f func()) {
 	term := w.term
 	w.net = append(w.net, func() {
@@ -352,7 +354,7 @@ func (w *walk) act() {
 		w.lead()
 	case n == 24 && w.rng.IntN(w.calm) == 0:
 		w.resume()
-	case n == 25 && len(w.log) > 0: // the log does not take it
+	case n == 25 && len(w.log) > 0: // the log rejects the command
 		last := len(w.log) - 1
 		if p := w.log[last]; last == 0 && p.lost == nil {
 			w.log = nil
@@ -372,7 +374,7 @@ func (w *walk) act() {
 	}
 }
 
-// check holds what caches may use against the store.
+// check compares usable cached copies with the store.
 func (w *walk) check() error {
 	for _, c := range w.clients {
 		if w.now >= c.valid {
@@ -388,9 +390,9 @@ func (w *walk) check() error {
 	return nil
 }
 
-// C1, T20: whatever is lost, late or repeated, and whichever member leads, a cache with a valid
-// lease has only what the store has; and once the network works again every write continues by the
-// end of the leases of unresponsive caches.
+// TestWalk (C1, T20) checks that a cache with a valid lease has only copies that match the store,
+// whichever messages are lost, late or duplicated, and whichever member leads. Once the network
+// works again, every write proceeds by the time the leases of unresponsive caches have ended.
 func TestWalk(t *testing.T) {
 	seeds := uint64(tier.Budget(40, 400))
 	reads, waits := 0, 0
@@ -440,7 +442,7 @@ func tail(events []string) (out string) {
 	return out
 }
 
-// mustBeSound panics if the directory contradicts itself.
+// mustBeSound panics if the directory's invariants are violated.
 func mustBeSound(d *Directory) {
 	if err := d.CheckInvariants(); err != nil {
 		panic(err)

@@ -15,28 +15,30 @@ import (
 type Write struct {
 	// Owner is for the caller's use.
 	Owner any
-	// Touches are the keys that may change, in any branch.
+	// Touches lists the keys that may change, in any branch.
 	Touches []keyrange.Range
-	// Ends are the leases that it ends. Their end deletes the keys that are attached at apply.
+	// Ends lists the leases that the write ends. When a lease ends, the keys attached to it at
+	// apply time are deleted.
 	Ends []lease.ID
-	// Renews are the leases that it renews.
+	// Renews lists the leases that the write renews.
 	Renews []lease.ID
-	// Attaches are leases to which it may attach keys. AttachesAny is set if there may be others.
+	// Attaches lists leases that the write may attach keys to. AttachesAny is set if there may be
+	// others.
 	Attaches    []lease.ID
 	AttachesAny bool
-	// Urgent is set if it waits only for caches, and not for other writes to the same keys.
+	// Urgent is set if the write waits only for caches, and not for other writes to the same keys.
 	Urgent bool
 
 	of      *Directory
 	state   writeState
-	number  uint64                      // in the order of admission
-	marks   []keyrange.Range            // ranges that are pending because of it
-	marked  map[keyrange.Range]struct{} // the same, if there are many
+	number  uint64                      // numbered in order of admission
+	marks   []keyrange.Range            // ranges that are pending because of this write
+	marked  map[keyrange.Range]struct{} // the same ranges, if there are many
 	behind  int                         // number of earlier writes that it waits for
 	blocked int                         // number of drops that it waits for
-	drops   int                         // number of drops that it has waited for, or does
-	keys    int                         // of the leases that it ends, roughly, as of when it leaves
-	last    lease.ID                    // the lease whose cache it waited for last, or 0
+	drops   int                         // number of drops that it waits or has waited for
+	keys    int                         // approximate number of keys on the leases that it ends
+	last    lease.ID                    // lease of the cache that it waited for last, or 0
 	next    []*Write                    // later writes that wait for it
 	since   lease.Instant
 }
@@ -45,52 +47,53 @@ type Write struct {
 type writeState uint8
 
 const (
-	unknown  writeState = iota // or irrelevant
+	unknown  writeState = iota // not admitted, or does not concern caches
 	waiting                    // in the directory
-	inFlight                   // it has left and has no outcome yet
+	inFlight                   // has been passed on, but its outcome is not known yet
 	finished
 )
 
 // mark counts the writes that make a range pending.
 type mark struct{ writes int }
 
-// waitingWrites are the writes that wait, with the commands and writes that they wait for.
+// waitingWrites contains the waiting writes, and the commands and writes that they wait for.
 type waitingWrites struct {
-	// marks are the pending ranges. tails are those for which a write waits, with the last such
-	// write.
+	// marks contains the pending ranges. tails maps each range for which a write is waiting to the
+	// last such write.
 	marks keyrange.Tree[*mark]
 	tails keyrange.Tree[*Write]
-	links int    // number of writes in the next of another one
+	links int    // total number of writes in the next lists of other writes
 	last  uint64 // number of the last write
-	work  int    // caches and keys examined in this step
+	work  int    // number of caches and keys examined in this step
 
 	leases       map[lease.ID]*leaseWrites
 	attachingAny int
 	waiting      map[*Write]struct{}
 	ready        []*Write
-	// stuck are the writes that wait only for commands that attach keys, by number. Those in
-	// stuckAny wait for attachingAny to become 0, the others are in leaseWrites.stuck. attachers
-	// are writes with AttachesAny that wait until no stuck write precedes them, by number.
+	// stuck contains, by number, the writes that wait only for commands that attach keys. The
+	// writes in stuckAny wait for attachingAny to become 0. The others are in leaseWrites.stuck.
+	// attachers contains, by number, the writes with AttachesAny that wait until no stuck write
+	// precedes them.
 	stuck     btree.Map[uint64, *Write]
 	stuckAny  []*Write
 	attachers []*Write
 	urgentWrites
 }
 
-// leaseWrites are the writes that concern one lease.
+// leaseWrites tracks the writes that concern one lease.
 type leaseWrites struct {
 	attaching int      // number of commands in flight that may attach keys
-	renewing  int      // number of commands in flight that renew it
-	ending    *Write   // the last one that waits to end it
-	attacher  *Write   // the last one that waits to attach a key
-	stuck     []*Write // those that wait for attaching to become 0
+	renewing  int      // number of commands in flight that renew the lease
+	ending    *Write   // the last write that is waiting to end the lease
+	attacher  *Write   // the last write that is waiting to attach a key
+	stuck     []*Write // writes that wait for attaching to become 0
 }
 
 func (l *leaseWrites) none() bool {
 	return l.attaching+l.renewing+len(l.stuck) == 0 && l.ending == nil && l.attacher == nil
 }
 
-// value returns *l, or the zero value for nil.
+// value returns *l, or the zero value if l is nil.
 func (l *leaseWrites) value() leaseWrites {
 	if l == nil {
 		return leaseWrites{}
@@ -98,7 +101,7 @@ func (l *leaseWrites) value() leaseWrites {
 	return *l
 }
 
-// change changes the record of a lease.
+// change applies f to the record of a lease.
 func (d *Directory) change(id lease.ID, f func(*leaseWrites)) {
 	l := d.leases[id]
 	if l == nil {
@@ -110,8 +113,8 @@ func (d *Directory) change(id lease.ID, f func(*leaseWrites)) {
 	}
 }
 
-// Admit admits a write, and reports whether it may be proposed now. If not, Ready returns it later.
-// It fails if too many writes wait.
+// Admit admits a write, and reports whether it can be proposed now. If it cannot, Ready returns it
+// later. Admit fails if too many writes are waiting.
 func (d *Directory) Admit(w *Write) (now bool, err error) {
 	if !d.Concerns(w) {
 		return true, nil
@@ -156,11 +159,12 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 	return false, nil
 }
 
-// Spent reports whether admissions have used up Limits.Work in this step, so that further ones must
-// wait for NextStep.
+// Spent reports whether admissions have used up Limits.Work in this step, so that further
+// admissions must wait for NextStep.
 func (d *Directory) Spent() bool { return d.work >= d.limits.Work }
 
-// Apart calls do and returns the work that it took, which does not count for Spent.
+// Apart calls do and returns the amount of work that do caused. That work does not count toward
+// Spent.
 func (d *Directory) Apart(do func()) (work int) {
 	before := d.work
 	do()
@@ -187,7 +191,7 @@ func (d *Directory) Concerns(w *Write) bool {
 	return slices.ContainsFunc(w.Renews, func(id lease.ID) bool { return d.holds.live[id] != nil })
 }
 
-// heldKeys yields the keys of a lease that are within the hold of a cache.
+// heldKeys yields the keys of a lease that are within the ranges held for any cache.
 func (d *Directory) heldKeys(id lease.ID) iter.Seq[keyrange.Range] {
 	return func(yield func(keyrange.Range) bool) {
 		for k := range d.state.Keys(id) {
@@ -199,7 +203,7 @@ func (d *Directory) heldKeys(id lease.ID) iter.Seq[keyrange.Range] {
 	}
 }
 
-// holdsKey reports whether a key of a lease is within the hold of a cache.
+// holdsKey reports whether any key of a lease is within the ranges held for any cache.
 func (d *Directory) holdsKey(id lease.ID) bool {
 	for range d.heldKeys(id) {
 		return true
@@ -207,8 +211,8 @@ func (d *Directory) holdsKey(id lease.ID) bool {
 	return false
 }
 
-// mark makes a range pending if it overlaps the hold of a cache. It returns false if the range is
-// already pending because of w.
+// mark makes a range pending if it overlaps the ranges held for any cache. It returns false if
+// there is no overlap, or if the range is already pending because of w.
 func (d *Directory) mark(w *Write, r keyrange.Range) bool {
 	if w.has(r) || !d.holds.held.Hits(r) {
 		return false
@@ -232,7 +236,7 @@ func (d *Directory) mark(w *Write, r keyrange.Range) bool {
 	return true
 }
 
-// manyMarks is the largest number of marks that are searched linearly.
+// manyMarks is the maximum number of marks that are searched linearly.
 const manyMarks = 16
 
 // has reports whether exactly this range is pending because of w.
@@ -244,7 +248,7 @@ func (w *Write) has(r keyrange.Range) bool {
 	return ok
 }
 
-// queue makes a write wait for earlier ones. It returns false if there are too many.
+// queue makes a write wait for earlier writes. It returns false if there are too many of them.
 func (d *Directory) queue(w *Write) bool {
 	behind := func(b *Write) {
 		if b != nil && b != w {
@@ -264,10 +268,10 @@ func (d *Directory) queue(w *Write) bool {
 		}
 	}
 	for _, id := range w.Attaches {
-		// Otherwise writes that attach keys could keep a lease from ending forever.
+		// Without this, writes that attach keys could keep a lease from ever ending.
 		behind(d.leases[id].value().ending)
 	}
-	if w.AttachesAny { // likewise; if none is stuck, passed releases it at once
+	if w.AttachesAny { // for the same reason; if no write is stuck, passed releases it immediately
 		d.attachers = append(d.attachers, w)
 		w.behind++
 	}
@@ -306,7 +310,8 @@ func (d *Directory) blockBy(w *Write, r keyrange.Range) {
 	}
 }
 
-// await makes a write wait until a cache has dropped a range, unless the cache has expired.
+// await makes a write wait until a cache has dropped a range. It does not wait for a cache that has
+// expired.
 func (d *Directory) await(w *Write, c *cache, r keyrange.Range) {
 	x := d.drop(c, r)
 	if d.over(c) {
@@ -321,7 +326,8 @@ func (d *Directory) await(w *Write, c *cache, r keyrange.Range) {
 	}
 }
 
-// tryLeave makes a write ready if it waits for nothing, and then those that waited for it.
+// tryLeave makes a write ready if it has nothing left to wait for. It then tries the writes that
+// waited for it.
 func (d *Directory) tryLeave(w *Write) {
 	for list := []*Write{w}; len(list) > 0; list = list[1:] {
 		w := list[0]
@@ -334,7 +340,7 @@ func (d *Directory) tryLeave(w *Write) {
 	}
 }
 
-// passed removes and returns the attachers that no stuck write precedes.
+// passed removes and returns the attachers that are not preceded by a stuck write.
 func (d *Directory) passed() (list []*Write) {
 	if len(d.attachers) == 0 {
 		return nil
@@ -348,9 +354,9 @@ func (d *Directory) passed() (list []*Write) {
 	return list
 }
 
-// mayEnd marks the keys that are now attached to the leases that a write ends, since more may have
-// been attached since it was admitted. It returns false if commands in flight may attach more, or
-// if the write must wait for caches again.
+// mayEnd marks the keys that are attached to the leases that a write ends. More keys may have been
+// attached since the write was admitted. It returns false if commands in flight may attach more
+// keys, or if the write must wait for caches again.
 func (d *Directory) mayEnd(w *Write) bool {
 	for _, id := range w.Ends {
 		if d.attachingAny > 0 {
@@ -376,7 +382,7 @@ func (d *Directory) mayEnd(w *Write) bool {
 	return w.blocked == 0
 }
 
-// leave records that a write is in flight.
+// leave records that a write is now in flight.
 func (d *Directory) leave(w *Write) {
 	w.state = inFlight
 	if w.Urgent {
@@ -396,7 +402,7 @@ func (d *Directory) leave(w *Write) {
 	}
 }
 
-// unqueue ensures that no later write is queued behind w.
+// unqueue ensures that no write admitted from now on waits for w.
 func (d *Directory) unqueue(w *Write) {
 	for _, r := range w.marks {
 		if b, _ := d.tails.Get(r); b == w {
@@ -430,9 +436,9 @@ func (d *Directory) follow(w *Write) []*Write {
 	return next
 }
 
-// Finish reports that a write, possibly one that still waits, has its outcome: it was applied or
-// never will be. It ignores writes that Concerns rejected, that are finished, or that belong to
-// another Directory.
+// Finish records that the outcome of a write is known: it was applied, or never will be. The write
+// may still be waiting. Finish ignores writes that Concerns rejected, that are already finished, or
+// that belong to another Directory.
 func (d *Directory) Finish(w *Write) {
 	if w.of != d || w.state == finished {
 		return
@@ -458,7 +464,7 @@ func (d *Directory) Finish(w *Write) {
 	d.thinCrowd()
 }
 
-// settle undoes leave, and returns the writes that are no longer stuck.
+// settle reverses leave, and returns the writes that are no longer stuck.
 func (d *Directory) settle(w *Write) (stuck []*Write) {
 	if w.Urgent {
 		d.urgent--

@@ -15,13 +15,14 @@ import (
 
 // Options select the parts of a data directory to print.
 type Options struct {
-	// From and To are the first and the last log entry to print; To 0 means the end of the log.
+	// From and To are the first and last log entry to print. If To is 0, printing continues to the
+	// end of the log.
 	From, To uint64
 	// Snapshot includes the records of the snapshot.
 	Snapshot bool
 }
 
-// Backup prints the records of a backup. It returns an error if something could not be read; the
+// Backup prints the records of a backup. It returns an error if any part could not be read. The
 // error is an encoding.ErrNewer if a newer release wrote that part.
 func Backup(w io.Writer, r io.Reader) error {
 	b, err := backup.NewReader(r)
@@ -61,7 +62,7 @@ func Backup(w io.Writer, r io.Reader) error {
 	}
 }
 
-// chunk prints the records in a chunk of a snapshot.
+// chunk prints the records in one chunk of a snapshot.
 func (p *printer) chunk(s *fsm.Scanner, at string, chunk []byte) {
 	for r, err := range s.Records(chunk) {
 		if err != nil {
@@ -72,8 +73,8 @@ func (p *printer) chunk(s *fsm.Scanner, at string, chunk []byte) {
 	}
 }
 
-// Directory prints the records of the data directory of a stopped member, without changing it.
-// Errors are as for Backup, and storage.ErrLocked if the member is running.
+// Directory prints the records of a stopped member's data directory, without changing it. It
+// returns the same errors as Backup, and storage.ErrLocked if the member is running.
 func Directory(w io.Writer, dir string, o Options) error {
 	p := newPrinter(w)
 	var s fsm.Scanner
@@ -108,11 +109,11 @@ func Directory(w io.Writer, dir string, o Options) error {
 	return p.end()
 }
 
-// entry is a log entry as it is printed.
+// entry is the printable form of a log entry.
 type entry struct {
 	Index, Term uint64
 	Type        word
-	Version     byte // of the commands
+	Version     byte // version of the commands
 	Bytes       int
 	Changes     []change
 	Groups      []fsm.Group
@@ -137,13 +138,14 @@ func (p *printer) entry(e storage.LogEntry) {
 	p.problem(fmt.Sprintf("entry %d", e.Index), err)
 }
 
-// change is a single change to Raft's members.
+// change is one change of Raft's members.
 type change struct {
 	Type   word
 	Member uint64
 }
 
-// changesOf returns the changes that an entry makes to Raft's members, and its commands.
+// changesOf returns the changes that an entry makes to Raft's members, and the entry's encoded
+// commands.
 func changesOf(e storage.LogEntry) (out []change, data []byte, err error) {
 	c, v1 := &raftpb.ConfChangeV2{}, &raftpb.ConfChange{}
 	if e.Type == raftpb.EntryConfChangeV2 {

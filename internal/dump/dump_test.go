@@ -29,10 +29,10 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the output to testdata")
 
-// fsmCorpus is the directory with every kind of record of a state and a log.
+// fsmCorpus is the directory with every type of record in a state and a log.
 const fsmCorpus = "../fsm/testdata/v1/"
 
-// backupOf returns the backup file of a state that consists of chunks.
+// backupOf returns the backup file of a state made of the given chunks.
 func backupOf(t testing.TB, chunks ...[]byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -51,7 +51,7 @@ func backupOf(t testing.TB, chunks ...[]byte) []byte {
 	return append(b.Bytes(), sum[:]...)
 }
 
-// corpusBackup returns a backup with a record of each kind.
+// corpusBackup returns a backup with a record of each type.
 func corpusBackup(t testing.TB) []byte {
 	t.Helper()
 	return backupOf(t, corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes)
@@ -81,8 +81,8 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// A dump shows each field of each record. Golden files of the dumps of a backup and a data
-// directory with a record of each kind.
+// TestGoldenBackup checks that a dump shows each field of each record. It compares dumps of a
+// backup with golden files; the backup has a record of each type.
 func TestGoldenBackup(t *testing.T) {
 	golden(t, "backup.json", dumpOf(t, corpusBackup(t)))
 }
@@ -101,7 +101,7 @@ func TestGoldenDirectory(t *testing.T) {
 	}
 }
 
-// corpusDirectory creates a data directory with entries of all kinds.
+// corpusDirectory creates a data directory with entries of all types.
 func corpusDirectory(t testing.TB) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -176,11 +176,11 @@ func sound(out string) (lines []string) {
 	return lines
 }
 
-// Everything before the damage in a backup is printed, and the damage is reported. A backup of two
-// chunks, truncated after each byte, and with each byte changed.
+// TestDamagedBackup checks that a dump prints everything before the damage in a backup, and reports
+// the damage. It truncates a backup of two chunks after each byte, and changes each byte.
 func TestDamagedBackup(t *testing.T) {
 	whole := corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes
-	half := bytes.LastIndex(whole, []byte{9, 14}) // the answer of a session
+	half := bytes.LastIndex(whole, []byte{9, 14}) // the answer to a session's request
 	file := backupOf(t, whole[:half], whole[half:])
 	all := sound(dumpOf(t, file))
 	check := func(what string, at int, bad []byte) {
@@ -202,7 +202,7 @@ func TestDamagedBackup(t *testing.T) {
 		check("is changed", at, bad)
 	}
 	bad := bytes.Clone(file)
-	bad[100] ^= 1 // in the first chunk: the second has no header, which is another error
+	bad[100] ^= 1 // in the first chunk; the second then lacks a header, which is another error
 	var b bytes.Buffer
 	err := Backup(&b, bytes.NewReader(bad))
 	if !errors.Is(err, backup.ErrChunk) || strings.Count(b.String(), `"record":"error"`) < 2 {
@@ -210,17 +210,18 @@ func TestDamagedBackup(t *testing.T) {
 	}
 	bad = bytes.Clone(file)
 	at := bytes.Index(file, whole[half:])
-	bad[at+20] ^= 1 // in the second: the first is printed
+	bad[at+20] ^= 1 // in the second chunk; the first is printed
 	b.Reset()
 	if err := Backup(&b, bytes.NewReader(bad)); err == nil || len(sound(b.String())) < 10 {
 		t.Errorf("%v\n%s", err, b.String())
 	}
 }
 
-// A dump of a damaged backup attributes nothing to the wrong principal. Records refer to most
-// writers by number, in the order in which the state first mentions them, so after an unreadable
-// chunk the later numbers are unknown. The third of four chunks either has a changed byte, so that
-// its checksum is wrong, or contains a record that cannot be decoded.
+// TestWritersAfterLostChunk checks that a dump of a damaged backup attributes nothing to the wrong
+// principal. Records refer to most writers by number, in the order in which the state first
+// mentions them, so the numbers that follow an unreadable chunk are unknown. The third of four
+// chunks either has a changed byte, so that its checksum is wrong, or contains a record that cannot
+// be decoded.
 func TestWritersAfterLostChunk(t *testing.T) {
 	whole := corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes
 	deleted := func(key byte, writer ...byte) []byte {
@@ -252,8 +253,8 @@ func TestWritersAfterLostChunk(t *testing.T) {
 	}
 }
 
-// Every bit of a record except secrets is shown, what a newer release wrote is reported as such,
-// and nothing makes a dump panic.
+// TestChangedRecords checks that every bit of a record except secrets is shown, that data written
+// by a newer release is reported as such, and that no input makes a dump panic.
 func TestChangedRecords(t *testing.T) {
 	whole := corpus.Read(t, fsmCorpus+"snapshot.txt")[0].Bytes
 	good := dumpOf(t, backupOf(t, whole))
@@ -278,7 +279,8 @@ func TestChangedRecords(t *testing.T) {
 	}
 }
 
-// An entry that cannot be read to its end is printed up to there, and so are the entries after it.
+// TestChangedEntries checks that an entry that cannot be read completely is printed up to the
+// error, and that the entries after it are printed as well.
 func TestChangedEntries(t *testing.T) {
 	newer := 0
 	for _, e := range entriesOf(t) {
@@ -305,7 +307,7 @@ func TestChangedEntries(t *testing.T) {
 	golden(t, "newer.json", b.String())
 }
 
-// files returns all files of a directory, with their contents, modes and modification times.
+// files returns the contents, modes and modification times of all files in a directory.
 func files(t testing.TB, dir string) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -325,9 +327,9 @@ func files(t testing.TB, dir string) map[string]string {
 	return out
 }
 
-// A dump changes nothing in a data directory, damaged or not, and never panics. Each file of a
-// directory is truncated and changed in several places, and removed; the directory is compared
-// before and after.
+// TestDamagedDirectory checks that a dump never panics and never changes a data directory, damaged
+// or not. It truncates each file, changes it in several places, and removes it, and compares the
+// directory before and after the dump.
 func TestDamagedDirectory(t *testing.T) {
 	tier.Campaign(t)
 	dir := corpusDirectory(t)
@@ -365,7 +367,7 @@ func TestDamagedDirectory(t *testing.T) {
 	}
 }
 
-// contents returns the contents of the files that are not empty.
+// contents returns the contents of all nonempty files.
 func contents(t testing.TB, dir string) map[string][]byte {
 	t.Helper()
 	out := map[string][]byte{}
@@ -377,7 +379,8 @@ func contents(t testing.TB, dir string) map[string][]byte {
 	return out
 }
 
-// A directory that is not a member's is refused, and nothing is created in it.
+// TestNotADirectory checks that a directory that does not belong to a member is rejected, and that
+// nothing is created in it.
 func TestNotADirectory(t *testing.T) {
 	dir := t.TempDir()
 	for _, d := range []string{dir, filepath.Join(dir, "none")} {
@@ -391,7 +394,7 @@ func TestNotADirectory(t *testing.T) {
 	}
 }
 
-// If the writer fails, the dump ends with its error.
+// TestWriteFails checks that a dump returns the writer's error.
 func TestWriteFails(t *testing.T) {
 	closed, file := errors.New("closed"), corpusBackup(t)
 	err := Backup(failing{closed}, bytes.NewReader(file))

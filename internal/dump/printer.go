@@ -11,24 +11,25 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// printer prints records, and counts what cannot be read.
+// printer prints records and tracks which parts could not be read.
 type printer struct {
 	w      *bufio.Writer
 	failed error // first write error
 
 	bad   int
-	first error // the first problem, preferably one of a newer release
+	first error // first problem, or first one caused by a newer release
 }
 
 func newPrinter(w io.Writer) *printer { return &printer{w: bufio.NewWriter(w)} }
 
-// record prints a record, whose value is a struct, as an object on its own line.
+// record prints a record as an object on its own line. value must be a struct.
 func (p *printer) record(kind string, value any) {
 	fields := tree(reflect.ValueOf(value)).(object)
 	p.line(append(object{{"record", word(kind)}}, fields...))
 }
 
-// problem prints that something at place cannot be read, unless err is nil.
+// problem prints an error in place of something that could not be read. It does nothing if err is
+// nil.
 func (p *printer) problem(place string, err error) {
 	if err == nil {
 		return
@@ -53,7 +54,7 @@ func (p *printer) line(o object) {
 	}
 }
 
-// end flushes the output, and returns an error if something could not be written or read.
+// end flushes the output. It returns an error if anything could not be written or read.
 func (p *printer) end() error {
 	if err := errors.Join(p.failed, p.w.Flush()); err != nil {
 		return err

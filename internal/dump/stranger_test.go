@@ -14,14 +14,14 @@ import (
 	"unicode/utf8"
 )
 
-// A stranger reads a backup by docs/formats.md and the comment of package fsm alone, without calling
-// any of our packages. Field names are those that the documents give for the output.
+// A stranger reads a backup using only docs/formats.md and the package comment of fsm. It does not
+// call any of our packages. Its field names are the documented ones.
 type stranger struct {
 	b     []byte
-	names *[]any // the writers and long keys so far
+	names *[]any // the writers and long keys read so far
 }
 
-// fields are the fields of a record, or of a value in it. Zero values are omitted.
+// fields holds the fields of a record, or of a value in it. Zero values are omitted.
 type fields map[string]any
 
 func (s *stranger) take(n int) []byte {
@@ -46,7 +46,7 @@ func (s *stranger) sv() int64 {
 
 func (s *stranger) id() string { return fmt.Sprintf("%016x", binary.BigEndian.Uint64(s.take(8))) }
 
-// text reads a string; if it is not valid UTF-8, an object.
+// text reads a string. It returns an object if the string is not valid UTF-8.
 func (s *stranger) text() any {
 	b := s.take(int(s.uv()))
 	if utf8.Valid(b) {
@@ -93,7 +93,7 @@ func (f fields) merge(g map[string]any) {
 	}
 }
 
-// token adds a token as a string, since it may exceed the precision of floating point.
+// token adds a token as a string, because it can exceed the precision of a floating-point number.
 func (f fields) token(n uint64) {
 	if n != 0 {
 		f["token"] = fmt.Sprint(n)
@@ -213,7 +213,7 @@ func (s *stranger) pair() map[string]any {
 
 func (s *stranger) pairs() []any { return s.list(func() any { return s.pair() }) }
 
-// Refusals without data, from 32 on: the beginnings of their texts.
+// refusals lists how the texts of refusals without data begin, from number 32 on.
 var refusals = []string{
 	"key not found", "session not found", "transaction", "not found", "already exists",
 	"bad id", "bound to another key", "revision has been compacted", "revision is in the future",
@@ -375,7 +375,7 @@ func (s *stranger) resource() string {
 	}[s.byte()]
 }
 
-// record reads a record, after its tag.
+// record reads the rest of a record after its tag.
 func (s *stranger) record(tag byte) map[string]any {
 	f := fields{}
 	kinds := []string{
@@ -431,7 +431,7 @@ func (s *stranger) record(tag byte) map[string]any {
 	return f
 }
 
-// backup reads a backup: its first line, its chunks, and its end.
+// backup reads a backup: its first line, chunks, and end.
 func (s *stranger) backup(t *testing.T) (out []map[string]any) {
 	t.Helper()
 	all := s.b
@@ -469,8 +469,9 @@ func (s *stranger) backup(t *testing.T) (out []map[string]any) {
 	return out
 }
 
-// docs/formats.md and the comment of package fsm are enough to write a program that reads backups.
-// Such a program reads a backup with each kind of record, and gets the fields that a dump prints.
+// TestStrangerReadsBackup checks that docs/formats.md and the package comment of fsm are enough to
+// write a program that reads backups. The stranger reads a backup with every type of record and
+// must get the fields that a dump prints.
 func TestStrangerReadsBackup(t *testing.T) {
 	file := corpusBackup(t)
 	want := (&stranger{file, new([]any)}).backup(t)
@@ -482,7 +483,7 @@ func TestStrangerReadsBackup(t *testing.T) {
 		if err := d.Decode(&f); err != nil {
 			t.Fatal(err)
 		}
-		if err, isText := f["err"].(string); isText { // the beginning, without the package
+		if err, isText := f["err"].(string); isText { // without the package name at the beginning
 			for _, r := range refusals {
 				if _, words, _ := strings.Cut(err, ": "); strings.HasPrefix(words, r) {
 					f["err"] = r

@@ -19,14 +19,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A tree is the form in which a value is printed: an object, a list, or a leaf, which is a bool, an
+// A tree is the printable form of a value: an object, a list, or a leaf. A leaf is a bool, an
 // int64, a uint64 or one of the types below.
 type (
 	object []field
 	list   []any
-	// text is a string that users chose.
+	// text is a string chosen by users.
 	text string
-	// word is a string of ours: an ID, or the name of a choice.
+	// word is a string that Leasehold defines: an ID, or the name of a choice.
 	word string
 )
 
@@ -35,7 +35,7 @@ type field struct {
 	value any
 }
 
-// choices are the names of values that records store as numbers.
+// choices maps values that records store as numbers to their names.
 var choices = map[reflect.Type]map[int64]string{
 	reflect.TypeFor[fsm.AlarmKind](): {
 		int64(fsm.NoSpace): "NOSPACE", int64(fsm.Corrupt): "CORRUPT",
@@ -75,17 +75,16 @@ func words[T interface {
 	return out
 }
 
-// identifiers are the fields that are printed as 16 hex digits.
+// identifiers are the fields that are printed as 16 hexadecimal digits.
 var identifiers = map[string]bool{
 	"Lease": true, "Member": true, "Cluster": true, "Incarnation": true, "Nonce": true, "Vote": true,
 	"Voters": true, "Outgoing": true, "Learners": true, "LearnersNext": true,
 }
 
-// tree returns the form in which v is printed. Fields that are zero are omitted, as they are in the
-// records.
+// tree returns the printable form of v. Zero fields are omitted, as they are in the records.
 func tree(v reflect.Value) any { return treeOf(v, "") }
 
-// treeOf is tree for the value of the field name.
+// treeOf is like tree, for the value of a field with the given name.
 func treeOf(v reflect.Value, name string) any {
 	if v.Kind() == reflect.Interface {
 		return named(v.Elem())
@@ -94,7 +93,7 @@ func treeOf(v reflect.Value, name string) any {
 	case lease.Secret:
 		return word(fmt.Sprintf("secret of %d bytes", len(x)))
 	case []byte:
-		if name == "Hash" { // of a password
+		if name == "Hash" { // the hash of a password
 			return word(fmt.Sprintf("hash of %d bytes", len(x)))
 		}
 		return text(x)
@@ -103,7 +102,8 @@ func treeOf(v reflect.Value, name string) any {
 	case lease.TTL:
 		return int64(x)
 	case lease.Token:
-		return word(strconv.FormatUint(uint64(x), 10)) // JSON readers may use floating point
+		// as text, because JSON readers may use floating point
+		return word(strconv.FormatUint(uint64(x), 10))
 	case word:
 		return x
 	}
@@ -158,7 +158,7 @@ func choice(v reflect.Value, names map[int64]string) any {
 }
 
 // named returns the tree of a value in a field of interface type: a command, a result or an error.
-// It is preceded by the name of the type, unless it is an error without data.
+// The tree includes the name of the value's type, unless the value is an error without data.
 func named(v reflect.Value) any {
 	err, isError := v.Interface().(error)
 	for v.Kind() == reflect.Pointer {
@@ -176,7 +176,8 @@ func structTree(v reflect.Value) object {
 	for i := range v.NumField() {
 		f, x := v.Type().Field(i), v.Field(i)
 		name := f.Name
-		if name == "ID" && v.Type() != reflect.TypeFor[fsm.Session]() { // sessions are numbered
+		// session IDs are plain numbers
+		if name == "ID" && v.Type() != reflect.TypeFor[fsm.Session]() {
 			name = "Member"
 		}
 		switch {
@@ -222,14 +223,14 @@ func mapTree(v reflect.Value) any {
 	panic(fmt.Sprintf("dump: unsupported type %s", v.Type()))
 }
 
-// lower converts the name of a Go field or type to the name that is printed.
+// lower converts the name of a Go field or type to the printed name.
 func lower(name string) string {
 	n := 0
 	for n < len(name) && unicode.IsUpper(rune(name[n])) {
 		n++
 	}
 	if n > 1 && n < len(name) && name[n] != 's' {
-		n-- // the last one starts the next word
+		n-- // the last capital begins the next word
 	}
 	return strings.ToLower(name[:n]) + name[n:]
 }
@@ -256,8 +257,8 @@ func (o object) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// MarshalJSON implements json.Marshaler. Text that is not valid UTF-8 becomes an object with its
-// base64.
+// MarshalJSON implements json.Marshaler. Text that is not valid UTF-8 becomes an object that
+// contains its base64 encoding.
 func (t text) MarshalJSON() ([]byte, error) {
 	if utf8.ValidString(string(t)) {
 		return json.Marshal(string(t))

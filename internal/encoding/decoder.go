@@ -5,14 +5,15 @@ import (
 	"slices"
 )
 
-// Decoder reads fields that the Append functions wrote, in order. After the first error every field
-// is zero and nothing is left, so callers check Err once. It is not safe for concurrent use.
+// Decoder reads fields in the order in which the Append functions wrote them. After the first
+// error, all fields are zero and no bytes are left, so callers need to check Err only once. A
+// Decoder is not safe for concurrent use.
 type Decoder struct {
 	b       []byte
 	at      int     // bytes of b read so far; advancing b itself would cost write barriers
-	counted int     // elements of all lists so far
-	format  *Format // of b
-	version byte    // of b
+	counted int     // number of elements in all lists so far
+	format  *Format // format of b
+	version byte    // version of b
 	err     error
 }
 
@@ -30,14 +31,14 @@ func (d *Decoder) Peek() byte {
 	return d.b[d.at]
 }
 
-// Rest reads all remaining bytes, without copying them.
+// Rest returns all remaining bytes, without copying them.
 func (d *Decoder) Rest() []byte {
 	b := d.b[d.at:]
 	d.at = len(d.b)
 	return b
 }
 
-// End returns the first error. It is an error if there are unread bytes.
+// End returns the first error. Unread bytes are an error.
 func (d *Decoder) End() error {
 	if d.Len() > 0 {
 		d.Fail("bytes follow the end")
@@ -45,7 +46,7 @@ func (d *Decoder) End() error {
 	return d.err
 }
 
-// Uvarint reads what binary.AppendUvarint wrote.
+// Uvarint reads a number written by binary.AppendUvarint.
 func (d *Decoder) Uvarint() uint64 {
 	if d.at < len(d.b) && d.b[d.at] < 0x80 { // most numbers are small
 		d.at++
@@ -60,7 +61,7 @@ func (d *Decoder) Uvarint() uint64 {
 	return v
 }
 
-// Varint reads what binary.AppendVarint wrote.
+// Varint reads a number written by binary.AppendVarint.
 func (d *Decoder) Varint() int64 {
 	v, n := binary.Varint(d.b[d.at:])
 	if n <= 0 {
@@ -71,7 +72,7 @@ func (d *Decoder) Varint() int64 {
 	return v
 }
 
-// Uint64 reads what binary.BigEndian.AppendUint64 wrote.
+// Uint64 reads a number written by binary.BigEndian.AppendUint64.
 func (d *Decoder) Uint64() uint64 {
 	if d.Len() < 8 {
 		d.Fail("number")
@@ -93,7 +94,7 @@ func (d *Decoder) Byte() byte {
 	return v
 }
 
-// View reads what AppendBytes wrote, without copying it. It returns nil if that is empty.
+// View reads bytes written by AppendBytes, without copying them. It returns nil if there are none.
 func (d *Decoder) View() []byte {
 	if v := d.view(); len(v) > 0 {
 		return v
@@ -112,11 +113,11 @@ func (d *Decoder) view() []byte {
 	return v
 }
 
-// Text reads what AppendBytes wrote.
+// Text reads a string written by AppendBytes.
 func (d *Decoder) Text() string { return string(d.view()) }
 
-// Bytes reads what AppendBytes wrote, and returns nil if that is empty. It copies the bytes, so
-// that a small value does not keep a whole entry alive.
+// Bytes reads bytes written by AppendBytes. It returns nil if there are none. It copies the bytes,
+// so that a small value does not keep an entire entry alive.
 func (d *Decoder) Bytes() []byte {
 	if v := d.view(); len(v) > 0 {
 		return slices.Clone(v)
@@ -124,9 +125,9 @@ func (d *Decoder) Bytes() []byte {
 	return nil
 }
 
-// Count reads a number of elements. Each element takes at least one byte, so there cannot be more
-// elements in total than bytes. This limits how much memory a corrupt count can make the caller
-// allocate.
+// Count reads a number of elements. Each element takes at least one byte, so the total number of
+// elements cannot exceed the number of bytes. This limits how much memory a corrupt count can make
+// the caller allocate.
 func (d *Decoder) Count() int {
 	n := d.Uvarint()
 	if n > uint64(d.Len()) || n > uint64(len(d.b)-d.counted) {
@@ -137,8 +138,8 @@ func (d *Decoder) Count() int {
 	return int(n)
 }
 
-// List reads what AppendList wrote, calling one for each element. It returns nil for an empty list,
-// and after an error.
+// List reads a list written by AppendList, calling one for each element. It returns nil if the list
+// is empty or there was an error.
 func List[T any](d *Decoder, one func() T) []T {
 	n := d.Count()
 	if n == 0 {
@@ -153,7 +154,8 @@ func List[T any](d *Decoder, one func() T) []T {
 	return list
 }
 
-// Map reads what AppendMap wrote, and returns nil if that is empty. Keys out of order are an error.
+// Map reads a map written by AppendMap. It returns nil if the map is empty. It is an error if the
+// keys are out of order.
 func (d *Decoder) Map() map[string]string {
 	n := d.Count()
 	if n == 0 {

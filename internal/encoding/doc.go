@@ -1,13 +1,13 @@
 // Package encoding encodes numbers, strings and lists in log entries, snapshots and messages
-// between members: unsigned varints, zig-zag varints for signed numbers, and a length or count
-// before strings and lists.
+// between members. It uses unsigned varints, zig-zag varints for signed numbers, and a length or
+// count before strings and lists.
 //
 // Fields have no tags: they are read in the order in which they were appended. A byte of flags
-// tells which optional fields follow. Checksums and framing are up to the caller. Numbers are
+// indicates which optional fields follow. Checksums and framing are up to the caller. Numbers are
 // appended with encoding/binary; this package provides the rest.
 //
-// Each [Format] has versions. A [Decoder] gets the version from the start of its bytes or from the
+// Each [Format] has versions. A [Decoder] takes the version from the start of its bytes or from the
 // enclosing record, and accepts only what exists in that version. An unknown flag, kind or choice
-// is [ErrNewer] and is never ignored. Bytes that are invalid in every version are an error of the
-// format's own.
+// causes [ErrNewer] and is never ignored. Bytes that are invalid in every version cause an error
+// that the format defines.
 package encoding

@@ -60,8 +60,8 @@ func forms() []*form {
 	}
 }
 
-// Decoding returns what was encoded, and keeps no reference to the bytes. Missing or extra bytes
-// are an error.
+// TestRoundTrip checks that decoding returns what was encoded and keeps no reference to the input.
+// Missing or extra bytes are an error.
 func TestRoundTrip(t *testing.T) {
 	for _, f := range forms() {
 		whole := f.append(nil)
@@ -85,7 +85,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// The first error is reported, and nothing can be read after it.
+// TestFirstErrorSticks checks that the first error is the one reported, and that nothing can be
+// read after it.
 func TestFirstErrorSticks(t *testing.T) {
 	d := format.Decoder(1, []byte{1, 2, 3})
 	d.Fail("first")
@@ -96,7 +97,7 @@ func TestFirstErrorSticks(t *testing.T) {
 	}
 }
 
-// A count or length that exceeds the remaining bytes allocates nothing.
+// TestHugeCount checks that a count or length exceeding the remaining bytes allocates nothing.
 func TestHugeCount(t *testing.T) {
 	huge := binary.AppendUvarint(nil, math.MaxUint64)
 	for name, read := range map[string]func(*Decoder){
@@ -113,8 +114,8 @@ func TestHugeCount(t *testing.T) {
 	}
 }
 
-// Nested lists have at most as many elements in total as there are bytes. Otherwise, a few bytes
-// could take a lot of memory.
+// TestNestedCounts checks that nested lists cannot have more elements in total than there are
+// bytes. Otherwise a few bytes could consume a lot of memory.
 func TestNestedCounts(t *testing.T) {
 	const size = 1000
 	b := bytes.Repeat(binary.AppendUvarint(nil, size-100), size/2)
@@ -128,7 +129,8 @@ func TestNestedCounts(t *testing.T) {
 	}
 }
 
-// Map keys that are out of order or duplicated are an error, so that equal maps have equal bytes.
+// TestMapOutOfOrder checks that unsorted or duplicate map keys are an error, so that equal maps
+// have equal bytes.
 func TestMapOutOfOrder(t *testing.T) {
 	for _, keys := range []string{"ba", "aa"} {
 		b := []byte{2, 1, keys[0], 0, 1, keys[1], 0}
@@ -139,8 +141,8 @@ func TestMapOutOfOrder(t *testing.T) {
 	}
 }
 
-// Known values are accepted. Unknown ones come from a newer release, and the error names the value
-// and the version of this release. But values that are counted from 1 are never 0.
+// TestUnknown checks that known values are accepted. An unknown value comes from a newer release,
+// and the error names the value and this release's version. A value that counts from 1 is never 0.
 func TestUnknown(t *testing.T) {
 	for name, c := range map[string]struct {
 		b    byte
@@ -181,8 +183,8 @@ func TestUnknown(t *testing.T) {
 	}
 }
 
-// A header is the version of the bytes. 0 is invalid, and a later version comes from a newer
-// release.
+// TestHeader checks the header, which is the version of the bytes. Version 0 is invalid, and a
+// version that is too high comes from a newer release.
 func TestHeader(t *testing.T) {
 	for version, want := range []error{errCorrupt, nil, nil, ErrNewer} {
 		d := format.Open([]byte{byte(version), 7})
@@ -196,7 +198,7 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// Peek and Rest return what would be read next.
+// TestPeekRest checks that Peek and Rest return what would be read next.
 func TestPeekRest(t *testing.T) {
 	d := format.Decoder(1, []byte{7, 8, 9})
 	if d.Peek() != 7 || d.Byte() != 7 || d.Len() != 2 {
@@ -210,7 +212,7 @@ func TestPeekRest(t *testing.T) {
 	}
 }
 
-// Equal maps have equal bytes, in whatever order they are iterated.
+// TestMapIsDeterministic checks that equal maps have equal bytes regardless of iteration order.
 func TestMapIsDeterministic(t *testing.T) {
 	m := map[string]string{}
 	for i := range 50 {
@@ -224,7 +226,8 @@ func TestMapIsDeterministic(t *testing.T) {
 	}
 }
 
-// No input panics, and whatever is accepted encodes to something with the same meaning.
+// FuzzDecoder checks that no input causes a panic, and that accepted input encodes to bytes with
+// the same meaning.
 func FuzzDecoder(f *testing.F) {
 	for _, form := range forms() {
 		f.Add(form.append(nil))

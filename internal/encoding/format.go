@@ -6,30 +6,30 @@ import (
 )
 
 // ErrNewer means that the bytes contain a version, flag or kind that this release does not know. A
-// newer release wrote them, and only it may act on them: skipping the unknown part would make
-// members differ.
+// newer release wrote them, and only that release can act on them. If members skipped the unknown
+// part, their states would diverge.
 var ErrNewer = errors.New("encoding: written by a newer release")
 
-// ErrOlder means that this release can read the version of the bytes but cannot continue from it. A
-// release between the two can.
+// ErrOlder means that this release can read this version of the bytes but cannot continue from it.
+// An intermediate release can.
 var ErrOlder = errors.New("encoding: written by a release that is too old")
 
-// Format is a versioned format of records, such as the entries of the log.
+// Format is a versioned format for records, such as log entries.
 type Format struct {
-	// Name is the name of the format in error texts.
+	// Name is the format's name in error messages.
 	Name string
-	// Version is the newest version that this release reads. The first is 1.
+	// Version is the newest version that this release can read. The first version is 1.
 	Version byte
-	// Corrupt is wrapped by errors about bytes that no version allows.
+	// Corrupt is wrapped by errors about bytes that are invalid in every version.
 	Corrupt error
 }
 
-// Decoder returns a decoder of b in the given version. It keeps b, and does not modify it.
+// Decoder returns a decoder for b in the given version. It retains b but does not modify it.
 func (f *Format) Decoder(version byte, b []byte) Decoder {
 	return Decoder{b: b, format: f, version: version}
 }
 
-// Open returns a decoder of b, which starts with its version.
+// Open returns a decoder for b, which begins with its version.
 func (f *Format) Open(b []byte) Decoder {
 	d := f.Decoder(0, b)
 	d.Header()
@@ -46,8 +46,7 @@ func (d *Decoder) Header() {
 // Version returns the version of the bytes.
 func (d *Decoder) Version() byte { return d.version }
 
-// Fail sets the error for bytes that are invalid in every version, unless there is an error
-// already.
+// Fail sets the error for bytes that are invalid in every version, unless an error is already set.
 func (d *Decoder) Fail(what string) {
 	if d.err == nil {
 		d.err = fmt.Errorf("%w: %s: %s", d.format.Corrupt, d.format.Name, what)
@@ -55,8 +54,8 @@ func (d *Decoder) Fail(what string) {
 	d.at = len(d.b)
 }
 
-// Unknown sets the error [ErrNewer] for an unknown value, unless there is an error already. Values
-// that are counted from 1 are never 0.
+// Unknown sets the error [ErrNewer] for an unknown value, unless an error is already set. A value
+// of 0 is invalid in every version, because such values are counted from 1.
 func (d *Decoder) Unknown(what string, value uint64) {
 	if value == 0 {
 		d.Fail(what + " 0")
@@ -69,7 +68,7 @@ func (d *Decoder) Unknown(what string, value uint64) {
 	d.at = len(d.b)
 }
 
-// Flags reads a byte of flags. Flags that are not in known are an error, so that none is ever
+// Flags reads a byte of flags. Flags that are not in known are an error, so that no flag is ever
 // ignored.
 func (d *Decoder) Flags(of string, known byte) byte {
 	if d.at < len(d.b) && d.b[d.at]&^known == 0 {
@@ -84,10 +83,10 @@ func (d *Decoder) unknownFlags(of string, known byte) {
 	d.Unknown("flags of "+of, uint64(d.Byte()&^known))
 }
 
-// Bool reads a byte that is 0 or 1.
+// Bool reads a byte that must be 0 or 1.
 func (d *Decoder) Bool(of string) bool { return d.Flags(of, 1) != 0 }
 
-// Choice reads a value from 0 to most.
+// Choice reads a value between 0 and most.
 func (d *Decoder) Choice(of string, most byte) byte {
 	v := d.Byte()
 	if v > most {

@@ -15,11 +15,11 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScenarios runs the files in testdata, which contain bytes, what they mean, and the errors.
-// Use -rewrite to update them, and review the difference.
+// TestScenarios runs the files in testdata, which contain bytes, their meaning, and the errors. To
+// update them, run it with -rewrite and review the diff.
 //
-// "write uvarint=7 text=ab" prints the bytes of fields, one field per line. "read uvarint text"
-// reads fields from the bytes below it. "open text" does the same for bytes that start with their
+// "write uvarint=7 text=ab" prints the bytes of each field, one field per line. "read uvarint text"
+// reads fields from the bytes below it. "open text" does the same for bytes that start with a
 // version. The newest version of the format is 2.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
@@ -48,7 +48,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// written returns the bytes of a field.
+// written encodes a field.
 func written(t *testing.T, field string, values []string) []byte {
 	t.Helper()
 	value := strings.Join(values, "")
@@ -84,7 +84,7 @@ func written(t *testing.T, field string, values []string) []byte {
 	return nil
 }
 
-// taken reads a field and describes it. If it is empty, it is "nil" where nil is expected.
+// taken reads a field and describes it. An empty field is described as "nil" where nil is expected.
 func taken(t *testing.T, field string, d *Decoder) string {
 	t.Helper()
 	switch field {
@@ -112,13 +112,13 @@ func taken(t *testing.T, field string, d *Decoder) string {
 		return orNil(m == nil, fmt.Sprintf("%q", m))
 	case "count":
 		return strconv.Itoa(d.Count())
-	case "flags": // known: 1, 2 and 4
+	case "flags": // 1, 2 and 4 are known
 		return strconv.Itoa(int(d.Flags("a lease", 7)))
 	case "bool":
 		return strconv.FormatBool(d.Bool("a lease"))
-	case "choice": // from 0 to 3
+	case "choice": // 0 to 3 are known
 		return strconv.Itoa(int(d.Choice("order", 3)))
-	case "kind": // from 1 to 3
+	case "kind": // 1 to 3 are known
 		v := d.Byte()
 		if v < 1 || v > 3 {
 			d.Unknown("kind", uint64(v))
@@ -141,7 +141,7 @@ func orNil(isNil bool, text string) string {
 	return text
 }
 
-// left describes what is left, and the error, before and after End.
+// left describes the remaining bytes, and the error before and after End.
 func left(d *Decoder) string {
 	n, before := d.Len(), d.Err()
 	switch err := d.End(); {
@@ -153,7 +153,7 @@ func left(d *Decoder) string {
 	return ""
 }
 
-// kind returns an error's text, preceded by its kind as callers test for it.
+// kind returns an error's text, prefixed with the sentinel error that it matches.
 func kind(err error) string {
 	for name, of := range map[string]error{"corrupt": errCorrupt, "newer": ErrNewer} {
 		if errors.Is(err, of) {
@@ -163,8 +163,9 @@ func kind(err error) string {
 	return err.Error()
 }
 
-// A truncated or missing field is an error, is zero, and leaves nothing to read, so that a caller
-// can check the error once, at the end. Method: each field by itself, truncated at each byte.
+// TestFieldsCutOff checks that a truncated or missing field returns zero, sets an error, and leaves
+// nothing to read, so a caller can check the error once at the end. It truncates each type of field
+// at each byte.
 func TestFieldsCutOff(t *testing.T) {
 	whole := map[string][]byte{
 		"uvarint": {0x80, 0x80, 1}, "varint": {0x81, 1}, "uint64": {0, 0, 0, 0, 0, 0, 0, 9},
@@ -194,7 +195,8 @@ func TestFieldsCutOff(t *testing.T) {
 	}
 }
 
-// View returns the bytes themselves, and appending to them does not overwrite what follows.
+// TestViewIsOfTheBytes checks that View returns the input bytes without a copy, and that appending
+// to the result does not overwrite the bytes after it.
 func TestViewIsOfTheBytes(t *testing.T) {
 	b := []byte{2, 'a', 'b', 7}
 	d := format.Decoder(1, b)

@@ -1,5 +1,5 @@
 // Package endpoint parses the addresses at which members serve clients. The client library, the
-// command line, relays and serve --join use it, so that all accept the same spellings.
+// command line, relays and serve --join all use it, so that they accept the same spellings.
 package endpoint
 
 import (
@@ -21,9 +21,9 @@ type Endpoint struct {
 	Address string
 }
 
-// Parse parses host:port, http://host:port, https://host:port, unix:path or unixs:path. White
-// space around it and a slash after the port are ignored, and so is the case of the scheme. If the
-// error wraps [ErrNoPort], the Endpoint is valid except for its port.
+// Parse parses host:port, http://host:port, https://host:port, unix:path or unixs:path. It ignores
+// white space around the text, a slash after the port, and the case of the scheme. If the error
+// wraps [ErrNoPort], the Endpoint is valid except for its missing port.
 func Parse(text string) (Endpoint, error) {
 	e := Endpoint{Address: strings.TrimSpace(text)}
 	for _, scheme := range []string{"unix", "unixs"} {
@@ -63,7 +63,7 @@ func cutScheme(text, scheme string) (rest string, ok bool) {
 	return text[len(scheme):], true
 }
 
-// advice returns the endpoint that was probably intended by one without a port.
+// advice returns the endpoint that was probably intended, given an endpoint without a port.
 func (e Endpoint) advice() Endpoint {
 	const port = "2379"
 	host := strings.Trim(strings.TrimSuffix(e.Address, ":"), "[]")
@@ -71,7 +71,7 @@ func (e Endpoint) advice() Endpoint {
 		e.Address = host + ":" + port
 		return e
 	}
-	// An IPv6 address without brackets. Its last group may be intended as the port.
+	// This is an IPv6 address without brackets. Its last group may be intended as the port.
 	i := strings.LastIndex(host, ":")
 	address, last := host[:i], host[i+1:]
 	if _, err := netip.ParseAddr(address); err == nil && len(last) == len(port) {
@@ -93,7 +93,7 @@ func (e *portError) Error() string {
 
 func (e *portError) Unwrap() error { return ErrNoPort }
 
-// Normalize parses a list and returns it in normal spelling, without its empty elements.
+// Normalize parses a list of endpoints and returns them in normal spelling, without empty elements.
 func Normalize(texts []string) (out []string, err error) {
 	for _, text := range texts {
 		if strings.TrimSpace(text) == "" {

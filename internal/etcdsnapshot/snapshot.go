@@ -21,10 +21,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// errFormat means that a file is not a snapshot of etcd, or that it is damaged.
+// errFormat means that a file is not an etcd snapshot, or is damaged.
 var errFormat = errors.New("not a complete snapshot of etcd")
 
-// The buckets of etcd's database that are read, and keys of the bucket meta.
+// These variables are the buckets of etcd's database that this package reads, and keys in the
+// bucket meta.
 var (
 	bucketKeys      = []byte("key")
 	bucketLeases    = []byte("lease")
@@ -33,31 +34,33 @@ var (
 	finishedCompact = []byte("finishedCompactRev")
 )
 
-// A Snapshot is an open file. Its methods must not be called concurrently.
+// A Snapshot is an open snapshot file. Its methods must not be called concurrently.
 type Snapshot struct {
 	db *bolt.DB
 	tx *bolt.Tx
 
 	revision int64
-	newest   map[string]revision // of each key that exists
+	newest   map[string]revision // newest revision of each existing key
 	leases   []lease.Terms
 	known    map[lease.ID]bool
 	orphans  int
 	users    int
 }
 
-// A revision is the key of a change in etcd's database.
+// A revision identifies a change in etcd's database.
 type revision struct{ main, sub int64 }
 
-// Open opens a file and reads its index. Unless skipHash is set, the SHA-256 at its end must match.
-// The database of a member has none. It returns an error if the file cannot be read as a snapshot.
+// Open opens a file and reads its index. Unless skipHash is set, the SHA-256 at the end of the file
+// must match. The database of a member has no SHA-256. Open returns an error if the file cannot be
+// read as a snapshot.
 func Open(path string, skipHash bool) (*Snapshot, error) {
 	if !skipHash {
 		if err := checkHash(path); err != nil {
 			return nil, err
 		}
 	}
-	// bbolt would create a missing file, and wait for a running member's lock.
+	// Without these options, bbolt would create a missing file, or wait for the lock of a running
+	// member.
 	db, err := bolt.Open(path, 0o400, &bolt.Options{ReadOnly: true, Timeout: time.Second})
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errFormat, err)
@@ -76,8 +79,8 @@ func Open(path string, skipHash bool) (*Snapshot, error) {
 // Close closes the file.
 func (s *Snapshot) Close() error { return errors.Join(s.tx.Rollback(), s.db.Close()) }
 
-// checkHash compares the SHA-256 that "etcdctl snapshot save" appends, 32 bytes after whole
-// sectors, with that of the bytes before.
+// checkHash verifies the SHA-256 that "etcdctl snapshot save" appends: 32 bytes after a whole
+// number of sectors.
 func checkHash(path string) error {
 	f, err := os.Open(path)
 	if err != nil {
@@ -143,8 +146,8 @@ func (s *Snapshot) index() error {
 	return err
 }
 
-// parseRevision reads a key of the bucket of keys: two numbers of 8 bytes with an underscore
-// between them, and a t after them if the change deleted the key.
+// parseRevision parses a key in the bucket of keys: two 8-byte numbers separated by an underscore,
+// followed by a t if the change deleted the key.
 func parseRevision(k []byte) (at revision, deleted bool, err error) {
 	if len(k) < 17 || k[8] != '_' || len(k) > 18 || len(k) == 18 && k[17] != 't' {
 		return at, false, fmt.Errorf("%w: revision %x", errFormat, k)
@@ -174,7 +177,7 @@ func (s *Snapshot) indexLeases() error {
 	})
 }
 
-// parseLease reads etcd's leasepb.Lease: field 1 is the ID, field 2 the TTL in seconds.
+// parseLease parses etcd's leasepb.Lease. Field 1 is the ID, and field 2 is the TTL in seconds.
 func parseLease(v []byte) (id lease.ID, ttl int64, err error) {
 	for len(v) > 0 {
 		number, kind, n := protowire.ConsumeTag(v)
@@ -209,20 +212,20 @@ func parseLease(v []byte) (id lease.ID, ttl int64, err error) {
 type Summary struct {
 	Revision     int64
 	Keys, Leases int
-	// Orphans is how many keys are attached to a lease that does not exist. They are kept, without
-	// a lease.
+	// Orphans is the number of keys that are attached to a lease that does not exist. They are
+	// imported without a lease.
 	Orphans int
-	// Users is the number of users, which are not imported.
+	// Users is the number of users. They are not imported.
 	Users int
 }
 
 // Summary describes the contents of the snapshot. Orphans counts only keys that [Snapshot.Import]
-// has yielded.
+// has yielded so far.
 func (s *Snapshot) Summary() Summary {
 	return Summary{s.revision, len(s.newest), len(s.leases), s.orphans, s.users}
 }
 
-// Import returns the contents. They must be read before Close.
+// Import returns the contents of the snapshot. They must be read before Close is called.
 func (s *Snapshot) Import() *fsm.Import {
 	s.orphans = 0
 	return &fsm.Import{Revision: s.revision, Leases: s.terms(), Keys: s.records()}
@@ -242,7 +245,7 @@ func (s *Snapshot) records() iter.Seq[mvcc.Record] {
 	return func(yield func(mvcc.Record) bool) {
 		c := s.tx.Bucket(bucketKeys).Cursor()
 		for k, v := c.First(); k != nil; k, v = c.Next() {
-			at, deleted, _ := parseRevision(k) // index has checked all
+			at, deleted, _ := parseRevision(k) // index has already checked all keys
 			var kv mvccpb.KeyValue
 			if deleted || proto.Unmarshal(v, &kv) != nil || s.newest[string(kv.Key)] != at {
 				continue

@@ -21,11 +21,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// change is an entry of etcd's bucket of keys.
+// change is an entry in etcd's key bucket.
 type change struct {
 	main, sub       int64
 	key, value      string
-	created         int64 // 0 if the change deleted the key
+	created         int64 // 0 if the change deletes the key
 	version, leased int64
 }
 
@@ -48,7 +48,7 @@ func leaseEntry(id, ttl int64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.VarintType), uint64(ttl))
 }
 
-// save writes a snapshot as etcdctl does, and returns its path.
+// save writes a snapshot as etcdctl does and returns its path.
 func save(t *testing.T, leases map[int64]int64, changes ...change) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "etcd.db")
@@ -116,7 +116,7 @@ func restore(t *testing.T, path string) (*fsm.Machine, Summary) {
 	return m, s.Summary()
 }
 
-// keys describes the keys of a machine, in the order of their revisions.
+// keys describes a machine's keys in revision order.
 func keys(m *fsm.Machine) string {
 	var got []string
 	for r := range m.View().KV.Records() {
@@ -159,8 +159,8 @@ b=again created 7, modified 7, version 1, lease 9`; text != want {
 	}
 }
 
-// The snapshot was saved by etcdctl 3.7.3 from etcd 3.7.3, after puts, a delete, a transaction, a
-// compaction, two grants and a user.
+// TestEtcdsOwn restores a snapshot that etcdctl 3.7.3 saved from etcd 3.7.3 after puts, a delete, a
+// transaction, a compaction, two grants, and the creation of a user.
 func TestEtcdsOwn(t *testing.T) {
 	f, err := os.Open("testdata/etcd-3.7.3.db.gz")
 	if err != nil {

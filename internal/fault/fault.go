@@ -1,12 +1,12 @@
-// Package fault makes the errors of the packages that programs import. All have the same form, so
-// that a chain of them reads as one sentence.
+// Package fault creates errors for the packages that programs import. They all have the same form,
+// so that a chain of errors reads as one sentence.
 //
-// The text of an error is the package and the operation that the program called, and then the
-// reason:
+// The text of an error consists of the package and operation that the program called, followed by
+// the reason:
 //
 //	queue: claim from "jobs": unavailable: connection refused
 //
-// The operations that it called in turn are left out of the text. They stay in the chain for
+// Operations that this operation called are omitted from the text. They remain in the chain for
 // [errors.Is] and [errors.As].
 package fault
 
@@ -18,16 +18,16 @@ import (
 	"strings"
 )
 
-// Error is the error of an operation.
+// Error is an error from an operation.
 type Error struct {
 	// Op is the package and the operation, such as "queue: claim from".
 	Op string
-	// On is the object of the operation. It is quoted in the text, and left out if it is empty.
+	// On is the object of the operation. It is quoted in the text, or omitted if it is empty.
 	On  string
 	Err error
 }
 
-// In returns the error of an operation on an object; nil if err is nil.
+// In returns the error for an operation on an object. It returns nil if err is nil.
 func In(op, on string, err error) error {
 	if err == nil {
 		return nil
@@ -46,13 +46,13 @@ func (e *Error) Error() string {
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// packages are the packages whose names begin the errors of this module.
+// packages lists the package names with which errors in this module can begin.
 var packages = []string{
 	"cache", "client", "lock", "members", "nodes", "plan", "pool", "queue",
 }
 
-// Reason returns the text of an error without the operations and the package at its beginning, for
-// use at the end of a longer text.
+// Reason returns the text of an error without the package and operations at its beginning. It is
+// meant for use at the end of a longer text.
 func Reason(err error) string {
 	for {
 		inner, ok := err.(*Error) //nolint:errorlint // only the outermost error counts
@@ -72,7 +72,7 @@ func Reason(err error) string {
 	return text
 }
 
-// Because returns an error that matches both a fact and the reason for it.
+// Because returns an error that matches both fact and reason.
 func Because(fact, reason error) error { return &because{fact, reason} }
 
 type because struct{ fact, reason error }
@@ -81,7 +81,8 @@ func (b *because) Error() string { return b.fact.Error() + ": " + Reason(b.reaso
 
 func (b *because) Unwrap() []error { return []error{b.fact, b.reason} }
 
-// Join joins several errors into one, nil if all are nil. Its text is one line.
+// Join joins several errors into one whose text is a single line. It returns nil if all errors are
+// nil.
 func Join(errs ...error) error {
 	errs = slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return err == nil })
 	switch len(errs) {
@@ -108,11 +109,11 @@ func (j joined) Error() string {
 
 func (j joined) Unwrap() []error { return j }
 
-// Cause returns the reason why a context has ended, nil if it has not. The error matches the cause,
-// and also [context.Canceled] or [context.DeadlineExceeded].
+// Cause returns the reason why a context has ended, or nil if it has not ended. The error matches
+// the cause as well as [context.Canceled] or [context.DeadlineExceeded].
 func Cause(ctx context.Context) error { return both(context.Cause(ctx), ctx.Err()) }
 
-// Canceled returns the cause to cancel a context with for a reason. It also matches
+// Canceled returns a cause with which to cancel a context. It matches both reason and
 // [context.Canceled].
 func Canceled(reason error) error { return both(reason, context.Canceled) }
 
@@ -123,7 +124,7 @@ func both(cause, ended error) error {
 	return &end{cause, ended}
 }
 
-// end is the error of a context that has ended.
+// end is the error for a context that has ended.
 type end struct{ cause, ended error }
 
 func (e *end) Error() string { return e.cause.Error() }

@@ -2,9 +2,9 @@ package fault
 
 import "strings"
 
-// TLSHint returns a remedy if the reason for a failed connection shows that one end uses TLS and
-// the other does not, and otherwise "". It is meant to follow that reason. Our members answer in
-// HTTP/1.1 to a client that does not use TLS.
+// TLSHint returns a remedy if the reason for a failed connection shows that only one end uses TLS,
+// and "" otherwise. The remedy is meant to follow the reason. Members send an HTTP/1.1 answer to a
+// client that does not use TLS.
 func TLSHint(why string) string {
 	switch {
 	case strings.Contains(why, "looked like an HTTP/1.1 header"):

@@ -9,13 +9,13 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// These commands change users and roles. Their results are the errors of access.State.
+// These commands change users and roles. They return the errors of access.State.
 type (
 	// AuthEnable enables access control.
 	AuthEnable struct{}
-	// AuthDisable disables it.
+	// AuthDisable disables access control.
 	AuthDisable struct{}
-	// UserAdd adds a user. Hash is the hash of its password; it is empty with NoPassword.
+	// UserAdd adds a user. Hash is the hash of the password. It is empty if NoPassword is set.
 	UserAdd struct {
 		Name       string
 		Hash       []byte
@@ -23,26 +23,26 @@ type (
 	}
 	// UserDelete deletes a user.
 	UserDelete struct{ Name string }
-	// UserPassword replaces the hash of a user's password.
+	// UserPassword replaces the password hash of a user.
 	UserPassword struct {
 		Name string
 		Hash []byte
 	}
-	// UserGrantRole gives a user a role.
+	// UserGrantRole grants a role to a user.
 	UserGrantRole struct{ User, Role string }
-	// UserRevokeRole takes a role from a user.
+	// UserRevokeRole revokes a role from a user.
 	UserRevokeRole struct{ User, Role string }
 	// RoleAdd adds a role.
 	RoleAdd struct{ Name string }
 	// RoleDelete deletes a role.
 	RoleDelete struct{ Name string }
-	// RoleGrant gives a role a permission.
+	// RoleGrant grants a permission to a role.
 	RoleGrant struct {
 		Role       string
 		Permission access.Permission
 	}
-	// RoleRevoke removes a role's permission for exactly the range [Key, End), of keys or, with
-	// Names, of lease names.
+	// RoleRevoke removes a permission from a role. The permission must be for exactly the range
+	// [Key, End), of lease names if Names is set and of keys otherwise.
 	RoleRevoke struct {
 		Role, Key, End string
 		Names          bool
@@ -61,8 +61,8 @@ func (*RoleDelete) kind() kind     { return kindRoleDelete }
 func (*RoleGrant) kind() kind      { return kindRoleGrant }
 func (*RoleRevoke) kind() kind     { return kindRoleRevoke }
 
-// TakesRights reports whether a command may take a permission from a user or end its logins. Caches
-// must drop everything before such a command is applied, as before a write to all keys.
+// TakesRights reports whether a command can take permissions from a user or end its logins. Before
+// such a command is applied, caches must drop everything, just as before a write to all keys.
 func TakesRights(c Command) bool {
 	switch Inner(c).(type) {
 	case *AuthEnable, *UserDelete, *UserRevokeRole, *RoleDelete, *RoleGrant, *RoleRevoke,
@@ -73,17 +73,16 @@ func TakesRights(c Command) bool {
 	}
 }
 
-// aboutAccess reports whether commands of this kind change users and roles.
+// aboutAccess reports whether commands of this kind change users, roles or limits.
 func (k kind) aboutAccess() bool {
 	return kindAuthEnable <= k && k <= kindRoleRevoke || k == kindSetLimits
 }
 
-// applyAccess applies a command that changes users and roles.
 func (m *Machine) applyAccess(c Command) error {
 	growth := accessGrowth(c)
 	if c, ok := c.(*UserPassword); ok {
 		u, _ := m.meta.access.User(c.Name)
-		growth -= int64(len(u.Hash)) // replaced by the new hash
+		growth -= int64(len(u.Hash)) // the new hash replaces it
 	}
 	if err := m.afford(Cost{Bytes: growth}); err != nil {
 		return err
@@ -99,7 +98,7 @@ func (m *Machine) applyAccess(c Command) error {
 	return nil
 }
 
-// dropTokenKeys drops the members' token keys, which invalidates every token issued so far.
+// dropTokenKeys removes the token keys of all members, which invalidates every token issued so far.
 func (m *Machine) dropTokenKeys() {
 	for _, n := range m.members {
 		n.TokenKey = ""
@@ -142,8 +141,8 @@ func changeAccess(s *access.State, c Command) (*access.State, error) {
 	}
 }
 
-// accessGrowth returns the maximum number of bytes by which a command about users and roles can
-// grow the state.
+// accessGrowth returns an upper bound on how many bytes a command that changes users and roles can
+// add to the state.
 func accessGrowth(c Command) int64 {
 	switch c := c.(type) {
 	case *UserAdd:
@@ -161,12 +160,12 @@ func accessGrowth(c Command) int64 {
 		with := access.Role{Permissions: []access.Permission{c.Permission}}
 		without := access.Role{}
 		return with.Bytes() - without.Bytes()
-	default: // SetLimits is bounded by the number of users and roles
+	default: // SetLimits: its growth is bounded by the number of users and roles
 		return 0
 	}
 }
 
-// appendAccess appends a command about users and roles.
+// appendAccess appends a command that changes users and roles.
 func appendAccess(b []byte, c Command) []byte {
 	switch c := c.(type) {
 	case *AuthEnable, *AuthDisable:
@@ -198,7 +197,7 @@ func appendAccess(b []byte, c Command) []byte {
 	}
 }
 
-// accessCommand decodes a command about users and roles.
+// accessCommand decodes a command that changes users and roles.
 func (d *decoder) accessCommand(k kind) Command {
 	switch k {
 	case kindAuthEnable:
@@ -230,10 +229,10 @@ func (d *decoder) accessCommand(k kind) Command {
 	}
 }
 
-// userWithout flags a user without a password.
+// userWithout is the flag of a user without a password.
 const userWithout byte = 1
 
-// revokeNames flags a RoleRevoke of lease names.
+// revokeNames is the flag of a RoleRevoke of lease names.
 const revokeNames byte = 1
 
 func appendUserAdd(b []byte, c *UserAdd) []byte {
@@ -258,13 +257,13 @@ func (d *decoder) permission() access.Permission {
 	return access.Permission{Kind: k, Key: d.Text(), End: d.Text()}
 }
 
-// control is the record in a snapshot that access control is enabled or disabled.
+// control is the snapshot record of whether access control is enabled.
 type control struct {
 	Enabled  bool
 	Revision uint64
 }
 
-// controlEnabled flags an enabled control.
+// controlEnabled is set in the record if access control is enabled.
 const controlEnabled byte = 1
 
 func appendControl(b []byte, c control) []byte {
@@ -302,7 +301,8 @@ func (d *decoder) role() access.Role {
 	}
 }
 
-// accessRecords writes the records of users and roles. It writes none if there never were any.
+// accessRecords writes the records of users and roles. It writes nothing if access control was
+// never used.
 func accessRecords(s *access.State, write func(tag byte, body func([]byte) []byte)) {
 	if s == nil {
 		return
@@ -325,7 +325,7 @@ func accessRecords(s *access.State, write func(tag byte, body func([]byte) []byt
 	}
 }
 
-// accessRead collects the users and roles of a snapshot.
+// accessRead collects the users and roles in a snapshot.
 type accessRead struct {
 	control control
 	users   []access.User
@@ -349,7 +349,7 @@ func (r *accessRead) take(tag byte, d *decoder) {
 	}
 }
 
-// state returns the users and roles, with their limits.
+// state returns the users and roles with their limits.
 func (r *accessRead) state() (*access.State, error) {
 	if r.control.Revision == 0 {
 		return nil, nil
@@ -357,7 +357,7 @@ func (r *accessRead) state() (*access.State, error) {
 	s := access.New(r.control.Enabled, r.control.Revision, r.users, r.roles)
 	for _, l := range r.limits {
 		with, _ := s.SetLimits(l.Of, l.List)
-		if with == s { // SetLimits also returns s with an error
+		if with == s { // SetLimits also returns s if there is an error
 			return nil, fmt.Errorf("%w: limits of %q, which does not exist", ErrCorrupt, l.Of.Name)
 		}
 		s = with

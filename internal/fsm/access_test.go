@@ -8,7 +8,8 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// The predicted cost of a command about users and roles is exactly what the state grows by.
+// TestAccessGrowth checks that Growth predicts exactly how much a command about users and roles
+// adds to the state.
 func TestAccessGrowth(t *testing.T) {
 	m := New(Config{})
 	for _, c := range []Command{
@@ -24,7 +25,8 @@ func TestAccessGrowth(t *testing.T) {
 	}
 }
 
-// Caches drop everything before one of these commands is applied, whoever issues it.
+// TestTakesRights checks which commands require caches to drop everything before they are applied,
+// with or without a caller.
 func TestTakesRights(t *testing.T) {
 	takes := []kind{
 		kindAuthEnable, kindUserDelete, kindUserRevokeRole, kindRoleDelete, kindRoleGrant,
@@ -38,7 +40,8 @@ func TestTakesRights(t *testing.T) {
 	}
 }
 
-// A snapshot with users and roles that no member writes is refused.
+// TestRestoreBadAccess checks that Restore rejects a snapshot with users and roles that no member
+// would write.
 func TestRestoreBadAccess(t *testing.T) {
 	leases := []access.LimitChange{{What: access.Leases, Most: 9}}
 	for name, records := range map[string][]func([]byte) []byte{
@@ -66,7 +69,7 @@ func controlRecord(revision uint64) func([]byte) []byte {
 	})
 }
 
-// limitsRecord has limits of a user or, with "", of everybody.
+// limitsRecord returns a record with limits of a user. If user is "", they are the default limits.
 func limitsRecord(user string, list []access.LimitChange) func([]byte) []byte {
 	c := &SetLimits{List: list}
 	if user != "" {

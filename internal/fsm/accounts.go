@@ -11,35 +11,36 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Use is the part of the state that counts for a principal. Grants and writes count for a principal
-// only if they were made while access control was enabled.
+// Use is the part of the state that is charged to a principal. Only grants and writes made while
+// access control was enabled are charged.
 type Use struct {
 	Principal string
-	// Leases are the leases that belong to it, and those without a principal that it was granted.
+	// Leases counts the leases that belong to the principal, plus leases without a principal that
+	// were granted to it.
 	Leases int64
-	// LeaseKeys are the attached keys that it was the last to write.
+	// LeaseKeys counts the attached keys whose last writer was the principal.
 	LeaseKeys int64
-	// Bytes is the size of its leases and of the versions that it wrote, including history: see
-	// mvcc.Writer.
+	// Bytes is the total size of its leases and of the versions that it wrote, including history:
+	// see mvcc.Writer.
 	Bytes int64
 }
 
-// accounts count the leases of principals. The account of each lease is replicated, and the rest
-// follows from it. The store counts the versions that principals wrote.
+// accounts tracks the leases of each principal. The account of each lease is replicated, and the
+// rest is derived from it. The store tracks the versions that each principal wrote.
 type accounts struct {
 	// caller issued the command that is being applied. It is the zero value if access control is
 	// disabled, or if a member issued the command.
 	caller access.Caller
-	// Invariant: byName has exactly the principals that have leases, each with its own counts.
+	// Invariant: byName contains exactly the principals that have leases, with correct counts.
 	byName map[string]*leaseAccount
 	// leases stores the account of each lease.
 	leases *lease.Lessor
 }
 
-// leaseAccount counts the leases of a principal.
+// leaseAccount is the number and the total size of the leases of a principal.
 type leaseAccount struct{ leases, bytes int64 }
 
-// writer returns the principal that the caller's puts count for, or nil if there is none.
+// writer returns the principal that the caller's puts are charged to, or nil if there is none.
 func (m *Machine) writer() *mvcc.Writer {
 	if user := m.meta.accounts.caller.User; user != "" {
 		return m.store.Writer(user)
@@ -47,7 +48,7 @@ func (m *Machine) writer() *mvcc.Writer {
 	return nil
 }
 
-// granted counts a new lease for its principal.
+// granted charges a new lease to its principal.
 func (a *accounts) granted(l *lease.Info) {
 	if who := cmp.Or(l.Principal, a.caller.User); who != "" {
 		a.charge(who, l)
@@ -68,7 +69,7 @@ func (a *accounts) charge(principal string, l *lease.Info) {
 	a.leases.Charge(l.ID, principal)
 }
 
-// passed accounts for a lease that another process or another principal now holds.
+// passed updates the accounts after a lease was transferred to another process or principal.
 func (a *accounts) passed(before, after *lease.Info) {
 	was := a.leases.Account(before.ID)
 	who := was
@@ -81,7 +82,7 @@ func (a *accounts) passed(before, after *lease.Info) {
 	}
 }
 
-// ended removes a lease that is gone from its account.
+// ended removes a lease that has ended from its account.
 func (a *accounts) ended(l *lease.Info, account string) {
 	u := a.byName[account]
 	if u == nil {
@@ -94,7 +95,7 @@ func (a *accounts) ended(l *lease.Info, account string) {
 	}
 }
 
-// Uses yields the use of every principal, in no particular order.
+// Uses yields the usage of every principal, in no particular order.
 func (m *Machine) Uses() iter.Seq[Use] {
 	return func(yield func(Use) bool) {
 		for name := range m.meta.accounts.byName {
@@ -110,7 +111,8 @@ func (m *Machine) Uses() iter.Seq[Use] {
 	}
 }
 
-// Rank adds the use of every principal. The core calls it, so it allocates no list.
+// Rank adds the usage of every principal to r. It does not build a list, to avoid allocating on the
+// core's goroutine.
 func (m *Machine) Rank(r *access.Ranking) {
 	for u := range m.Uses() {
 		r.Add(u.Principal, access.Leases, u.Leases)
@@ -119,7 +121,7 @@ func (m *Machine) Rank(r *access.Ranking) {
 	}
 }
 
-// use returns the use of one principal.
+// use returns the usage of one principal.
 func (m *Machine) use(principal string) Use {
 	w := m.store.WrittenBy(principal)
 	out := Use{Principal: principal, LeaseKeys: w.Keys, Bytes: w.Bytes}
@@ -129,8 +131,8 @@ func (m *Machine) use(principal string) Use {
 	return out
 }
 
-// account is a record of a snapshot: some of the leases of a principal. The records of keys name
-// the principals that wrote them.
+// account is a snapshot record that lists some of the leases of a principal. For keys, the
+// principal is in the key's own record.
 type account struct {
 	Principal string
 	Leases    []lease.ID
@@ -148,7 +150,7 @@ func (d *decoder) account() account {
 	return r
 }
 
-// accountLeases is the largest number of leases in one account record.
+// accountLeases is the maximum number of leases in one account record.
 const accountLeases = 2048
 
 // accountRecords writes the account records of leases.
@@ -168,8 +170,8 @@ func accountRecords(leases lease.View, write func(account)) {
 	}
 }
 
-// restoreAccount restores the account of the leases in a record. It fails if a lease does not exist
-// or already has an account.
+// restoreAccount charges the leases in a record to their account. It fails if a lease does not
+// exist or already has an account.
 func (m *Machine) restoreAccount(r account) error {
 	a := &m.meta.accounts
 	for _, id := range r.Leases {

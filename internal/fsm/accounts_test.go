@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// ledger is the model of accounts: whose each version of a key and each lease is. It learns that
-// from what a command did, not from how.
+// ledger is a model of the accounts. It tracks which principal each version of a key and each lease
+// is charged to. It uses only the effects of commands, not their implementation.
 type ledger struct {
 	versions map[mvcc.Revision]string
 	newest   map[string]mvcc.Record
@@ -29,7 +29,7 @@ type leaseOf struct {
 	info lease.Info
 }
 
-// follow records the effects of a principal's command.
+// follow records the effects of a command from a principal.
 func (l *ledger) follow(m *Machine, who string, c Command) {
 	versions, newest := make(map[mvcc.Revision]string), make(map[string]mvcc.Record)
 	_, expires := Inner(c).(*Expire)
@@ -63,7 +63,7 @@ func (l *ledger) follow(m *Machine, who string, c Command) {
 	l.versions, l.newest, l.leases = versions, newest, leases
 }
 
-// check compares who wrote each version.
+// check compares the writer of each version with the model.
 func (l *ledger) check(m *Machine) error {
 	for r := range m.store.View().Records() {
 		if who := l.versions[mvcc.Revision{Main: r.ModRevision, Sub: r.Sub}]; who != r.WrittenFor {
@@ -71,10 +71,11 @@ func (l *ledger) check(m *Machine) error {
 				r.WrittenFor, who)
 		}
 	}
-	return m.store.CheckInvariants() // which counts what is whose
+	return m.store.CheckInvariants() // this also verifies the size of each writer's versions
 }
 
-// uses counts what is whose, but for what versions take: see check.
+// uses returns what each principal uses according to the model. The size of versions is taken from
+// the store, and check verifies it.
 func (l *ledger) uses(m *Machine) map[string]Use {
 	out := make(map[string]Use)
 	for _, x := range l.leases {
@@ -110,7 +111,8 @@ func usesOf(m *Machine) map[string]Use {
 	return out
 }
 
-// limitedTenants has users that may do everything with keys and names, and limits that they meet.
+// limitedTenants returns a machine with users that have permission for all keys and names, and
+// limits low enough to be reached.
 func limitedTenants(t *testing.T, rng *rand.Rand) *Machine {
 	m := New(Config{})
 	for _, c := range []Command{
@@ -140,8 +142,8 @@ func drawLimits(rng *rand.Rand) []access.LimitChange {
 
 var tenantNames = []string{"root", "alice", "bob", "corp:eve"}
 
-// drawTenant makes a command that of a random principal, and gives grants and hand-overs
-// principals.
+// drawTenant attributes a command to a random principal. Grants and hand-overs also get a random
+// principal.
 func drawTenant(rng *rand.Rand, m *Machine, c Command) (string, Command) {
 	switch c := c.(type) {
 	case *Grant:
@@ -167,7 +169,7 @@ func drawTenant(rng *rand.Rand, m *Machine, c Command) (string, Command) {
 	return who, as(m, who, c)
 }
 
-// unlimited returns the same state without limits.
+// unlimited returns a copy of the state without limits.
 func unlimited(t *testing.T, m *Machine) *Machine {
 	m = restored(t, m)
 	for _, of := range m.meta.access.LimitHolders() {
@@ -181,11 +183,13 @@ func unlimited(t *testing.T, m *Machine) *Machine {
 	return m
 }
 
-// What each principal has is counted exactly, even after a snapshot and a compaction; no principal
-// exceeds a limit, and none within the limits is refused. Random commands of four principals under
-// random limits are compared with a model that looks at all versions and leases. A refused command
-// is applied to the same state without limits, where it must exceed one. Ranges are deleted ahead,
-// a key at a time.
+// TestAccountsAgainstModel checks that what each principal uses is counted exactly, even after a
+// snapshot and a compaction. No principal exceeds a limit, and no command within the limits is
+// rejected.
+//
+// The test runs random commands of four principals under random limits, and compares the counts
+// with a model that examines all versions and leases. A rejected command is applied to a copy
+// without limits, where it must exceed a limit. Ranges are deleted ahead, one key at a time.
 func TestAccountsAgainstModel(t *testing.T) {
 	refusals, parts := 0, 0
 	for seed := range uint64(tier.Budget(20, 60)) {
@@ -249,7 +253,7 @@ func TestAccountsAgainstModel(t *testing.T) {
 	}
 }
 
-// caller returns who has a name.
+// caller returns the caller with the given name.
 func caller(name string) access.Caller {
 	if name == "corp:eve" {
 		return access.Caller{User: name, Bound: &access.Bound{Roles: []string{"all"}}}
@@ -257,9 +261,9 @@ func caller(name string) access.Caller {
 	return access.Caller{User: name}
 }
 
-// checkWithin checks that no principal got more of something than its limit, except tombstones, and
-// keys that outlive their lease. The roles of a principal that is not a user are known only for the
-// caller.
+// checkWithin checks that no principal exceeds its limits after a command. Tombstones, and keys
+// that outlive their lease, are exempt. The roles of a principal that is not a user are known only
+// if it is the caller.
 func checkWithin(t *testing.T, m *Machine, who string, c Command, before map[string]Use) {
 	t.Helper()
 	_, puts := Inner(c).(*Put)
@@ -281,16 +285,16 @@ func checkWithin(t *testing.T, m *Machine, who string, c Command, before map[str
 	}
 }
 
-// putsBound reports whether a command is a put with a TTL, and nothing else.
+// putsBound reports whether a command consists only of a put with a TTL.
 func putsBound(c Command) bool {
 	t, ok := Inner(c).(*Txn)
 	return ok && len(t.Compare) == 0 && len(t.Then) == 2 && t.Then[0].Grant != nil &&
 		t.Then[0].Grant.Terms.Bound && t.Then[1].Put != nil
 }
 
-// checkRefused checks that a refused command would have exceeded a limit. Within a transaction, and
-// where a bound lease ends, what it frees does not count, except for a put with a TTL that replaces
-// one.
+// checkRefused checks that a rejected command would have exceeded a limit. Space that the command
+// frees does not count within a transaction or if a bound lease ends. The exception is a put with a
+// TTL that replaces another such put.
 func checkRefused(t *testing.T, m *Machine, c Command, e *access.LimitError) {
 	t.Helper()
 	refreshed := e.What == access.Leases && putsBound(c)
@@ -320,22 +324,8 @@ func checkRefused(t *testing.T, m *Machine, c Command, e *access.LimitError) {
 	}
 }
 
-// Members that have the same keys and leases on other accounts have different hashes, because they
-// would decide differently.
-func TestHashOfAccounts(t *testing.T) {
-	hashes := make(map[uint32]bool)
-	for _, who := range [][2]string{{"root", "root"}, {"root", "bob"}, {"bob", "root"}} {
-		m := tenants(t)
-		mustApply(t, m, as(m, who[0], &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))
-		mustApply(t, m, as(m, who[1], &Put{Key: "c"}))
-		hashes[hash(t, m)] = true
-	}
-	if len(hashes) != 3 {
-		t.Errorf("%d hashes of 3 states", len(hashes))
-	}
-}
-
-// A snapshot that puts a lease on two accounts, or has an account with nothing, is refused.
+// TestRestoreBadAccounts checks that Restore rejects a snapshot that charges a lease to two
+// accounts or contains an empty account.
 func TestRestoreBadAccounts(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))
@@ -372,22 +362,7 @@ func TestRestoreBadAccounts(t *testing.T) {
 	}
 }
 
-// Ranking the principals for the metrics does not allocate for each.
-func TestRankAllocatesNothing(t *testing.T) {
-	m := tenants(t)
-	for i := range 1000 {
-		name := fmt.Sprint("u", i)
-		txn := m.store.Begin()
-		txn.PutFor(m.store.Writer(name), name, nil, 0)
-		txn.End()
-	}
-	r := access.NewRanking(0)
-	if n := testing.AllocsPerRun(10, func() { m.Rank(r) }); n > 3 {
-		t.Errorf("%v allocations for 1000 principals", n)
-	}
-}
-
-// Rank agrees with Uses.
+// TestRank checks that Rank agrees with Uses.
 func TestRank(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &Grant{Terms: lease.Terms{ID: 1, TTL: 5000}}))
@@ -405,8 +380,8 @@ func TestRank(t *testing.T) {
 	}
 }
 
-// A snapshot has the name of each principal once, because the quota does not count it for every
-// version.
+// TestSnapshotNamesWritersOnce checks that a snapshot contains the name of each principal only
+// once, because the quota does not count it for every version.
 func TestSnapshotNamesWritersOnce(t *testing.T) {
 	m := tenants(t)
 	long := strings.Repeat("n", 1000)

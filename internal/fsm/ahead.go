@@ -9,18 +9,20 @@ import (
 // Deleting defaultAheadKeys keys takes a few milliseconds.
 const defaultAheadKeys = 8192
 
-// ahead is the state of a deletion that is partly done before its entry is applied.
+// ahead is the state of a deletion that has been partly performed before its entry is applied.
 type ahead struct {
 	before *Image // the state before the deletion
 	txn    *mvcc.Txn
 	result *DeleteResult
 }
 
-// Ahead deletes some of the keys that a very large deletion covers, and reports whether it did and
-// must be called again. It keeps each step of a member short: a deletion of a large range is one
-// revision, which must not become visible in parts. Until the command is applied, View, Image,
-// Leases and Index show the state before it. The command must be the next one applied, with nothing
-// in between. Apply does the rest, with the same result as on a member that did nothing in advance.
+// Ahead deletes some of the keys covered by a very large deletion, before the command is applied.
+// It returns true if it deleted some, and must then be called again. A range deletion is a single
+// revision and cannot become visible in parts, so without Ahead it would be one long step.
+//
+// Until the command is applied, View, Image, Leases and Index show the state before the deletion.
+// The command must be the next one applied, with nothing in between. Apply completes the deletion,
+// with the same result as on a member that did nothing in advance.
 func (m *Machine) Ahead(c Command) (more bool) {
 	most := cmp.Or(m.cfg.AheadKeys, defaultAheadKeys)
 	d := m.deletion(c)
@@ -34,7 +36,8 @@ func (m *Machine) Ahead(c Command) (more bool) {
 	if m.ahead == nil {
 		m.ahead = &ahead{before: m.Image(), txn: m.store.Begin(), result: new(DeleteResult)}
 		if d.PrevKV {
-			m.ahead.result.Prev = make([]*mvcc.KeyValue, 0, left) // allocate once: growing would copy
+			// preallocate, because growing would copy
+			m.ahead.result.Prev = make([]*mvcc.KeyValue, 0, left)
 		}
 	}
 	m.step.before = m.lessor.LastToken()
@@ -48,9 +51,10 @@ func (m *Machine) Ahead(c Command) (more bool) {
 const preparedKeys = 16_384
 
 // Prepare does some of the expensive work that a command will need, before the command's entry is
-// applied, and reports whether there is more to do. The work is invisible and Apply does the rest,
-// so members need not agree on it. Currently this is the clearing of deleted keys, once after each
-// compaction, for transactions that read ranges at past revisions (see mvcc.Store.ClearDeleted).
+// applied, and reports whether there is more to do. The work does not change any result, and Apply
+// does the rest, so members need not agree on how much was prepared. Currently, the only such work
+// is clearing deleted keys after a compaction. It is done once per compaction, for transactions
+// that read ranges at past revisions (see mvcc.Store.ClearDeleted).
 func (m *Machine) Prepare(c Command) (more bool) {
 	if m.store.Cleared() {
 		return false
@@ -72,14 +76,15 @@ func (c *Txn) readsPast() bool {
 	return false
 }
 
-// past reports whether the operation reads more than one key at a past revision.
+// past reports whether the operation reads a range at a past revision.
 func (c *Range) past() bool { return c.Options.Revision > 0 && c.End != "" }
 
-// Midway reports whether a command was partly done in advance. The Lessor shows the difference:
-// some keys are detached already, and leases bound to them have ended.
+// Midway reports whether a command was partly performed in advance. During that time the Lessor is
+// ahead of the View: some keys have been detached, and leases bound to them have ended.
 func (m *Machine) Midway() bool { return m.ahead != nil }
 
-// deletion returns the range deletion that a command will perform if it is applied next, or nil.
+// deletion returns the range deletion that a command will perform if it is applied next, or nil if
+// it will perform none.
 func (m *Machine) deletion(c Command) *DeleteRange {
 	d, ok := Inner(c).(*DeleteRange)
 	if !ok || d.End == "" || m.differ() || m.denied(c) != nil {
@@ -94,7 +99,7 @@ func (m *Machine) deletion(c Command) *DeleteRange {
 	return d
 }
 
-// takeAhead returns the transaction of a deletion, and the result so far.
+// takeAhead returns the transaction of a deletion, and its result so far.
 func (m *Machine) takeAhead() (*mvcc.Txn, *DeleteResult) {
 	if a := m.ahead; a != nil {
 		m.ahead = nil

@@ -11,8 +11,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// A member that applies a deletion ahead, a key at a time, reaches the same state as one that
-// applies it at once, and shows nothing of it before its entry.
+// TestAhead checks that a member that applies a deletion ahead, one key at a time, reaches the same
+// state as a member that applies it in one step. The parts done ahead stay invisible until the
+// entry is applied.
 func TestAhead(t *testing.T) {
 	parts := 0
 	for seed := range uint64(tier.Budget(8, 20)) {
@@ -67,7 +68,7 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// events returns all events of leases.
+// events returns all lease events.
 func events(t *testing.T, l LeaseEvents) (all []LeaseEvent) {
 	for seq := uint64(0); ; seq = all[len(all)-1].Seq {
 		next, err := l.After(seq)
@@ -81,8 +82,8 @@ func events(t *testing.T, l LeaseEvents) (all []LeaseEvent) {
 	}
 }
 
-// Leases bound to keys of a large deletion end in the steps of their keys, so that the last step is
-// no longer than the others.
+// TestBoundLeasesEndAhead checks that leases bound to keys of a large deletion end in the same
+// parts as their keys. The last part is then no longer than the others.
 func TestBoundLeasesEndAhead(t *testing.T) {
 	const keys = 100
 	m := New(Config{AheadKeys: 10})
@@ -107,7 +108,8 @@ func TestBoundLeasesEndAhead(t *testing.T) {
 	}
 }
 
-// Nothing is deleted ahead for a command that is refused or was done before.
+// TestNotAhead checks that nothing is deleted ahead for a command that will be rejected or has been
+// done before.
 func TestNotAhead(t *testing.T) {
 	m := New(Config{AheadKeys: 2})
 	session := open(t, m, 5)
@@ -140,7 +142,7 @@ func TestNotAhead(t *testing.T) {
 	}
 }
 
-// pastRange is a transaction that reads a range as it was at a revision.
+// pastRange returns a transaction that reads all keys as of a revision.
 func pastRange(revision int64) *Txn {
 	all := Op{Range: &Range{
 		Key: "\x00", End: "\x00", Options: mvcc.RangeOptions{Revision: revision},
@@ -149,8 +151,8 @@ func pastRange(revision int64) *Txn {
 	return &Txn{Then: []Op{put, {Txn: &Txn{Else: []Op{all}}}}}
 }
 
-// A member clears deleted keys in parts before an entry that reads the past, with the same result
-// as one that does it at once.
+// TestPrepare checks that a member clears deleted keys in parts before an entry that reads an old
+// revision, with the same result as a member that clears them in one step.
 func TestPrepare(t *testing.T) {
 	const keys = 2*preparedKeys + 1
 	at, in := New(Config{}), New(Config{})
@@ -194,7 +196,8 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// No part copies the pairs, possibly very many, that earlier parts deleted.
+// TestAheadCopiesNothing checks that no part copies the pairs deleted by earlier parts, of which
+// there can be many.
 func TestAheadCopiesNothing(t *testing.T) {
 	const keys = 1000
 	m := New(Config{AheadKeys: 10})
@@ -214,8 +217,8 @@ func TestAheadCopiesNothing(t *testing.T) {
 	}
 }
 
-// The deletions of a transaction are bounded, including those of its leases; a deletion alone is
-// not, because it is done in parts.
+// TestTxnDeletesTooMuch checks that the number of deletions in a transaction is bounded, including
+// keys of leases that it revokes. A single deletion is not bounded, because it is done in parts.
 func TestTxnDeletesTooMuch(t *testing.T) {
 	const keys, leases = 10_000, 3
 	txn := func(ops ...Op) *Txn { return &Txn{Then: ops} }

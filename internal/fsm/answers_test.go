@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The size of session answers, which decides which sessions are evicted, is the same after a
-// restore (S3).
+// TestAnswersTakeTheSameRestored checks that the recorded responses of sessions have the same size
+// after a restore (S3). This size determines which sessions are evicted.
 func TestAnswersTakeTheSameRestored(t *testing.T) {
 	m := New(Config{})
 	m.Begin(1, 1)
@@ -35,7 +35,8 @@ func TestAnswersTakeTheSameRestored(t *testing.T) {
 	}
 }
 
-// Any bytes in place of a stored answer fail to decode, or decode and encode to the same.
+// FuzzAnswer checks that arbitrary bytes either fail to decode as a recorded response, or decode to
+// a response that survives another round trip.
 func FuzzAnswer(f *testing.F) {
 	for _, x := range resultThings() {
 		f.Add(x.bytes)
@@ -59,8 +60,9 @@ func FuzzAnswer(f *testing.F) {
 	})
 }
 
-// A member that starts from a snapshot keeps all sessions that the others have, even if the quota
-// has become too small for them since their last use.
+// TestSnapshotKeepsSessionsUnderASmallerQuota checks that a member that starts from a snapshot
+// keeps all sessions that other members have, even if the quota has become too small for them since
+// their last use.
 func TestSnapshotKeepsSessionsUnderASmallerQuota(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1})

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// restoreChunks restores a snapshot of these chunks twice, once with part of the work in parallel,
-// and checks that the results agree.
+// restoreChunks restores a snapshot twice, once with part of the work in parallel, and checks that
+// the results agree.
 func restoreChunks(c Config, chunks ...[]byte) (*Machine, error) {
 	m, err := Restore(c, source(chunks...))
 	c.Beside = func(f func()) func() {
@@ -23,7 +23,7 @@ func restoreChunks(c Config, chunks ...[]byte) (*Machine, error) {
 	return m, err
 }
 
-// madeOf describes a state by its hash and the keys of its leases, or gives the error.
+// madeOf describes a state by its hash and inconsistent attachments, or returns the error text.
 func madeOf(m *Machine, err error) string {
 	if err != nil {
 		return err.Error()

@@ -8,15 +8,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A bound lease ends in the step in which its key is deleted or moved, by whatever command, with an
-// event.
+// TestBoundEndsWithItsKey checks that a bound lease ends, with an event, in the same step in which
+// any command deletes its key or moves it to another lease.
 func TestBoundEndsWithItsKey(t *testing.T) {
 	revoke := &Revoke{ID: 7, By: "me"}
 	gone := Op{Delete: &DeleteRange{Key: "k"}}
 	const byKey = `3: lease 7 revoked "key" at 3`
 	for name, c := range map[string]struct {
 		command Command
-		events  []string // after the two grants
+		events  []string // events after the two grants
 	}{
 		"deleted":     {&DeleteRange{Key: "k"}, []string{byKey}},
 		"overwritten": {&Put{Key: "k"}, []string{byKey}},
@@ -50,7 +50,7 @@ func TestBoundEndsWithItsKey(t *testing.T) {
 		open(t, m, 5)
 		grant(t, m, 1)
 		mustApply(t, m, putBound("k", 7, 50))
-		m = restored(t, m) // the snapshot says that it is bound
+		m = restored(t, m) // the snapshot must record that the lease is bound
 		mustApply(t, m, c.command)
 		if got := show(after(t, m, 2)); !slices.Equal(got, c.events) {
 			t.Errorf("%s: events %q, want %q", name, got, c.events)
@@ -62,7 +62,8 @@ func TestBoundEndsWithItsKey(t *testing.T) {
 	}
 }
 
-// A bound lease takes no other key, and expires like any lease.
+// TestBound checks that no other key can be attached to a bound lease, and that it expires like any
+// other lease.
 func TestBound(t *testing.T) {
 	for _, limit := range []int{0, 1, 5} {
 		m := New(Config{Lease: lease.Config{MaxKeys: limit}})
@@ -85,7 +86,7 @@ func TestBound(t *testing.T) {
 		} {
 			sum := hash(t, m)
 			if _, once := c.(*Once); once {
-				sum = 0 // the answer is remembered
+				sum = 0 // the session records the response, so the hash changes
 			}
 			if r := apply(t, m, c); !errors.Is(r.Err, lease.ErrBound) {
 				t.Errorf("%s: %v", name, r.Err)
@@ -109,7 +110,8 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// A lease that is granted and ended in one step has no events.
+// TestNoEventsOfWhatNobodySaw checks that a lease that is granted and ended in the same step has no
+// events.
 func TestNoEventsOfWhatNobodySaw(t *testing.T) {
 	m := New(Config{})
 	both := func(id lease.ID) []Op {

@@ -6,27 +6,27 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Bytes is the approximate memory that the state takes. It is a function of the state: it is the
-// same on all members that applied the same entries, whatever each has cleaned up, and on a member
-// that restored a snapshot.
+// Bytes is the approximate memory used by the state. It depends only on the state. So it is the
+// same on all members that applied the same entries or restored a snapshot of them, however much
+// each member has cleaned up.
 type Bytes struct {
-	// Keys is the size of keys and their history, without the revisions that a compaction dropped.
+	// Keys is the size of keys and their history, excluding compacted revisions.
 	Keys int64
-	// Leases is the size of leases with their keys and holds, the keys that they keep after they
-	// end, and orphans.
+	// Leases is the size of leases with their keys and holds, of the keys kept after their lease
+	// ended, and of orphans.
 	Leases int64
-	// Sessions is the size of sessions and their answers, Members that of members and alarms, and
-	// Access that of users and roles.
+	// Sessions is the size of sessions and their stored results. Members is the size of members and
+	// alarms. Access is the size of users and roles.
 	Sessions, Members, Access int64
 }
 
-// Sum returns the total, which the quota bounds.
+// Sum returns the total, which is bounded by the quota.
 func (b Bytes) Sum() int64 { return b.Keys + b.Leases + b.Sessions + b.Members + b.Access }
 
-// These are approximate sizes in memory, without texts: a lease or an orphan that holds ranges, and
-// each of those ranges, including the leader's directory; a session and one of its answers; a pair,
-// a lease and an operation in an answer; a member, its URLs, and the record of a removed member or
-// of an alarm.
+// These are approximate sizes in memory, excluding text. In order, they are for a lease or orphan
+// that holds ranges, and each of those ranges, including the leader's directory; a session, and one
+// of its stored results; a key-value pair, a lease and an operation in a stored result; a member,
+// its URLs, and the record of a removed member or an alarm.
 const (
 	holdBytes     = 160
 	rangeBytes    = 240
@@ -63,7 +63,7 @@ func (m *Machine) clusterBytes() int64 {
 	return size
 }
 
-// textBytes returns the total length of the keys and ends of ranges.
+// textBytes returns the total length of the start and end keys of ranges.
 func textBytes(ranges []keyrange.Range) (sum int64) {
 	for _, r := range ranges {
 		sum += int64(len(r.Key) + len(r.End))
@@ -71,8 +71,9 @@ func textBytes(ranges []keyrange.Range) (sum int64) {
 	return sum
 }
 
-// holdSize returns the size of the ranges that a lease holds. The lease itself counts twice from
-// the start, so that the state does not grow when the lease ends and leaves an orphan.
+// holdSize returns the size of the ranges that a lease holds. It counts the lease itself a second
+// time, for the orphan that the lease may leave when it ends. So the state does not grow when that
+// happens.
 func holdSize(l *lease.Terms, ranges []keyrange.Range) int64 {
 	if len(ranges) == 0 {
 		return 0
@@ -80,8 +81,8 @@ func holdSize(l *lease.Terms, ranges []keyrange.Range) int64 {
 	return l.Bytes() + holdBytes + int64(len(ranges))*rangeBytes + textBytes(ranges)
 }
 
-// resultSize returns the approximate size of a result that a session keeps. Decoding a result does
-// not change its size.
+// resultSize returns the approximate size of a result stored by a session. The size is the same
+// after encoding and decoding.
 func resultSize(r *Result) int64 {
 	switch err := r.Err.(type) { //nolint:errorlint // apply wraps none
 	case nil:

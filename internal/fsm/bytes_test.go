@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// recount returns what a state takes, from all that there is of it.
+// recount computes the size of a state from all its parts.
 func recount(m *Machine) (b Bytes) {
 	v := m.View()
 	alive := make(map[string]*mvcc.Record)
@@ -32,7 +32,7 @@ func recount(m *Machine) (b Bytes) {
 		if r.ModRevision < v.KV.Revision() || v.KV.Compacted() < v.KV.Revision() {
 			continue
 		}
-		switch kv := v.KV.Get(r.Key); { // it is there only for watches from here
+		switch kv := v.KV.Get(r.Key); { // the record is kept only for watches that start here
 		case r.Tombstone:
 			b.Keys -= mvcc.PutSize(r.Key, nil)
 		case kv == nil || kv.Version != r.Version || kv.CreateRevision != r.CreateRevision:
@@ -76,7 +76,7 @@ func recount(m *Machine) (b Bytes) {
 	return b
 }
 
-// TestSum: each part counts for the quota, once.
+// TestSum checks that each part counts against the quota exactly once.
 func TestSum(t *testing.T) {
 	b := Bytes{Keys: 1, Leases: 10, Sessions: 100, Members: 1000, Access: 10_000}
 	if got := b.Sum(); got != 11_111 {
@@ -88,7 +88,8 @@ func TestSum(t *testing.T) {
 	}
 }
 
-// All releases count the same size for answers and holds, because eviction and quota depend on it.
+// TestSizesStay checks that the sizes counted for recorded responses and holds never change between
+// releases, because eviction and quota depend on them.
 func TestSizesStay(t *testing.T) {
 	var got []int64
 	for _, x := range resultThings()[:19] {
@@ -108,7 +109,7 @@ func TestSizesStay(t *testing.T) {
 	}
 }
 
-// recordAlone is the size that another version of a key adds, excluding its value.
+// recordAlone is the size added by another version of a key, excluding its value.
 var recordAlone = func() int64 {
 	s := mvcc.New()
 	for range 2 {
@@ -119,7 +120,7 @@ var recordAlone = func() int64 {
 	return s.Size() - mvcc.PutSize("", nil)
 }()
 
-// randomChange draws a command of any kind, with a number or without, of clients and of members.
+// randomChange returns a random command of a client or member, with or without a number.
 func randomChange(rng *rand.Rand, n uint64) Command {
 	member := Member{
 		ID: uint64(rng.IntN(4)), Name: strings.Repeat("m", rng.IntN(3)), Learner: true,
@@ -144,8 +145,8 @@ func randomChange(rng *rand.Rand, n uint64) Command {
 	return &Once{Session{uint64(1 + rng.IntN(3)), 1}, n, n - min(n, uint64(rng.IntN(20))), c}
 }
 
-// What the state takes is the sum of its parts, whatever a member has scrubbed or restored, and
-// grows with a command by no more than Growth says.
+// TestBytes checks that the size of the state is the sum of its parts, regardless of scrubbing and
+// restores. A put or grant adds no more to it than Growth predicts.
 func TestBytes(t *testing.T) {
 	for seed := range uint64(60) {
 		rng := rand.New(rand.NewPCG(seed, 3))
@@ -169,7 +170,7 @@ func TestBytes(t *testing.T) {
 				t.Fatalf("seed %d, step %d: %#v: %+v and %+v", seed, i, c, got, b.View().Bytes)
 			}
 			if _, put := c.(*Put); put && head {
-				continue // what was left for watches counts again
+				continue // versions kept only for watches count again
 			}
 			switch c.(type) {
 			case *Put, *Grant:
@@ -188,8 +189,8 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// A put that keeps the value of its key costs as much as one that brings it; otherwise short
-// requests could grow the state without bound.
+// TestGrowthOfKeptValues checks that a put that keeps the existing value costs as much as a put
+// with a value. Otherwise, short requests could grow the state without bound.
 func TestGrowthOfKeptValues(t *testing.T) {
 	m := New(Config{})
 	apply(t, m, &Put{Key: "k", Value: make([]byte, 100_000)})

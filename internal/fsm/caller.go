@@ -7,17 +7,17 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// By is a command on behalf of a caller. If access control is enabled when it is applied, the
-// caller must have permission at that moment. Otherwise the result is access.ErrUserEmpty for an
-// anonymous caller, access.ErrOldRevision for one that must log in again, or
+// By is a command on behalf of a caller. If access control is enabled when the command is applied,
+// the caller must have permission at that time. Otherwise the result is access.ErrUserEmpty for an
+// anonymous caller, access.ErrOldRevision for a caller that must log in again, or
 // access.ErrPermissionDenied. Commands that members issue themselves are never wrapped in By. A
-// client's command without By counts as an anonymous caller's.
+// client's command without By is treated as an anonymous caller's.
 type By struct {
 	Caller  access.Caller
 	Command Command
 }
 
-// kind distinguishes a user from a Bound caller.
+// kind distinguishes a caller that is a user from one with Bound roles.
 func (c *By) kind() kind {
 	if c.Caller.Bound != nil {
 		return kindByRoles
@@ -25,8 +25,8 @@ func (c *By) kind() kind {
 	return kindBy
 }
 
-// OnBehalf wraps a command in By. It returns the command unchanged if that counts as an anonymous
-// caller's even without a By, or if clients cannot issue it.
+// OnBehalf wraps a command in By. It returns the command unchanged if it would be treated the same
+// way without By, or if clients cannot issue it.
 func OnBehalf(who access.Caller, c Command) Command {
 	if !c.kind().forClients() || who == (access.Caller{}) && !fromMembers(c) {
 		return c
@@ -34,7 +34,8 @@ func OnBehalf(who access.Caller, c Command) Command {
 	return &By{Caller: who, Command: c}
 }
 
-// forClients reports whether clients can issue commands of this kind, so that a By may wrap them.
+// forClients reports whether clients can issue commands of this kind. By can wrap only such
+// commands.
 func (k kind) forClients() bool {
 	switch k {
 	case kindBy, kindByRoles, kindExpire, kindCheckpoint, kindDropOrphans, kindHashState,

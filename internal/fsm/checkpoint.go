@@ -2,33 +2,34 @@ package fsm
 
 import "leasehold.dev/lease"
 
-// Silence reports that a lease fell silent, or was renewed again. Silence is replicated by
-// Checkpoint, so every member reports it, but not before the leader's checkpoint. Silences are
-// advisory: no promise depends on them.
+// Silence reports that a lease became silent or was renewed again. It results from a Checkpoint.
+// Since that is replicated, every member reports the Silence, but only after it has applied the
+// leader's checkpoint. Silences are advisory: no promise depends on them.
 type Silence struct {
 	// Info is the lease after the change. Its labels must not be modified.
 	Info lease.Info
-	// Until is when the lease may end if it stays silent, by this member's clock. It is 0 if the
-	// lease was renewed again.
+	// Until is when the lease may end if it stays silent, according to this member's clock. It is 0
+	// if the lease was renewed again.
 	Until lease.Instant
-	// Again is true if the lease was already silent, and has not been renewed since.
+	// Again is true if the lease was already silent and has not been renewed since.
 	Again bool
 
 	index uint64 // of the entry
 }
 
-// keptSilences is how many are kept. A follower that is further behind scans all leases instead.
+// keptSilences is how many silences are kept. A follower that is further behind scans all leases
+// instead.
 const keptSilences = 4096
 
-// Silences is an immutable view of the leases that recently fell silent or were renewed again. Any
-// goroutine may read it.
+// Silences is an immutable view of the leases that recently became silent or were renewed again.
+// Any goroutine may read it.
 type Silences struct {
 	recent  recent[Silence]
-	dropped uint64 // index of the newest one dropped
+	dropped uint64 // entry index of the newest dropped silence
 }
 
 // Since calls f for each change after the entry with the given index, in order, and returns true.
-// It returns false if some of those changes are no longer kept.
+// If some of those changes are no longer kept, it returns false without calling f.
 func (s Silences) Since(index uint64, f func(*Silence)) bool {
 	if index < s.dropped {
 		return false
@@ -59,7 +60,6 @@ func since(chunk []Silence, index uint64, f func(*Silence)) {
 	}
 }
 
-// applyCheckpoint sets and clears checkpoints.
 func (m *Machine) applyCheckpoint(c *Checkpoint) Result {
 	if c.Term != m.term {
 		return Result{Err: ErrStale}
@@ -72,8 +72,8 @@ func (m *Machine) applyCheckpoint(c *Checkpoint) Result {
 	return Result{}
 }
 
-// checkpointed reports the effect of a checkpoint: none, if the lease changed after the checkpoint
-// was proposed. before is true if the lease was already silent.
+// checkpointed reports the effect of a checkpoint. It reports nothing if the lease changed after
+// the checkpoint was proposed. before is true if the lease was already silent.
 func (m *Machine) checkpointed(c *lease.Checkpoint, before bool) {
 	until, silent := m.lessor.SilentUntil(c.ID)
 	if silent != (c.Remaining > 0) {
@@ -87,13 +87,12 @@ func (m *Machine) checkpointed(c *lease.Checkpoint, before bool) {
 	}
 }
 
-// isSilent reports whether a lease is silent.
 func (m *Machine) isSilent(id lease.ID) bool {
 	_, silent := m.lessor.SilentUntil(id)
 	return silent
 }
 
-// silence reports that a lease fell silent or was renewed again.
+// silence records that a lease became silent or was renewed again.
 func (m *Machine) silence(news Silence) {
 	s := &m.silences
 	news.index = m.index

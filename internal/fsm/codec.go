@@ -11,13 +11,13 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// ErrCorrupt means that bytes from the log or a snapshot cannot be decoded. Bytes written by a
-// newer release give encoding.ErrNewer instead.
+// ErrCorrupt means that data from the log or a snapshot cannot be decoded. Data written by a newer
+// release causes encoding.ErrNewer instead.
 var ErrCorrupt = errors.New("fsm: corrupt encoding")
 
-// logFormat is the format of log entries, and snapshotFormat that of snapshots. They share leases
-// and the parts of commands. An entry and the header of a snapshot begin with a version: the
-// cluster version when they were written.
+// logFormat is the format of log entries, and snapshotFormat is the format of snapshots. They share
+// the encoding of leases and of the parts of commands. Every entry and every snapshot header begins
+// with a version: the cluster version when it was written.
 var (
 	logFormat = encoding.Format{
 		Name: "log entry", Version: version.Newest, Corrupt: ErrCorrupt,
@@ -31,13 +31,12 @@ var (
 type decoder struct {
 	encoding.Decoder
 	mem *slabs // nil until a command is decoded
-	// If views is set, values that the store copies anyway stay in the input buffer.
+	// If views is set, values that the store copies anyway remain in the input buffer.
 	views bool
-	// names holds the names in the previous records, across all chunks of a snapshot.
+	// names holds the names in the records decoded so far, across all chunks of a snapshot.
 	names *nameTable
 }
 
-// putValue decodes the value of a put.
 func (d *decoder) putValue() []byte {
 	v := d.View()
 	if d.views && len(v) <= mvcc.ShortValue {
@@ -46,7 +45,7 @@ func (d *decoder) putValue() []byte {
 	return slices.Clone(v)
 }
 
-// slabs returns the memory for decoded commands.
+// slabs returns the memory for decoded commands, allocating it on first use.
 func (d *decoder) slabs() *slabs {
 	if d.mem == nil {
 		d.mem = &slabs{}
@@ -54,22 +53,22 @@ func (d *decoder) slabs() *slabs {
 	return d.mem
 }
 
-// maxTxnDepth bounds the nesting of transactions, so that a hostile entry cannot exhaust the stack.
-// The API rejects deeper transactions before they are proposed.
+// maxTxnDepth bounds the nesting of transactions, so that a malicious entry cannot exhaust the
+// stack. The API rejects deeper transactions before they are proposed.
 const maxTxnDepth = 32
 
 // A log entry is a format version followed by groups of commands that were proposed together.
 // AppendEntry begins an entry, and AppendCommand adds a command. A group begins with a header: a
-// byte of flags whose highest bit is set, and the fields that the flags announce. Commands from
-// clients of the proposing member need no header: those before the first header form a group. So an
-// attribute of a whole group costs one flag, and no space where it is absent.
+// byte of flags whose highest bit is set, followed by the fields selected by the flags. Commands
+// from clients of the proposing member need no header: any commands before the first header form a
+// group. So an attribute of a whole group costs one flag, and takes no space if it is absent.
 
-// Origin identifies the member that received the commands, so that it recognizes the outcomes as
-// its own when it applies them.
+// Origin identifies the member that received the commands. It lets that member recognize their
+// results as its own when it applies them.
 type Origin struct {
-	// Member is the member's ID, or 0 for the member that proposed the entry.
+	// Member is the ID of the member, or 0 for the member that proposed the entry.
 	Member uint64
-	// Seq is the member's number of the first command; the others follow consecutively.
+	// Seq is the member's number for the first command. The others are numbered consecutively.
 	Seq uint64
 }
 
@@ -79,16 +78,17 @@ type Group struct {
 	Commands []Command
 }
 
-// groupHeader distinguishes a group's header from a command's kind, which is smaller.
+// groupHeader distinguishes the header of a group from a command. The kind of every command is
+// smaller.
 const groupHeader byte = 0x80
 
-// Flags of a group's header.
+// Flags of a group header.
 const (
 	groupOrigin byte = 1 << iota // the origin of the commands
-	groupCount                   // the number of commands, 1 without this flag
+	groupCount                   // the number of commands; 1 without this flag
 )
 
-// AppendEntry begins the encoding of a log entry at a cluster version.
+// AppendEntry begins the encoding of a log entry for a cluster version.
 func AppendEntry(b []byte, v byte) []byte { return append(b, v) }
 
 // AppendGroup begins a group of n commands with origin o.
@@ -105,15 +105,16 @@ func AppendGroup(b []byte, o Origin, n int) []byte {
 	return b
 }
 
-// DecodeEntry decodes a log entry. It retains no part of data. With an error it also returns the
-// groups decoded so far, for tools that show entries; a member applies nothing of such an entry.
+// DecodeEntry decodes a log entry. It does not retain data. If there is an error, it also returns
+// the groups decoded so far, for tools that print entries. A member does not apply any of those
+// groups.
 func DecodeEntry(data []byte) ([]Group, error) {
 	var r Reader
 	return r.decode(data)
 }
 
-// DecodeCommands decodes an entry that another member forwards: a single group, without an origin.
-// It retains no part of data.
+// DecodeCommands decodes an entry forwarded by another member: a single group without an origin. It
+// does not retain data.
 func DecodeCommands(data []byte) ([]Command, error) {
 	groups, err := DecodeEntry(data)
 	switch {
@@ -214,7 +215,7 @@ func (d *decoder) command() Command {
 	}
 }
 
-// internal decodes commands that members issue rather than clients.
+// internal decodes commands issued by members rather than clients.
 func (d *decoder) internal(k kind) Command {
 	switch k {
 	case kindCompact:

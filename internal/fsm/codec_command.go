@@ -8,21 +8,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Flags for the way in which a command names a lease. The command's own flags are above them.
+// Flags that select how a command identifies a lease. The command's own flags use higher bits.
 const (
 	refID byte = 1 << iota
 	refName
 	refToken
 )
 
-// ref is how a command names a lease: its ID, its name, or both, and optionally its token.
+// ref is how a command identifies a lease: by its ID, its name, or both, and optionally its token.
 type ref struct {
 	id    lease.ID
 	name  string
 	token lease.Token
 }
 
-// appendRef appends the flags of a command about a lease, and the reference to the lease.
+// appendRef appends the flags of a command on a lease, and the reference to the lease.
 func appendRef(b []byte, flags byte, r ref) []byte {
 	flags |= encoding.Flag(r.id != 0, refID) | encoding.Flag(r.name != "", refName) |
 		encoding.Flag(r.token != 0, refToken)
@@ -39,7 +39,7 @@ func appendRef(b []byte, flags byte, r ref) []byte {
 	return b
 }
 
-// ref decodes what appendRef wrote. Known are the valid flags.
+// ref decodes what appendRef wrote. known is the set of valid flags.
 func (d *decoder) ref(of string, known byte) (flags byte, r ref) {
 	flags = d.Flags(of, known)
 	if flags&refID != 0 {
@@ -61,7 +61,7 @@ func appendID(b []byte, id lease.ID) []byte {
 
 func (d *decoder) id() lease.ID { return lease.ID(d.Uint64()) }
 
-// Flags of a put, above those of its lease.
+// Flags of a put. They follow the flags that identify its lease.
 const (
 	putPrevKV byte = refToken << (1 + iota)
 	putIgnoreValue
@@ -96,8 +96,8 @@ func (d *decoder) put() *Put {
 	return c
 }
 
-// limit decodes a number of keys. A limit beyond this machine's int cannot be reached, so the
-// largest int replaces it.
+// limit decodes a number of keys. A limit that does not fit an int is replaced by the largest int,
+// because no result is that long anyway.
 func (d *decoder) limit() int { return int(min(d.Varint(), math.MaxInt)) }
 
 // Flags of a deletion.
@@ -153,7 +153,7 @@ func (d *decoder) grant() *Grant {
 	return c
 }
 
-// revokeBy flags a revocation with a By.
+// revokeBy is set in a revocation that has By.
 const revokeBy = refToken << 1
 
 func appendRevoke(b []byte, c *Revoke) []byte {
@@ -174,7 +174,7 @@ func (d *decoder) revoke() *Revoke {
 	return c
 }
 
-// changeMost flags a change of TTL with a largest TTL for caches.
+// changeMost is set in a change of TTL that has MaxCacheTTL.
 const changeMost = refToken << 1
 
 func appendChangeTTL(b []byte, c *ChangeTTL) []byte {
@@ -195,10 +195,10 @@ func (d *decoder) changeTTL() *ChangeTTL {
 	return c
 }
 
-// withSecret flags a hand-over or a resumption with a secret.
+// withSecret is set in a hand-over or resumption that has a secret.
 const withSecret = refToken << 1
 
-// withPrincipal flags a hand-over with a principal.
+// withPrincipal is set in a hand-over that has a principal.
 const withPrincipal = withSecret << 1
 
 func appendHandOver(b []byte, c *HandOver) []byte {
@@ -257,7 +257,7 @@ func (d *decoder) once() Command {
 	c := d.slabs().onces.one()
 	c.Session = Session{ID: d.Uvarint(), Nonce: d.Uint64()}
 	c.Number, c.Settled = d.Uvarint(), d.Uvarint()
-	if k := kind(d.Peek()); k <= kindLast && !k.repeatable() { // in particular another Once
+	if k := kind(d.Peek()); k <= kindLast && !k.repeatable() { // another Once, for example
 		d.Fail("a command that cannot have an idempotency key")
 		return nil
 	}

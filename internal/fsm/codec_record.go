@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Records that occur in commands, results and snapshots.
+// These records occur in commands, results and snapshots.
 
-// Flags of a lease's terms. The last one announces a byte of rare flags.
+// Flags of the terms of a lease. The last one means that a byte of rare flags follows.
 const (
 	termsName byte = 1 << iota
 	termsOwner
@@ -152,7 +152,7 @@ func (d *decoder) ranges() []keyrange.Range {
 	})
 }
 
-// alarmOff flags a SetAlarm that lowers the alarm.
+// alarmOff is set in a SetAlarm that clears the alarm.
 const alarmOff byte = 1
 
 func appendAlarm(b []byte, a Alarm) []byte {
@@ -230,7 +230,7 @@ func (d *decoder) member() Member {
 	return m
 }
 
-// kvLease flags a pair that is attached to a lease.
+// kvLease is set in a key-value pair that is attached to a lease.
 const kvLease byte = 1
 
 func appendKV(b []byte, kv *mvcc.KeyValue) []byte {
@@ -257,7 +257,8 @@ func (d *decoder) kv() *mvcc.KeyValue {
 	return kv
 }
 
-// Flags of a record of the store's history. The lease of a tombstone is the one that ended the key.
+// Flags of a record of the store's history. The lease of a tombstone is the lease whose end deleted
+// the key.
 const (
 	recordTombstone byte = 1 << iota
 	recordLease
@@ -265,16 +266,16 @@ const (
 	recordLongKey
 )
 
-// nameTable holds the texts that versions in a snapshot share: writers and long keys. Texts are
-// numbered in order of first use. A text is written at its first use; after that only its number
-// is.
+// nameTable holds text that several versions in a snapshot share: writers and long keys. The
+// entries are numbered in order of first use. Each is written in full at its first use, and by
+// number after that.
 type nameTable struct {
-	numbers map[string]uint64 // of an encoder
-	texts   []string          // of a decoder
-	lost    bool              // records are missing, so new texts get no number
+	numbers map[string]uint64 // used by an encoder
+	texts   []string          // used by a decoder
+	lost    bool              // some records are missing, so new entries get no number
 }
 
-// longKey is the minimum length of keys in the table. For shorter keys, the table would take more
+// longKey is the minimum length of a key in the table. For shorter keys, the table would use more
 // memory than it saves.
 const longKey = 64
 
@@ -289,7 +290,7 @@ func (n *nameTable) append(b []byte, name string) []byte {
 	return encoding.AppendBytes(binary.AppendUvarint(b, 0), name)
 }
 
-// named decodes a text by way of the table.
+// named decodes a name, looking it up in the table or adding it.
 func (d *decoder) named(what string) (text string) {
 	n, t := d.Uvarint(), d.names
 	switch {

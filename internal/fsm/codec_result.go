@@ -9,16 +9,16 @@ import (
 	"leasehold.dev/lease"
 )
 
-// refusals are the errors without data that a command in a Once can end with. Their positions,
-// counted from refusalPlain, are on disk: add at the end.
+// refusals lists the errors without data that a command in a Once can return. Their positions,
+// counted from refusalPlain, are stored on disk: add new ones at the end.
 var refusals = [...]error{
 	ErrKeyNotFound, ErrSessionNotFound, ErrTxnTooLarge, lease.ErrNotFound,
 	lease.ErrExists, lease.ErrBadID, lease.ErrBound, mvcc.ErrCompacted, mvcc.ErrFutureRevision,
 	ErrBadHolds, ErrTooManyHolds, ErrOwnerHolds,
 }
 
-// These are the numbers of refusals that are not in the list: no error, errors with data, and the
-// number of the first in the list.
+// These numbers are not positions in the list. They stand for success and for errors with data.
+// refusalPlain is the number of the first error in the list.
 const (
 	refusalNone byte = iota
 	refusalName
@@ -30,7 +30,7 @@ const (
 	refusalPlain byte = 32
 )
 
-// storable reports whether a snapshot can contain an error.
+// storable reports whether an error can be encoded in a snapshot.
 func storable(err error) bool {
 	switch err.(type) { //nolint:errorlint // apply wraps none
 	case nil, *lease.NameError, *lease.KeyLimitError, *lease.TTLError, *CacheTTLError,
@@ -106,7 +106,7 @@ func (d *decoder) result() Result {
 	return r
 }
 
-// Tags of the values of results. They are on disk: add at the end.
+// Tags of the values of results. They are stored on disk: add new ones at the end.
 const (
 	valuePut byte = iota + 1
 	valueDelete
@@ -118,7 +118,7 @@ const (
 	valueToken
 )
 
-// Flags of results: a put replaced a pair, a transaction succeeded, a range has more keys.
+// Flags of results: a put replaced a pair, a transaction succeeded, or a range has more keys.
 const (
 	putHasPrev   byte = 1
 	txnSucceeded byte = 1
@@ -197,8 +197,8 @@ func (d *decoder) value(depth int) any {
 	}
 }
 
-// appendSession appends a session without its answers. Each answer is a separate record, because
-// together they may be large.
+// appendSession appends a session without its stored results. Each result is a separate record,
+// because together they can be large.
 func appendSession(b []byte, s *session) []byte {
 	b = binary.AppendUvarint(b, s.ID)
 	b = binary.BigEndian.AppendUint64(b, s.Nonce)

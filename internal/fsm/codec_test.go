@@ -2,7 +2,6 @@ package fsm
 
 import (
 	"bytes"
-	"encoding/binary"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -14,7 +13,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// samples has at least one command of every kind, with every field set.
+// samples returns at least one command of every type, with every field set.
 func samples() []Command {
 	put := &Put{Key: "k", Value: []byte("v"), Lease: 7, PrevKV: true, IgnoreLease: true, MaxKeys: 300}
 	del := &DeleteRange{Key: "a", End: "b", PrevKV: true}
@@ -118,7 +117,8 @@ func encode(commands ...Command) []byte {
 	return b
 }
 
-// Random commands, and the results that sessions keep of them, survive encoding.
+// TestRandomRoundTrip checks that random commands, and the results that sessions record for them,
+// survive encoding and decoding.
 func TestRandomRoundTrip(t *testing.T) {
 	for seed := range uint64(200) {
 		rng := rand.New(rand.NewPCG(seed, 9))
@@ -142,7 +142,8 @@ func TestRandomRoundTrip(t *testing.T) {
 	}
 }
 
-// Equal commands have equal bytes whatever the order of a map (S3, T11).
+// TestEncodingIsDeterministic checks that equal commands are encoded to equal bytes, regardless of
+// map iteration order (S3, T11).
 func TestEncodingIsDeterministic(t *testing.T) {
 	labels := make(map[string]string)
 	for i := range 50 {
@@ -157,7 +158,8 @@ func TestEncodingIsDeterministic(t *testing.T) {
 	}
 }
 
-// A transaction that is not TooDeep can be read from the log, and its result from a snapshot.
+// TestTooDeep checks that a transaction that is not TooDeep can be decoded from the log, and its
+// result from a snapshot.
 func TestTooDeep(t *testing.T) {
 	txn := &Txn{Then: []Op{{Put: &Put{Key: "k"}}}}
 	for level := range maxTxnDepth + 3 {
@@ -175,8 +177,8 @@ func TestTooDeep(t *testing.T) {
 	}
 }
 
-// FuzzDecodeEntry feeds bytes from disk or network: no panic, and what
-// decodes encodes to something that decodes to the same.
+// FuzzDecodeEntry decodes arbitrary bytes, as if from disk or network. Decoding must not panic, and
+// a decoded entry must survive a round trip.
 func FuzzDecodeEntry(f *testing.F) {
 	for _, c := range samples() {
 		f.Add(encode(c))
@@ -199,7 +201,7 @@ func FuzzDecodeEntry(f *testing.F) {
 	})
 }
 
-// appendGroups encodes what DecodeEntry has returned.
+// appendGroups encodes the groups returned by DecodeEntry.
 func appendGroups(groups []Group) []byte {
 	b := AppendEntry(nil, 1)
 	for _, g := range groups {
@@ -211,7 +213,7 @@ func appendGroups(groups []Group) []byte {
 	return b
 }
 
-// nonNil makes groups comparable: no commands may be nil or empty.
+// nonNil replaces nil command lists with empty ones, so that groups can be compared.
 func nonNil(groups []Group) []Group {
 	for i := range groups {
 		if len(groups[i].Commands) == 0 {
@@ -221,7 +223,7 @@ func nonNil(groups []Group) []Group {
 	return groups
 }
 
-// forwarded returns an entry of commands that are forwarded to the leader.
+// forwarded returns an entry with commands that a member forwards to the leader.
 func forwarded(commands []Command) []byte {
 	b := AppendGroup(AppendEntry(nil, 1), Origin{}, len(commands))
 	for _, c := range commands {
@@ -230,8 +232,8 @@ func forwarded(commands []Command) []byte {
 	return b
 }
 
-// FuzzDecodeCommands feeds what another member sent to the leader: no panic, and what decodes
-// can be proposed.
+// FuzzDecodeCommands decodes arbitrary bytes, as if another member had sent them to the leader.
+// Decoding must not panic, and it must be possible to propose the decoded commands.
 func FuzzDecodeCommands(f *testing.F) {
 	f.Add(forwarded(samples()))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -251,8 +253,8 @@ func FuzzDecodeCommands(f *testing.F) {
 	})
 }
 
-// FuzzRestore feeds a damaged snapshot: an error, never a panic, and what is restored is written
-// as something that is restored to the same.
+// FuzzRestore restores damaged snapshots. This must not panic, and a state that was restored must
+// survive another snapshot.
 func FuzzRestore(f *testing.F) {
 	m := New(Config{})
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -278,17 +280,4 @@ func FuzzRestore(f *testing.F) {
 			t.Fatalf("restored, and not again: %v", err)
 		}
 	})
-}
-
-// A limit that a 64-bit member replicated never becomes negative on a 32-bit one.
-func TestLimitWidth(t *testing.T) {
-	for n, want := range map[int64]int{
-		0: 0, 300: 300, math.MaxInt32: math.MaxInt32,
-		1 << 40: int(min(1<<40, int64(math.MaxInt))), math.MaxInt64: math.MaxInt,
-	} {
-		d := decoder{Decoder: logFormat.Decoder(1, binary.AppendVarint(nil, n))}
-		if got := d.limit(); got != want {
-			t.Errorf("%d is taken for %d, want %d", n, got, want)
-		}
-	}
 }

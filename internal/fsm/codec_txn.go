@@ -49,7 +49,7 @@ func (d *decoder) compare(c *Compare) {
 	}
 }
 
-// Tags of the operations of a transaction. The numbers are on disk: never reuse one.
+// Tags of the operations of a transaction. They are stored on disk: never reuse a number.
 const (
 	opPut byte = iota + 1
 	opDelete
@@ -108,7 +108,7 @@ func (d *decoder) op(o *Op, depth int) {
 	}
 }
 
-// Flags of a range. The four limits of revisions are present together or not at all.
+// Flags of a range. The four revision limits are either all present or all absent.
 const (
 	rangeEnd byte = 1 << iota
 	rangeRevision

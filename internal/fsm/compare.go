@@ -9,11 +9,11 @@ import (
 )
 
 // HashState asks every member for the hash of its state after this entry: see [Machine.HashedAt].
-// Only the leader's timer issues it.
+// It is issued only by the leader's timer.
 type HashState struct{}
 
-// StateHash reports the hash of a member's state after the entry Index, which had a HashState. Only
-// the member itself may report it; the replica enforces this.
+// StateHash reports the hash of a member's state after the entry at Index, which contained a
+// HashState. Only the member itself may report it. The replica enforces this.
 type StateHash struct{ Member, Index, Hash uint64 }
 
 func (*HashState) kind() kind { return kindHashState }
@@ -21,15 +21,15 @@ func (*StateHash) kind() kind { return kindStateHash }
 
 // comparison collects the hashes that members have reported since the last HashState.
 type comparison struct {
-	index  uint64            // of the entry with the HashState, 0 if there was none
+	index  uint64            // of the entry with the HashState, or 0 if there was none
 	hashes map[uint64]uint64 // by member
 }
 
-// HashedAt returns the index of the last entry with a HashState, 0 if there was none. If that entry
-// has just been applied, this member must report the hash of its Image.
+// HashedAt returns the index of the last entry with a HashState, or 0 if there was none. If that
+// entry has just been applied, this member must report the hash of its Image.
 func (m *Machine) HashedAt() uint64 { return m.meta.comparison.index }
 
-// IsDamaged reports whether the state of a member was found to differ from that of the majority.
+// IsDamaged reports whether a comparison found that a member's state differs from the majority's.
 func (m *Machine) IsDamaged(member uint64) bool {
 	_, damaged := m.alarms[Alarm{member, Damaged}]
 	return damaged
@@ -52,10 +52,10 @@ func (m *Machine) applyComparison(c Command) Result {
 	return Result{}
 }
 
-// judge compares the reported hashes. A hash that a majority of the voters reports is correct, and
-// a member with another hash is damaged. A single member, whatever it reports, can neither create
-// such a majority nor stop the others. Without a majority, judge can only conclude that the members
-// differ, once all voters have reported or at the end.
+// judge compares the reported hashes. A hash reported by a majority of the voters is correct, and a
+// member with a different hash is damaged. No matter what a single member reports, it can neither
+// create such a majority nor stop the others. Without a majority, judge can only conclude that the
+// members differ. It does so once all voters have reported, or if end is set.
 func (m *Machine) judge(end bool) {
 	votes, voters, reported := make(map[uint64]int), 0, 0
 	for id, n := range m.members {
@@ -80,7 +80,7 @@ func (m *Machine) judge(end bool) {
 	}
 }
 
-// condemn raises the alarm for members with another hash than the correct one.
+// condemn raises the alarm for every member that reported a hash other than right.
 func (m *Machine) condemn(right uint64) {
 	delete(m.alarms, Alarm{Kind: Split})
 	for id, h := range m.meta.comparison.hashes {
@@ -100,7 +100,7 @@ func (d *decoder) stateHash() *StateHash {
 	return &StateHash{Member: d.Uint64(), Index: d.Uvarint(), Hash: d.Uvarint()}
 }
 
-// append appends the comparison, ordered by member.
+// append encodes the comparison, ordered by member.
 func (c *comparison) append(b []byte) []byte {
 	b = binary.AppendUvarint(b, c.index)
 	members := slices.Sorted(maps.Keys(c.hashes))
@@ -122,7 +122,7 @@ func (c *comparison) reported() any {
 	return out
 }
 
-// image returns the encoded comparison, or nil if there never was one.
+// image returns the encoded comparison, or nil if there has never been one.
 func (c *comparison) image() []byte {
 	if c.index == 0 {
 		return nil
@@ -130,7 +130,7 @@ func (c *comparison) image() []byte {
 	return c.append(nil)
 }
 
-// comparison decodes what append wrote. The state must not have a comparison yet.
+// comparison decodes what append wrote. It fails if the state already has a comparison.
 func (d *decoder) comparison(c *comparison) {
 	index := d.Uvarint()
 	if index == 0 || c.index != 0 {

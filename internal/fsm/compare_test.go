@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// reported applies a HashState, and the hashes that members tell, 0 for nothing.
+// reported applies a HashState, followed by the hash that each member reports. 0 means no report.
 func reported(t *testing.T, m *Machine, hashes ...uint64) {
 	t.Helper()
 	mustApply(t, m, &HashState{})
@@ -26,8 +26,9 @@ func withMembers(voters, learners uint64) *Machine {
 	return m
 }
 
-// A member whose hash differs from that of a majority of the voters is damaged; the members are
-// split only if no majority is possible. Each round counts by itself.
+// TestComparison checks that a member is marked as damaged if its hash differs from the hash of a
+// majority of voters. The cluster is marked as split only if no majority is possible. Each round is
+// independent of earlier ones.
 func TestComparison(t *testing.T) {
 	split := Alarm{Kind: Split}
 	damaged := func(id uint64) Alarm { return Alarm{id, Damaged} }
@@ -66,8 +67,8 @@ func TestComparison(t *testing.T) {
 	}
 }
 
-// A damaged member blocks no writes; a split blocks all, until there is a majority or a client
-// lifts the alarm. Clients cannot set these alarms.
+// TestWritesAndDamage checks that a damaged member does not block writes. A split blocks all writes
+// until there is a majority or a client clears the alarm. Clients cannot raise these alarms.
 func TestWritesAndDamage(t *testing.T) {
 	m := withMembers(3, 0)
 	reported(t, m, 9, 7, 7)
@@ -96,7 +97,7 @@ func TestWritesAndDamage(t *testing.T) {
 	}
 }
 
-// The alarms of a member are removed with it.
+// TestRemovedAndDamaged checks that removing a member also removes its alarms.
 func TestRemovedAndDamaged(t *testing.T) {
 	m := withMembers(3, 0)
 	reported(t, m, 9, 7, 7)
@@ -114,8 +115,8 @@ func TestRemovedAndDamaged(t *testing.T) {
 	}
 }
 
-// A comparison in progress is part of the state: a member that gets a snapshot in the middle of it
-// reaches the same result.
+// TestComparisonInSnapshot checks that a comparison in progress is part of the state. A member that
+// receives a snapshot in the middle of the comparison reaches the same result.
 func TestComparisonInSnapshot(t *testing.T) {
 	m := withMembers(3, 0)
 	reported(t, m, 9, 7)
@@ -134,7 +135,8 @@ func TestComparisonInSnapshot(t *testing.T) {
 	}
 }
 
-// Hashes are compared between releases, so within a cluster version they do not change.
+// TestHashDoesNotChange checks that the hash does not change within a cluster version, because
+// members with different releases compare their hashes.
 func TestHashDoesNotChange(t *testing.T) {
 	if h, err := everything(t).Image().Hash(); err != nil || h != 0xecdfce65 {
 		t.Errorf("the hash is %#08x, %v", h, err)

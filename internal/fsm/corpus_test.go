@@ -18,13 +18,13 @@ import (
 	"leasehold.dev/test/corpus"
 )
 
-// filler sets fields to values that are not zero, and differ.
+// filler sets fields to distinct nonzero values.
 type filler struct {
 	n     int
-	depth int // of transactions
+	depth int // nesting depth of transactions
 }
 
-// fill sets all that can be set of what p points to. Of an operation that is a Put.
+// fill sets all fields that p points to. For an operation, it sets only Put.
 func (f *filler) fill(p any) {
 	switch p := p.(type) {
 	case *Op:
@@ -60,11 +60,11 @@ func (f *filler) fill(p any) {
 	case *access.Kind:
 		*p = access.ReadWrite
 		return
-	case **access.Bound: // of another kind of command
+	case **access.Bound: // a By with Bound set is another type of command
 		return
 	case *lease.Due:
 		f.each(reflect.ValueOf(p).Elem())
-		p.Late = 0 // is not replicated
+		p.Late = 0 // not replicated
 		return
 	case *keyrange.Range:
 		*p = keyrange.Range{Key: f.text(), End: f.text()}
@@ -78,7 +78,7 @@ func (f *filler) text() string {
 	return fmt.Sprint("t", f.n)
 }
 
-// txn has conditions of each target and relation, and operations of each kind.
+// txn adds conditions with every target and relation, and operations of every type.
 func (f *filler) txn(c *Txn) {
 	if f.depth++; f.depth > 2 {
 		return
@@ -100,7 +100,7 @@ func (f *filler) txn(c *Txn) {
 	f.depth--
 }
 
-// ops are operations of each kind, with all that they have.
+// ops returns operations of every type with all fields set.
 func (f *filler) ops() (out []Op) {
 	for i := range reflect.TypeFor[Op]().NumField() {
 		var op Op
@@ -118,7 +118,7 @@ func (f *filler) ops() (out []Op) {
 
 func (f *filler) each(v reflect.Value) {
 	for i := range v.NumField() {
-		if !v.Type().Field(i).IsExported() { // what only the next version has
+		if !v.Type().Field(i).IsExported() { // such fields exist only in the next version
 			continue
 		}
 		f.fill(v.Field(i).Addr().Interface())
@@ -132,7 +132,7 @@ func (f *filler) value(v reflect.Value) {
 		f.each(v)
 	case reflect.Bool:
 		v.SetBool(true)
-	case reflect.Int: // the same where it has 32 bits
+	case reflect.Int: // a value that fits into 32 bits
 		v.SetInt(int64(f.n) << 16)
 	case reflect.Int64:
 		v.SetInt(int64(f.n) << 33)
@@ -161,7 +161,7 @@ func (f *filler) value(v reflect.Value) {
 	}
 }
 
-// bare are the commands with as little as there can be in them.
+// bare returns a command of every type with only the required fields set.
 func bare() []Command {
 	return []Command{
 		&Put{}, &DeleteRange{}, &Txn{}, &Once{Command: &Put{}}, &OpenSession{}, &Grant{},
@@ -176,13 +176,13 @@ func bare() []Command {
 	}
 }
 
-// thing is what is in a corpus: something, and how it is written and read.
+// thing is a value in a corpus, with its encoding and the function that decodes it.
 type thing struct {
 	name    string
 	value   any
 	bytes   []byte
 	read    func([]byte) (any, error)
-	version int // how many bytes of the version it begins with
+	version int // number of version bytes at the start of the encoding
 }
 
 func command(name string, c Command) thing {
@@ -217,8 +217,8 @@ func entry(name string, groups ...Group) thing {
 	}, 1}
 }
 
-// commandThings are each command with all that it can have, and with nothing; and each
-// operation.
+// commandThings returns every command with all fields set and with only the required ones, and
+// every operation.
 func commandThings() (out []thing) {
 	for _, c := range bare() {
 		name := strings.TrimPrefix(fmt.Sprintf("%T", c), "*fsm.")
@@ -255,7 +255,7 @@ func entryThings() []thing {
 	}
 }
 
-// resultThings are a result of each kind, and each refusal.
+// resultThings returns results with every type of value and with every error.
 func resultThings() (out []thing) {
 	f := &filler{}
 	kv := func() *mvcc.KeyValue {
@@ -287,7 +287,7 @@ func resultThings() (out []thing) {
 	return out
 }
 
-// corpora are the files of version 1 and what is in them.
+// corpora returns the contents of the corpus files of version 1.
 func corpora() map[string][]thing {
 	return map[string][]thing{
 		"commands": commandThings(), "entries": entryThings(), "results": resultThings(),
@@ -298,8 +298,8 @@ func corpusFile(name string) string {
 	return fmt.Sprintf("testdata/v1/%s.txt", name)
 }
 
-// Later releases read what this one writes, and write it alike. The records are in files that do
-// not change.
+// TestCorpus checks that this release encodes and decodes the records in the corpus files as
+// earlier releases did. These files never change.
 func TestCorpus(t *testing.T) {
 	if n := len(bare()); n != int(kindLast) {
 		t.Fatalf("%d commands of %d", n, kindLast)
@@ -318,9 +318,9 @@ func TestCorpus(t *testing.T) {
 	corpus.Check(t, corpusFile("snapshot"), []corpus.Record{{Name: "snapshot", Bytes: b}})
 }
 
-// Flipping any bit of a record makes it invalid or changes its meaning. Bits without a meaning
-// belong to a newer release, and stay so in records of their version; files count them for each
-// byte.
+// TestNoBitIsIgnored checks that flipping any bit of a record makes it invalid or changes its
+// meaning. Bits without a meaning are reserved for newer releases, and must stay reserved in
+// records of their version. The corpus files record how many reserved bits each byte has.
 func TestNoBitIsIgnored(t *testing.T) {
 	for file, things := range corpora() {
 		var unknown []corpus.Record
@@ -356,12 +356,11 @@ func TestNoBitIsIgnored(t *testing.T) {
 		}
 	}
 	corpus.Check(t, corpusFile("snapshot_unknown"), []corpus.Record{
-		{Name: "snapshot", Bytes: newer[2:]}, // after the tag of the header, and the version
+		{Name: "snapshot", Bytes: newer[2:]}, // skip the header's tag and the version
 	})
 }
 
-// everything is a state with a record of each kind in its snapshot, and with all that those can
-// have.
+// everything returns a state whose snapshot contains every type of record, with all fields set.
 func everything(t testing.TB) *Machine {
 	t.Helper()
 	m := New(Config{})

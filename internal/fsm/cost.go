@@ -8,18 +8,20 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Cost is the consumption of a command. Every bound on a command bounds one of these fields.
+// Cost is what a command consumes. Every bound on a command is a bound on one of these fields.
 //
-// Time is how long a member needs to apply it. It bounds the steps of a member: a leader estimates
-// it with [Machine.Time] and fills an entry up to one step. Apply rejects a transaction if its Time
-// turns out to exceed applyTime: see meter.
+// Time is how long it takes a member to apply the command. It bounds the length of a step. A leader
+// estimates it with [Machine.Time], and fills an entry with at most one step's worth. Apply rejects
+// a transaction whose Time turns out to exceed applyTime: see meter.
 //
 // Bytes is the maximum growth of the state, which the quota bounds. Uses is the maximum growth of
-// the use of each principal, which limits bound; it is empty while there are no limits. Space that
-// a command frees does not count in its favor. [Machine.afford] checks both before the command
-// changes anything. Commands without Bytes are applied even if the quota is exhausted. The growth
-// that they cause is bounded: a session's answer, and a tombstone for each deleted key, which is no
-// larger than the key was and lasts until the next compaction.
+// each principal's usage, which the limits bound. It is empty while there are no limits. Space
+// freed by the command is not deducted. [Machine.afford] checks both fields before the command
+// changes anything.
+//
+// Commands without Bytes are applied even if the quota is exhausted. They can still make the state
+// grow, but only by the stored result of a session and by a tombstone for each deleted key. A
+// tombstone is no larger than the key was, and lasts until the next compaction.
 type Cost struct {
 	Time  int64 // in lookups of a key
 	Bytes int64
@@ -46,8 +48,8 @@ func (c *Cost) use(u Use) {
 	c.Uses = append(c.Uses, u)
 }
 
-// afford returns ErrNoSpace if the state has no room for a cost, and an *access.LimitError if a
-// limit of a principal does not allow it. All members decide alike.
+// afford returns ErrNoSpace if the cost would exceed the quota, and an *access.LimitError if it
+// would exceed a limit of a principal. All members reach the same decision.
 func (m *Machine) afford(c Cost) error {
 	if c.Bytes > 0 && (m.raised(NoSpace) || m.overQuota(c.Bytes)) {
 		return ErrNoSpace
@@ -60,7 +62,7 @@ func (m *Machine) afford(c Cost) error {
 	return nil
 }
 
-// checkLimits returns an *access.LimitError if an increase would exceed a limit of the principal.
+// checkLimits returns an *access.LimitError if the increase would exceed a limit of the principal.
 func (m *Machine) checkLimits(more Use) error {
 	if more.Principal == "" {
 		return nil
@@ -94,8 +96,8 @@ func (m *Machine) checkLimits(more Use) error {
 	return nil
 }
 
-// Growth returns the part of Cost.Bytes that depends on the command alone. It does not include the
-// growth of a lease by a HandOver, or the value that a put keeps.
+// Growth returns the part of Cost.Bytes that depends only on the command. It includes neither the
+// growth of a lease caused by a HandOver nor a value kept by a put.
 func Growth(c Command) int64 {
 	switch c := Inner(c).(type) {
 	case *Put:
@@ -123,7 +125,7 @@ func growth(ops []Op) (sum int64) {
 	return sum
 }
 
-// When a lease that keeps its keys ends, its keys take no more space than before.
+// When a lease with KeepKeys ends, its keys take no more space than before.
 const _ = uint(lease.AttachBytes + lease.KeepBytes - mvcc.KeepSize)
 
 func (c *Put) growth() int64 {
@@ -139,10 +141,10 @@ func (c *Put) growth() int64 {
 
 func (c *Grant) growth() int64 { return c.Terms.Bytes() + holdSize(&c.Terms, c.Holds) }
 
-// putCost returns the cost of a put that attaches its key to the lease id, or to none if id is 0.
-// The replaced pair stays in the history. A kept value is stored again, unless the key moves to
-// another lease and no earlier put of the same transaction may have moved it already: see
-// mvcc.KeepSize.
+// putCost returns the cost of a put that attaches its key to lease id, or to none if id is 0. The
+// replaced pair remains in the history. A value that the put keeps is usually stored again. If the
+// key moves to another lease, the value is shared instead. The exception is a key that an earlier
+// put of the same transaction may have moved already (again). See mvcc.KeepSize.
 func (m *Machine) putCost(c *Put, id lease.ID, again bool) Cost {
 	cost := Cost{Bytes: c.growth()}
 	limited := m.meta.access.Limited()
@@ -173,7 +175,7 @@ func (m *Machine) putCost(c *Put, id lease.ID, again bool) Cost {
 	return cost
 }
 
-// grantCost returns the cost of a grant that is not a repetition.
+// grantCost returns the cost of a grant that is not a repeated request.
 func (m *Machine) grantCost(c *Grant) Cost {
 	cost := Cost{Bytes: c.growth()}
 	if m.meta.access.Limited() {
@@ -183,7 +185,7 @@ func (m *Machine) grantCost(c *Grant) Cost {
 	return cost
 }
 
-// handOverCost returns the cost of a hand-over that takes effect.
+// handOverCost returns the cost of a successful hand-over.
 func (m *Machine) handOverCost(before lease.Info, c *HandOver) Cost {
 	to, after := c.successor(before), before
 	after.Owner, after.Principal, after.Secret, after.RequestID = to.Owner, to.Principal, to.Secret, ""

@@ -8,32 +8,32 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Session identifies a client that numbers its writes, so that each takes effect once, however
-// often it is sent.
+// Session identifies a client that numbers its writes, so that each write takes effect only once,
+// no matter how often it is sent.
 type Session struct {
 	// ID is assigned by OpenSession. It is never assigned again, except possibly after a restore
-	// from backup.
+	// from a backup.
 	ID uint64
-	// Nonce was drawn by the client. It distinguishes clients that got the same ID in different
-	// generations of the cluster.
+	// Nonce is a random number chosen by the client. It distinguishes clients that got the same ID
+	// in different generations of the cluster.
 	Nonce uint64
 }
 
-// OpenSession creates a Session, which is the result. The least recently used sessions are dropped
-// when there are too many.
+// OpenSession creates and returns a Session. If there are too many sessions, the least recently
+// used ones are evicted.
 type OpenSession struct{ Nonce uint64 }
 
-// Once applies Command, which is a Put, DeleteRange, Txn, Grant, Revoke, ChangeTTL, HandOver or
-// Resume, unless the session has already used its number. In that case it returns the result of the
-// first time, marked as Repeated. A rejection that may be temporary is not kept: see temporary. If
-// the session is unknown, has dropped the number, or used it for a command of another form, nothing
-// changes and the result is ErrSessionNotFound.
+// Once applies Command unless the session has already used its number. Command must be a Put,
+// DeleteRange, Txn, Grant, Revoke, ChangeTTL, HandOver or Resume. If the number was used, Once
+// returns the stored result, marked as Repeated. A rejection that may be temporary is not stored:
+// see temporary. If the session is unknown, has dropped the number, or has stored a result that
+// does not fit Command, nothing changes and the result is ErrSessionNotFound.
 type Once struct {
 	Session Session
-	// Number is the idempotency key: the client chooses it, from 1 on, a new one for each command.
+	// Number is the idempotency key. The client chooses a new one for each command, starting at 1.
 	Number uint64
-	// Settled is acknowledged-below: the client no longer needs the results of lower numbers. They
-	// are dropped, and a command with such a number that arrives late is rejected.
+	// Settled acknowledges results: the client no longer needs the results of lower numbers. Those
+	// results are dropped. If a command with a lower number arrives late, it is rejected.
 	Settled uint64
 	Command Command
 }
@@ -41,7 +41,7 @@ type Once struct {
 func (*OpenSession) kind() kind { return kindOpenSession }
 func (*Once) kind() kind        { return kindOnce }
 
-// Inner returns c without its By and Once. Code that inspects commands uses it.
+// Inner returns c without its By and Once, for code that inspects commands.
 func Inner(c Command) Command {
 	_, c = unwrap(c)
 	if o, ok := c.(*Once); ok {
@@ -50,7 +50,7 @@ func Inner(c Command) Command {
 	return c
 }
 
-// repeatable reports whether a Once may wrap commands of this kind: those whose results can be
+// repeatable reports whether a Once can wrap commands of this kind. Only their results can be
 // stored.
 func (k kind) repeatable() bool {
 	switch k {
@@ -62,7 +62,7 @@ func (k kind) repeatable() bool {
 	}
 }
 
-// applyOnce applies the command of a user, or of an anonymous caller if user is "".
+// applyOnce applies a Once for a user, or for an anonymous caller if user is "".
 func (m *Machine) applyOnce(user string, c *Once) Result {
 	s := m.sessions.use(c.Session)
 	if s != nil && s.user != user {
@@ -86,17 +86,17 @@ func (m *Machine) applyOnce(user string, c *Once) Result {
 	return r
 }
 
-// MayBeRepeated reports whether a repetition of the command can be recognized, by its idempotency
-// key or its request ID.
+// MayBeRepeated reports whether the state machine could recognize a duplicate of the command by its
+// idempotency key or its request ID.
 func MayBeRepeated(c Command) bool {
 	_, c = unwrap(c)
 	_, numbered := c.(*Once)
 	return numbered || repeatableOf(c) != nil
 }
 
-// Repeated returns the result for a repetition of a command, and whether the command was applied
-// before. Call it only if [MayBeRepeated] returns true. It changes nothing; in particular, it does
-// not renew the lease of a grant.
+// Repeated returns the result of a repeated command, and whether the command was already applied.
+// Call it only if [MayBeRepeated] returns true. It changes nothing. In particular, it does not
+// renew the lease of a grant.
 func (m *Machine) Repeated(c Command) (Result, bool) {
 	who, inner := unwrap(c)
 	if m.denied(c) != nil {
@@ -115,12 +115,12 @@ type outcome uint8
 
 const (
 	refused  outcome = iota // nothing changes: see Once
-	repeated                // the result of the first time is returned
+	repeated                // the stored result is returned
 	isNew                   // the command is applied
 )
 
-// outcome returns the effect that applying a command of the session would have, and the stored
-// result if it is repeated. The session is nil if it is unknown. It changes nothing.
+// outcome returns the effect of applying c and, if c is a duplicate, the stored result. A nil
+// session means that the session is unknown. outcome changes nothing.
 func (s *session) outcome(c *Once) (Result, outcome) {
 	if s == nil || c.Number < max(s.settled, c.Settled) {
 		return Result{}, refused
@@ -130,16 +130,16 @@ func (s *session) outcome(c *Once) (Result, outcome) {
 	case !done:
 		return Result{}, isNew
 	case r.Err == nil && !Fits(c.Command, r.Value):
-		return Result{}, refused // the number belongs to a command of another form
+		return Result{}, refused // the number was used for a different command
 	}
 	r.Repeated = true
 	return r, repeated
 }
 
-// temporary reports whether a command was rejected for a reason that may pass: the members' states
-// differ, the quota is exhausted, or a limit is reached. The result is not kept, so that a retry
-// with the same number is applied once there is room. A client that gets such a rejection after an
-// attempt without an answer does not know the outcome: that attempt may still be in flight.
+// temporary reports whether the reason for a rejection can go away: the members' states differ, the
+// quota is exhausted, or a limit is reached. Such a result is not stored, so that a retry with the
+// same number is applied once there is room. If an earlier attempt got no response, such a
+// rejection does not tell the client the outcome: the earlier attempt may still be in flight.
 func temporary(err error) bool {
 	if _, limited := err.(*access.LimitError); limited { //nolint:errorlint // apply wraps none
 		return true
@@ -147,8 +147,8 @@ func temporary(err error) bool {
 	return err == ErrDiverged || err == ErrNoSpace //nolint:errorlint // as above
 }
 
-// Fits reports whether v can be the result of c, if c succeeded. If a client uses a number for two
-// commands, this prevents the result of one from being read as the result of the other.
+// Fits reports whether a successful c can have the result v. If a client uses a number for two
+// commands, this check keeps one command from getting the result of the other.
 func Fits(c Command, v any) (ok bool) {
 	switch c := Inner(c).(type) {
 	case *OpenSession:
@@ -168,7 +168,8 @@ func Fits(c Command, v any) (ok bool) {
 		_, ok = v.(*RevokeResult)
 	case *Txn:
 		r, isTxn := v.(*TxnResult)
-		if !isTxn || !r.Succeeded && len(c.Compare) == 0 { // no condition that could have failed
+		// without conditions, a transaction cannot fail
+		if !isTxn || !r.Succeeded && len(c.Compare) == 0 {
 			return false
 		}
 		ops := c.Else

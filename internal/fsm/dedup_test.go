@@ -22,12 +22,12 @@ func open(t testing.TB, m *Machine, nonce uint64) Session {
 	return mustApply(t, m, &OpenSession{Nonce: nonce}).(Session)
 }
 
-// encoded is a result to be compared: what members know of it.
+// encoded returns a comparable form of a result, with the parts that all members record.
 func encoded(r Result) string {
 	return fmt.Sprintf("%v %q", r.Err, appendResult(nil, &r))
 }
 
-// Only commands that may be repeated are decoded inside a Once.
+// TestOnceHolds checks that only commands that can be retried are decoded inside a Once.
 func TestOnceHolds(t *testing.T) {
 	for _, c := range samples() {
 		if Inner(c) != c {
@@ -50,13 +50,14 @@ func TestOnceHolds(t *testing.T) {
 	}
 }
 
-// small bounds sessions so that a test reaches the bounds.
+// small sets session limits low enough to be reached.
 func small(m *Machine) *Machine {
 	m.sessions.limits = sessionLimits{sessions: 3, answers: 4, bytes: 2000, answer: 1000}
 	return m
 }
 
-// The least recently used session is evicted, and no ID is reused.
+// TestSessionsForgotten checks that the least recently used session is evicted, and that no session
+// ID is reused.
 func TestSessionsForgotten(t *testing.T) {
 	m := small(New(Config{}))
 	a, b, c := open(t, m, 1), open(t, m, 2), open(t, m, 3)
@@ -68,12 +69,12 @@ func TestSessionsForgotten(t *testing.T) {
 	m = small(restored(t, m))
 	m.sessions.use(d)
 	open(t, m, 5)
-	if m.sessions.use(a) != nil { // c and d were used later
+	if m.sessions.use(a) != nil { // c and d were used more recently than a
 		t.Error("a restart has changed who is forgotten")
 	}
 }
 
-// What sessions may take follows from the quota, within bounds.
+// TestSessionLimits checks that the limits on sessions are derived from the quota, within bounds.
 func TestSessionLimits(t *testing.T) {
 	for quota, want := range map[int64]sessionLimits{
 		0:        defaultSessionLimits,
@@ -87,7 +88,8 @@ func TestSessionLimits(t *testing.T) {
 	}
 }
 
-// User names count towards the size of sessions, but do not evict the session that is being opened.
+// TestSessionsOfLongNames checks that user names count toward the size of sessions, but do not
+// evict the session that is being opened.
 func TestSessionsOfLongNames(t *testing.T) {
 	m := New(Config{})
 	m.sessions.limits.bytes = 100
@@ -110,8 +112,8 @@ func TestSessionsOfLongNames(t *testing.T) {
 	}
 }
 
-// An answer of the maximum size is kept, and so are answers of the maximum total; one that no
-// snapshot can hold is not.
+// TestAnswersThatFit checks that a response of the maximum size is recorded, up to the maximum
+// total. A response that a snapshot cannot represent is not recorded.
 func TestAnswersThatFit(t *testing.T) {
 	l := newSessions()
 	l.limits.answer, l.limits.bytes = answerBytes, 2*answerBytes
@@ -119,7 +121,7 @@ func TestAnswersThatFit(t *testing.T) {
 	l.keep(a, 1, Result{Revision: 5, Err: ErrKeyNotFound})
 	l.keep(b, 1, Result{Revision: 6, Err: errors.New("of a later release")})
 	for s, want := range map[*session]error{a: ErrKeyNotFound, b: ErrSessionNotFound} {
-		if r, ok := s.answer(1); !ok || r.Err != want { //nolint:errorlint // apply wraps none
+		if r, ok := s.answer(1); !ok || r.Err != want { //nolint:errorlint // apply wraps no errors
 			t.Errorf("session %d has the answer %v, want %v", s.ID, r.Err, want)
 		}
 	}
@@ -128,7 +130,9 @@ func TestAnswersThatFit(t *testing.T) {
 	}
 }
 
-// The lowest numbers of a session are evicted and refused from then on; others still work.
+// TestAnswersForgotten checks that if a session has too many recorded responses, those with the
+// lowest numbers are evicted. These numbers are rejected from then on, and other numbers still
+// work.
 func TestAnswersForgotten(t *testing.T) {
 	m := small(New(Config{}))
 	s := open(t, m, 1)
@@ -143,8 +147,9 @@ func TestAnswersForgotten(t *testing.T) {
 	}
 }
 
-// The total size of answers is bounded: whole sessions are evicted, and of the session in use its
-// lowest numbers. A single large answer is not kept.
+// TestAnswersTooLarge checks that the total size of recorded responses is bounded. Other sessions
+// are evicted as a whole, and the current session loses the responses with the lowest numbers. A
+// single large response is not recorded.
 func TestAnswersTooLarge(t *testing.T) {
 	m := small(New(Config{}))
 	apply(t, m, &Put{Key: "k", Value: bytes.Repeat([]byte("v"), 300)})
@@ -166,7 +171,8 @@ func TestAnswersTooLarge(t *testing.T) {
 	}
 }
 
-// A restored backup has no sessions, and reuses none of their IDs.
+// TestRestoreBackupDropsSessions checks that a restored backup has no sessions and does not reuse
+// their IDs.
 func TestRestoreBackupDropsSessions(t *testing.T) {
 	m := New(Config{})
 	s := open(t, m, 1)
@@ -180,9 +186,9 @@ func TestRestoreBackupDropsSessions(t *testing.T) {
 	}
 }
 
-// Random commands, each sent several times and out of order, have the effect of being done once,
-// and all copies get one answer; on every member, including one restored from a snapshot in the
-// middle (S3).
+// TestOnceRandom sends random commands several times and out of order. Each must take effect once,
+// and all copies must return the same response. This holds on every member, including one that is
+// restored from a snapshot in the meantime (S3).
 func TestOnceRandom(t *testing.T) {
 	for seed := range uint64(tier.Budget(15, 40)) {
 		rng := rand.New(rand.NewPCG(seed, 7))
@@ -223,7 +229,7 @@ func TestOnceRandom(t *testing.T) {
 	}
 }
 
-// writers are clients with sessions that send commands once or more.
+// writers are clients with sessions that may send a command more than once.
 type writers struct {
 	rng     *rand.Rand
 	open    []*writer
@@ -234,7 +240,7 @@ type writer struct {
 	session Session
 	last    uint64
 	settled uint64
-	sent    []*Once // not settled
+	sent    []*Once // commands not yet settled
 }
 
 func newWriters(t *testing.T, rng *rand.Rand, machines ...*Machine) *writers {
@@ -250,7 +256,7 @@ func newWriters(t *testing.T, rng *rand.Rand, machines ...*Machine) *writers {
 	return w
 }
 
-// next returns a new command or one that was sent before.
+// next returns a new command or one that has been sent before.
 func (w *writers) next() *Once {
 	c := w.open[w.rng.IntN(len(w.open))]
 	if n := len(c.sent); n > 0 && w.rng.IntN(3) > 0 {
@@ -271,7 +277,7 @@ func (w *writers) next() *Once {
 	return o
 }
 
-// A damaged session in a snapshot is an error.
+// TestSnapshotOfSessionsDamaged checks that Restore rejects a snapshot with a damaged session.
 func TestSnapshotOfSessionsDamaged(t *testing.T) {
 	for name, records := range map[string][]func([]byte) []byte{
 		"answer without a session": {record(tagAnswer, func(b []byte) []byte {
@@ -301,7 +307,7 @@ func TestSnapshotOfSessionsDamaged(t *testing.T) {
 	}
 }
 
-// restoreRecords restores a snapshot of these records between a header and a trailer.
+// restoreRecords restores a snapshot of the given records between a header and a trailer.
 func restoreRecords(records ...func([]byte) []byte) (*Machine, error) {
 	return restoreChunks(Config{}, snapshot(false, records...)...)
 }
@@ -317,8 +323,8 @@ func sessionRecord(id, settled uint64) func([]byte) []byte {
 	})
 }
 
-// A user who opens many sessions, and keeps answers beyond all bounds, does not evict those of
-// users with less.
+// TestSessionsOfOthersStay checks that a user who opens many sessions and accumulates responses
+// beyond all limits does not evict sessions of users with less.
 func TestSessionsOfOthersStay(t *testing.T) {
 	m := small(New(Config{}))
 	m.sessions.limits.sessions, m.sessions.limits.bytes = 8, 6000

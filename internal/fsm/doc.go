@@ -1,46 +1,47 @@
-// Package fsm is the replicated state machine. It connects the lease table with the store of keys;
-// no other package does.
+// Package fsm is the replicated state machine. It is the only package that connects the lease
+// table with the key-value store.
 //
 // A Machine applies the commands of the Raft log, in order, to the lease table and the store.
-// Apply is deterministic: the same commands give the same state, revisions and hash on every
-// member. It reads no clock, draws no random number and does not depend on which member leads; the
-// proposer puts IDs and times into the command. Only the lease tracker (the timers of the leader)
-// differs between members; it is not part of the state.
+// Apply is deterministic: the same commands produce the same state, revisions and hash on every
+// member. It reads no clock, uses no random numbers and does not depend on which member is the
+// leader. Instead, the proposer puts IDs and times into the command. Only the lease tracker, which
+// has the leader's timers, differs between members. It is not part of the state.
 //
-// The package is pure: no goroutine, no lock, no I/O. Its caller, the replica, owns a Machine and
-// calls it from one goroutine. Its Views are immutable and may be read from any goroutine.
+// The package is pure: it starts no goroutines, takes no locks and does no I/O. Its caller, the
+// replica, owns a Machine and calls it from one goroutine. Views are immutable, and any goroutine
+// may read them.
 //
 // # Formats
 //
-// Log entries and snapshots consist of the records below. testdata/v1 has one of each, and a test
-// fails if the encoding of one changes. docs/formats.md describes the files around them.
+// Log entries and snapshots consist of the records below. testdata/v1 has an example of each, and a
+// test fails if its encoding changes. docs/formats.md describes the files that contain them.
 //
-// A decoder reads the version before anything else. A flag, kind or choice that the version does
-// not have is an error that names the required release; it is never ignored. Bytes that no version
-// has are corrupt.
+// A decoder reads the version first. If the version does not have a flag, kind or choice, the
+// decoder returns an error that names the required release. It never ignores unknown data. Data
+// that is not valid in any version is corrupt.
 //
-// uv and sv are unsigned and signed (zig-zag) varints, as in protobuf; 8 is eight bytes,
-// big-endian; a text is its length uv and its bytes; a list is its count uv and its elements.
-// Fields come in the order in which they are named; [fields in brackets] are present if their flag
-// is set. Instants and TTLs are milliseconds.
+// uv and sv are unsigned and signed (zig-zag) varints, as in protobuf. 8 is eight bytes,
+// big-endian. A text is its length (uv) followed by its bytes. A list is its length (uv) followed
+// by its elements. Fields are listed in the order in which they are encoded. [Fields in brackets]
+// are present if their flag is set. Instants and TTLs are in milliseconds.
 //
-// An entry is its version (one byte, the cluster version when it was written), then groups of
-// commands. A group may begin with a header: a byte with 0x80 set and the flags 1 (origin) and 2
+// An entry is a version (one byte, the cluster version when it was written) followed by groups of
+// commands. A group can begin with a header: a byte with 0x80 set and the flags 1 (origin) and 2
 // (count), then [member 8, number 8], and [count uv; 1 if absent]. Commands without a header come
 // from clients of the member that proposed the entry. Kinds of commands are below 0x80.
 //
-// A ref names a lease: a byte of flags, 1 (ID), 2 (name), 4 (token), and the command's own from 8
-// on; then [ID 8] [name text] [token uv].
+// A ref identifies a lease. It is a byte of flags: 1 (ID), 2 (name), 4 (token), and from 8 on the
+// command's own flags. After it come [ID 8], [name text] and [token uv].
 //
 //	kind    command           fields
 //	1       Put               ref with 8 previous, 16 keep value, 32 keep lease, 64 most keys;
 //	                          key text, value text, [most keys sv]
 //	2       DeleteRange       flags 1 previous, 2 end; key, [end]
-//	3       Txn               lists of compares, of operations if all hold, of those if not
+//	3       Txn               list of compares, operations if all hold, operations if not
 //	4       Once              session uv, nonce 8, number uv, settled below uv, command
 //	5       OpenSession       nonce 8
 //	6       Grant             flags 1 renew, 2 holds; terms, [list of ranges]
-//	7       Revoke            ref with 8 by; [by whom text]
+//	7       Revoke            ref with 8 by; [by text]
 //	8       ChangeTTL         ref with 8 bound; TTL sv, [largest TTL of a cache sv]
 //	9       HandOver          ref with 8 secret, 16 principal; owner text, [secret, 32 bytes],
 //	                          [principal text]
@@ -99,8 +100,8 @@
 //	            [quota sv, not 0, negative for none], [public key of its tokens], name, list of
 //	            peer URLs, list of client URLs
 //
-// A snapshot is a list of chunks of about 1 MiB. A chunk has whole records, each after its tag (one
-// byte). Records come in the order of this table:
+// A snapshot is a sequence of chunks of about 1 MiB. A chunk consists of whole records. Each record
+// follows its tag (one byte). Records are in the order of this table:
 //
 //	tag  record         fields
 //	1    header         version (one byte: the cluster version), index uv, term uv, revision sv,
@@ -114,28 +115,28 @@
 //	                    member differs, 4 no majority)
 //	18   comparison     of the states, if there ever was one: index uv of the HashState, list of
 //	                    member 8 and hash uv, in the order of the members
-//	12   access         if there ever were users or roles: flags 1 enabled; revision uv, from 1
+//	12   access         if access control was ever used: flags 1 enabled; revision uv, from 1
 //	13   role           name, list of permissions
 //	14   user           flags 1 without a password; name, hash of the password, list of roles
 //	16   limits         limits
 //	4    lease          lease
-//	8    session        ID uv, nonce 8, settled below uv; the one used least recently is first
+//	8    session        ID uv, nonce 8, settled below uv; least recently used session first
 //	15   session user   of the preceding session: name, not empty
 //	9    answer         of the preceding session: number uv, result
 //	10   holds          ID of the lease 8, list of ranges, not empty
-//	11   orphan         what a cache may still hold of a lease that ended: lease, list of ranges
-//	17   account        leases that count for a principal: its name text, list of ID 8, not empty
+//	11   orphan         ranges that a cache may hold after its lease ended: lease, list of ranges
+//	17   account        leases charged to a principal: its name text, list of ID 8, not empty
 //	5    version        of a key, by revision and place: flags 1 tombstone, 2 lease, 4 writer,
 //	                    8 long key; mod revision sv, place in it sv, key text or [long key: name],
-//	                    [lease 8, of a tombstone the one that ended it], [principal that it
-//	                    counts for: name], and unless it is a tombstone value text, create
+//	                    [lease 8, of a tombstone the one that ended it], [principal that
+//	                    is charged: name], and unless it is a tombstone value text, create
 //	                    revision sv, version sv
-//	6    trailer        number of records before it uv
+//	6    trailer        number of preceding records uv
 //
 // A name in a version is the number (uv) of a text in this snapshot. Texts are numbered from 1 in
-// order of first use; 0 announces a new text, which follows. Keys of 64 bytes or more are long.
+// order of first use. 0 means that a new text follows. Keys of 64 bytes or more are long.
 //
-// A result is a revision sv, a refusal (one byte), and the value if the refusal is 0. A pair is
+// A result is a revision (sv), a refusal (one byte), and the value if the refusal is 0. A pair is
 // flags 1 lease; key, value, create revision sv, mod revision sv, version sv, [lease 8].
 //
 //	refusal             fields

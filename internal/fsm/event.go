@@ -9,24 +9,24 @@ import (
 	"leasehold.dev/lease"
 )
 
-// LeaseEventKind is the kind of a LeaseEvent.
+// LeaseEventKind is the type of a LeaseEvent.
 type LeaseEventKind uint8
 
-// The kinds of events.
+// The kinds of lease events.
 const (
-	// LeaseGranted is a new lease. A repeated grant causes no event.
+	// LeaseGranted reports a new lease. A repeated grant produces no event.
 	LeaseGranted LeaseEventKind = iota + 1
-	// LeaseExpired ends the lease. If it has a lock delay, it is Delayed now.
+	// LeaseExpired reports that a lease has expired. If it has a lock delay, it is now Delayed.
 	LeaseExpired
-	// LeaseReleased ends the lock delay: the name and the keys are free.
+	// LeaseReleased reports the end of a lock delay: the name and the keys are free.
 	LeaseReleased
-	// LeaseRevoked is a revocation by By.
+	// LeaseRevoked reports a revocation by By.
 	LeaseRevoked
-	// LeaseHandedOver is a hand-over by By, the previous owner, to the owner in Info.
+	// LeaseHandedOver reports a hand-over from By, the previous owner, to the owner in Info.
 	LeaseHandedOver
-	// LeaseResumed gives the lease to another process of its owner.
+	// LeaseResumed reports that another process of the same owner has taken over the lease.
 	LeaseResumed
-	// LeaseTTLChanged sets the TTL to that in Info.
+	// LeaseTTLChanged reports a new TTL, which is in Info.
 	LeaseTTLChanged
 )
 
@@ -36,44 +36,46 @@ var leaseEventNames = [...]string{
 	LeaseTTLChanged: "TTL changed",
 }
 
-// String returns the event in words, as logged.
+// String describes the event in words, for logs.
 func (k LeaseEventKind) String() string { return leaseEventNames[k] }
 
-// LeaseEvent is a change of a lease. Renewals are not events. A lease that a single command both
-// grants and ends has no events.
+// LeaseEvent is a change of a lease. Renewals are not events. If a single command both grants and
+// ends a lease, there are no events for it.
 type LeaseEvent struct {
-	// Seq numbers the events, without gaps and equally on all members. After a restore from backup
-	// it continues at a larger number.
+	// Seq numbers the events. There are no gaps, and all members assign the same numbers. After a
+	// restore from a backup, numbering continues at a larger number.
 	Seq uint64
 	// Revision is the store's revision after the event. Keys that ended with the lease were deleted
-	// at that revision or before.
+	// at or before that revision.
 	Revision int64
 	Kind     LeaseEventKind
-	// Info is the lease after the event, or its last state. Its labels must not be modified.
+	// Info is the lease after the event, or its last state if it has ended. Its labels must not be
+	// modified.
 	Info lease.Info
-	// Before is the token that the lease had before it was handed over or resumed.
+	// Before is the token of the lease before it was handed over or resumed.
 	Before lease.Token
-	// By is the name of the caller that revoked the lease, or of the owner that handed it over. It
-	// is ByKey for a bound lease that ended because its key was deleted or moved.
+	// By is the name of the caller that revoked the lease, or the owner that handed it over. It is
+	// ByKey for a bound lease that ended because its key was deleted or moved.
 	By string
 }
 
-// ErrEventsCompacted means that this member does not have the requested events any more, or never
-// had them. The caller should list the leases and continue from there.
+// ErrEventsCompacted means that this member does not have the requested events, either because it
+// no longer keeps them or because it never had them. The caller should list the leases and continue
+// from there.
 var ErrEventsCompacted = errors.New("fsm: lease events compacted")
 
-// ByKey is LeaseEvent.By if no revocation ended the lease.
+// ByKey is the value of LeaseEvent.By for a bound lease that ended with its key.
 const ByKey = "key"
 
-// defaultLeaseEvents is how many events are kept, unless they are too large.
+// defaultLeaseEvents is how many events are kept, unless their total size is too large.
 const defaultLeaseEvents = 16_384
 
-// eventBytes is the approximate size of an event without its lease.
+// eventBytes is the approximate size of an event, excluding its lease.
 const eventBytes = 64
 
 // LeaseEvents is an immutable view of the latest lease events. Only the number of the last event is
-// replicated: members keep different events, because after a restart or a snapshot a member has
-// only those since then. Any goroutine may read it.
+// replicated. Members can keep different events, because after a restart or a snapshot a member
+// starts with none. Any goroutine may read a LeaseEvents.
 type LeaseEvents struct {
 	recent recent[LeaseEvent]
 	last   uint64
@@ -86,14 +88,14 @@ func (l *LeaseEvents) start(last uint64) {
 
 // step collects the effects of one command on leases. It is empty between commands.
 type step struct {
-	// before is the last token before the command.
+	// before is the last token assigned before the command.
 	before lease.Token
 	events []LeaseEvent
-	// unbound are bound leases that may have lost their key.
+	// unbound lists bound leases that may have lost their key.
 	unbound []lease.ID
 }
 
-// date sets the revision of the events to that of their transaction.
+// date sets the revision of all events to their transaction's revision.
 func (s *step) date(revision int64) {
 	for i := range s.events {
 		s.events[i].Revision = revision
@@ -113,11 +115,11 @@ func (m *Machine) happened(e LeaseEvent) {
 	s.events = append(s.events, e)
 }
 
-// settle completes the command that is being applied: it ends bound leases that lost their key, in
-// the order in which they lost it, and publishes the events.
+// settle completes the command that is being applied. It ends bound leases that lost their keys, in
+// the order in which they lost them, and publishes the events.
 //
-// Bound leases end last, so that an operation of a transaction may name a lease whose key an
-// earlier operation deleted, and validate need not track this.
+// Bound leases are ended last. So within a transaction, an operation can refer to a lease whose key
+// an earlier operation deleted, and validate need not track such deletions.
 func (m *Machine) settle() {
 	m.endUnbound()
 	m.publish()
@@ -135,7 +137,7 @@ func (m *Machine) endUnbound() {
 	s.unbound = s.unbound[:0]
 }
 
-// publish numbers the events and publishes them.
+// publish assigns numbers to the events and publishes them.
 func (m *Machine) publish() {
 	s := &m.step
 	for _, e := range s.events {
@@ -153,7 +155,7 @@ func (m *Machine) detach(kv *mvcc.KeyValue) {
 	m.noteUnbound(lease.ID(kv.Lease))
 }
 
-// detachAll detaches keys, some of which may have no lease.
+// detachAll detaches keys from their leases. It skips keys that have no lease.
 func (m *Machine) detachAll(kvs []*mvcc.KeyValue) {
 	for i, kv := range kvs {
 		if kv.Lease == 0 {
@@ -161,12 +163,13 @@ func (m *Machine) detachAll(kvs []*mvcc.KeyValue) {
 		}
 		m.lessor.Detach(kv.Key)
 		if i == len(kvs)-1 || kvs[i+1].Lease != kv.Lease {
-			m.noteUnbound(lease.ID(kv.Lease)) // once per run of keys: a bound lease has only one key
+			// checking once per run of keys is enough, because a bound lease has only one key
+			m.noteUnbound(lease.ID(kv.Lease))
 		}
 	}
 }
 
-// noteUnbound records a lease that lost its only key.
+// noteUnbound records a bound lease if it has lost its key.
 func (m *Machine) noteUnbound(id lease.ID) {
 	if m.lessor.Loose(id) {
 		m.step.unbound = append(m.step.unbound, id)
@@ -174,9 +177,9 @@ func (m *Machine) noteUnbound(id lease.ID) {
 }
 
 // After returns events after number seq, in order. If there are any, it returns at least one, but
-// perhaps not all: to get the rest, the caller repeats the call with the last number that it got.
-// It returns ErrEventsCompacted if the next event is no longer kept, or if seq is beyond the last
-// event. The slice is immutable: the caller must not modify it, and it will not change.
+// not necessarily all. To get the rest, the caller repeats the call with the last number received.
+// After returns ErrEventsCompacted if the next event is no longer kept, or if seq is beyond the
+// last event. The returned slice never changes, and the caller must not modify it.
 func (l LeaseEvents) After(seq uint64) ([]LeaseEvent, error) {
 	if seq > l.last || l.last-seq > uint64(l.recent.kept) {
 		return nil, fmt.Errorf("%w: requested after %d, have the last %d up to %d",
@@ -185,7 +188,7 @@ func (l LeaseEvents) After(seq uint64) ([]LeaseEvent, error) {
 	return l.recent.last(int(l.last - seq)), nil
 }
 
-// Compacted returns the number of the last event that is not kept.
+// Compacted returns the number of the last event that is no longer kept.
 func (l LeaseEvents) Compacted() uint64 { return l.last - uint64(l.recent.kept) }
 
 // Last returns the number of the last event.

@@ -8,7 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// States that differ in any part have different hashes, so that divergence is noticed (S3).
+// TestHashCoversState checks that states that differ in any part have different hashes, so that
+// divergence is detected (S3).
 func TestHashCoversState(t *testing.T) {
 	lend := func(ttl lease.TTL, holds ...keyrange.Range) Command {
 		return &Grant{Terms: lease.Terms{ID: 1, TTL: ttl}, Holds: holds}

@@ -17,45 +17,46 @@ import (
 
 // These errors reject a Grant that holds ranges.
 var (
-	// ErrBadHolds means that a lease would hold too many ranges, too long ones, or an empty one:
-	// see CheckHolds.
+	// ErrBadHolds means that a lease would hold too many ranges, ranges that are too long, or an
+	// empty range: see CheckHolds.
 	ErrBadHolds = errors.New("fsm: a lease can hold at most 64 ranges, of 16 KiB in total, none " +
 		"of them empty")
-	// ErrTooManyHolds means that all leases and orphans together already hold the maximum number of
-	// ranges.
+	// ErrTooManyHolds means that the grant would exceed the maximum number of ranges that all
+	// leases and orphans can hold together.
 	ErrTooManyHolds = errors.New("fsm: all leases together can hold at most 100000 ranges: end " +
 		"some, " +
 		"or hold fewer and wider ranges")
-	// ErrOwnerHolds is the same for the leases of one owner, or those without an owner.
+	// ErrOwnerHolds is like ErrTooManyHolds, but applies to the leases of one owner, or to all
+	// leases without an owner.
 	ErrOwnerHolds = errors.New("fsm: the leases of one owner can hold at most 10000 ranges in " +
 		"total, and so can all leases without an owner: end some, hold fewer and wider ranges, " +
 		"or name an owner")
 )
 
-// MaxCacheTTL is the longest TTL of a lease that holds ranges, regardless of a server's
-// configuration. A write waits that long for a cache that has failed.
+// MaxCacheTTL is the maximum TTL of a lease that holds ranges, regardless of a server's
+// configuration. It is also how long a write can wait for a cache that has failed.
 const MaxCacheTTL lease.TTL = 600_000
 
-// A CacheTTLError rejects a TTL that is too long for a lease that holds ranges.
+// A CacheTTLError reports that a TTL is too long for a lease that holds ranges.
 type CacheTTLError struct{ Got, Max lease.TTL }
 
-// Error returns the largest allowed TTL, and the flag that sets it.
+// Error returns the maximum TTL, and the name of the flag that sets it.
 func (e *CacheTTLError) Error() string {
 	return fmt.Sprintf("fsm: a lease that holds ranges for a cache may have a TTL of at most %d ms, "+
 		"not %d ms: request a shorter one, or set a longer --lease-max-cache-ttl on the "+
 		"servers", e.Max, e.Got)
 }
 
-// Bounds on holds. Apply depends on them, so they are the same on every member.
+// Limits on holds. Apply depends on them, so they are the same on every member.
 const (
-	maxHolds     = 64      // ranges of one lease
-	maxHoldBytes = 16_384  // of their keys and ends
+	maxHolds     = 64      // ranges per lease
+	maxHoldBytes = 16_384  // total length of their start and end keys
 	maxHeld      = 100_000 // ranges of all leases
-	maxOwnerHeld = 10_000  // ranges of the leases of one owner, or of those without an owner
+	maxOwnerHeld = 10_000  // ranges of all leases of one owner, or of all leases without an owner
 )
 
-// CheckHolds returns ErrBadHolds if no lease can hold these ranges, and a *CacheTTLError if there
-// are any and the TTL exceeds most.
+// CheckHolds returns ErrBadHolds if no lease can hold these ranges. It returns a *CacheTTLError if
+// there are any ranges and the TTL exceeds the maximum, most.
 func CheckHolds(holds []keyrange.Range, ttl, most lease.TTL) error {
 	if len(holds) > maxHolds || textBytes(holds) > maxHoldBytes ||
 		slices.ContainsFunc(holds, keyrange.Range.Empty) {
@@ -67,8 +68,8 @@ func CheckHolds(holds []keyrange.Range, ttl, most lease.TTL) error {
 	return nil
 }
 
-// Holds contains the ranges that each lease holds, and the orphans. The result of Machine.AllHolds
-// is immutable and may be read from any goroutine.
+// Holds contains the ranges held by each lease, and the orphans. The result of Machine.AllHolds is
+// immutable and may be read from any goroutine.
 type Holds struct {
 	of      map[lease.ID][]keyrange.Range
 	orphans map[lease.Token]Orphan
@@ -101,23 +102,22 @@ type Holding struct {
 type holdings struct {
 	Holds
 	ranges int // of all leases and orphans
-	// Invariant: bytes is the sum of holdSize, over leases and orphans.
+	// Invariant: bytes is the sum of holdSize over all leases and orphans.
 	bytes int64
-	// owned counts the ranges that the leases and orphans of each owner hold. Leases without an
-	// owner count as those of one client, named ""; otherwise clients could avoid the limit by
-	// naming no owner. Invariant: it has no zeros, and the values add up to ranges.
+	// owned counts the ranges held by the leases and orphans of each owner. All leases without an
+	// owner are counted together under "". Otherwise clients could evade the limit by not naming an
+	// owner. Invariant: no value is zero, and the values add up to ranges.
 	owned map[string]int
-	// ttls counts the leases and orphans that hold ranges, by TTL.
-	// Invariant: it has no zeros.
+	// ttls counts the leases and orphans that hold ranges, by TTL. Invariant: no value is zero.
 	ttls btree.Map[lease.TTL, int]
-	// shared is true while the maps are visible to readers: they are copied before they change.
+	// shared is true while readers may have the maps. In that case, a change copies the maps first.
 	shared bool
-	// changed are the leases whose holds changed since the last TakeHolds.
+	// changed lists the leases whose holds have changed since the last TakeHolds.
 	changed []Holding
 }
 
-// set replaces the ranges that a lease holds; nil removes them. Apart from its TTL, the lease must
-// be as it was when it began to hold ranges.
+// set replaces the ranges that a lease holds. If ranges is nil, it removes them. l is the lease as
+// it was when it began to hold ranges, except that its TTL may be newer.
 func (h *holdings) set(l *lease.Info, ranges []keyrange.Range) {
 	old := len(h.of[l.ID])
 	if old == 0 && len(ranges) == 0 {
@@ -132,8 +132,8 @@ func (h *holdings) set(l *lease.Info, ranges []keyrange.Range) {
 	}
 }
 
-// change prepares the maps for a lease or its orphan that will hold more ranges, or fewer if more
-// is negative.
+// change prepares the maps for a change of the ranges held by a lease or its orphan. more is the
+// number of additional ranges. It can be negative.
 func (h *holdings) change(l *lease.Info, more int) {
 	if h.shared || h.of == nil {
 		h.Holds, h.shared = h.copied(), false
@@ -150,10 +150,10 @@ func (h Holds) copied() Holds {
 	return out
 }
 
-// shorten limits the TTLs of leases that hold ranges, and of orphans, to MaxCacheTTL. Older
-// releases had no bound, and their leases must not block writes forever. Members that do not
-// restore a snapshot leave the expiry of such leases unchanged, so the remaining time of a lease
-// may exceed its TTL.
+// shorten caps the TTLs of leases that hold ranges, and of orphans, at MaxCacheTTL. Older releases
+// had no cap, and leases that they granted must not block writes forever. Members that do not
+// restore a snapshot keep timing such leases as before, so the remaining time of a lease can exceed
+// its TTL.
 func (h *holdings) shorten(s *lease.State) {
 	for id := range h.of {
 		s.Shorten(id, MaxCacheTTL)
@@ -164,7 +164,7 @@ func (h *holdings) shorten(s *lease.State) {
 	}
 }
 
-// count adds ranges that a lease begins to hold or, if negative, no longer holds.
+// count adds more, which can be negative, to the number of ranges held by a lease.
 func (h *holdings) count(l *lease.Info, more int) {
 	h.ranges += more
 	if h.owned == nil {
@@ -176,7 +176,7 @@ func (h *holdings) count(l *lease.Info, more int) {
 	h.time(l.TTL, cmp.Compare(more, 0))
 }
 
-// time adds to the number of leases that hold ranges for a TTL.
+// time adds more, which can be negative, to the number of leases with this TTL that hold ranges.
 func (h *holdings) time(ttl lease.TTL, more int) {
 	n, _ := h.ttls.Get(ttl)
 	if n += more; n == 0 {
@@ -186,7 +186,7 @@ func (h *holdings) time(ttl lease.TTL, more int) {
 	h.ttls.Set(ttl, n)
 }
 
-// retime records that a lease, which may hold ranges, has another TTL.
+// retime records that the TTL of a lease has changed. The lease may or may not hold ranges.
 func (h *holdings) retime(id lease.ID, old, ttl lease.TTL) {
 	if len(h.of[id]) > 0 {
 		h.time(ttl, 1)
@@ -194,7 +194,7 @@ func (h *holdings) retime(id lease.ID, old, ttl lease.TTL) {
 	}
 }
 
-// recount counts everything that restore read, once the leases are known.
+// recount computes all counts after a restore. It requires that the leases have been restored.
 func (h *holdings) recount(lookup func(lease.ID) (lease.Info, bool)) {
 	for id, ranges := range h.of {
 		info, _ := lookup(id)
@@ -207,8 +207,8 @@ func (h *holdings) recount(lookup func(lease.ID) (lease.Info, bool)) {
 	}
 }
 
-// checkHolds returns an error if a Grant cannot hold its ranges. A Grant that finds an existing
-// lease needs no more ranges.
+// checkHolds returns an error if a Grant cannot hold its ranges. A Grant that returns an existing
+// lease needs no additional ranges.
 func (m *Machine) checkHolds(c *Grant) error {
 	if len(c.Holds) == 0 {
 		return nil
@@ -223,8 +223,8 @@ func (m *Machine) checkHolds(c *Grant) error {
 	return m.holds.check(c.Terms.Owner, len(c.Holds), len(c.Holds))
 }
 
-// checkChange returns the lease of a ChangeTTL, or an error if the TTL is too large for a lease
-// that holds ranges.
+// checkChange returns the lease of a ChangeTTL, or an error if the TTL is too long for a lease that
+// holds ranges.
 func (m *Machine) checkChange(c *ChangeTTL) (lease.ID, error) {
 	id, err := m.resolve(c.ID, c.Name)
 	if err != nil {
@@ -240,8 +240,7 @@ func (m *Machine) checkChange(c *ChangeTTL) (lease.ID, error) {
 	return id, CheckHolds(m.holds.held(id), c.TTL, most)
 }
 
-// check returns an error if the given number of additional ranges exceeds the limit of an owner or
-// of all leases.
+// check returns an error if additional ranges would exceed the limit of an owner or of all leases.
 func (h *holdings) check(owner string, own, all int) error {
 	switch {
 	case h.owned[owner]+own > maxOwnerHeld:
@@ -252,28 +251,28 @@ func (h *holdings) check(owner string, own, all int) error {
 	return nil
 }
 
-// Holds returns the ranges that a lease holds now. The caller must not modify them. Like the
-// Machine, it is not safe for concurrent use: see AllHolds.
+// Holds returns the ranges that a lease currently holds. The caller must not modify them. Like the
+// Machine, Holds is not safe for concurrent use: see AllHolds.
 func (m *Machine) Holds(id lease.ID) []keyrange.Range { return m.holds.held(id) }
 
 // HoldCount returns the number of leases that hold ranges.
 func (m *Machine) HoldCount() int { return m.holds.len() }
 
-// CacheTTL returns the longest time that a write may wait for caches: see View.CacheTTL.
+// CacheTTL returns the maximum time that a write can wait for caches: see View.CacheTTL.
 func (m *Machine) CacheTTL() lease.TTL {
 	longest, _, _ := m.holds.ttls.Max()
 	return longest
 }
 
-// AllHolds returns an immutable view of all holds, which any goroutine may read. The next change
-// copies the maps, so call it only on request.
+// AllHolds returns an immutable view of all holds that any goroutine may read. After a call, the
+// next change copies the maps, so call it only on demand.
 func (m *Machine) AllHolds() Holds {
 	m.holds.shared = true
 	return m.holds.Holds
 }
 
-// TakeHolds returns the leases whose holds have changed since the last call: granted, orphaned, or
-// removed. A lease may appear twice.
+// TakeHolds returns the leases whose holds have changed since the last call because they were
+// granted, orphaned, or removed. A lease can appear twice.
 func (m *Machine) TakeHolds() []Holding {
 	out := m.holds.changed
 	m.holds.changed = nil
@@ -284,7 +283,7 @@ func appendHold(b []byte, id lease.ID, ranges []keyrange.Range) []byte {
 	return encoding.AppendList(appendID(b, id), ranges, appendHeld)
 }
 
-// heldBy is the ranges of one lease in a snapshot.
+// heldBy is the snapshot record of the ranges that a lease holds.
 type heldBy struct {
 	Lease  lease.ID
 	Ranges []keyrange.Range

@@ -16,8 +16,8 @@ func held(id lease.ID, name string, holds ...keyrange.Range) *Grant {
 	return &Grant{Terms: terms(id, name), Holds: holds}
 }
 
-// Holds end with the lease, and when it gets another holder, whose cache is empty. They never
-// change otherwise.
+// TestHoldsGoWithTheLease checks that holds end when the lease ends or gets another holder, whose
+// cache is empty. They do not change otherwise.
 func TestHoldsGoWithTheLease(t *testing.T) {
 	ab := keyrange.Range{Key: "a", End: "b"}
 	for _, c := range []struct {
@@ -79,8 +79,8 @@ func TestHoldsGoWithTheLease(t *testing.T) {
 	}
 }
 
-// A repeated request finds the holds of the first, and a lease granted in a transaction has its
-// own; a snapshot keeps them.
+// TestHoldsOfGrants checks that a retried grant keeps the holds of the first, and that a lease
+// granted in a transaction has its own holds. A snapshot preserves them.
 func TestHoldsOfGrants(t *testing.T) {
 	m := New(Config{})
 	first := held(1, "n", keyrange.Range{Key: "a"})
@@ -111,8 +111,8 @@ func TestHoldsOfGrants(t *testing.T) {
 	}
 }
 
-// No command, and no snapshot, gives a lease with holds a TTL beyond the limit. A refused command
-// changes nothing.
+// TestCacheTTL checks that neither a command nor a snapshot gives a lease with holds a TTL above
+// the limit. A rejected command changes nothing.
 func TestCacheTTL(t *testing.T) {
 	m := New(Config{})
 	a := keyrange.Range{Key: "a"}
@@ -141,7 +141,7 @@ func TestCacheTTL(t *testing.T) {
 	mustApply(t, m, &ChangeTTL{ID: 1, Token: token, TTL: 4000, MaxCacheTTL: 4000})
 
 	info, _ := m.lessor.Lookup(2)
-	m.holds.set(&info, []keyrange.Range{a}) // as no command does
+	m.holds.set(&info, []keyrange.Range{a}) // no command can do this
 	info, _ = restored(t, m).lessor.Lookup(2)
 	if info.TTL != MaxCacheTTL {
 		t.Errorf("restored with a TTL of %d ms", info.TTL)
@@ -157,7 +157,7 @@ func TestCacheTTL(t *testing.T) {
 	}
 }
 
-// many are so many ranges.
+// many returns n ranges.
 func many(n int) (out []keyrange.Range) {
 	for i := range n {
 		out = append(out, keyrange.Range{Key: fmt.Sprint(i)})
@@ -165,15 +165,15 @@ func many(n int) (out []keyrange.Range) {
 	return out
 }
 
-// owned is held for a lease that has an owner.
+// owned is like held, for a lease with an owner.
 func owned(id lease.ID, owner string, holds ...keyrange.Range) *Grant {
 	g := held(id, "", holds...)
 	g.Terms.Owner = owner
 	return g
 }
 
-// Holds are bounded, for each lease and in total, also within transactions. Refused holds change
-// nothing.
+// TestHoldsAreBounded checks that holds are limited for each lease and in total, even within
+// transactions. A rejected command changes nothing.
 func TestHoldsAreBounded(t *testing.T) {
 	m := New(Config{})
 	for name, holds := range map[string][]keyrange.Range{
@@ -218,8 +218,8 @@ func TestHoldsAreBounded(t *testing.T) {
 			t.Errorf("%T, a repeated request: %v", c, r.Err)
 		}
 	}
-	// In a transaction, too, a grant may take the place of a lease that it revokes; but
-	// that makes no room.
+	// Within a transaction, a grant can reuse the ID of a lease that it revokes. However, the
+	// revoked holds become an orphan and still count.
 	taken := &Txn{Then: []Op{{Revoke: &Revoke{ID: 1}}, {Grant: held(1, "", many(maxHolds)...)}}}
 	if r := apply(t, m, taken); !errors.Is(r.Err, ErrTooManyHolds) {
 		t.Errorf("in the place of another: %v", r.Err)
@@ -234,8 +234,9 @@ func TestHoldsAreBounded(t *testing.T) {
 	mustApply(t, m, held(1, "", many(maxHolds)...))
 }
 
-// The leases of one owner hold a bounded part of the total, and so do those without an owner. What
-// its leases give up it may hold again, even after a restart.
+// TestHoldsOfAnOwnerAreBounded checks that the leases of one owner can hold only part of the total,
+// as can all leases without an owner. When a lease gives up its holds, the owner can hold as much
+// again, even after a restart.
 func TestHoldsOfAnOwnerAreBounded(t *testing.T) {
 	for _, owner := range []string{"ann", ""} {
 		m := New(Config{})
@@ -288,8 +289,8 @@ func TestHoldsOfAnOwnerAreBounded(t *testing.T) {
 	}
 }
 
-// A picture without holds stays empty; a snapshot would otherwise name leases that it does not
-// have.
+// TestPictureOfNoHolds checks that an image taken without holds stays empty. Otherwise, a snapshot
+// could name leases that it does not contain.
 func TestPictureOfNoHolds(t *testing.T) {
 	m := New(Config{})
 	mustApply(t, m, held(1, "", keyrange.Range{Key: "a"}))
@@ -301,8 +302,9 @@ func TestPictureOfNoHolds(t *testing.T) {
 	}
 }
 
-// The remaining time of a lease with holds may exceed its TTL, and any TTL, because a new leader
-// staggers expiries. A snapshot keeps it.
+// TestSnapshotKeepsWhatRemains checks that a snapshot preserves the remaining time of a lease with
+// holds even if it exceeds the TTL or the maximum TTL. It can, because a new leader staggers
+// expiries.
 func TestSnapshotKeepsWhatRemains(t *testing.T) {
 	m := New(Config{})
 	g := held(1, "", keyrange.Range{Key: "a"})
@@ -311,13 +313,15 @@ func TestSnapshotKeepsWhatRemains(t *testing.T) {
 	mustApply(t, m, &Checkpoint{Term: m.Term(), Leases: []lease.Checkpoint{
 		{ID: 1, Token: info.Token, Remaining: MaxCacheTTL + 1000},
 	}})
-	mustApply(t, m, &Grant{Terms: lease.Terms{ID: 2, TTL: 2 * MaxCacheTTL}}) // for no cache
+	// a lease without holds
+	mustApply(t, m, &Grant{Terms: lease.Terms{ID: 2, TTL: 2 * MaxCacheTTL}})
 	if hash(t, m) != hash(t, restored(t, m)) {
 		t.Error("the states differ")
 	}
 }
 
-// CheckHolds bounds what a lease may hold, to the byte, and the TTL of leases that hold something.
+// TestCheckHolds checks that CheckHolds limits what a lease can hold, to the byte, and the TTL of
+// leases with holds.
 func TestCheckHolds(t *testing.T) {
 	long := []keyrange.Range{{Key: strings.Repeat("k", maxHoldBytes-2), End: "l"}, {Key: "m"}}
 	for _, c := range []struct {
@@ -342,7 +346,7 @@ func TestCheckHolds(t *testing.T) {
 	}
 }
 
-// A reader of holds, or of orphans, stops when it has seen enough.
+// TestHoldsStop checks that a caller can stop iterating over holds and orphans early.
 func TestHoldsStop(t *testing.T) {
 	m := New(Config{})
 	for id := range lease.ID(4) {
@@ -364,7 +368,7 @@ func TestHoldsStop(t *testing.T) {
 	}
 }
 
-// A lease without holds reports no changes to the directory of caches.
+// TestNoHoldsNoNews checks that a lease without holds reports no changes to the cache directory.
 func TestNoHoldsNoNews(t *testing.T) {
 	m := New(Config{})
 	mustApply(t, m, held(1, "", keyrange.Range{Key: "a"}))

@@ -9,18 +9,18 @@ import (
 	"leasehold.dev/lease"
 )
 
-// An Import is the state of a different kind of store, from which a cluster can be restored.
+// An Import is the contents of another kind of store, from which a cluster can be restored.
 type Import struct {
-	// Revision is the store's revision. The history up to it counts as compacted.
+	// Revision is the store's revision. History up to this revision is treated as compacted.
 	Revision int64
-	// Leases are granted in this order, each with its full TTL.
+	// Leases are granted in this order. Each gets its full TTL.
 	Leases iter.Seq[lease.Terms]
-	// Keys are the newest versions of the existing keys, in the order of their revisions.
+	// Keys yields the newest versions of the existing keys, ordered by revision.
 	Keys iter.Seq[mvcc.Record]
 }
 
-// Encode writes the state as the chunks of a snapshot, for [RestoreBackup]. The chunk is reused
-// after write returns.
+// Encode writes the contents as the chunks of a snapshot for [RestoreBackup]. The chunk buffer is
+// reused after write returns.
 func (im *Import) Encode(write func(chunk []byte) error) error {
 	e := &encoder{write: write}
 	var leases []lease.Terms

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// CheckInvariants walks the whole state, including leases and store, and returns the first
-// inconsistency. It is slow, and meant for tests and the simulator. It checks nothing while a
+// CheckInvariants walks the entire state, including leases and store, and returns the first
+// inconsistency. It is slow, and intended for tests and the simulator. It checks nothing while a
 // command is partly applied.
 func (m *Machine) CheckInvariants() error {
 	if m.Midway() {
@@ -18,7 +18,7 @@ func (m *Machine) CheckInvariants() error {
 	return cmp.Or(m.checkInvariants(), m.lessor.CheckInvariants(), m.store.CheckInvariants())
 }
 
-// checkInvariants compares the attachments of leases with the newest records of the keys, and
+// checkInvariants compares the attachments of leases with the newest records of the keys. It also
 // checks that only live leases hold ranges.
 func (m *Machine) checkInvariants() error {
 	attached := 0
@@ -41,8 +41,8 @@ func (m *Machine) checkInvariants() error {
 	return cmp.Or(m.checkSessions(), m.checkAccounts(), m.checkHeld())
 }
 
-// checkAccounts compares the number of leases of each principal with the leases. The store checks
-// its own counts.
+// checkAccounts compares the counts of each principal with its leases. The store checks its own
+// counts.
 func (m *Machine) checkAccounts() error {
 	counts := make(map[string]leaseAccount)
 	for id, who := range m.lessor.View().Accounts() {
@@ -65,7 +65,7 @@ func (m *Machine) checkAccounts() error {
 	return nil
 }
 
-// checkHeld compares the counts of held ranges with the ranges.
+// checkHeld compares the counts of held ranges with the actual ranges.
 func (m *Machine) checkHeld() error {
 	ranges, owned, longest := 0, make(map[string]int), lease.TTL(0)
 	for id, held := range m.AllHolds().All() {
@@ -92,7 +92,7 @@ func (m *Machine) checkHeld() error {
 	return nil
 }
 
-// checkSessions compares the counts of sessions and of their owners with the sessions.
+// checkSessions compares the counts of sessions and session owners with the sessions.
 func (m *Machine) checkSessions() error {
 	l, n, bytes := m.sessions, 0, int64(0)
 	used := make(map[*sessionOwner][]*session) // most recently used first
@@ -117,7 +117,7 @@ func (m *Machine) checkSessions() error {
 	return l.owners.check(used)
 }
 
-// check returns the size of a session in bytes, or an error if its answers are out of order.
+// check returns the size of a session in bytes, or an error if its results are out of order.
 func (s *session) check() (size int64, err error) {
 	size = int64(len(s.user))
 	for i := range s.answers {
@@ -130,8 +130,8 @@ func (s *session) check() (size int64, err error) {
 	return size, nil
 }
 
-// check compares owners with their sessions, most recently used first: the counts, the rings, and
-// the owners' positions in the rankings, which are heaps.
+// check compares owners with their sessions, which are listed most recently used first. It checks
+// the counts, the rings, and the positions of the owners in the rankings, which are heaps.
 func (l *sessionOwners) check(used map[*sessionOwner][]*session) error {
 	if len(l.byUser) != len(used) {
 		return fmt.Errorf("%d owners of sessions, want %d", len(l.byUser), len(used))

@@ -2,7 +2,7 @@ package fsm
 
 import "testing"
 
-// checkSessions finds each planted fault.
+// TestCheckSessionsFindsFaults checks that checkSessions detects each planted fault.
 func TestCheckSessionsFindsFaults(t *testing.T) {
 	for name, plant := range map[string]func(l *sessions, alice *sessionOwner){
 		"count":         func(_ *sessions, o *sessionOwner) { o.count++ },

@@ -18,7 +18,7 @@ func (m *Machine) applyGrant(c *Grant) Result {
 	return Result{Value: v}
 }
 
-// checkGrant returns an error if the grant would create a lease for which there is no room.
+// checkGrant returns an error if the grant would exceed the quota or a limit by creating a lease.
 func (m *Machine) checkGrant(c *Grant) error {
 	if err := m.afford(m.grantCost(c)); err != nil && !m.repeats(&c.Terms) {
 		return err
@@ -26,7 +26,7 @@ func (m *Machine) checkGrant(c *Grant) error {
 	return nil
 }
 
-// held returns the lease that the same request already created, if this grant repeats it.
+// held returns the lease that a duplicate of the grant created earlier, if any.
 func (m *Machine) held(t *lease.Terms) (held lease.Info, ok bool) {
 	held, ok = m.lessor.Lookup(t.ID)
 	if !ok {
@@ -35,13 +35,13 @@ func (m *Machine) held(t *lease.Terms) (held lease.Info, ok bool) {
 	return held, ok && t.Repeats(&held)
 }
 
-// repeats reports whether a grant would return a lease that its request already created.
+// repeats reports whether a grant is a duplicate, so that it returns an existing lease.
 func (m *Machine) repeats(t *lease.Terms) bool {
 	_, ok := m.held(t)
 	return ok
 }
 
-// grant applies a Grant, and returns a value for GrantResult.
+// grant applies a Grant and returns a value for GrantResult.
 func (m *Machine) grant(c *Grant) (any, error) {
 	if err := m.checkHolds(c); err != nil {
 		return nil, err
@@ -89,7 +89,7 @@ func (m *Machine) checkRevoke(id lease.ID, token lease.Token) error {
 	return nil
 }
 
-// revoke revokes a lease that passed checkRevoke.
+// revoke revokes a lease. The command must have passed checkRevoke.
 func (m *Machine) revoke(t *mvcc.Txn, id lease.ID, by string) *RevokeResult {
 	ended := m.endEarly(id)
 	m.deleteKeys(t, ended.Keys, -int64(id))
@@ -159,7 +159,7 @@ func (c *HandOver) successor(l lease.Info) lease.Terms {
 	}
 }
 
-// subject returns the lease of a command for applyLease.
+// subject returns the lease that a command changes. It is a helper of applyLease.
 func (m *Machine) subject(c Command) (lease.ID, error) {
 	switch c := c.(type) {
 	case *ChangeTTL:
@@ -183,8 +183,9 @@ func (m *Machine) touch(id lease.ID, token lease.Token) (lease.Info, error) {
 	return info, err
 }
 
-// applyExpire ends the leases of one Expire. The term fences it: only its own leader's entries
-// count (T1). The lessor skips leases that have changed.
+// applyExpire ends the leases of an Expire. The term acts as a fence: an Expire takes effect only
+// if the leader that made the decision also wrote the entry (T1). The lessor skips leases that have
+// changed.
 func (m *Machine) applyExpire(c *Expire) Result {
 	if c.Term != m.term {
 		return Result{Err: ErrStale}
@@ -197,9 +198,9 @@ func (m *Machine) applyExpire(c *Expire) Result {
 	return Result{}
 }
 
-// expire completes the expiry of a lease, or begins its lock delay.
+// expire completes the expiry of a lease, or starts its lock delay.
 func (m *Machine) expire(ended *lease.Ended) {
-	m.holds.set(&ended.Info, nil) // no orphan: the holder has stopped
+	m.holds.set(&ended.Info, nil) // this leaves no orphan, because the holder has stopped
 	kind := LeaseExpired
 	if ended.Gone {
 		m.meta.accounts.ended(&ended.Info, ended.Account)
@@ -221,35 +222,36 @@ func (m *Machine) expire(ended *lease.Ended) {
 	m.happened(LeaseEvent{Kind: kind, Info: ended.Info})
 }
 
-// deleteKeys deletes the keys of a lease that has ended, in one revision (L6). WhyDeleted decodes
-// the cause.
+// deleteKeys deletes the keys of a lease that has ended, in a single revision (L6). cause is what
+// WhyDeleted decodes.
 func (m *Machine) deleteKeys(t *mvcc.Txn, keys []string, cause int64) {
 	t.DeleteFor(keys, cause)
 }
 
-// freeKeys keeps the keys of a lease that has ended, and detaches them.
+// freeKeys detaches the keys of a lease that has ended, without deleting them.
 func (m *Machine) freeKeys(t *mvcc.Txn, keys []string) {
 	for _, k := range keys {
 		t.PutAgain(k, 0)
 	}
 }
 
-// Reason is why a key was deleted.
+// Reason says why a key was deleted.
 type Reason uint8
 
-// The reasons.
+// The reasons for a deletion.
 const (
 	// Deleted means that a client deleted the key.
 	Deleted Reason = iota
-	// Expired means that the key's lease expired, or its lock delay passed.
+	// Expired means that the key's lease expired and its lock delay, if any, is over.
 	Expired
 	// Revoked means that the key's lease was revoked.
 	Revoked
 )
 
-// WhyDeleted returns the reason for a deletion, and the lease whose end deleted the key, or 0 if
-// the reason is Deleted. It is part of the history, so a client that reads past events gets the
-// same answer. For an event that is not a deletion it returns Deleted and 0.
+// WhyDeleted returns the reason for a deletion, and the lease whose end deleted the key. The lease
+// is 0 if the reason is Deleted. The reason is part of the history, so a client that reads past
+// events gets the same result. For an event that is not a deletion, WhyDeleted returns Deleted and
+// 0.
 func WhyDeleted(e *mvcc.Event) (Reason, lease.ID) {
 	switch cause := e.KV.Lease; {
 	case !e.Delete || cause == 0:

@@ -14,7 +14,7 @@ func terms(id lease.ID, name string) lease.Terms {
 	return lease.Terms{ID: id, TTL: 5000, Name: name}
 }
 
-// expire lets a lease that is there expire.
+// expire applies a valid expiry of an existing lease.
 func expire(t testing.TB, m *Machine, id lease.ID) {
 	t.Helper()
 	info, _ := m.lessor.Lookup(id)
@@ -36,12 +36,13 @@ func show(events []LeaseEvent) (out []string) {
 	return out
 }
 
-// A repeatable grant, in any form, renews the existing lease that it finds under whatever ID;
-// another grant does not (T3). A silent lease is reported as heard.
+// TestGrantRenews (T3) checks that a repeatable grant of any form renews the existing lease that it
+// returns, whatever its ID. Other grants do not renew it. If the lease was silent, the end of its
+// silence is reported.
 func TestGrantRenews(t *testing.T) {
 	terms := lease.Terms{ID: 7, TTL: 5000, Name: "n", RequestID: "r"}
 	again := terms
-	again.ID = 8 // the name finds it
+	again.ID = 8 // the existing lease is found by its name
 	for name, tt := range map[string]struct {
 		c      Command
 		renews bool
@@ -83,16 +84,16 @@ func TestGrantRenews(t *testing.T) {
 	}
 }
 
-// The events of a lease's whole life, and the reasons in the history of its keys, before and after
-// a restart.
+// TestLeaseEvents checks the events of leases from grant to end, and the causes of deletion in the
+// history of their keys, before and after a restart.
 func TestLeaseEvents(t *testing.T) {
 	m := New(Config{})
 	first := terms(1, "n")
 	first.Owner, first.Secret, first.LockDelay = "alice", lease.Secret{1}, 1000
 	token := mustApply(t, m, &Grant{Terms: first}).(*lease.Info).Token
-	mustApply(t, m, &Put{Key: "a", Lease: 1})                     // revision 2
-	mustApply(t, m, &ChangeTTL{ID: 1, Token: token, TTL: 7})      //
-	mustApply(t, m, &HandOver{ID: 1, Token: token, Owner: "bob"}) // no secret
+	mustApply(t, m, &Put{Key: "a", Lease: 1}) // revision 2
+	mustApply(t, m, &ChangeTTL{ID: 1, Token: token, TTL: 7})
+	mustApply(t, m, &HandOver{ID: 1, Token: token, Owner: "bob"}) // without a secret
 	r := apply(t, m, &ChangeTTL{ID: 1, Token: token, TTL: 7})
 	if !errors.Is(r.Err, lease.ErrNotFound) {
 		t.Errorf("the token before: %v", r.Err)
@@ -105,7 +106,7 @@ func TestLeaseEvents(t *testing.T) {
 	if events := after(t, m, 4); events != nil || m.events.Last() != 4 {
 		t.Errorf("after a restart: %v, the last is %d", show(events), m.events.Last())
 	}
-	expire(t, m, 1) // the delay has passed: revision 3
+	expire(t, m, 1) // the lock delay has passed: revision 3
 	second := lease.Terms{ID: 2, TTL: 5, Secret: lease.Secret{2}, KeepKeys: true}
 	mustApply(t, m, &Grant{Terms: second})
 	mustApply(t, m, &Resume{ID: 2, Secret: lease.Secret{2}})
@@ -153,14 +154,16 @@ func TestLeaseEvents(t *testing.T) {
 	}
 }
 
-// Only the last events are kept, and pictures of them do not change.
+// TestLeaseEventsKept checks that only the most recent events are kept, and that views of the
+// events do not change.
 func TestLeaseEventsKept(t *testing.T) {
-	for _, most := range []int{4, 20} { // in chunks of one, and of two
+	for _, most := range []int{4, 20} { // chunks of one event and of two
 		testKept(t, most)
 	}
 }
 
-// Events of leases with long texts are kept for less long, because the quota does not count them.
+// TestLeaseEventsAreBounded checks that fewer events are kept if their leases have long texts,
+// because events do not count against the quota.
 func TestLeaseEventsAreBounded(t *testing.T) {
 	m := New(Config{})
 	labels := map[string]string{"l": strings.Repeat("v", recentBytes/40)}
@@ -210,7 +213,7 @@ func testKept(t *testing.T, most int) {
 	}
 }
 
-// after returns the events after a number.
+// after returns all events after a sequence number.
 func after(t *testing.T, m *Machine, seq uint64) []LeaseEvent {
 	t.Helper()
 	var out []LeaseEvent
@@ -224,16 +227,5 @@ func after(t *testing.T, m *Machine, seq uint64) []LeaseEvent {
 		}
 		out = append(out, piece...)
 		seq = out[len(out)-1].Seq
-	}
-}
-
-// A picture of the leases does not change.
-func TestLeasesStay(t *testing.T) {
-	m := New(Config{})
-	grant(t, m, 1)
-	v := m.Leases()
-	mustApply(t, m, &Revoke{ID: 1})
-	if v.Len() != 1 || m.Leases().Len() != 0 {
-		t.Errorf("%d leases in the picture, %d now", v.Len(), m.Leases().Len())
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// SetLimits changes the limits of a user, of a role or of everyone. Its results are the errors of
+// SetLimits changes the limits of a user, of a role, or of everyone. It returns the errors of
 // access.State.SetLimits.
 type SetLimits struct {
 	Of   access.Holder

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A transaction that is too much work is refused as such, not by a limit: it has no complete plan
-// to validate.
+// TestTooMuchWorkAtTheLimit checks that a transaction that takes too much work is rejected for that
+// reason and not because of a limit. Its plan is incomplete and cannot be validated.
 func TestTooMuchWorkAtTheLimit(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &SetLimits{
@@ -31,7 +31,7 @@ func TestTooMuchWorkAtTheLimit(t *testing.T) {
 	for large, c := range map[bool]*Txn{
 		false: {Then: slices.Concat(all[:10], another)}, true: {Then: slices.Concat(all, another)},
 	} {
-		if large { // by what it sorts, which costs those more that others wait for
+		if large { // Sorting alone can exceed the budget, since other commands must wait for it.
 			sorted := Op{Range: &Range{Key: "a", End: "b", Options: mvcc.RangeOptions{SortBy: mvcc.ByMod}}}
 			r := apply(t, m, as(m, "alice", &Txn{Then: append(slices.Repeat([]Op{sorted}, 20), another...)}))
 			if !errors.Is(r.Err, ErrTxnTooLarge) {
@@ -45,7 +45,8 @@ func TestTooMuchWorkAtTheLimit(t *testing.T) {
 	}
 }
 
-// A user at its limit of leases can refresh a key with a TTL, and gets no second lease by it.
+// TestRefreshAtTheLimit checks that a user at its limit of leases can refresh a key with a TTL, but
+// cannot get a second lease this way.
 func TestRefreshAtTheLimit(t *testing.T) {
 	refresh := func(id lease.ID, key string) []Op {
 		c := putBound(key, id, 5000)
@@ -102,12 +103,12 @@ func TestRefreshAtTheLimit(t *testing.T) {
 	}
 }
 
-// A limit of exactly what a command leads to allows it, and one byte less refuses it; but a put
-// counts as that of a new key.
+// TestLimitsToTheByte checks that a command is allowed if it reaches a limit exactly, and rejected
+// if the limit is one byte lower. A put is always charged as if its key were new.
 func TestLimitsToTheByte(t *testing.T) {
 	for name, tt := range map[string]struct {
-		by string // who asks
-		of string // whose limit it is
+		by string // the caller
+		of string // the user with the limit
 		c  Command
 	}{
 		"new":             {"alice", "alice", &Put{Key: "a1"}},
@@ -142,8 +143,8 @@ func TestLimitsToTheByte(t *testing.T) {
 	}
 }
 
-// What a transaction frees makes no room within it, except for a lease that it replaces. Whatever
-// belongs to no principal is not limited.
+// TestLimitsInTransactions checks that space freed by a transaction cannot be used within the same
+// transaction, except by a lease that replaces another. Leases without a principal are not limited.
 func TestLimitsInTransactions(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &AuthDisable{}))
@@ -177,8 +178,8 @@ func TestLimitsInTransactions(t *testing.T) {
 	mustApply(t, m, as(m, "root", next))
 }
 
-// A command refused for lack of room, or by a limit, succeeds when its number is retried once there
-// is room.
+// TestRefusalsForWantOfRoomAreNotKept checks that a numbered command rejected for lack of space, or
+// because of a limit, succeeds when it is retried once there is space.
 func TestRefusalsForWantOfRoomAreNotKept(t *testing.T) {
 	for _, limited := range []bool{true, false} {
 		m := tenants(t)
@@ -208,8 +209,8 @@ func TestRefusalsForWantOfRoomAreNotKept(t *testing.T) {
 	}
 }
 
-// A key can be attached or detached without room for a second copy of its value, if that is certain
-// to be stored once.
+// TestMovedKeysKeepTheirValues checks that a key can be attached or detached without space for a
+// second copy of its value, if it is certain that the value is stored only once.
 func TestMovedKeysKeepTheirValues(t *testing.T) {
 	keep := func(id lease.ID) Op { return Op{Put: &Put{Key: "a", IgnoreValue: true, Lease: id}} }
 	sameLease := &Put{Key: "a", IgnoreValue: true, IgnoreLease: true}

@@ -13,35 +13,34 @@ import (
 
 // Config configures a Machine.
 type Config struct {
-	// Lease must be the same on every member of a cluster, since apply depends on it.
+	// Lease must be the same on every member of a cluster, because apply depends on it.
 	Lease lease.Config
 	// LeaseEvents is how many lease events are kept for watchers that resume late. Zero means
 	// 16,384.
 	LeaseEvents int
 	// AheadKeys is how many keys Ahead deletes at a time. Zero means 8,192.
 	AheadKeys int
-	// Versions are the cluster versions that this member supports. Zero means those of this
-	// release.
+	// Versions are the cluster versions that this member supports. The zero value means the
+	// versions supported by this release.
 	Versions version.Range
-	// Beside, if not nil, runs f concurrently, and returns a function that waits for it. This
-	// package starts no goroutine: without Beside, Restore is sequential.
+	// Beside, if not nil, runs f concurrently and returns a function that waits for it. This
+	// package starts no goroutines, so without Beside, Restore is sequential.
 	Beside func(f func()) (wait func())
 }
 
 // Machine is the replicated state. It is not safe for concurrent use.
 //
-// Invariant: a live key's lease is L if and only if the lessor has the key
-// attached to L.
+// Invariant: the lease of a live key is L if and only if the lessor has the key attached to L.
 type Machine struct {
 	cfg     Config
 	lessor  *lease.Lessor
 	store   *mvcc.Store
 	members map[uint64]Member
-	// removed holds the IDs of former members. Invariant: none is in members.
+	// removed contains the IDs of former members. Invariant: none of them is in members.
 	removed map[uint64]struct{}
 	alarms  map[Alarm]struct{}
 	version ClusterVersion
-	// holds has the holds of leases, and the orphans. Invariant: only live leases hold ranges.
+	// holds contains the holds of leases, and the orphans. Invariant: only live leases hold ranges.
 	holds   holdings
 	index   uint64
 	term    uint64
@@ -50,47 +49,47 @@ type Machine struct {
 	events  LeaseEvents
 	// step collects the effects of the current command on leases.
 	step step
-	// silences is not part of the replicated state either.
+	// silences is not part of the replicated state either
 	silences Silences
 	stats    counted
 	view     *View
 	meta     meta
-	// ahead is the deletion that is partly done before its entry, or nil.
+	// ahead is the deletion that has been partly performed before its entry is applied, or nil.
 	ahead    *ahead
 	sessions *sessions
 }
 
-// meta holds users and roles, and the values derived from members and alarms.
+// meta contains users and roles, and values derived from members and alarms.
 type meta struct {
-	// changed is true if members, alarms, users, roles or the version differ from those in the
-	// view.
+	// changed is true if members, alarms, users, roles or the version differ from the current view.
 	changed bool
-	// bytes is the size of members and alarms, and quota the smallest quota of the members.
+	// bytes is the size of members and alarms. quota is the smallest quota of any member.
 	bytes, quota int64
-	access       *access.State // nil if there never were any users or roles
+	access       *access.State // nil if access control was never used
 	writers      keyWriters    // not part of the replicated state
 	accounts     accounts
 	comparison   comparison
-	restore      uint64 // the ID of the restore that produced the state, 0 if none
+	restore      uint64 // the ID of the restore that produced the state, or 0
 }
 
-// Stats counts the effects of Apply since the Machine was created, without the entries that
-// CountAfter excludes. It is not part of the replicated state.
+// Stats counts the effects of Apply since the Machine was created, except for entries excluded by
+// CountAfter. It is not part of the replicated state.
 type Stats struct{ Granted, Revoked, Expired, Checkpointed uint64 }
 
-// counted is the Stats of the entries after an index, and the last lease event up to that index.
+// counted contains the Stats of the entries after index after. event is the last lease event up to
+// that index.
 type counted struct {
 	Stats
 	after, event uint64
 }
 
-// Change is the events of one revision, in order.
+// Change contains the events of one revision, in order.
 type Change struct {
 	Revision int64
 	Events   []mvcc.Event
 }
 
-// New returns the empty state: no leases, no keys, revision 1, no members, and the oldest supported
+// New returns the empty state: no leases, no keys, no members, revision 1, and the oldest supported
 // cluster version.
 func New(c Config) *Machine {
 	if !c.Versions.Known() {
@@ -114,10 +113,10 @@ func New(c Config) *Machine {
 	}
 }
 
-// Leases returns an immutable view of the leases as of the last applied entry, which any goroutine
-// may read. It is not part of a View, because there is a View for every batch of entries and this
-// one is more expensive: after the call, the first change of each page of 256 leases copies the
-// page. Call it only on request.
+// Leases returns an immutable view of the leases as of the last applied entry. Any goroutine may
+// read it. It is not part of a View, because a View is created for every batch of entries and this
+// call is more expensive: after it, the first change to each page of 256 leases copies the page.
+// Call it only on demand.
 func (m *Machine) Leases() lease.View {
 	if m.ahead != nil {
 		return m.ahead.before.leases
@@ -125,11 +124,11 @@ func (m *Machine) Leases() lease.View {
 	return m.lessor.View()
 }
 
-// Lessor returns the lease engine, with which the replica promotes, advances and looks for due
-// leases. Only Apply may call its replicated operations.
+// Lessor returns the lease engine. The replica uses it to promote the engine, advance its clock and
+// find due leases. Only Apply may call its replicated operations.
 func (m *Machine) Lessor() *lease.Lessor { return m.lessor }
 
-// Access returns the users and roles, or nil if there never were any.
+// Access returns the users and roles, or nil if access control was never used.
 func (m *Machine) Access() *access.State { return m.meta.access }
 
 // Index returns the index of the last applied entry.
@@ -138,11 +137,12 @@ func (m *Machine) Index() uint64 { return m.index }
 // Term returns the term of the last applied entry.
 func (m *Machine) Term() uint64 { return m.term }
 
-// CountAfter excludes entries up to index from Stats: a member that restarts applies its log again.
+// CountAfter excludes entries up to index from Stats, because a member that restarts applies its
+// log again.
 func (m *Machine) CountAfter(index uint64) { m.stats.after = index }
 
-// Replaying reports whether all entries applied so far are excluded by CountAfter. If not, event is
-// the last lease event of the excluded entries.
+// Replaying reports whether all entries applied so far are excluded by CountAfter. Once it returns
+// false, event is the last lease event of the excluded entries.
 func (m *Machine) Replaying() (event uint64, yes bool) {
 	return m.stats.event, m.index <= m.stats.after
 }
@@ -155,8 +155,8 @@ func (m *Machine) Stats() Stats {
 	return m.stats.Stats
 }
 
-// Scrub does a bounded part of the cleaning that compaction leaves, and reports whether there is
-// more to do.
+// Scrub does a bounded amount of the cleanup after a compaction, and reports whether there is more
+// to do.
 func (m *Machine) Scrub(budget int) bool { return m.ahead != nil || m.store.Scrub(budget) }
 
 // View returns the state as of the last applied entry.
@@ -188,15 +188,15 @@ func (m *Machine) View() *View {
 	return m.view
 }
 
-// TakeChanges returns the changes of the store since the last call, in order.
+// TakeChanges returns the changes to the store since the last call, in order.
 func (m *Machine) TakeChanges() []Change {
 	c := m.changed.changes
 	m.taken, m.changed = m.changed, changed{}
 	return c
 }
 
-// ReuseChanges allows the memory of the last result of TakeChanges, including its events, to be
-// reused.
+// ReuseChanges makes the memory of the last result of TakeChanges, including its events, available
+// for reuse. The caller must no longer use that result.
 func (m *Machine) ReuseChanges() {
 	if len(m.changed.changes) == 0 {
 		m.changed = changed{emptied(m.taken.changes), emptied(m.taken.events)}
@@ -207,12 +207,12 @@ func (m *Machine) ReuseChanges() {
 // changed holds the changes since the last TakeChanges.
 type changed struct {
 	changes []Change
-	events  []mvcc.Event // events of the changes, possibly without the first ones
+	events  []mvcc.Event // events of the changes; the first ones may be missing
 }
 
-// Begin starts the entry (index, term), to which the next commands belong. The entry counts as
-// applied even if it has no commands. It returns false for entries at or below Index: apply is
-// idempotent by index (T11).
+// Begin starts the entry (index, term). The commands that follow belong to it. The entry is
+// considered applied even if it has no commands. Begin returns false for entries at or below Index:
+// apply is idempotent by index (T11).
 func (m *Machine) Begin(index, term uint64) bool {
 	if index <= m.index {
 		return false
@@ -242,7 +242,7 @@ func (m *Machine) Apply(c Command) Result {
 	return r
 }
 
-// apply applies a command of a user, or of an anonymous caller if user is "".
+// apply applies a command on behalf of a user, or of an anonymous caller if user is "".
 func (m *Machine) apply(user string, c Command) Result {
 	m.step.before = m.lessor.LastToken()
 	r := m.carryOut(user, c)
@@ -290,7 +290,7 @@ func (m *Machine) carryOut(user string, c Command) Result {
 	}
 }
 
-// end completes a write transaction and keeps its events for watchers.
+// end completes a write transaction and queues its events for watchers.
 func (m *Machine) end(t *mvcc.Txn) {
 	rev, events := t.End()
 	if len(events) == 0 {
@@ -299,7 +299,7 @@ func (m *Machine) end(t *mvcc.Txn) {
 	c := &m.changed
 	first := len(c.events)
 	if first == 0 && cap(events) > mvcc.KeptEvents {
-		c.events = events // not shared
+		c.events = events // the slice is not shared
 	} else {
 		c.events = append(c.events, events...)
 	}
@@ -307,7 +307,7 @@ func (m *Machine) end(t *mvcc.Txn) {
 	c.changes = append(c.changes, Change{Revision: rev, Events: c.events[first:n:n]})
 }
 
-// metaChange updates the values derived from members and alarms after a change.
+// metaChange updates the values derived from members and alarms.
 func (m *Machine) metaChange() {
 	m.meta.changed, m.meta.bytes, m.meta.quota = true, m.clusterBytes(), m.leastQuota()
 	m.sessions.quota = m.meta.quota
@@ -323,11 +323,11 @@ func (m *Machine) raised(k AlarmKind) bool {
 	return false
 }
 
-// differ reports whether a comparison found that the members' states differ, but not which one is
-// correct.
+// differ reports whether a comparison found that members differ, without establishing which of them
+// is correct.
 func (m *Machine) differ() bool { return m.raised(Corrupt) || m.raised(Split) }
 
-// fromClient reports whether c is a client's change of keys or leases.
+// fromClient reports whether c is a client's change to keys, leases, users or roles.
 func fromClient(c Command) bool {
 	switch c.(type) {
 	case *SetAlarm, *SetMember, *SetVersion, *Expire, *Checkpoint, *DropOrphans, *HashState,
@@ -342,7 +342,8 @@ func (m *Machine) applyAlarm(c *SetAlarm) Result {
 	raised := m.showsAlarm(c.Alarm)
 	_, removed := m.removed[c.Alarm.Member]
 	switch {
-	case removed: // requested before the removal; it would never be lowered
+	// requested before the member was removed; an alarm raised now would never be cleared
+	case removed:
 		return Result{Value: []Alarm(nil)}
 	case !c.Off && !raised && m.unknownAlarms(c.Alarm.Member) >= maxUnknownAlarms:
 		return Result{Err: ErrTooManyAlarms}
@@ -357,7 +358,7 @@ func (m *Machine) applyAlarm(c *SetAlarm) Result {
 	return Result{Value: []Alarm{c.Alarm}}
 }
 
-// showsAlarm reports whether clients see an alarm as raised.
+// showsAlarm reports whether clients see the alarm as raised.
 func (m *Machine) showsAlarm(a Alarm) bool {
 	for other := range m.alarms {
 		if other.shown() == a {
@@ -367,15 +368,14 @@ func (m *Machine) showsAlarm(a Alarm) bool {
 	return false
 }
 
-// shown returns the alarm as clients see it.
+// shown returns the alarm as it appears to clients.
 func (a Alarm) shown() Alarm { return Alarm{a.Member, a.Kind.Shown()} }
 
-// maxUnknownAlarms bounds the alarms of unknown members. etcd's API lets a client raise an alarm
-// for any member ID, and every command examines all alarms.
+// maxUnknownAlarms caps the number of alarms of unknown members. The etcd API lets a client raise
+// an alarm for any member ID, and every command examines all alarms.
 const maxUnknownAlarms = 64
 
-// unknownAlarms returns the number of alarms of unknown members if this member is unknown too, else
-// 0.
+// unknownAlarms returns the number of alarms of unknown members, or 0 if the given member is known.
 func (m *Machine) unknownAlarms(member uint64) (n int) {
 	if _, ok := m.members[member]; ok {
 		return 0

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// mustBeSound panics if the machine contradicts itself.
+// mustBeSound panics if an invariant is violated.
 func (m *Machine) mustBeSound() {
 	if err := m.checkInvariants(); err != nil {
 		panic(err)
@@ -46,8 +46,8 @@ func value(m *Machine, key string) string {
 	return "none"
 }
 
-// T1: an expiry is void in an entry of another term. T28: it is void for a lease that was granted
-// again under its ID.
+// TestExpireIsFenced checks that an expiry has no effect in an entry of another term (T1), or if
+// the lease was granted again under the same ID (T28).
 func TestExpireIsFenced(t *testing.T) {
 	m := New(Config{})
 	old := grant(t, m, 1)
@@ -79,7 +79,7 @@ func TestExpireIsFenced(t *testing.T) {
 	}
 }
 
-// T11: an applied entry is not applied again.
+// TestBeginIsIdempotent (T11) checks that an entry is applied only once.
 func TestBeginIsIdempotent(t *testing.T) {
 	m := New(Config{})
 	if !m.Begin(5, 1) || m.Begin(5, 1) || m.Begin(4, 2) || !m.Begin(6, 1) {
@@ -87,7 +87,7 @@ func TestBeginIsIdempotent(t *testing.T) {
 	}
 }
 
-// Every member refuses the same changes of the membership.
+// TestMembershipRefusals checks which membership changes every member rejects when applying them.
 func TestMembershipRefusals(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1, PeerURLs: []string{"a"}})
@@ -129,7 +129,7 @@ func hash(t testing.TB, m *Machine) uint32 {
 	return h
 }
 
-// chunks returns a snapshot of m.
+// chunks returns the chunks of a snapshot of m.
 func chunks(t testing.TB, m *Machine) [][]byte {
 	t.Helper()
 	var all [][]byte
@@ -143,7 +143,7 @@ func chunks(t testing.TB, m *Machine) [][]byte {
 	return all
 }
 
-// source gives chunks, one after another.
+// source returns a function that returns successive chunks.
 func source(chunks ...[]byte) func() ([]byte, bool, error) {
 	return func() ([]byte, bool, error) {
 		if len(chunks) == 0 {
@@ -155,7 +155,7 @@ func source(chunks ...[]byte) func() ([]byte, bool, error) {
 	}
 }
 
-// restored returns what a restart would make of m.
+// restored returns a copy of m restored from a snapshot, as after a restart.
 func restored(t testing.TB, m *Machine) *Machine {
 	t.Helper()
 	r, err := restoreChunks(m.cfg, chunks(t, m)...)
@@ -169,8 +169,9 @@ func restored(t testing.TB, m *Machine) *Machine {
 	return r
 }
 
-// A snapshot that is cut, lacks a chunk, or whose source fails is refused: the trailer counts the
-// records.
+// TestRestoreRefusesPartOfASnapshot checks that Restore rejects a snapshot that is truncated, lacks
+// a chunk, or cannot be read completely. Missing records are detected because the trailer counts
+// them.
 func TestRestoreRefusesPartOfASnapshot(t *testing.T) {
 	m := New(Config{})
 	grant(t, m, 1)
@@ -205,7 +206,8 @@ func TestRestoreRefusesPartOfASnapshot(t *testing.T) {
 	}
 }
 
-// Watchers get all changes, also of transactions too large for reused memory.
+// TestChangesOfManyEvents checks that watchers receive all events, even of transactions too large
+// for the reused memory.
 func TestChangesOfManyEvents(t *testing.T) {
 	m := New(Config{})
 	for _, n := range []int{1, mvcc.KeptEvents + 1, 2, 3 * mvcc.KeptEvents, mvcc.KeptEvents + 1} {

@@ -3,7 +3,7 @@ package fsm
 import "slices"
 
 // applyMember applies a command about a member. The leader has already checked that the change is
-// safe for the cluster; these checks are the ones that must have the same result on every member.
+// safe for the cluster. The checks here must give the same result on every member.
 func (m *Machine) applyMember(c Command) error {
 	switch c := c.(type) {
 	case *SetMember:
@@ -85,7 +85,7 @@ func (m *Machine) peerURLTaken(n Member) bool {
 	return false
 }
 
-// expelMember removes a member and the alarms that it raised, and keeps its ID as removed.
+// expelMember removes a member and the alarms that it raised, and records its ID as removed.
 func (m *Machine) expelMember(id uint64) error {
 	n, ok := m.members[id]
 	if !ok {
@@ -128,7 +128,7 @@ func (m *Machine) voters() (n int) {
 	return n
 }
 
-// AddMember adds a member without a command: a founder, or a member in a snapshot.
+// AddMember adds a member without a command: a founding member, or a member in a snapshot.
 func (m *Machine) AddMember(n Member) {
 	m.members[n.ID] = n
 	m.metaChange()

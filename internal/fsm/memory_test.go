@@ -21,8 +21,8 @@ func heapInUse() int64 {
 	return int64(s.HeapAlloc)
 }
 
-// ways are the ways in which clients can grow the state, as commands of which many have only their
-// form in common.
+// ways returns the ways in which clients can grow the state. Each function returns the commands of
+// its n-th step.
 func ways() map[string]func(n int) []Command {
 	id := func(n int) lease.ID { return lease.ID(rand.New(rand.NewPCG(uint64(n), 1)).Int64()) }
 	key := func(n int) string { return fmt.Sprintf("key/%08x", n) }
@@ -111,7 +111,8 @@ func ways() map[string]func(n int) []Command {
 	}
 }
 
-// The state takes at most an eighth more memory than it reports, however clients grow it.
+// TestMemory checks that the state uses at most an eighth more memory than it reports, however
+// clients grow it.
 func TestMemory(t *testing.T) {
 	n := tier.Budget(3000, 12_000)
 	for name, way := range ways() {
@@ -157,8 +158,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// What leasehold plan capacity predicts for a lease, and for a key of 32 bytes with a value of 32,
-// is what they take.
+// TestPlanned checks that a lease, and a key of 32 bytes with a value of 32 bytes, use exactly the
+// space predicted by leasehold plan capacity.
 func TestPlanned(t *testing.T) {
 	m := New(Config{})
 	empty := m.View().Bytes.Sum()

@@ -7,47 +7,49 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Durations, in lookups of a key.
+// Durations, measured in key lookups.
 const (
-	// OpTime is the minimum Time of a command, and of a condition or operation of a transaction:
-	// that of a put.
+	// OpTime is the minimum Time of a command, and of each condition or operation of a transaction.
+	// It is the Time of a put.
 	OpTime     = 8
 	deleteTime = 20 // per deleted key
-	// compactTime fills an entry, so a compaction is always its last command. The cleaning that
-	// reads at past revisions need can then be prepared before the next entry is applied (see
-	// Prepare).
+	// compactTime fills an entry, so a compaction is always the last command of its entry. Reads at
+	// past revisions need deleted keys to be cleared first. Since the compaction ends its entry,
+	// that work can be prepared before the next entry is applied (see Prepare).
 	compactTime = 8192 * OpTime
-	// comparedBytes is how many bytes of values are compared in the time of one lookup.
+	// comparedBytes is how many bytes of values can be compared in the time of one lookup.
 	comparedBytes = 256
 )
 
-// Bounds on the Time of a transaction. applyTime is about ten milliseconds, since the transaction
-// blocks all others while it is applied, also at each replay of the log. A read-only transaction
-// blocks no other, so it may additionally visit each key of the store twice. The bounds are
-// constants because apply depends on them.
+// These are bounds on the Time of a transaction. applyTime is about ten milliseconds, because a
+// transaction blocks all others while it is applied, and blocks them again whenever the log is
+// replayed. A read-only transaction blocks no others, so it can additionally visit each key of the
+// store twice. The bounds are constants because apply depends on them.
 const (
 	applyTime = 500_000
 	readTime  = 1 << 20
 )
 
-// txnAnswer is how many bytes of pairs any transaction may read. Several operations can read the
-// same key, and the answer then contains it several times. This is a constant for the same reason.
+// txnAnswer is how many bytes of key-value pairs a transaction can read. If several operations read
+// the same key, the response contains the key several times. The limit is a constant because apply
+// depends on it.
 const txnAnswer = 256 << 20
 
 // meter adds up the Time of a command and the bytes that a transaction reads, and stops a
-// transaction that exceeds a bound. While Apply or ReadTxn chooses branches it is exact, and the
-// same on all members. For commands that are not applied yet it is an estimate.
+// transaction that exceeds a bound. When Apply or ReadTxn chooses branches, the count is exact and
+// the same on all members. For commands that have not been applied yet, it is an estimate.
 type meter struct {
 	keys   counter
 	leases *lease.Lessor
-	left   int64 // Time
-	// made is the maximum number of new keys that keys does not count; a range may match all of
+	left   int64 // remaining Time
+	// made is the maximum number of new keys that keys does not include. A range can match all of
 	// them.
 	made int64
-	// reading is true if no other command waits for the transaction, so comparisons are free.
+	// reading is true if no other command waits for the transaction. If so, comparisons are free.
 	reading bool
-	// If writers is set, a put on a lease also pays for checking whether the caller may write the
-	// lease's keys. It is set only in estimates: permission has its own bound.
+	// If writers is set, a put on a lease is also charged for checking whether the caller may write
+	// the keys of the lease. It is set only in estimates, because the permission check has its own
+	// bound.
 	writers bool
 	reads   *reads // nil in estimates
 }
@@ -61,13 +63,13 @@ func newMeter(left, size int64) *meter {
 	return &meter{left: left, reads: &reads{left: txnAnswer + 2*size, size: size}}
 }
 
-// pay subtracts time and reports whether enough was left.
+// pay subtracts time from the remaining Time, and reports whether enough was left.
 func (t *meter) pay(time int64) bool {
 	t.left -= time
 	return t.left >= 0
 }
 
-// compare pays for a condition.
+// compare charges for a condition.
 func (t *meter) compare(c *Compare) bool {
 	if c.Target == TargetLeaseAlive || c.Target == TargetNameToken {
 		return t.pay(OpTime)
@@ -82,7 +84,7 @@ func (t *meter) compare(c *Compare) bool {
 	return t.pay(OpTime + keys)
 }
 
-// op pays for an operation, without the operations nested in it.
+// op charges for an operation, excluding operations nested in it.
 func (t *meter) op(op *Op) bool {
 	time := int64(OpTime)
 	switch {
@@ -120,7 +122,7 @@ func (t *meter) revoke(c *Revoke) int64 {
 	return OpTime + deleteTime*(int64(t.leases.KeyCount(id))+t.made)
 }
 
-// sorting returns the Time to sort a range that visits this many keys.
+// sorting returns the Time it takes to sort a range that visits this many keys.
 func (t *meter) sorting(r *Range, keys int64) int64 {
 	times := r.Options.Comparisons()
 	if t.reading || times == 0 {
@@ -135,14 +137,14 @@ func (t *meter) sorting(r *Range, keys int64) int64 {
 	return keys + (keys+all/comparedBytes)*times // keys are visited twice
 }
 
-// reads bounds the bytes of pairs that a transaction may read. A nil one has no bound.
+// reads bounds the bytes of key-value pairs that a transaction can read. A nil reads has no bound.
 type reads struct {
 	left    int64
-	size    int64    // of the store: no range is larger
-	ranges  []*Range // so far, unless counted is set
-	counted bool     // their bytes are already subtracted from left
-	puts    int64    // bytes of the puts so far
-	largest int64    // of those puts
+	size    int64    // of the store; no range is larger
+	ranges  []*Range // the ranges so far, unless counted is set
+	counted bool     // whether the bytes of ranges have been subtracted from left
+	puts    int64    // total bytes of the puts so far
+	largest int64    // bytes of the largest of those puts
 }
 
 func (a *reads) put(c *Put) {
@@ -153,8 +155,8 @@ func (a *reads) put(c *Put) {
 	a.puts, a.largest = a.puts+n, max(a.largest, n)
 }
 
-// read reports whether the bytes that a range finds are within the bound. It evaluates the ranges
-// only once all of them together could find too many.
+// read reports whether the bytes found by a range are within the bound. It evaluates ranges only
+// when their maximum sizes add up to more than the bound.
 func (a *reads) read(r *Range, keys counter) bool {
 	if a == nil {
 		return true
@@ -173,7 +175,8 @@ func (a *reads) read(r *Range, keys counter) bool {
 	return a.left >= 0
 }
 
-// bytes returns the maximum number of bytes that a range can find, including earlier puts.
+// bytes returns the maximum number of bytes that a range can find, including earlier puts of the
+// same transaction.
 func (a *reads) bytes(r *Range, keys counter) (n int64) {
 	switch {
 	case r.Options.CountOnly:
@@ -185,9 +188,9 @@ func (a *reads) bytes(r *Range, keys counter) (n int64) {
 	}
 	o := r.Options
 	if o.Limit <= 0 {
-		o.SortBy = mvcc.None // order does not matter
+		o.SortBy = mvcc.None // the order does not matter
 	}
-	// A failed read is rejected later, without an answer.
+	// A read that fails here is rejected later and returns nothing.
 	found, _ := keys.(reader).Range(r.Key, r.End, o) //nolint:errcheck
 	for _, kv := range found.KVs {
 		n += int64(len(kv.Key) + len(kv.Value))
@@ -195,11 +198,12 @@ func (a *reads) bytes(r *Range, keys counter) (n int64) {
 	return n
 }
 
-// exceeded reports whether a bound was exceeded.
+// exceeded reports whether either bound has been exceeded.
 func (t *meter) exceeded() bool { return t.left < 0 || t.reads.left < 0 }
 
-// Time estimates the Time of a command, applied to the current state after commands with the Time
-// unapplied. Those may have created a key per OpTime. Members need not agree on it.
+// Time estimates the Time of a command that will be applied after other pending commands, whose
+// total Time is unapplied. The pending commands can create one key per OpTime. Members need not
+// agree on the estimate.
 func (m *Machine) Time(c Command, unapplied int64) int64 {
 	who, _ := unwrap(c)
 	t := meter{
@@ -226,7 +230,7 @@ func (m *Machine) Time(c Command, unapplied int64) int64 {
 	case *Compact:
 		return compactTime
 	default:
-		if c.kind().aboutAccess() { // a change copies all lists
+		if c.kind().aboutAccess() { // each change copies all lists
 			return OpTime * (1 + int64(m.meta.access.Len()) + t.made)
 		}
 		return OpTime
@@ -234,7 +238,7 @@ func (m *Machine) Time(c Command, unapplied int64) int64 {
 	return math.MaxInt64 - t.left
 }
 
-// txn pays for both branches of a transaction.
+// txn charges for both branches of a transaction.
 func (t *meter) txn(c *Txn) {
 	t.pay(OpTime)
 	for i := range c.Compare {
@@ -251,10 +255,11 @@ func (t *meter) txn(c *Txn) {
 	}
 }
 
-// estimate counts the keys of the current state, without clearing deleted ones.
+// estimate counts the keys of the current state, without clearing deleted keys.
 type estimate struct{ *Machine }
 
-// Visits implements counter. A range at a past revision also visits keys that were deleted since.
+// Visits implements counter. A range at a past revision also visits keys that have been deleted
+// since.
 func (e estimate) Visits(key, end string, o mvcc.RangeOptions) int64 {
 	n := e.store.Count(key, end)
 	if o.Revision > 0 {
@@ -263,8 +268,8 @@ func (e estimate) Visits(key, end string, o mvcc.RangeOptions) int64 {
 	return int64(n)
 }
 
-// Operations returns the number of conditions and operations in a transaction, in all branches and
-// including nested transactions.
+// Operations returns the number of conditions and operations in a transaction, counting all
+// branches and nested transactions.
 func (c *Txn) Operations() int {
 	n := len(c.Compare) + len(c.Then) + len(c.Else)
 	for _, ops := range [...][]Op{c.Then, c.Else} {

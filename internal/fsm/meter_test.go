@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// priced returns a state with three keys whose values have twice the bytes that are compared in the
-// time of a key; two keys are on lease 1.
+// priced returns a state with three keys, two of them on lease 1. Comparing one of their values
+// costs as much as visiting two keys.
 func priced(t *testing.T) *Machine {
 	m := New(Config{})
 	grant(t, m, 1)
@@ -26,7 +26,8 @@ func priced(t *testing.T) *Machine {
 
 func ranged(o mvcc.RangeOptions) Op { return Op{Range: &Range{Key: "k", End: "l", Options: o}} }
 
-// All releases charge the same time for a transaction, because it is refused at apply.
+// TestTxnTime checks the time charged for a transaction. All releases must charge the same, because
+// expensive transactions are rejected when they are applied.
 func TestTxnTime(t *testing.T) {
 	m := priced(t)
 	put, remove := Op{Put: &Put{Key: "new"}}, Op{Delete: &DeleteRange{Key: "k", End: "l"}}
@@ -49,17 +50,17 @@ func TestTxnTime(t *testing.T) {
 		{if_(Compare{Key: "k", End: "l"}), op + 3},
 		{if_(Compare{Target: TargetValue, Key: "k0", Value: long}), op + 3},
 		{if_(Compare{Target: TargetValue, Key: "k", End: "l", Value: long}), op + 3 + 3*3},
-		{if_(Compare{Key: "k0", Number: 9}, Compare{Key: "k0"}), op}, // the first decides
+		{if_(Compare{Key: "k0", Number: 9}, Compare{Key: "k0"}), op}, // the first condition decides
 		{then(put, Op{Draw: true}), 2 * op},
 		{then(Op{Delete: &DeleteRange{Key: "k0"}}), op},
 		{then(remove), op + 3*deleteTime},
-		{then(put, put, remove), 3*op + 5*deleteTime}, // the puts may be in the range
+		{then(put, put, remove), 3*op + 5*deleteTime}, // the new keys may be in the deleted range
 		{then(put, Op{Revoke: &Revoke{ID: 1}}), 2*op + 3*deleteTime},
 		{then(Op{Range: &Range{Key: "k0"}}), op},
 		{then(all), op + 3},
 		{then(put, all), 2*op + 4},
 		{then(ranged(mvcc.RangeOptions{SortBy: mvcc.ByMod})), op + 3 + 3*times},
-		{then(ranged(counted)), op + 1}, // nothing is sorted
+		{then(ranged(counted)), op + 1}, // nothing has to be sorted
 		{then(ranged(byValue)), op + 3 + 3 + (3+(3*(2+2*comparedBytes))/comparedBytes)*times},
 		{then(Op{Txn: then(put, put)}), 3 * op},
 	} {
@@ -75,7 +76,8 @@ func TestTxnTime(t *testing.T) {
 	}
 }
 
-// A transaction may use the whole budget; one more operation is refused.
+// TestCostsAllThereIs checks that a transaction can use the whole budget, and is rejected with one
+// more operation.
 func TestCostsAllThereIs(t *testing.T) {
 	const keys = 1000 - OpTime
 	m := New(Config{})
@@ -101,7 +103,7 @@ func TestCostsAllThereIs(t *testing.T) {
 	}
 }
 
-// Time estimates what fills an entry.
+// TestTime checks the estimated time of commands, which limits how much fits into an entry.
 func TestTime(t *testing.T) {
 	m := priced(t)
 	mustApply(t, m, &DeleteRange{Key: "k2"})
@@ -148,7 +150,8 @@ func TestTime(t *testing.T) {
 	}
 }
 
-// Operations counts conditions and operations of all branches, nested or not.
+// TestOperations checks that Operations counts the conditions and operations of all branches,
+// nested or not.
 func TestOperations(t *testing.T) {
 	put := Op{Put: &Put{}}
 	c := &Txn{
@@ -160,7 +163,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// A transaction that a View can answer needs no log entry.
+// TestReadOnly checks which transactions are read-only. A View can answer these without a log
+// entry.
 func TestReadOnly(t *testing.T) {
 	get := Op{Range: &Range{}}
 	nested := func(op Op) *Txn {
@@ -185,7 +189,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// A View answers read-only transactions as the machine does, also about the past and the future.
+// TestReadLikeApplied checks that a View and the machine answer read-only transactions alike, even
+// at past and future revisions.
 func TestReadLikeApplied(t *testing.T) {
 	m := New(Config{})
 	for i := range 20 {

@@ -10,28 +10,30 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Orphan is a hold that outlived its lease: the lease was revoked, or has another holder. The last
-// holder's cache may answer from memory until it has been notified, or until its lease would have
-// ended. So writes still wait for it (C1), until the leader knows that the cache is empty
-// (DropOrphans). Nothing else waits: the lease, its name and its keys are gone at once.
+// Orphan is a hold that outlived its lease, because the lease was revoked or transferred to another
+// holder. The last holder's cache may still answer from memory until it has been notified, or until
+// its lease would have expired. So writes must wait for the orphan (C1) until the leader knows that
+// the cache is empty (DropOrphans). Nothing else has to wait: the lease, its name and its keys are
+// gone immediately.
 type Orphan struct {
-	// Lease is the lease of the last holder.
+	// Lease is the lease as it was for the last holder.
 	Lease  lease.Info
 	Ranges []keyrange.Range
-	// Until is the expiry of the lease by this member's timer, or 0 if there was none: the holder
-	// was promised no more. It is not part of the replicated state.
+	// Until is the expiry of the lease according to this member's timer, or 0 if this member did
+	// not time the lease. No promise to the holder extends beyond it. It is not part of the
+	// replicated state.
 	Until lease.Instant
 }
 
-// DropOrphans drops orphans with empty caches: the caches have acknowledged all invalidations, or
-// the orphans' time has passed. That stays true under any leader, since nothing renews an orphan.
-// So unlike Expire it needs no fence.
+// DropOrphans drops orphans whose caches are empty, either because the caches have acknowledged all
+// invalidations or because the orphans have expired. An empty cache stays empty under any leader,
+// since nothing renews an orphan. So unlike Expire, this command needs no fence.
 type DropOrphans struct{ Tokens []lease.Token }
 
 func (*DropOrphans) kind() kind { return kindDropOrphans }
 
-// orphan turns the holds of a lease that lost its holder early into an orphan. l and until are the
-// lease and its expiry by this member's timer before that.
+// orphan turns the holds of a lease that lost its holder early into an orphan. l is the lease
+// before the change, and until is its expiry according to this member's timer.
 func (h *holdings) orphan(l *lease.Info, until lease.Instant) {
 	ranges := h.of[l.ID]
 	if len(ranges) == 0 {
@@ -56,7 +58,7 @@ func (m *Machine) applyDropOrphans(c *DropOrphans) Result {
 	return Result{}
 }
 
-// orphanOf returns the orphan of the lease that had this token.
+// orphanOf returns the orphan left by the lease with this token.
 func (h Holds) orphanOf(token lease.Token) (o Orphan, ok bool) {
 	o, ok = h.orphans[token]
 	return o, ok
@@ -73,15 +75,15 @@ func (h Holds) Orphans() iter.Seq[Orphan] {
 	}
 }
 
-// Orphan returns the current orphan of the lease that had this token. Like Holds it is not safe for
-// concurrent use.
+// Orphan returns the current orphan left by the lease with this token. Like Holds, it is not safe
+// for concurrent use.
 func (m *Machine) Orphan(token lease.Token) (Orphan, bool) { return m.holds.orphanOf(token) }
 
 func appendOrphan(b []byte, o Orphan) []byte {
 	return encoding.AppendList(appendInfo(b, &o.Lease), o.Ranges, appendHeld)
 }
 
-// restore decodes a hold or an orphan of a snapshot. Everything is counted later.
+// restore decodes a hold or an orphan in a snapshot. The counts are computed later.
 func (h *holdings) restore(tag byte, d *decoder) {
 	if h.of == nil {
 		h.Holds = h.copied()

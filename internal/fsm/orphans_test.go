@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// tokens returns those of the orphans that there are.
+// tokens returns the tokens of all orphans.
 func tokens(m *Machine) (list []lease.Token) {
 	for o := range m.AllHolds().Orphans() {
 		list = append(list, o.Lease.Token)
@@ -17,9 +17,10 @@ func tokens(m *Machine) (list []lease.Token) {
 	return list
 }
 
-// C1: a revocation ends the lease with its name and keys at once; its holds stay until the leader
-// knows that its cache is empty, across a snapshot, and whoever gets the ID and the name in the
-// meantime. They count for the owner, and for how long a write may wait.
+// TestOrphanOutlivesLease (C1) checks that a revocation immediately ends the lease with its name
+// and keys. Its holds remain as an orphan until the leader knows that the cache is empty. The
+// orphan survives a snapshot and the reuse of the ID and the name. It counts toward the owner's
+// holds and toward the time that a write may have to wait.
 func TestOrphanOutlivesLease(t *testing.T) {
 	m := New(Config{})
 	a := []keyrange.Range{{Key: "a", End: "c"}, {Key: "d"}}
@@ -61,8 +62,8 @@ func TestOrphanOutlivesLease(t *testing.T) {
 	}
 }
 
-// A primary knows when the time of an orphan ends: when its lease would have expired, even after a
-// hand-over.
+// TestOrphanKnowsItsEnd checks that on a primary, an orphan ends when its lease would have expired,
+// even after a hand-over.
 func TestOrphanKnowsItsEnd(t *testing.T) {
 	m := New(Config{})
 	m.lessor.Promote(0)
@@ -78,7 +79,8 @@ func TestOrphanKnowsItsEnd(t *testing.T) {
 	}
 }
 
-// A lease that ends with its key leaves an orphan, like a revoked one (C1).
+// TestBoundLeaseLeavesOrphan (C1) checks that a lease that ends with its key leaves an orphan, as a
+// revoked lease does.
 func TestBoundLeaseLeavesOrphan(t *testing.T) {
 	m := New(Config{})
 	g := held(1, "", keyrange.Range{Key: "a"})
@@ -90,7 +92,7 @@ func TestBoundLeaseLeavesOrphan(t *testing.T) {
 	}
 }
 
-// A snapshot with an invalid orphan is refused.
+// TestBadOrphan checks that Restore rejects a snapshot with an invalid orphan.
 func TestBadOrphan(t *testing.T) {
 	m := New(Config{})
 	mustApply(t, m, held(1, "", keyrange.Range{Key: "a"}))

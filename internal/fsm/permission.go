@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// denied returns an error if the caller may not issue a command.
+// denied returns an error if the caller is not permitted to issue a command.
 func (m *Machine) denied(c Command) error {
 	if !m.meta.access.Enabled() {
 		return nil
@@ -22,15 +22,15 @@ func (m *Machine) denied(c Command) error {
 	}
 }
 
-// fromMembers reports whether members issue such commands themselves.
+// fromMembers reports whether commands of this type are issued by members themselves.
 func fromMembers(c Command) bool {
 	_, compacts := c.(*Compact)
 	return compacts || !fromClient(c) && !Membership(c)
 }
 
-// permit returns an error if a caller may not issue a command now. The rules are etcd's, except
-// that only callers that have logged in are granted leases. etcd has no leases with a name or a
-// principal; for those the rules are in access.State.CheckLease.
+// permit returns an error if a caller is not currently permitted to issue a command. The rules are
+// etcd's, except that only callers that have logged in can be granted leases. etcd has no leases
+// with a name or a principal. access.State.CheckLease has the rules for those.
 func (m *Machine) permit(who access.Caller, c Command) error {
 	switch c := c.(type) {
 	case *Once:
@@ -66,8 +66,8 @@ func (m *Machine) permit(who access.Caller, c Command) error {
 	}
 }
 
-// Permit returns an error if a caller may not read this state with a read-only transaction. The
-// error is access.ErrUserEmpty, access.ErrOldRevision or access.ErrPermissionDenied.
+// Permit returns an error if a caller is not permitted to run a read-only transaction on this
+// state. The error is access.ErrUserEmpty, access.ErrOldRevision or access.ErrPermissionDenied.
 func (v *View) Permit(who access.Caller, t *Txn) error {
 	if !v.Access.Enabled() {
 		return nil
@@ -78,15 +78,15 @@ func (v *View) Permit(who access.Caller, t *Txn) error {
 	return (&permission{access: v.Access, who: who}).txn(t)
 }
 
-// permission checks the parts of an authenticated caller's command.
+// permission checks the parts of a command from an authenticated caller.
 type permission struct {
 	access *access.State
 	// lessor and writers are nil for read-only transactions.
 	lessor  *lease.Lessor
 	writers *keyWriters
 	who     access.Caller
-	// leases holds the leases of a transaction that have only keys that the caller may write, and
-	// keys is the number of those keys: see lease. For other commands leases is nil.
+	// leases contains the leases of a transaction whose keys have been checked, and keys is the
+	// total number of those keys: see keysOf. For other commands, leases is nil.
 	leases map[lease.ID]struct{}
 	keys   int
 }
@@ -95,7 +95,8 @@ func (p *permission) check(what access.Kind, key, end string) error {
 	return p.access.Check(p.who, what, keyrange.Range{Key: key, End: end})
 }
 
-// put needs write on the key, read if PrevKV is set, and permission to attach to its lease.
+// put requires Write on the key, Read if PrevKV is set, and permission to attach the key to its
+// lease.
 func (p *permission) put(c *Put) error {
 	if err := p.check(access.Write, c.Key, ""); err != nil {
 		return err
@@ -108,7 +109,8 @@ func (p *permission) put(c *Put) error {
 	return p.lease(c.Lease, c.LeaseName)
 }
 
-// lease needs Hold to attach keys to a lease, to renew it or to end it: see Asker.MayTouch.
+// lease requires Hold, which permits attaching keys to a lease, renewing it and ending it: see
+// Asker.MayTouch.
 func (p *permission) lease(id lease.ID, name string) error {
 	of, _ := p.resolve(id, name)
 	if of != (access.Lease{}) {
@@ -119,8 +121,8 @@ func (p *permission) lease(id lease.ID, name string) error {
 	})
 }
 
-// keysOf needs write on all keys of a lease. A transaction checks the keys of each lease once, and
-// is rejected if there are too many.
+// keysOf requires Write on all keys of a lease. A transaction checks the keys of each lease once,
+// and is rejected if there are too many.
 func (p *permission) keysOf(id lease.ID) error {
 	if p.leases != nil {
 		if _, ok := p.leases[id]; ok {
@@ -134,7 +136,8 @@ func (p *permission) keysOf(id lease.ID) error {
 	return p.mayWriteAll(id)
 }
 
-// checkHold needs Hold on a lease that a command names by its name, or by its ID if name is "".
+// checkHold requires Hold on a lease that a command identifies by its name, or by its ID if name is
+// "".
 func (p *permission) checkHold(of access.Lease, name string) error {
 	if name != "" {
 		return p.access.CheckNamed(p.who, access.Hold, of)
@@ -142,8 +145,9 @@ func (p *permission) checkHold(of access.Lease, name string) error {
 	return p.access.CheckLease(p.who, access.Hold, of)
 }
 
-// resolve returns the name and principal of a lease that a command names. ok is false if it does
-// not exist; the same transaction may grant it then, which makes it the caller's.
+// resolve returns the name and principal of the lease that a command refers to. If the lease does
+// not exist, ok is false. In that case, the same transaction may grant the lease, so it is treated
+// as the caller's.
 func (p *permission) resolve(id lease.ID, name string) (of access.Lease, ok bool) {
 	if name != "" {
 		if info, ok := p.lessor.ByName(name); ok {
@@ -155,13 +159,13 @@ func (p *permission) resolve(id lease.ID, name string) (of access.Lease, ok bool
 	return access.Lease{Name: name, Principal: p.who.User}, false
 }
 
-// held needs Hold on a lease. A lease with neither principal nor name is root's.
+// held requires Hold on a lease. A lease that has neither a principal nor a name belongs to root.
 func (p *permission) held(id lease.ID, name string) error {
 	of, _ := p.resolve(id, name)
 	return p.checkHold(of, name)
 }
 
-// checkSee needs See on the lease with a name, whether or not it exists.
+// checkSee requires See on the lease with a name, whether or not it exists.
 func (p *permission) checkSee(name string) error {
 	of, ok := p.resolve(0, name)
 	if !ok {
@@ -170,10 +174,10 @@ func (p *permission) checkSee(name string) error {
 	return p.access.CheckNamed(p.who, access.See, of)
 }
 
-// handOver needs held. If the lease gets another principal, it counts towards that principal's
-// limits without its consent. So the caller also needs permission to grant the principal a lease,
-// and the principal needs permission to hold it. If the principal is not a user, its permissions
-// are known only if it is the caller.
+// handOver has the same requirements as held. A lease that gets another principal counts toward
+// that principal's limits without the principal's consent. So the caller must also be permitted to
+// grant a lease to the new principal, and the new principal must be permitted to hold it. If that
+// principal is not a user, its permissions are known only if it is the caller.
 func (p *permission) handOver(c *HandOver) error {
 	if err := p.held(c.ID, c.Name); err != nil || c.Principal == "" {
 		return err
@@ -189,7 +193,7 @@ func (p *permission) handOver(c *HandOver) error {
 	return nil
 }
 
-// delete needs write on the range, and read if PrevKV is set.
+// delete requires Write on the range, and Read if PrevKV is set.
 func (p *permission) delete(c *DeleteRange) error {
 	if err := p.check(access.Write, c.Key, c.End); err != nil || !c.PrevKV {
 		return err
@@ -197,8 +201,8 @@ func (p *permission) delete(c *DeleteRange) error {
 	return p.check(access.Read, c.Key, c.End)
 }
 
-// grant needs Hold on the name, if there is one, or Manage if the lease will belong to another
-// principal. It needs read on ranges that it holds for a cache.
+// grant requires Hold on the name, if there is one, or Manage if the lease will belong to another
+// principal. It also requires Read on the ranges that the lease holds for a cache.
 func (p *permission) grant(c *Grant) error {
 	of := access.Lease{Name: c.Terms.Name, Principal: c.Terms.Principal}
 	if err := p.access.CheckGrant(p.who, of); err != nil {
@@ -212,8 +216,8 @@ func (p *permission) grant(c *Grant) error {
 	return nil
 }
 
-// txn needs the permissions for its conditions and for the operations of all its branches,
-// whichever branch runs.
+// txn requires the permissions for its conditions and for the operations of all branches, no matter
+// which branch runs.
 func (p *permission) txn(c *Txn) error {
 	for i := range c.Compare {
 		if err := p.compare(&c.Compare[i]); err != nil {
@@ -230,8 +234,8 @@ func (p *permission) txn(c *Txn) error {
 	return nil
 }
 
-// compare needs read on the keys, and See on a lease that it names by its name. Whether a lease ID
-// is alive is not secret.
+// compare requires Read on the keys, and See on a lease that the condition refers to by name.
+// Whether a lease with a given ID is alive is not secret.
 func (p *permission) compare(c *Compare) error {
 	switch c.Target {
 	case TargetLeaseAlive:

@@ -11,11 +11,17 @@ import (
 	"leasehold.dev/lease"
 )
 
-// holders returns a state with access control in which alice may hold the names [x/, x0), bob may
-// see them, carol may manage them, and dave has no role. Alice has lease 1 without a name, and 2
-// with the name x/2. Lease 3 has no name and no principal. Bob has 4 with the name y/4, which only
-// root may hold. Lease 5 has the name x/5 and no principal, and so has 6 without a name. Lease 1
-// has the key k1, and lease 6 the key k6. All but dave may write.
+// holders returns a state with access control and several leases.
+//
+// For the names [x/, x0), alice has permission to hold, bob to see, and carol to manage. Dave has
+// no role. All of them except dave can write keys.
+//
+//   - lease 1: principal alice, no name, key k1
+//   - lease 2: principal alice, name x/2
+//   - lease 3: no principal, no name
+//   - lease 4: principal bob, name y/4, which only root can hold
+//   - lease 5: no principal, name x/5
+//   - lease 6: no principal, no name, key k6
 func holders(t testing.TB) *Machine {
 	t.Helper()
 	m := New(Config{})
@@ -55,8 +61,9 @@ func holders(t testing.TB) *Machine {
 	return m
 }
 
-// A lease belongs to a user, and its name to users that may hold it. Root may do everything in this
-// table.
+// TestPermitLeases checks which users can use a lease. A lease without a name belongs to its
+// principal. A lease with a name can be used by all users with permission to hold the name. Root
+// has permission for all commands in this table but two.
 func TestPermitLeases(t *testing.T) {
 	grant := func(name, principal string) Command {
 		return &Grant{Terms: lease.Terms{ID: 9, TTL: 1000, Name: name, Principal: principal}}
@@ -75,7 +82,7 @@ func TestPermitLeases(t *testing.T) {
 		"of a name to bob":        {grant("x/9", "bob"), "carol"},
 		"revoke":                  {&Revoke{ID: 1}, "alice"},
 		"revoke a name":           {&Revoke{Name: "x/2"}, "alice carol"},
-		"revoke nobody's":         {&Revoke{ID: 3}, "alice bob carol dave"}, // as in etcd
+		"revoke nobody's":         {&Revoke{ID: 3}, "alice bob carol dave"}, // like etcd
 		"revoke without the name": {&Revoke{ID: 4}, ""},
 		"revoke nobody's name":    {&Revoke{ID: 5}, "carol"},
 		"change the TTL":          {&ChangeTTL{ID: 1, Token: 1, TTL: 7}, "alice"},
@@ -102,8 +109,8 @@ func TestPermitLeases(t *testing.T) {
 		"move on a name":          {&Put{Key: "k6", IgnoreValue: true, LeaseName: "x/2"}, "alice carol"},
 		"move without the name":   {&Put{Key: "k6", IgnoreValue: true, Lease: 4}, ""},
 		"move in it":              {in(Op{Put: &Put{Key: "k6", IgnoreValue: true, Lease: 1}}), "alice"},
-		// To detach a key, or attach it to a lease without a principal, permission for the key
-		// decides.
+		// To detach a key, or to attach it to a lease without a principal, only permission for the
+		// key is required.
 		"move off":     {&Put{Key: "k1", IgnoreValue: true}, "alice bob carol"},
 		"move alice's": {&Put{Key: "k1", IgnoreValue: true, Lease: 3}, "alice bob carol"},
 		"revoke in it": {in(Op{Revoke: &Revoke{ID: 1}}), "alice"},
@@ -129,7 +136,7 @@ func TestPermitLeases(t *testing.T) {
 			}
 			r := apply(t, m, as(m, user, c.c))
 			if name == "hand over to who sees" || name == "hand over to nobody" {
-				want = access.ErrPermissionDenied // root, too
+				want = access.ErrPermissionDenied // this applies to root as well
 			}
 			if !errors.Is(r.Err, want) || (r.Err == nil) != (want == nil) {
 				t.Errorf("%s by %s: %v, not %v", name, user, r.Err, want)
@@ -138,21 +145,8 @@ func TestPermitLeases(t *testing.T) {
 	}
 }
 
-// A refusal names the lease only to callers that used its name, or may see it.
-func TestRefusalHidesName(t *testing.T) {
-	m := holders(t)
-	for _, c := range []struct {
-		c    Command
-		want bool
-	}{{&Revoke{Name: "x/2"}, true}, {&Revoke{ID: 2}, false}, {&Put{Key: "k", Lease: 2}, false}} {
-		r := apply(t, m, as(m, "dave", c.c))
-		if reported := strings.Contains(fmt.Sprint(r.Err), "x/2"); reported != c.want {
-			t.Errorf("%+v: %v", c.c, r.Err)
-		}
-	}
-}
-
-// A request ID belongs to its user: no other user learns of the lease by reusing it.
+// TestRequestOfAnother checks that a request ID belongs to its user. Another user that reuses it
+// does not receive the lease.
 func TestRequestOfAnother(t *testing.T) {
 	m := holders(t)
 	grant := func(id lease.ID, user string) Result {
@@ -175,8 +169,8 @@ func TestRequestOfAnother(t *testing.T) {
 	}
 }
 
-// A user that may no longer hold a name can do nothing with its lease of that name. A role has
-// separate permissions on keys and names of one range.
+// TestNameTakenAway checks that a user that loses permission to hold a name can no longer use its
+// lease with that name. A role has separate permissions for keys and names in the same range.
 func TestNameTakenAway(t *testing.T) {
 	m := holders(t)
 	mustApply(t, m, as(m, "root", &RoleGrant{"alice", access.Permission{
@@ -197,7 +191,8 @@ func TestNameTakenAway(t *testing.T) {
 	}
 }
 
-// A renewal is decided as in the log if a member can do so quickly, and otherwise left undecided.
+// TestMayRenew checks that a member decides about a renewal as the log would, if it can do so
+// quickly. Otherwise, it leaves the renewal undecided.
 func TestMayRenew(t *testing.T) {
 	m := holders(t)
 	for _, of := range []struct {
@@ -240,8 +235,9 @@ func TestMayRenew(t *testing.T) {
 	}
 }
 
-// A lease without a principal can be seen by callers that may read its keys, and held by those that
-// may write them; for other leases no key is checked.
+// TestMayTouch checks that for a lease without a principal, seeing it requires permission to read
+// its keys, and holding it requires permission to write them. For other leases, keys are not
+// checked.
 func TestMayTouch(t *testing.T) {
 	m := holders(t)
 	forClients := access.Kind(0)

@@ -9,14 +9,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// bound returns a command of a principal that is not a user, with roles.
+// bound returns a command from a principal that is not a user and has the given roles.
 func bound(m *Machine, name string, c Command, roles ...string) *By {
 	return &By{access.Caller{
 		User: name, Revision: m.meta.access.Revision(), Bound: &access.Bound{Roles: roles},
 	}, c}
 }
 
-// A principal with roles may do what a user with these roles may.
+// TestBoundIsLikeUser checks that a bound principal has the same permissions as a user with the
+// same roles.
 func TestBoundIsLikeUser(t *testing.T) {
 	m := tenants(t)
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -37,8 +38,9 @@ func TestBoundIsLikeUser(t *testing.T) {
 	}
 }
 
-// A bound principal's permissions follow from its roles at apply. A user's name, an unknown role,
-// or an old revision gives it none.
+// TestBoundByState checks that a bound principal's permissions follow from the current definition
+// of its roles when the command is applied. It gets no permissions from the name of a user, an
+// unknown role or an old revision.
 func TestBoundByState(t *testing.T) {
 	m := tenants(t)
 	put := &Put{Key: "a"}
@@ -74,8 +76,8 @@ func TestBoundByState(t *testing.T) {
 	}
 }
 
-// Leases and sessions of a bound principal are its own: others with the same roles cannot end or
-// use them. It cannot hand a lease over to other principals.
+// TestBoundOwns checks that other principals with the same roles cannot use the leases and sessions
+// of a bound principal. It cannot hand a lease over to another principal.
 func TestBoundOwns(t *testing.T) {
 	m := tenants(t)
 	const checkHold, other = "spiffe://d/mine", "spiffe://d/other"

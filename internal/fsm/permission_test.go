@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// tenants returns a state with access control: alice may read and write [a, b) and read [c, d),
-// bob may write [c, d), and eve has no role.
+// tenants returns a state with access control. Alice can read and write [a, b) and read [c, d), bob
+// can write [c, d), and eve has no role.
 func tenants(t testing.TB) *Machine {
 	t.Helper()
 	m := New(Config{})
@@ -32,7 +32,8 @@ func tenants(t testing.TB) *Machine {
 	return m
 }
 
-// as returns a command of a user that has just logged in, or of an anonymous caller.
+// as returns a command from a user that has just logged in. If user is empty, the caller is
+// anonymous.
 func as(m *Machine, user string, c Command) *By {
 	if user == "" {
 		return &By{Command: c}
@@ -40,9 +41,9 @@ func as(m *Machine, user string, c Command) *By {
 	return &By{access.Caller{User: user, Revision: m.meta.access.Revision()}, c}
 }
 
-// Each command needs the permissions that etcd requires, and what is denied changes nothing
-// (CVE-2026-44283 of etcd, where the previous pair and the lease of a put in a transaction were not
-// checked).
+// TestPermit checks that each command requires the same permissions as in etcd, and that a denied
+// command changes nothing. In etcd, the previous pair and the lease of a put in a transaction were
+// not checked (CVE-2026-44283).
 func TestPermit(t *testing.T) {
 	denied, empty := access.ErrPermissionDenied, access.ErrUserEmpty
 	get := func(key, end string) Op { return Op{Range: &Range{Key: key, End: end}} }
@@ -138,12 +139,12 @@ func TestPermit(t *testing.T) {
 			}
 			if user == "unwrapped" {
 				if cmd, want = c.c, empty; fromMembers(cmd) {
-					continue // for itself a member may
+					continue // members can issue this command themselves
 				}
 			}
 			r := apply(t, m, cmd)
 			if user == "gone" && errors.Is(r.Err, access.ErrUserNotFound) {
-				want = r.Err // that is what etcd says of what only root may do
+				want = r.Err // etcd returns this error for commands that only root can issue
 			}
 			if !errors.Is(r.Err, want) || (r.Err == nil) != (want == nil) {
 				t.Errorf("%s by %q: %v, not %v", name, user, r.Err, want)
@@ -156,20 +157,9 @@ func TestPermit(t *testing.T) {
 	}
 }
 
-// Commands that members issue themselves work with access control.
-func TestMembersAskNobody(t *testing.T) {
-	m := tenants(t)
-	mustApply(t, m, as(m, "root", &Put{Key: "a"}))
-	for _, c := range []Command{
-		&Compact{Revision: 2}, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}}, &Expire{Term: 1},
-		&Checkpoint{Term: 1}, &DropOrphans{}, &HashState{},
-	} {
-		mustApply(t, m, c)
-	}
-}
-
-// Checking permissions does not make a step long: a put on a lease with many keys is charged for
-// them, unless root issues it, and a transaction is bounded.
+// TestPermitTime checks that permission checks do not make a step too long. A put on a lease with
+// many keys is charged for these keys unless root issues it, and the cost of a transaction is
+// bounded.
 func TestPermitTime(t *testing.T) {
 	const keys = applyTime / 32
 	leases := lease.ID(tier.Budget(2, 33)) // 33 are too many for one transaction
@@ -233,8 +223,8 @@ func denial(err error) bool {
 		errors.Is(err, access.ErrOldRevision) || errors.Is(err, access.ErrUserNotFound)
 }
 
-// A caller that logged in before users or roles changed has to log in again. Root may do
-// everything, and without access control everybody may.
+// TestOldRevision checks that a caller that logged in before users or roles changed must log in
+// again. With access control disabled, every command is allowed.
 func TestOldRevision(t *testing.T) {
 	m := tenants(t)
 	old := as(m, "alice", &Put{Key: "a"})
@@ -248,7 +238,8 @@ func TestOldRevision(t *testing.T) {
 	}
 }
 
-// model is the rule for transactions in ten lines: all keys of all parts are checked.
+// model is a simple implementation of the rule for transactions: permission is required for all
+// keys of all operations.
 func model(c *Txn, may func(access.Kind, string, string) bool) bool {
 	ok := true
 	for _, x := range c.Compare {
@@ -271,7 +262,7 @@ func model(c *Txn, may func(access.Kind, string, string) bool) bool {
 	return ok
 }
 
-// randomTree draws a transaction, mostly over keys that alice may use.
+// randomTree returns a random transaction, mostly over keys that alice can use.
 func randomTree(rng *rand.Rand, depth int) *Txn {
 	c := &Txn{}
 	key := func() (string, string) {
@@ -303,8 +294,8 @@ func randomTree(rng *rand.Rand, depth int) *Txn {
 	return c
 }
 
-// A transaction is allowed exactly if all its parts are, nested or not and in both branches
-// (CVE-2026-33343 of etcd, where nested ones were not checked).
+// TestConjunction checks that a transaction is allowed if and only if all its operations are,
+// nested or not and in both branches. In etcd, nested operations were not checked (CVE-2026-33343).
 func TestConjunction(t *testing.T) {
 	m := tenants(t)
 	rng := rand.New(rand.NewPCG(17, 17))
@@ -326,7 +317,8 @@ func TestConjunction(t *testing.T) {
 	}
 }
 
-// A session belongs to its user: no other user gets its answers, even after a restore.
+// TestSessionOfAnother checks that a session belongs to its user. No other user receives its
+// recorded responses, even after a restore.
 func TestSessionOfAnother(t *testing.T) {
 	m := tenants(t)
 	s := mustApply(t, m, as(m, "alice", &OpenSession{Nonce: 1})).(Session)
@@ -350,8 +342,8 @@ func TestSessionOfAnother(t *testing.T) {
 	}
 }
 
-// Membership changes are authorised at apply: the log names their caller, and without one they are
-// anonymous.
+// TestMembershipNamesItsCaller checks that membership changes are authorized when they are applied.
+// The log records their caller, and without one they are anonymous.
 func TestMembershipNamesItsCaller(t *testing.T) {
 	for _, c := range []Command{
 		&AddMember{Member{ID: 1}}, &RemoveMember{ID: 1}, &PromoteMember{ID: 1},
@@ -370,8 +362,9 @@ func TestMembershipNamesItsCaller(t *testing.T) {
 	}
 }
 
-// Commands that no client may issue cannot be wrapped in By (CVE-2026-79993 of ZooKeeper, where a
-// deletion by the server was not checked when a client sent it).
+// TestInternalCommandsNotWrapped checks that commands that no client can issue cannot be wrapped in
+// By. In ZooKeeper, a server-internal deletion was not checked when a client sent it
+// (CVE-2026-79993).
 func TestInternalCommandsNotWrapped(t *testing.T) {
 	for _, c := range []Command{
 		&Expire{}, &Checkpoint{}, &DropOrphans{}, &HashState{}, &StateHash{},
@@ -387,7 +380,8 @@ func TestInternalCommandsNotWrapped(t *testing.T) {
 	}
 }
 
-// A denied deletion of many keys is not started ahead of its entry.
+// TestDeniedIsNotDoneAhead checks that a large deletion that will be denied is not started ahead of
+// its entry.
 func TestDeniedIsNotDoneAhead(t *testing.T) {
 	m := tenants(t)
 	m.cfg.AheadKeys = 2
@@ -404,31 +398,4 @@ func TestDeniedIsNotDoneAhead(t *testing.T) {
 		t.Error("what may be done is not done ahead")
 	}
 	mustApply(t, m, as(m, "alice", all))
-}
-
-// Users and roles are in snapshots, in the hash and in the quota.
-func TestAccessInSnapshots(t *testing.T) {
-	m := tenants(t)
-	again := restored(t, m)
-	if got := again.View().Access; !reflect.DeepEqual(m.meta.access, got) {
-		t.Errorf("restored %+v", got)
-	}
-	if got := restored(t, New(Config{})).View().Access; got != nil {
-		t.Errorf("restored without users and roles %+v", got)
-	}
-	before, err := m.Image().Hash()
-	bytes := m.View().Bytes
-	mustApply(t, m, as(m, "root", &UserAdd{Name: "new", Hash: make([]byte, 60)}))
-	after, err2 := m.Image().Hash()
-	if before == after || errors.Join(err, err2) != nil {
-		t.Errorf("a new user is not in the hash: %x, %x, %v, %v", before, after, err, err2)
-	}
-	if more := m.View().Bytes.Access - bytes.Access; more <= 60 || m.View().Bytes != recount(m) {
-		t.Errorf("a new user takes %d bytes, and in all %+v", more, m.View().Bytes)
-	}
-	mustApply(t, m, &SetAlarm{Alarm: Alarm{Member: 1, Kind: NoSpace}})
-	if r := apply(t, m, as(m, "root", &UserAdd{Name: "newer"})); !errors.Is(r.Err, ErrNoSpace) {
-		t.Errorf("a user without room: %v", r.Err)
-	}
-	mustApply(t, m, as(m, "root", &UserDelete{Name: "new"}))
 }

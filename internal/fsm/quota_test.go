@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// crowded returns a state that may not grow, because of the quota or the alarm, with leases, keys,
-// and a session whose number 1 was used.
+// crowded returns a state that cannot grow, because of the quota or the alarm. It has leases, keys,
+// and a session in which number 1 has been used.
 func crowded(t *testing.T, alarm bool) (*Machine, Session) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1})
@@ -42,7 +42,8 @@ func crowded(t *testing.T, alarm bool) (*Machine, Session) {
 	return m, s
 }
 
-// limitsOf sets limits for a user, or with "" for everybody.
+// limitsOf returns a command that sets limits for a user. If user is "", it sets the default
+// limits.
 func limitsOf(user string) *SetLimits {
 	c := &SetLimits{List: []access.LimitChange{{What: access.Bytes, Most: 1}}}
 	if user != "" {
@@ -51,7 +52,8 @@ func limitsOf(user string) *SetLimits {
 	return c
 }
 
-// At the quota, or with the alarm, exactly those commands are refused that would grow the state.
+// TestNothingGrows checks that at the quota, or with the alarm raised, exactly those commands are
+// rejected that would grow the state.
 func TestNothingGrows(t *testing.T) {
 	granted := func(request string, renew bool) *Grant {
 		return &Grant{Renew: renew, Terms: lease.Terms{
@@ -147,8 +149,9 @@ func TestNothingGrows(t *testing.T) {
 	}
 }
 
-// Nothing but tombstones, sessions, answers, members and alarms takes the state above the quota,
-// and a restored member decides alike. The quota changes at random.
+// TestQuotaIsKept checks that only tombstones, sessions, recorded responses, members and alarms can
+// take the state above the quota. A restored member makes the same decisions. The quota changes at
+// random.
 func TestQuotaIsKept(t *testing.T) {
 	refused, done := 0, 0
 	for seed := range uint64(tier.Budget(15, 40)) {
@@ -200,7 +203,7 @@ func TestQuotaIsKept(t *testing.T) {
 	}
 }
 
-// deletions returns how many keys were deleted since it was called last.
+// deletions returns how many keys have been deleted since the last call.
 func deletions(m *Machine) (n int64) {
 	for _, c := range m.TakeChanges() {
 		for _, e := range c.Events {
@@ -212,7 +215,7 @@ func deletions(m *Machine) (n int64) {
 	return n
 }
 
-// The end of a lease that keeps its keys does not grow the state.
+// TestKeptKeysTakeNoMore checks that the state does not grow when a lease that keeps its keys ends.
 func TestKeptKeysTakeNoMore(t *testing.T) {
 	for _, size := range []int{0, 1, 24, mvcc.ShortValue, mvcc.ShortValue + 1, 5000} {
 		m := New(Config{})
@@ -243,7 +246,8 @@ func TestKeptKeysTakeNoMore(t *testing.T) {
 	}
 }
 
-// Sessions of clients that are gone do not keep the state full.
+// TestSessionsLeaveRoom checks that sessions of clients that have disappeared do not fill up the
+// state.
 func TestSessionsLeaveRoom(t *testing.T) {
 	for _, quota := range []int64{MinQuota, 100_000, 1 << 20, 16 << 20}[:tier.Budget(3, 4)] {
 		m := New(Config{})
@@ -261,7 +265,8 @@ func TestSessionsLeaveRoom(t *testing.T) {
 	}
 }
 
-// A command that just fits is done, and one byte less is too little.
+// TestRoomToTheByte checks that a command succeeds if it just fits, and is rejected if the quota is
+// one byte lower.
 func TestRoomToTheByte(t *testing.T) {
 	const value = "twelve bytes"
 	on := int64(lease.AttachBytes + lease.KeepBytes)
@@ -298,8 +303,8 @@ func TestRoomToTheByte(t *testing.T) {
 	}
 }
 
-// Only commands that are certain to be refused are refused early, by the space alarm alone, and
-// never repetitions.
+// TestRefuses checks that a command is rejected early only if it is certain to be rejected because
+// of the space alarm. Retried commands are never rejected early.
 func TestRefuses(t *testing.T) {
 	m := New(Config{})
 	grant, again := &Grant{}, &Grant{Terms: lease.Terms{RequestID: "r"}}
@@ -322,13 +327,13 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// The smallest quota of all members applies.
+// TestLeastQuota checks that the smallest quota of all members applies.
 func TestLeastQuota(t *testing.T) {
 	m := New(Config{})
 	for id, quota := range []int64{7, 0, 5, 9, 5, 6} {
 		m.AddMember(Member{ID: uint64(id), Quota: quota})
 	}
-	for range 100 { // the members come in any order
+	for range 100 { // map iteration order is random
 		if got := m.leastQuota(); got != 5 {
 			t.Fatalf("quota %d", got)
 		}

@@ -13,7 +13,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// randomCommand draws a command over few keys and leases, so that they meet.
+// randomCommand returns a random command over few keys and leases, so that commands often affect
+// the same ones.
 func randomCommand(rng *rand.Rand) Command {
 	key := func() string { return string(rune('a' + rng.IntN(8))) }
 	id := func() lease.ID { return lease.ID(rng.IntN(5)) }
@@ -22,7 +23,8 @@ func randomCommand(rng *rand.Rand) Command {
 			Key: key(), Value: []byte{byte(rng.IntN(256))}, Lease: id(),
 			IgnoreValue: rng.IntN(8) == 0, IgnoreLease: rng.IntN(8) == 0,
 		}
-		if rng.IntN(6) == 0 { // not copied, and mostly as before
+		// a value long enough to be shared, and usually equal to the previous one
+		if rng.IntN(6) == 0 {
 			c.Value = bytes.Repeat([]byte{byte(rng.IntN(2))}, mvcc.ShortValue+1)
 		}
 		if rng.IntN(8) == 0 {
@@ -116,7 +118,7 @@ func randomCommand(rng *rand.Rand) Command {
 	}
 }
 
-// byItsName names a lease by a name, now and then, and mostly not by its ID then.
+// byItsName sometimes refers to a lease by name, usually without its ID.
 func byItsName(rng *rand.Rand, id *lease.ID, name *string) {
 	if rng.IntN(4) > 0 {
 		return
@@ -127,7 +129,7 @@ func byItsName(rng *rand.Rand, id *lease.ID, name *string) {
 	}
 }
 
-// putBound puts a key on its own lease.
+// putBound returns a transaction that puts a key on a lease of its own.
 func putBound(key string, id lease.ID, ttl lease.TTL) *Txn {
 	return &Txn{Then: []Op{
 		{Grant: &Grant{Terms: lease.Terms{ID: id, TTL: ttl, Bound: true}}},
@@ -160,7 +162,7 @@ func randomSecret(rng *rand.Rand) lease.Secret { return lease.Secret{byte(rng.In
 
 func randomToken(rng *rand.Rand) lease.Token { return lease.Token(max(0, rng.IntN(60)-20)) }
 
-// now makes most commands about the incarnation of a lease that there is.
+// now sets the token of most commands to the current token of their lease.
 func now(rng *rand.Rand, m *Machine, c Command) {
 	token := func(id lease.ID, t *lease.Token) {
 		if info, ok := m.lessor.Lookup(id); ok && rng.IntN(4) > 0 {
@@ -181,8 +183,9 @@ func now(rng *rand.Rand, m *Machine, c Command) {
 	}
 }
 
-// S3: two machines given the same commands have the same hash after each, although one is restored
-// in the middle, scrubs at other times, and does not time leases.
+// TestSameCommandsSameState (S3) checks that two machines given the same commands have the same
+// hash after each command. One of them is restored several times, scrubs at other times, and does
+// not time leases.
 func TestSameCommandsSameState(t *testing.T) {
 	for seed := range uint64(tier.Budget(20, 60)) {
 		rng := rand.New(rand.NewPCG(seed, 0))

@@ -6,12 +6,12 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// ErrUnreadable means that a command contains a value that no member could decode. It must not be
-// proposed: every member that read the entry would have to stop.
+// ErrUnreadable means that a command contains a value that no member could decode. Such a command
+// must not be proposed, because any member that read the entry would have to stop.
 var ErrUnreadable = errors.New("fsm: the log cannot encode a value of the command")
 
 // Readable reports whether members can decode a command from the log. The code that builds commands
-// from requests checks this first, with better errors; this is the last check.
+// from requests makes the same checks and returns better errors. This is the last line of defense.
 func Readable(c Command) bool {
 	switch c := c.(type) {
 	case *By:
@@ -29,7 +29,8 @@ func Readable(c Command) bool {
 	}
 }
 
-// readable is Readable for a transaction that may have this many levels nested in it.
+// readable is like Readable, for a transaction that may contain up to levels more levels of nested
+// transactions.
 func (c *Txn) readable(levels int) bool {
 	for i := range c.Compare {
 		if x := &c.Compare[i]; !x.Target.known() || x.Relation > NotEqual {
@@ -53,7 +54,7 @@ func (c *Txn) readable(levels int) bool {
 }
 
 // TooDeep reports whether c nests transactions more deeply than the log allows. Such a command must
-// not be proposed: no member could decode the entry.
+// not be proposed, because no member could decode the entry.
 func (c *Txn) TooDeep() bool { return c.deeper(maxTxnDepth) }
 
 func (c *Txn) deeper(levels int) bool {

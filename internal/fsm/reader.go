@@ -2,16 +2,16 @@ package fsm
 
 import "leasehold.dev/internal/encoding"
 
-// Reader decodes log entries one after another, and reuses its memory. A Machine retains texts and
-// lists of commands and long values, but never a command itself, and it copies short values. The
-// zero value is ready to use. It is not safe for concurrent use.
+// Reader decodes successive log entries and reuses its memory. A Machine retains strings, lists of
+// commands and long values from them, but never a command itself. It copies short values. The zero
+// value is ready to use. A Reader is not safe for concurrent use.
 type Reader struct {
 	d        decoder
 	groups   []Group
 	commands []Command
 }
 
-// Decode is like DecodeEntry, but its result is valid only until the next call or Release, and
+// Decode is like DecodeEntry, but its result is valid only until the next call or Release, and only
 // while data is unchanged: short values of puts point into data.
 func (r *Reader) Decode(data []byte) ([]Group, error) {
 	r.d.views = true
@@ -28,8 +28,8 @@ func (r *Reader) decode(data []byte) ([]Group, error) {
 	return r.groups, d.Err()
 }
 
-// group decodes a group: the number of commands in its header, or all commands before the next
-// header.
+// group decodes a group. The group has as many commands as its header says. Without a header, it
+// consists of all commands before the next header.
 func (r *Reader) group() {
 	d, first := &r.d, len(r.commands)
 	var g Group
@@ -49,7 +49,7 @@ func (r *Reader) group() {
 	r.groups = append(r.groups, g)
 }
 
-// command decodes a command and keeps it if there was no error.
+// command decodes a command, and adds it to commands if there was no error.
 func (r *Reader) command() {
 	if c := r.d.command(); r.d.Err() == nil {
 		r.commands = append(r.commands, c)
@@ -72,7 +72,7 @@ func (d *decoder) group() (o Origin, n int) {
 // Version returns the version of the last decoded entry, until Release.
 func (r *Reader) Version() byte { return r.d.Version() }
 
-// Release allows the memory of the last result of Decode to be reused.
+// Release makes the memory of the last result of Decode available for reuse.
 func (r *Reader) Release() {
 	r.d.Decoder = encoding.Decoder{}
 	if r.d.mem != nil {
@@ -81,7 +81,7 @@ func (r *Reader) Release() {
 	r.groups, r.commands = emptied(r.groups), emptied(r.commands)
 }
 
-// keptMost is the number of items of each kind for which a Reader keeps memory.
+// keptMost is the maximum number of items of each type whose memory a Reader keeps.
 const keptMost = 1024
 
 func emptied[T any](s []T) []T {
@@ -92,7 +92,7 @@ func emptied[T any](s []T) []T {
 	return s[:0]
 }
 
-// slabs are a decoder's memory for commands and their parts.
+// slabs contains a decoder's memory for commands and their parts.
 type slabs struct {
 	puts     slab[Put]
 	deletes  slab[DeleteRange]
@@ -119,7 +119,7 @@ func (m *slabs) release() {
 
 // slab is memory for items of one type.
 //
-// Invariant: free is the end of all, and zero.
+// Invariant: free is the tail of all, and is zeroed.
 type slab[T any] struct{ all, free []T }
 
 // one returns memory for one item.
@@ -136,7 +136,7 @@ func (s *slab[T]) many(n int) []T {
 	return list
 }
 
-// release takes all memory back.
+// release makes all memory available for reuse.
 func (s *slab[T]) release() {
 	if len(s.all) > keptMost {
 		s.all = nil
@@ -145,8 +145,8 @@ func (s *slab[T]) release() {
 	s.free = s.all
 }
 
-// list decodes what encoding.AppendList wrote. It calls one for each element, with memory for it.
-// It returns nil if there are no elements, or after an error.
+// list decodes what encoding.AppendList wrote. It calls one for each element, with memory for the
+// element. It returns nil if there are no elements, or if there was an error.
 func list[T any](d *decoder, s *slab[T], one func(*T)) []T {
 	n := d.Count()
 	if n == 0 {

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A machine keeps nothing in memory that a Reader reuses: it has the same state and results as one
-// whose commands have memory of their own.
+// TestReaderReuse checks that a machine keeps no references to memory that a Reader reuses. It must
+// have the same state and results as a machine whose commands have their own memory.
 func TestReaderReuse(t *testing.T) {
 	for seed := range uint64(40) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -65,7 +65,8 @@ func TestReaderReuse(t *testing.T) {
 	}
 }
 
-// Release clears what Decode returned, and drops very large memory.
+// TestReaderReleases checks that Release clears the commands that Decode returned, and drops very
+// large allocations.
 func TestReaderReleases(t *testing.T) {
 	var r Reader
 	many := slices.Repeat([]Command{&Put{Key: "k"}}, 100)
@@ -88,8 +89,8 @@ func TestReaderReleases(t *testing.T) {
 	}
 }
 
-// A session has the answers to all numbers that are not settled, whatever memory is reused, and
-// pictures of it do not change.
+// TestSessionAnswers checks that a session keeps the responses to all numbers that are not settled,
+// regardless of memory reuse, and that images of the session do not change.
 func TestSessionAnswers(t *testing.T) {
 	type picture struct {
 		image sessionsImage
@@ -148,7 +149,8 @@ func wantAnswers(t *testing.T, answers []answer, want []uint64) {
 	}
 }
 
-// What TakeChanges returned stays unchanged until ReuseChanges.
+// TestReuseChanges checks that the result of TakeChanges stays unchanged until ReuseChanges is
+// called.
 func TestReuseChanges(t *testing.T) {
 	m := New(Config{})
 	keys := func(changes []Change) (keys []string) {
@@ -163,7 +165,7 @@ func TestReuseChanges(t *testing.T) {
 	mustApply(t, m, &Txn{Then: []Op{{Put: &Put{Key: "b"}}, {Put: &Put{Key: "c"}}}})
 	first := m.TakeChanges()
 	mustApply(t, m, &Put{Key: "d"})
-	m.ReuseChanges() // too early: nothing is lost
+	m.ReuseChanges() // too early, but no change is lost
 	if got := keys(m.TakeChanges()); !slices.Equal(got, []string{"4d"}) {
 		t.Errorf("second %v", got)
 	}
@@ -177,7 +179,8 @@ func TestReuseChanges(t *testing.T) {
 	}
 }
 
-// A Reader decodes the next entry into the memory of the last one.
+// TestReaderUsesMemoryAgain checks that a Reader decodes the next entry into the memory of the
+// previous one.
 func TestReaderUsesMemoryAgain(t *testing.T) {
 	put, compare := &Put{Key: "k"}, Compare{Key: "k"}
 	entry := encode(
@@ -196,12 +199,12 @@ func TestReaderUsesMemoryAgain(t *testing.T) {
 		txn := groups[0].Commands[6].(*Txn)
 		return append(at, &groups[0], &txn.Compare[0], &txn.Then[0], txn.Then[0].Range)
 	}
-	for range 3 { // there is room for all of them then
+	for range 3 { // after this, there is memory for all of them
 		where()
 		r.Release()
 	}
 	first := where()
-	second := where() // which releases the first by itself
+	second := where() // this releases the first entry implicitly
 	if len(r.groups) != 1 || len(r.commands) != 7 {
 		t.Errorf("%d groups, %d commands", len(r.groups), len(r.commands))
 	}

@@ -2,15 +2,15 @@ package fsm
 
 import "slices"
 
-// recentBytes is the approximate bound on the size of a recent. That size is not part of the
-// state's: it includes leases that are gone, with all their texts.
+// recentBytes is the approximate maximum size of a recent. It does not count toward the size of the
+// state, although it includes the full text of leases that are gone.
 const recentBytes = 32 << 20
 
-// recent holds the latest of a series of items, oldest first. A copy of it is immutable, and any
-// goroutine may read it while the original changes.
+// recent holds the latest items of a series, oldest first. A copy is immutable, and any goroutine
+// may read it while the original changes.
 //
 // Invariants: full and tail are only appended to, so that copies can share them; kept is the number
-// of items; bytes is the size of those in full, and sizes that of each chunk.
+// of items; bytes is the size of the items in full, and sizes has the size of each chunk.
 type recent[T any] struct {
 	full  [][]T
 	tail  []T
@@ -21,10 +21,11 @@ type recent[T any] struct {
 	begun int64 // size of the items in tail
 }
 
-// chunkLen is the number of items in a chunk, and the maximum number kept in excess of most.
+// chunkLen is the number of items in a chunk. A recent keeps at most that many items more than
+// most.
 func (r *recent[T]) chunkLen() int { return max(1, min(512, r.most/8)) }
 
-// push adds the newest item, of a size in bytes, and returns those that are no longer kept.
+// push adds the newest item, whose size is in bytes, and returns the items that are no longer kept.
 func (r *recent[T]) push(v T, size int64) (dropped []T) {
 	most := r.chunkLen()
 	if len(r.tail) == most || r.begun >= recentBytes/8 {
@@ -36,7 +37,8 @@ func (r *recent[T]) push(v T, size int64) (dropped []T) {
 		for r.kept >= r.most+most || r.bytes > recentBytes {
 			dropped = r.full[0]
 			r.bytes -= r.sizes[0]
-			r.full, r.sizes = slices.Clone(r.full[1:]), r.sizes[1:] // copies share the old slice
+			// clone, because copies share the old slice
+			r.full, r.sizes = slices.Clone(r.full[1:]), r.sizes[1:]
 			r.kept -= len(dropped)
 		}
 		r.tail = make([]T, 0, most)
@@ -47,7 +49,8 @@ func (r *recent[T]) push(v T, size int64) (dropped []T) {
 	return dropped
 }
 
-// last returns the last n items, or the first of them that are contiguous in memory.
+// last returns the last n items. If they are not contiguous in memory, it returns only the first
+// contiguous part of them.
 func (r *recent[T]) last(n int) []T {
 	chunk := r.tail
 	for i := len(r.full) - 1; n > len(chunk); i-- {

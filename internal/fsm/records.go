@@ -5,27 +5,27 @@ import (
 	"iter"
 )
 
-// A Record is one record of a snapshot, for programs that read single records instead of the whole
-// state.
+// A Record is one record of a snapshot, for programs that read individual records instead of the
+// whole state.
 type Record struct {
-	// Kind is the name of the record in the package comment.
+	// Kind is the name of the record in the package documentation.
 	Kind string
-	// Value is a struct of the record's fields.
+	// Value is a struct with the fields of the record.
 	Value any
 }
 
 // Scanner decodes the chunks of a snapshot in order. The zero value is ready to use. It checks less
-// than Restore: that each record can be decoded, and that none is missing.
+// than Restore: only that every record can be decoded and that no record is missing.
 type Scanner struct {
-	version byte // of the header, 0 before the header
+	version byte // from the header; 0 before the header
 	records uint64
-	ended   bool // the trailer was read
+	ended   bool // the trailer has been read
 	names   nameTable
 }
 
-// Records yields the records of the next chunk. Values may share the chunk's memory. If a record
+// Records yields the records of the next chunk. Values can share memory with the chunk. If a record
 // cannot be decoded, Records yields an error in its place and stops. The next chunk can still be
-// read, except after an error in the header.
+// read, unless the error was in the header.
 func (s *Scanner) Records(chunk []byte) iter.Seq2[Record, error] {
 	return func(yield func(Record, error) bool) {
 		d := &decoder{
@@ -44,8 +44,8 @@ func (s *Scanner) Records(chunk []byte) iter.Seq2[Record, error] {
 	}
 }
 
-// Lost tells the Scanner that records are missing at this point. Later records refer to writers and
-// long keys by number; an unknown number is returned as "?" and the number.
+// Lost informs the Scanner that records are missing at this point. Later records refer to writers
+// and long keys by number. For an unknown number, the Scanner returns "?" followed by the number.
 func (s *Scanner) Lost() { s.names.lost = true }
 
 // End returns an error if the snapshot is incomplete.

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// scan returns the kinds of records of a snapshot and the first error.
+// scan returns the kind of each record in a snapshot, with "-" for an error, and all errors.
 func scan(s *Scanner, chunks ...[]byte) (kinds []string, first error) {
 	for _, chunk := range chunks {
 		for r, err := range s.Records(chunk) {
@@ -24,7 +24,8 @@ func scan(s *Scanner, chunks ...[]byte) (kinds []string, first error) {
 	return kinds, errors.Join(first, s.End())
 }
 
-// A Scanner lists all records of a snapshot, and the faults of broken ones.
+// TestScanner checks that a Scanner lists all records of a snapshot and reports the faults of
+// damaged ones.
 func TestScanner(t *testing.T) {
 	whole := chunks(t, everything(t))
 	kinds, err := scan(new(Scanner), whole...)

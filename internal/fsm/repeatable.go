@@ -3,10 +3,12 @@ package fsm
 import "bytes"
 
 // Repeatable returns the command for a grant that a client may retry (T3), together with puts.
-// Without puts it is the grant itself, which renews the lease that it finds. With puts it is a
-// transaction: if neither the ID nor the name is in use, it applies the grant and the puts.
-// Otherwise it applies the grant alone, which either recognizes a repetition or fails. The grant's
-// response is the first of the TxnResult, and Succeeded is true if the grant was not a repetition.
+// Without puts, the command is the grant itself, which renews the lease if it already exists.
+//
+// With puts, the command is a transaction. If neither the ID nor the name is in use, it applies the
+// grant and the puts. Otherwise it applies only the grant, which either recognizes a repeated
+// request or fails. The grant's response is the first one in the TxnResult. Succeeded is true if
+// the grant was not a repeated request.
 func (c *Grant) Repeatable(puts ...*Put) Command {
 	grant := *c
 	grant.Renew = true
@@ -32,7 +34,7 @@ func (c *Grant) Repeatable(puts ...*Put) Command {
 }
 
 // repeatableOf returns the grant of a command that Repeatable built, or nil. It depends only on the
-// contents of the command, so the answer is the same on each member and after encoding.
+// contents of the command, so the result is the same on every member and after encoding.
 func repeatableOf(c Command) *Grant {
 	switch c := c.(type) {
 	case *Grant:
@@ -47,7 +49,7 @@ func repeatableOf(c Command) *Grant {
 	return nil
 }
 
-// repeatable returns g if g.Repeatable builds this transaction, else nil.
+// repeatable returns g if this transaction is what g.Repeatable builds, and nil otherwise.
 func (c *Txn) repeatable(g *Grant) *Grant {
 	if !g.Renew || g.Terms.RequestID == "" {
 		return nil
@@ -65,8 +67,8 @@ func (c *Txn) repeatable(g *Grant) *Grant {
 	return g
 }
 
-// granted returns the result of a repeated grant if the lease that the request created still
-// exists. Unlike applying the repetition, it does not renew the lease.
+// granted returns the result of a repeated grant if the lease created by the first request still
+// exists. Unlike applying the repeated command, it does not renew the lease.
 func (m *Machine) granted(c Command) (Result, bool) {
 	g := repeatableOf(c)
 	if g == nil {

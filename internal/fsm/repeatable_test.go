@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A repeatable grant is done once with its puts, and a repetition finds its lease, also before it
-// is applied.
+// TestRepeatable checks that a repeatable grant takes effect once, along with its puts. A retry
+// returns its lease, and Repeated recognizes the retry before it is applied.
 func TestRepeatable(t *testing.T) {
 	puts := []*Put{{Key: "a", Lease: 1}, {Key: "b", Lease: 1}}
 	for _, name := range []string{"", "n"} {
@@ -21,7 +21,7 @@ func TestRepeatable(t *testing.T) {
 			if grant.Renew {
 				t.Error("the grant itself has changed")
 			}
-			groups, err := DecodeEntry(encode(c)) // as another member has it
+			groups, err := DecodeEntry(encode(c)) // as decoded by another member
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -59,7 +59,8 @@ func TestRepeatable(t *testing.T) {
 	}
 }
 
-// shape is the part of a result that is equal in a repetition, which renews the lease.
+// shape returns the parts of a result that a retry must repeat. Other parts change because the
+// retry renews the lease.
 func shape(r Result) []any {
 	v := r.Value
 	if txn, ok := v.(*TxnResult); ok {
@@ -69,7 +70,8 @@ func shape(r Result) []any {
 	return []any{r.Revision, r.Err, reflect.TypeOf(r.Value), info.ID, info.Token, existed}
 }
 
-// Only commands that carry a number or a request ID can be recognised as repetitions.
+// TestMayBeRepeated checks that only commands with a number or a request ID can be recognized as
+// retries.
 func TestMayBeRepeated(t *testing.T) {
 	m := New(Config{})
 	terms := lease.Terms{ID: 1, TTL: 5000, RequestID: "r"}
@@ -82,11 +84,12 @@ func TestMayBeRepeated(t *testing.T) {
 		&Put{}: false, own: false, &Grant{Terms: lease.Terms{ID: 2}, Renew: true}: false,
 		&Grant{Terms: terms, Renew: true}: true, &Once{Command: &Put{}}: true,
 		&By{Command: &Once{Command: &Put{}}}: true, &By{Command: own}: false, &Txn{}: false,
-		&Txn{Then: []Op{{Grant: own}}}:                                           false,
-		&Txn{Else: []Op{{Grant: own}}}:                                           false,
-		&Txn{Then: []Op{{Grant: own}}, Else: []Op{{Grant: other}}}:               false,
-		&Txn{Then: []Op{{Grant: own}}, Else: []Op{{Grant: own}, {}}}:             false,
-		&Txn{Then: []Op{{Grant: renews}}, Else: []Op{{Grant: renews}}}:           false, // without conditions
+		&Txn{Then: []Op{{Grant: own}}}:                               false,
+		&Txn{Else: []Op{{Grant: own}}}:                               false,
+		&Txn{Then: []Op{{Grant: own}}, Else: []Op{{Grant: other}}}:   false,
+		&Txn{Then: []Op{{Grant: own}}, Else: []Op{{Grant: own}, {}}}: false,
+		// no conditions
+		&Txn{Then: []Op{{Grant: renews}}, Else: []Op{{Grant: renews}}}:           false,
 		&Txn{Compare: puts.Compare, Then: []Op{{Draw: true}}, Else: puts.Else}:   false,
 		&Txn{Compare: puts.Compare, Then: puts.Then, Else: []Op{{Grant: other}}}: false,
 		&Txn{Compare: puts.Compare, Then: puts.Then, Else: puts.Else}:            true,
@@ -101,7 +104,8 @@ func TestMayBeRepeated(t *testing.T) {
 	}
 }
 
-// A user that may no longer issue a command does not learn that it was done.
+// TestRepeatedOfNoRight checks that a user who has lost permission to issue a command does not
+// receive its recorded response.
 func TestRepeatedOfNoRight(t *testing.T) {
 	m := tenants(t)
 	s := mustApply(t, m, as(m, "alice", &OpenSession{Nonce: 1})).(Session)
@@ -113,7 +117,8 @@ func TestRepeatedOfNoRight(t *testing.T) {
 	}
 }
 
-// A value is accepted as the result of a command only if it can be one.
+// TestFits checks that a value is accepted as the result of a command only if the command can
+// return it.
 func TestFits(t *testing.T) {
 	put, compared := []Op{{Put: &Put{}}}, []Compare{{}}
 	done := &PutResult{}
@@ -148,7 +153,8 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// A command that no member could read from the log is not proposed, however it is nested.
+// TestReadable checks that a command that members could not decode from the log is not proposed,
+// even if it is nested.
 func TestReadable(t *testing.T) {
 	sorted := func(by mvcc.SortBy) Op {
 		return Op{Range: &Range{Options: mvcc.RangeOptions{SortBy: by}}}
@@ -179,7 +185,7 @@ func TestReadable(t *testing.T) {
 	}
 }
 
-// nestable is a transaction that cannot be read if c cannot.
+// nestable returns a transaction that cannot be decoded if c cannot.
 func nestable(c Command) *Txn {
 	if txn, ok := c.(*Txn); ok {
 		return txn

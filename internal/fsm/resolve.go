@@ -6,17 +6,17 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A command names a lease by its ID, by its name, or by both. A name is resolved when the command
-// is applied, never earlier: until then another lease may get the name.
+// A command refers to a lease by its ID, by its name, or by both. A name is always resolved when
+// the command is applied, because until then another lease may get the name.
 
-// An UnnamedError means that no lease has the name in a command or, if ID is not 0, that the lease
-// ID does not have it. It unwraps to lease.ErrNotFound.
+// An UnnamedError means that no lease has the name given in a command. If ID is not 0, it means
+// that lease ID does not have the name. It unwraps to lease.ErrNotFound.
 type UnnamedError struct {
 	Name string
 	ID   lease.ID
 }
 
-// Error describes the unresolved name.
+// Error describes the name that could not be resolved.
 func (e *UnnamedError) Error() string {
 	if e.ID == 0 {
 		return fmt.Sprintf("%v: no lease has the name %q", lease.ErrNotFound, e.Name)
@@ -28,8 +28,8 @@ func (e *UnnamedError) Error() string {
 // Unwrap returns lease.ErrNotFound.
 func (e *UnnamedError) Unwrap() error { return lease.ErrNotFound }
 
-// resolve resolves a lease named by an ID (0 for none), by a name, or by both. A lease named by its
-// ID alone need not exist.
+// resolve returns the lease given by an ID (0 for none), by a name, or by both. If only the ID is
+// given, the lease need not exist.
 func (m *Machine) resolve(id lease.ID, name string) (lease.ID, error) {
 	if name == "" {
 		return id, nil
@@ -38,8 +38,8 @@ func (m *Machine) resolve(id lease.ID, name string) (lease.ID, error) {
 	return checkNamed(id, name, holder.ID)
 }
 
-// checkNamed returns the lease with a name, or an error if there is none, or if id is not 0 and the
-// lease has another ID.
+// checkNamed returns the lease that holds a name. It returns an error if there is none, or if id is
+// not 0 and the lease has a different ID.
 func checkNamed(id lease.ID, name string, holder lease.ID) (lease.ID, error) {
 	if holder == 0 || id != 0 && id != holder {
 		return 0, &UnnamedError{Name: name, ID: id}
@@ -47,8 +47,8 @@ func checkNamed(id lease.ID, name string, holder lease.ID) (lease.ID, error) {
 	return holder, nil
 }
 
-// resolve is Machine.resolve for an operation of a transaction. Earlier operations may have granted
-// the lease, or ended it.
+// resolve is like Machine.resolve, for an operation of a transaction. Earlier operations may have
+// granted or ended the lease.
 func (v *validation) resolve(id lease.ID, name string) (lease.ID, error) {
 	id = v.repeated.actual(id)
 	terms, known := v.names[name]
@@ -61,7 +61,7 @@ func (v *validation) resolve(id lease.ID, name string) (lease.ID, error) {
 	return checkNamed(id, name, terms.ID)
 }
 
-// resolve is validation.resolve for an operation that was validated.
+// resolve is like validation.resolve, for an operation that has been validated.
 func (r *run) resolve(id lease.ID, name string) lease.ID {
 	if name == "" {
 		return r.repeated.actual(id)
@@ -70,11 +70,11 @@ func (r *run) resolve(id lease.ID, name string) lease.ID {
 	return holder.ID
 }
 
-// hasToken reports whether a lease has a token; a token of 0 matches any.
+// hasToken reports whether a lease has the given token. Token 0 matches any.
 func (m *Machine) hasToken(id lease.ID, t lease.Token) bool {
 	if t == 0 {
 		return true
 	}
-	info, _ := m.lessor.Lookup(id) // the token is 0 if there is none
+	info, _ := m.lessor.Lookup(id) // if there is no such lease, the token is 0
 	return info.Token == t
 }

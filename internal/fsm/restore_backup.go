@@ -8,44 +8,45 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ErrRevision means that a revision cannot be raised by the requested amount.
+// ErrRevision means that a revision cannot be increased by the requested amount.
 var ErrRevision = errors.New("fsm: revision out of range")
 
 // tokenGenerationShift is the position of the generation in a token.
 const tokenGenerationShift = 48
 
 // eventsGap is added to the number of the last lease event. It exceeds the number of events that
-// any cluster had after a backup was taken.
+// any cluster could have produced since a backup was taken.
 const eventsGap = 1 << 32
 
-// Restoration describes how the state of one cluster becomes the initial state of another.
+// Restoration describes how to turn the state of one cluster into the initial state of another.
 type Restoration struct {
 	// ID identifies the restore. It must be unique.
 	ID uint64
-	// Members are the founders of the new cluster. They replace the old members.
+	// Members are the founding members of the new cluster. They replace the old members.
 	Members []Member
-	// Removed are the IDs of members that may return and must be rejected.
+	// Removed lists the IDs of members that may come back and must be rejected.
 	Removed []uint64
-	// Above is a token that every later token must exceed. If it does not exceed the tokens issued
-	// before, the next generation begins instead.
+	// Above is a lower bound for all later tokens. If it does not exceed the tokens already issued,
+	// the next generation begins instead.
 	Above lease.Token
-	// BumpRevision is added to the revision, which is then raised to at least MinRevision. So no
-	// client sees a revision after the backup a second time with different contents (T34).
+	// BumpRevision is added to the revision, which is then raised to at least MinRevision.
+	// Otherwise clients that saw a revision after the backup could see the same number again with
+	// different contents (T34).
 	BumpRevision, MinRevision int64
-	// MarkCompacted compacts at the new revision. Clients with later revisions then get an error
-	// and read everything again, instead of waiting for events that never arrive.
+	// MarkCompacted compacts at the new revision. So clients at a revision after the backup get an
+	// error and read everything again, instead of waiting for events that never arrive.
 	MarkCompacted bool
 }
 
-// RestoreBackup builds a Machine from a snapshot of another cluster, like [Restore]. Keys, leases
-// and history are the same, the members are replaced, and tokens never repeat an earlier one (T27).
-// The alarms of the old members are dropped. Index and term continue from the snapshot's.
+// RestoreBackup builds a Machine from a snapshot of another cluster, like [Restore]. It keeps keys,
+// leases and history, replaces the members, and never repeats an earlier token (T27). It drops the
+// alarms of the old members. Index and term continue from the snapshot.
 func RestoreBackup(
 	c Config, f Restoration, next func() (chunk []byte, ok bool, err error),
 ) (*Machine, error) {
 	m, err := rebuild(c, next, func(r *restorer, s *lease.State) error {
-		// A release can read everything that earlier releases wrote, and the new cluster has no
-		// members of earlier releases.
+		// Any release can read everything written by earlier releases, and no member of the new
+		// cluster runs an earlier release.
 		v := &r.m.version
 		*v = ClusterVersion{Number: max(v.Number, r.m.cfg.Versions.Oldest), Decided: r.m.index}
 		if err := r.m.Foreign(); err != nil {
@@ -58,8 +59,8 @@ func RestoreBackup(
 		if err := f.raise(s); err != nil {
 			return err
 		}
-		// No client may resume after events of the previous generation that are missing in the
-		// backup: their numbers would be reused for other events.
+		// The backup may lack the last events of the previous generation. A client must not resume
+		// after one of those events, because its number would be reused for another event.
 		r.m.events.start(max(r.m.events.last, s.LastToken) + eventsGap)
 		return nil
 	})
@@ -74,8 +75,8 @@ func RestoreBackup(
 	last := m.sessions.last
 	m.sessions = newSessions() // their clients belong to another generation
 	m.sessions.last = last
-	// Caches belong to the previous generation and may contain writes that are missing here, so
-	// they must not continue. A cache that learns that it holds nothing drops everything.
+	// Caches of the previous generation may contain writes that are missing here, so they must not
+	// be used any longer. A cache drops everything once it detects that its lease holds nothing.
 	m.holds = holdings{}
 	for _, n := range f.Members {
 		m.AddMember(n)
@@ -93,9 +94,9 @@ func RestoreBackup(
 	return m, nil
 }
 
-// raise raises the tokens.
+// raise raises the last token.
 //
-// Counting generations alone would not suffice: two restores of one backup would both get the next
+// Counting generations would not be enough. Two restores of the same backup would both use the next
 // generation, and issue the same tokens. So the caller passes a token that grows with time.
 func (f *Restoration) raise(s *lease.State) error {
 	if err := s.CheckTokens(); err != nil {
@@ -105,7 +106,7 @@ func (f *Restoration) raise(s *lease.State) error {
 		s.LastToken, s.Generation = uint64(f.Above), uint64(f.Above>>tokenGenerationShift)
 		return nil
 	}
-	s.Generation++ // Recover rejects the overflow after the last generation
+	s.Generation++ // Recover rejects an overflow of the generation
 	s.LastToken = s.Generation << tokenGenerationShift
 	return nil
 }

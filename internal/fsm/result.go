@@ -7,40 +7,41 @@ import (
 	"leasehold.dev/lease"
 )
 
-// These errors are results of commands, in addition to those of packages lease and mvcc.
+// These errors are results of commands, in addition to the errors of packages lease and mvcc.
 var (
-	// ErrKeyNotFound means that IgnoreValue or IgnoreLease named a key that does not exist.
+	// ErrKeyNotFound means that a put with IgnoreValue or IgnoreLease named a key that does not
+	// exist.
 	ErrKeyNotFound = errors.New("fsm: key not found")
 	// ErrNoSpace means that the state would exceed the quota, or that the NoSpace alarm is raised
-	// and the state may not grow.
+	// and the state must not grow.
 	ErrNoSpace = errors.New("fsm: no space: the quota is used up")
-	// ErrDiverged means that the Corrupt alarm is raised: the members differ, so clients cannot
-	// change anything until it is lowered. Leases still end.
+	// ErrDiverged means that the Corrupt alarm is raised because members differ. Clients cannot
+	// change anything until the alarm is cleared. Leases still end.
 	ErrDiverged = errors.New("fsm: corrupt alarm is raised")
 	// ErrMemberNotFound means that the command names a member that is not in the cluster.
 	ErrMemberNotFound = errors.New("fsm: member not found")
-	// ErrMemberExists means that the ID of a new member belongs, or once belonged, to a member of
+	// ErrMemberExists means that the ID of a new member belongs to a current or former member of
 	// the cluster.
 	ErrMemberExists = errors.New("fsm: member exists")
-	// ErrPeerURLExists means that another member has the peer URL.
+	// ErrPeerURLExists means that another member already has the peer URL.
 	ErrPeerURLExists = errors.New("fsm: peer URL exists")
-	// ErrIncarnation means that the cluster has another incarnation of the member.
+	// ErrIncarnation means that the cluster has recorded a different incarnation of the member.
 	ErrIncarnation = errors.New("fsm: the member has a different data directory")
 	// ErrNotLearner means that the member to promote is already a voter.
 	ErrNotLearner = errors.New("fsm: member is not a learner")
 	// ErrLastVoter means that the only voter cannot be removed.
 	ErrLastVoter = errors.New("fsm: the only voter cannot be removed")
 	// ErrSessionNotFound means that the session is unknown, or has dropped the number. This attempt
-	// changed nothing; whether an earlier one did is unknown.
+	// changed nothing, but an earlier one might have.
 	ErrSessionNotFound = errors.New("fsm: session not found")
-	// ErrTxnTooLarge means that a transaction has too many operations, or that they read or delete
-	// too many keys in total.
+	// ErrTxnTooLarge means that a transaction has too many operations, or that its operations read
+	// or delete too many keys in total.
 	ErrTxnTooLarge = errors.New("fsm: transaction has too many operations, or reads " +
 		"or deletes too much")
-	// ErrTooManyAlarms means that there are too many alarms for unknown members.
+	// ErrTooManyAlarms means that there are too many alarms of unknown members.
 	ErrTooManyAlarms = errors.New("fsm: too many alarms of members that are not in the cluster: " +
 		"disarm some")
-	// ErrStale means that an internal command was proposed in another term.
+	// ErrStale means that an internal command was proposed in a different term.
 	ErrStale = errors.New("fsm: command of a different term")
 )
 
@@ -48,15 +49,17 @@ var (
 type Result struct {
 	// Revision is the store's revision after the command.
 	Revision int64
-	// Err is nil, or the reason why the command changed nothing.
+	// Err is nil, or explains why the command changed nothing.
 	Err error
-	// Value depends on the command: *PutResult, *DeleteResult, *TxnResult or *RevokeResult;
-	// *lease.Info for ChangeTTL, HandOver and Resume; *lease.Info or *Existing for Grant; []Alarm
-	// for SetAlarm (the alarms it changed); Session for OpenSession; the inner command's value for
-	// Once; and nil for the others.
+	// Value depends on the command. It is a *PutResult, *DeleteResult, *TxnResult or *RevokeResult
+	// for the command of that name. For Grant, it is a *lease.Info or an *Existing. For ChangeTTL,
+	// HandOver and Resume, it is a *lease.Info. For SetAlarm, it is a []Alarm with the alarms that
+	// changed. For OpenSession, it is a Session. For Once, it is the value of the inner command.
+	// For all others, it is nil.
 	Value any
-	// Repeated reports that the command had already been applied: a Once, whose first result this
-	// is, or a Grant. The remaining time of a lease in the result counts from that first time.
+	// Repeated reports that the command had already been applied. The command is either a Once,
+	// which returns its first result, or a Grant. The remaining time of a lease in the result
+	// counts from the first time.
 	Repeated bool
 }
 
@@ -69,7 +72,7 @@ type PutResult struct {
 // DeleteResult is the outcome of a DeleteRange.
 type DeleteResult struct {
 	Deleted int64
-	// Prev holds the deleted pairs in key order, if PrevKV was set.
+	// Prev contains the deleted pairs in key order, if PrevKV was set.
 	Prev []*mvcc.KeyValue
 }
 
@@ -79,11 +82,11 @@ type RevokeResult struct {
 	Deleted int64
 }
 
-// Existing is the outcome of a repeated Grant: the lease that the earlier one created.
+// Existing is the outcome of a repeated Grant: the lease created by the first request.
 type Existing struct{ lease.Info }
 
 // GrantResult returns the lease in the outcome of a Grant, a Touch or a change of a lease, and
-// whether an earlier Grant created it. It returns nil for other outcomes.
+// whether an earlier Grant created the lease. It returns nil for all other outcomes.
 func GrantResult(v any) (info *lease.Info, existed bool) {
 	switch v := v.(type) {
 	case *lease.Info:
@@ -95,9 +98,9 @@ func GrantResult(v any) (info *lease.Info, existed bool) {
 	}
 }
 
-// TxnResult is the outcome of a Txn. It has a response for each executed operation: a *PutResult,
-// *DeleteResult, *mvcc.RangeResult or *TxnResult; for Grant and Touch a *lease.Info; for a repeated
-// Grant an *Existing; a *RevokeResult; and for Draw a lease.Token.
+// TxnResult is the outcome of a Txn. It has one response per executed operation: a *PutResult,
+// *DeleteResult, *mvcc.RangeResult, *TxnResult or *RevokeResult; a *lease.Info for Grant and Touch;
+// an *Existing for a repeated Grant; and a lease.Token for Draw.
 type TxnResult struct {
 	Succeeded bool
 	Responses []any

@@ -18,16 +18,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestScenarios runs the files of testdata/scenarios: commands with prose around them, and what
-// they must do. Rewrite that with -rewrite, and read the difference.
+// TestScenarios runs the scripts in testdata/scenarios, which contain commands with explanations
+// and expected output. Use -rewrite to update the expected output, and review the difference.
 //
-// A command of the log is named as its type, and has the fields of that: "put key=a lease=1". Of a
-// transaction each operation is a line, "then put key=a", of the other branch "else ...", of a
-// transaction in the last place "then txn put key=a". "as=alice" says who asks, and "with=role"
-// that it is no user. "session=1 number=2" makes the command one that is done once, and "settled=1"
-// says which numbers are answered. A condition of a transaction is a line "if a", the key a is
-// there, or "if value a = x". The answer is the result, and the events that watchers get. After
-// each command the state is restored from a snapshot, and must be the same.
+// A command of the log is written as its type followed by its fields: "put key=a lease=1".
+// "as=alice" sets the caller, and "with=role" makes the caller a bound principal with that role.
+// "session=1 number=2" numbers the command within a session, and "settled=1" sets its settled
+// number.
+//
+// In a transaction, each condition and operation is one line. "if a" requires that the key a
+// exists, and "if value a = x" compares a value. "then put key=a" adds an operation, and "else ..."
+// adds one to the other branch. "then txn put key=a" adds an operation to the nested transaction
+// that comes last.
+//
+// The output is the result and the events for watchers. After each command, the state is restored
+// from a snapshot and must be equal.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		s := &scenario{m: New(Config{})}
@@ -43,7 +48,7 @@ type scenario struct {
 	d *datadriven.TestData
 	m *Machine
 
-	events uint64 // of leases that were reported
+	events uint64 // last lease event that was reported
 }
 
 func (s *scenario) run() string {
@@ -84,7 +89,7 @@ func (s *scenario) run() string {
 	return s.reported(index, r)
 }
 
-// forClients returns a command as that of the user, or of the roles, that a line names.
+// forClients wraps a command in the session and the caller given by its arguments.
 func (s *scenario) forClients(c Command) Command {
 	who := access.Caller{Revision: s.m.meta.access.Revision()}
 	s.d.MaybeScanArgs(s.t, "as", &who.User)
@@ -106,10 +111,11 @@ func (s *scenario) forClients(c Command) Command {
 	return &By{who, c}
 }
 
-// about are the arguments that say how a command is asked for, and no fields of it.
+// about lists the arguments that specify the caller and the session. They are not fields of the
+// command.
 var about = []string{"as", "with", "session", "number", "settled"}
 
-// holds are the ranges that leases hold, and those that have outlived their lease.
+// holds lists the ranges held by leases and by orphans.
 func (s *scenario) holds() string {
 	var b strings.Builder
 	for id, ranges := range s.m.holds.Holds.All() {
@@ -121,7 +127,7 @@ func (s *scenario) holds() string {
 	return cmp.Or(b.String(), "nothing is held")
 }
 
-// uses is how much of the state is whose.
+// uses lists how much of the state each principal uses.
 func (s *scenario) uses() string {
 	var b strings.Builder
 	all := slices.Collect(s.m.Uses())
@@ -144,7 +150,7 @@ func (s *scenario) check(err error) {
 	}
 }
 
-// command reads the command that a line and those below it are.
+// command parses a command and its input lines.
 func (s *scenario) command() Command {
 	id := lease.ID(s.number("id", 0))
 	info, _ := s.m.lessor.Lookup(id)
@@ -173,7 +179,7 @@ func (s *scenario) command() Command {
 	return s.read(s.d.Cmd, words).(Command)
 }
 
-// operation adds an operation to a transaction.
+// operation parses a line and adds it to a transaction.
 func (s *scenario) operation(c *Txn, words []string) {
 	branch := &c.Then
 	switch words[0] {
@@ -206,8 +212,8 @@ func (s *scenario) operation(c *Txn, words []string) {
 	*branch = append(*branch, op)
 }
 
-// condition reads a condition: a key, which is there if it has a version above 0, or what is looked
-// at, the key, a relation and a value.
+// condition parses a condition. A single word is a key that must exist, meaning that its version is
+// above 0. Otherwise, the words are a target, a key, a relation and a value.
 func (s *scenario) condition(words []string) Compare {
 	if len(words) == 1 {
 		return Compare{Key: words[0], Relation: Greater}
@@ -231,7 +237,7 @@ func (s *scenario) condition(words []string) Compare {
 	return c
 }
 
-// read makes a command, or an operation, of its name and its fields.
+// read parses a command or an operation from its name and its fields.
 func (s *scenario) read(name string, words []string) any {
 	all := []any{new(Range), new(Touch)}
 	for _, c := range bare() {
@@ -254,7 +260,7 @@ func (s *scenario) read(name string, words []string) any {
 	return nil
 }
 
-// set sets a field of a struct, or of one that it is made of.
+// set sets a field of a struct or of a nested struct. It returns false if there is no such field.
 func (s *scenario) set(v reflect.Value, name, text string) bool {
 	for i := range v.NumField() {
 		f := v.Field(i)
@@ -319,7 +325,7 @@ func (s *scenario) fill(f reflect.Value, text string) {
 	}
 }
 
-// reported is a result, and the events for watchers since the entry of an index.
+// reported describes a result, and the events for watchers since the entry with an index.
 func (s *scenario) reported(index uint64, r Result) string {
 	var b strings.Builder
 	if r.Repeated {

@@ -5,19 +5,20 @@ import (
 	"container/heap"
 )
 
-// sessionOwner is a user with open sessions; "" stands for anonymous callers.
+// sessionOwner is a user with open sessions. An empty user stands for all anonymous callers.
 //
-// Invariants: the ring at root has the sessions of this user; count and bytes are their totals;
-// places has the owner's positions in the rankings.
+// Invariants: the ring at root contains the sessions of this user; count and bytes are their
+// totals; places has the owner's positions in the rankings.
 type sessionOwner struct {
-	user   string
-	count  int
-	bytes  int64
-	root   session // newer is the least recently used session, older the most recently used
+	user  string
+	count int
+	bytes int64
+	// root.newer is the least recently used session, and root.older the most recently used
+	root   session
 	places [measures]int
 }
 
-// measure is a quantity by which owners are ranked.
+// measure is a quantity for ranking owners.
 type measure int
 
 const (
@@ -40,7 +41,7 @@ type sessionOwners struct {
 	ranked [measures]ownerRanking
 }
 
-// of returns an owner, and creates it if it is new.
+// of returns the owner for a user, creating it if necessary.
 func (l *sessionOwners) of(user string) *sessionOwner {
 	o := l.byUser[user]
 	if o == nil {
@@ -74,8 +75,9 @@ func (l *sessionOwners) count(o *sessionOwner, sessions int, bytes int64) {
 	}
 }
 
-// victim returns the owner that loses a session when an owner needs room for one: that owner
-// itself, unless another has more. So no owner loses a session to one that has more.
+// victim returns the owner that must give up a session to make room for the owner needs. It is the
+// owner with the most sessions or bytes, or needs itself if no other owner has more. So an owner
+// never loses a session to an owner that has more.
 func (l *sessionOwners) victim(needs *sessionOwner, by measure) *sessionOwner {
 	if most := l.ranked[by].list[0]; most.has(by) > needs.has(by) {
 		return most
@@ -83,7 +85,7 @@ func (l *sessionOwners) victim(needs *sessionOwner, by measure) *sessionOwner {
 	return needs
 }
 
-// toFront makes a session the most recently used one of its owner.
+// toFront makes a session the most recently used session of its owner.
 func (s *session) toFront() {
 	s.older, s.newer = s.owner.root.older, &s.owner.root
 	s.older.newer, s.newer.older = s, s
@@ -92,7 +94,7 @@ func (s *session) toFront() {
 func (s *session) unlink() { s.older.newer, s.newer.older = s.newer, s.older }
 
 // ownerRanking is a heap.Interface with the largest owner first. Ties are broken by user name, so
-// that all members find the same owner.
+// that all members select the same owner.
 type ownerRanking struct {
 	by   measure
 	list []*sessionOwner

@@ -5,22 +5,23 @@ import (
 	"slices"
 )
 
-// sessionLimits bounds the sessions and answers that are kept. Apply depends on them, so they are
-// the same on every member. Above the bounds on sessions or bytes, the least recently used session
-// is evicted, either of the user that needs room or of a user that has more.
+// sessionLimits bounds the sessions and stored results that are kept. Apply depends on the limits,
+// so they are the same on every member. If the limit on sessions or bytes is exceeded, the least
+// recently used session of one user is evicted. That is the user that needs room, or a user that
+// has more.
 type sessionLimits struct {
 	sessions int
-	answers  int   // of one session: the lowest numbers are dropped first
-	bytes    int64 // of all answers
-	answer   int64 // bytes of one answer; larger ones are not kept
+	answers  int   // per session: the lowest numbers are dropped first
+	bytes    int64 // of all stored results
+	answer   int64 // bytes per result; larger results are not stored
 }
 
 var defaultSessionLimits = sessionLimits{
 	sessions: 16_384, answers: 4096, bytes: 64 << 20, answer: 1 << 20,
 }
 
-// within returns limits under which sessions and their answers take at most a twelfth of a quota,
-// or a few kilobytes. Abandoned sessions must not fill the quota forever.
+// within returns limits under which sessions and their results take at most a twelfth of a quota,
+// or a few kilobytes if that is more. Otherwise abandoned sessions could fill the quota.
 func (l sessionLimits) within(quota int64) sessionLimits {
 	if quota <= 0 {
 		return l
@@ -31,40 +32,42 @@ func (l sessionLimits) within(quota int64) sessionLimits {
 	return l
 }
 
-// sessions are the most recently used sessions, in the order of the log.
+// sessions contains the most recently used sessions, in log order.
 //
-// Invariants: byID has exactly the sessions of the ring at root; bytes is their sum; no ID exceeds
-// last.
+// Invariants: byID contains exactly the sessions of the ring at root; bytes is the sum of their
+// bytes; no ID exceeds last.
 type sessions struct {
 	limits sessionLimits
-	quota  int64  // the cluster's, or 0 for none
+	quota  int64  // the cluster's quota, or 0 for none
 	last   uint64 // the last ID assigned
 	byID   map[uint64]*session
-	root   session // next is the most recently used session, prev the least recently used
+	// root.next is the most recently used session, and root.prev the least recently used
+	root   session
 	bytes  int64
 	owners sessionOwners
 }
 
-// session recognizes a client's repeated commands.
+// session is used to recognize a client's repeated commands.
 //
 // Invariants: answers are ordered by number, and no number is below settled; bytes is the sum of
-// their sizes and the length of the user's name.
+// their sizes plus the length of the user's name.
 type session struct {
 	Session
-	user    string // the only user that may use it, "" for an anonymous caller
+	user    string // the only user that may use the session, or "" for an anonymous caller
 	settled uint64
 	answers []answer
-	whole   []answer // begins where the memory of answers does
+	whole   []answer // starts where the memory allocated for answers starts
 	bytes   int64
-	// shared is true while an image refers to the answers: they may be appended to, not changed.
+	// shared is true while an image refers to the answers. In that case, they can be appended to,
+	// but not changed.
 	shared     bool
 	prev, next *session
-	// owner keeps the session in a second ring, through older and newer.
+	// owner has a second ring of its sessions, linked through older and newer.
 	owner        *sessionOwner
 	older, newer *session
 }
 
-// answer is the result of the command with this number.
+// answer is the stored result of the command with this number.
 type answer struct {
 	number uint64
 	result Result
@@ -77,7 +80,7 @@ func newSessions() *sessions {
 	return s
 }
 
-// open opens a session for a user, "" for an anonymous caller.
+// open opens a session for a user, or for an anonymous caller if user is "".
 func (l *sessions) open(nonce uint64, user string) Session {
 	l.last++
 	s := &session{Session: Session{ID: l.last, Nonce: nonce}}
@@ -91,10 +94,10 @@ func (l *sessions) open(nonce uint64, user string) Session {
 	return s.Session
 }
 
-// evict evicts another session to make room for s, and reports whether it did.
+// evict evicts another session to make room for s, and reports whether it found one.
 func (l *sessions) evict(s *session, by measure) bool {
 	oldest := l.owners.victim(s.owner, by).root.newer
-	if oldest == s && by == byCount { // each owner has one session
+	if oldest == s && by == byCount { // each owner has only one session
 		oldest = l.root.prev
 	}
 	if oldest == s {
@@ -114,14 +117,14 @@ func (l *sessions) setUser(s *session, user string) {
 	l.grow(s, int64(len(user)))
 }
 
-// grow adds bytes, which may be negative, to the size of a session.
+// grow adds to the size of a session. bytes can be negative.
 func (l *sessions) grow(s *session, bytes int64) {
 	s.bytes += bytes
 	l.bytes += bytes
 	l.owners.count(s.owner, 0, bytes)
 }
 
-// add adds a session as the most recently used one, of an anonymous caller.
+// add adds a session as the most recently used one. It belongs to an anonymous caller: see setUser.
 func (l *sessions) add(s *session) {
 	l.byID[s.ID] = s
 	s.owner = l.owners.of("")
@@ -143,10 +146,11 @@ func (l *sessions) remove(s *session) {
 	l.owners.count(s.owner, -1, -s.bytes)
 }
 
-// use returns a session and makes it the most recently used one. It returns nil if it is unknown.
+// use returns a session and makes it the most recently used one. It returns nil if the session is
+// unknown.
 func (l *sessions) use(id Session) *session {
 	if s := l.root.next; s.Session == id && s != &l.root {
-		return s // the common case: a group of one client's commands
+		return s // common case: several commands of one client in a row
 	}
 	s := l.known(id)
 	if s != nil {
@@ -165,7 +169,8 @@ func (l *sessions) known(id Session) *session {
 	return nil
 }
 
-// knownTo returns a session of a user, or nil if it is unknown or belongs to another user.
+// knownTo returns a session of a user. It returns nil if the session is unknown or belongs to
+// another user.
 func (l *sessions) knownTo(user string, id Session) *session {
 	if s := l.known(id); s != nil && s.user == user {
 		return s
@@ -173,7 +178,7 @@ func (l *sessions) knownTo(user string, id Session) *session {
 	return nil
 }
 
-// settle drops the answers to numbers below settled.
+// settle drops the results of numbers below settled.
 func (l *sessions) settle(s *session, settled uint64) {
 	if settled <= s.settled {
 		return
@@ -186,7 +191,7 @@ func (l *sessions) settle(s *session, settled uint64) {
 	l.drop(s, n)
 }
 
-// drop drops the first n answers of a session.
+// drop drops the first n results of a session.
 func (l *sessions) drop(s *session, n int) {
 	if n == 0 {
 		return
@@ -204,12 +209,12 @@ func (l *sessions) drop(s *session, n int) {
 	s.answers = s.answers[n:]
 }
 
-// own replaces the answers by a list that is not shared.
+// own replaces the answers with a slice that is not shared.
 func (s *session) own(answers []answer) {
 	s.answers, s.whole, s.shared = answers, answers, false
 }
 
-// room makes room for one more answer. Clients acknowledge answers about as fast as they send
+// room makes room for one more result. Clients acknowledge results about as fast as they send
 // commands, so there is usually room at the front.
 func (s *session) room() {
 	old := s.answers
@@ -225,7 +230,7 @@ func (s *session) room() {
 	}
 }
 
-// find returns the position of the answer to a number, or where to insert it.
+// find returns the position of the result of a number, or where to insert it.
 func (s *session) find(number uint64) (i int, found bool) {
 	if n := len(s.answers); n == 0 || s.answers[n-1].number < number {
 		return n, false
@@ -244,8 +249,8 @@ func (s *session) answer(number uint64) (_ Result, done bool) {
 	return s.answers[i].result, true
 }
 
-// keep stores the result of a number. A result that is too large, or that a snapshot cannot
-// contain, is replaced by ErrSessionNotFound, so that a repetition is rejected.
+// keep stores the result of a number. If the result is too large, or cannot be encoded in a
+// snapshot, it stores ErrSessionNotFound instead, so that a repeated command is rejected.
 func (l *sessions) keep(s *session, number uint64, r Result) {
 	size, limits := resultSize(&r), l.limits.within(l.quota)
 	if size > limits.answer || !storable(r.Err) {
@@ -261,13 +266,13 @@ func (l *sessions) keep(s *session, number uint64, r Result) {
 			continue
 		}
 		if len(s.answers) == 0 {
-			return // only names are left
+			return // only user names are left
 		}
 		l.forget(s, 1)
 	}
 }
 
-// insert inserts an answer in order, usually at the end.
+// insert inserts a result in order, usually at the end.
 func (l *sessions) insert(s *session, a answer) {
 	i, _ := s.find(a.number)
 	if s.shared && i < len(s.answers) {
@@ -278,8 +283,8 @@ func (l *sessions) insert(s *session, a answer) {
 	l.grow(s, a.size)
 }
 
-// forget drops the first n answers to make room. Numbers up to those are rejected from now on,
-// because the commands may have been applied.
+// forget drops the first n results to make room. From then on, numbers up to the last one dropped
+// are rejected, because their commands may have been applied.
 func (l *sessions) forget(s *session, n int) {
 	s.settled = s.answers[n-1].number + 1
 	l.drop(s, n)

@@ -14,9 +14,9 @@ import (
 // chunkSize is the approximate size of the chunks of a snapshot.
 const chunkSize = 1 << 20
 
-// Record tags in a snapshot. A snapshot is a sequence of chunks, each of whole records, and each
-// record follows its tag: one header, then members, alarms, users and roles, leases, sessions and
-// key records, and one trailer that counts them.
+// Record tags in a snapshot. A snapshot is a sequence of chunks, each of which contains whole
+// records. Each record follows its tag. There is one header, then members, alarms, users and roles,
+// leases, sessions and key records, and one trailer that counts the records.
 const (
 	tagHeader byte = iota + 1
 	tagMember
@@ -26,16 +26,16 @@ const (
 	tagTrailer
 	tagRemoved // among the members
 	tagSession // least recently used first
-	tagAnswer  // of the previous session, in the order of the numbers
+	tagAnswer  // of the preceding session, ordered by number
 	tagHolds   // after the leases
-	tagOrphan  // likewise
-	tagControl // before the roles and users, if there ever were any
+	tagOrphan  // also after the leases
+	tagControl // before the roles and users, if access control was ever used
 	tagRole
 	tagUser
-	tagSessionUser // of the previous session, unless it is anonymous
+	tagSessionUser // of the preceding session, unless it is anonymous
 	tagLimits      // after the users
 	tagAccount     // after the leases
-	tagComparison  // after the alarms, if there ever was one
+	tagComparison  // after the alarms, if there ever was a comparison
 	tagRestore     // after the header, if the state comes from a backup
 
 	tagLast = tagRestore
@@ -43,16 +43,16 @@ const (
 
 // header is the first record of a snapshot.
 type header struct {
-	Version             ClusterVersion // its number is the version of the snapshot
+	Version             ClusterVersion // its number is also the version of the snapshot
 	Index, Term         uint64
 	Revision, Compacted int64
 	LastToken           lease.Token
 	Generation          uint64
-	LastEvent           uint64 // of a lease
+	LastEvent           uint64 // number of the last lease event
 	LastSession         uint64
 }
 
-// restoreID decodes the ID of a restore. The state must not have one yet.
+// restoreID decodes the ID of a restore. It fails if the state already has one.
 func (d *decoder) restoreID(earlier uint64) uint64 {
 	id := d.Uint64()
 	if id == 0 || earlier != 0 {
@@ -80,15 +80,15 @@ func (d *decoder) header() header {
 	}
 }
 
-// Image is an immutable view of the whole state, leases included. A snapshot can be written from it
-// on any goroutine while the Machine continues.
+// Image is an immutable view of the whole state, including leases. Any goroutine can write a
+// snapshot from it while the Machine continues.
 type Image struct {
 	View     *View
 	leases   lease.View
-	event    uint64 // the last lease event
+	event    uint64 // number of the last lease event
 	sessions sessionsImage
 	holds    Holds
-	// comparison is the encoded comparison, empty if there never was one.
+	// comparison is the encoded comparison. It is empty if there never was one.
 	comparison []byte
 }
 
@@ -104,10 +104,10 @@ func (m *Machine) Image() *Image {
 	}
 }
 
-// Encode passes the snapshot to write in chunks of about 1 MiB. The chunk is reused after write
-// returns.
+// Encode passes the snapshot to write in chunks of about 1 MiB. The chunk buffer is reused after
+// write returns.
 func (im *Image) Encode(write func(chunk []byte) error) error {
-	e := &encoder{write: write} // its buffer grows, since most states are small
+	e := &encoder{write: write} // the buffer grows on demand, because most states are small
 	v, state := im.View, im.leases.State()
 	e.record(tagHeader, func(b []byte) []byte {
 		return appendHeader(b, &header{
@@ -168,7 +168,7 @@ func (im *sessionsImage) encode(e *encoder) {
 	}
 }
 
-// encoder collects records into chunks. The first error is permanent.
+// encoder collects records into chunks. It keeps the first error.
 type encoder struct {
 	write   func([]byte) error
 	b       []byte
@@ -197,7 +197,7 @@ func (e *encoder) flush() error {
 }
 
 // Restore builds a Machine from the chunks that Encode wrote. next returns them in order, and
-// ok=false after the last. Restore fails if this release does not support the state: see
+// ok=false after the last one. Restore fails if this release does not support the state: see
 // [Machine.Foreign].
 func Restore(c Config, next func() (chunk []byte, ok bool, err error)) (*Machine, error) {
 	return rebuild(c, next, func(r *restorer, s *lease.State) error {
@@ -206,8 +206,8 @@ func Restore(c Config, next func() (chunk []byte, ok bool, err error)) (*Machine
 	})
 }
 
-// rebuild is Restore with a hook that may change the header's numbers before anything depends on
-// them.
+// rebuild is like Restore, with a hook that can change the numbers in the header before anything
+// uses them.
 func rebuild(
 	c Config, next func() ([]byte, bool, error), change func(*restorer, *lease.State) error,
 ) (*Machine, error) {
@@ -225,7 +225,7 @@ func rebuild(
 	if err := r.tables(state); err != nil {
 		return nil, err
 	}
-	m.metaChange() // the restorer has set what it read
+	m.metaChange() // members and alarms have been set by the restorer
 	m.silences.dropped = m.index
 	m.holds.recount(m.lessor.Lookup)
 	for id := range m.holds.of {
@@ -267,7 +267,7 @@ func (r *restorer) tables(state lease.State) error {
 	return err
 }
 
-// beside runs f concurrently, if that is possible, and returns a function that waits for it.
+// beside runs f concurrently if possible, and returns a function that waits for it.
 func (m *Machine) beside(f func()) (wait func()) {
 	if m.cfg.Beside != nil {
 		return m.cfg.Beside(f)
@@ -276,8 +276,8 @@ func (m *Machine) beside(f func()) (wait func()) {
 	return func() {}
 }
 
-// reattach rebuilds the attachments of at most n keys. A snapshot does not store them: a key is
-// attached to the lease in its newest record.
+// reattach rebuilds the attachments of at most n keys. A snapshot does not store attachments,
+// because the newest record of a key contains its lease.
 func (m *Machine) reattach(n int, loaded *mvcc.Loaded) error {
 	err := m.lessor.Reattach(min(n, loaded.Len()), func(yield func(lease.ID, string) bool) {
 		for kv := range loaded.Newest() {
@@ -292,8 +292,8 @@ func (m *Machine) reattach(n int, loaded *mvcc.Loaded) error {
 	return nil
 }
 
-// restorer reads a snapshot's records. head reads up to the first key record;
-// all yields the key records and consumes the trailer.
+// restorer reads the records of a snapshot. head reads up to the first key record. all yields the
+// key records and consumes the trailer.
 type restorer struct {
 	m         *Machine
 	next      func() ([]byte, bool, error)
@@ -302,14 +302,14 @@ type restorer struct {
 	records   uint64
 	revision  int64
 	compacted int64
-	attached  int // records of keys attached to a lease
+	attached  int // number of records of keys attached to a lease
 	access    accessRead
 	accounts  []account
-	pending   byte // tag that head has read and all must handle
-	done      bool // a valid trailer was read
+	pending   byte // a tag that head has read but all must handle
+	done      bool // a valid trailer has been read
 }
 
-// tag returns the next record's tag, fetching chunks as needed; 0 at the end.
+// tag returns the tag of the next record, or 0 at the end. It fetches chunks as needed.
 func (r *restorer) tag() byte {
 	for r.d.Len() == 0 {
 		if r.d.Err() != nil {
@@ -394,7 +394,7 @@ func (r *restorer) session() {
 	l.add(s)
 }
 
-// ofSession reads the user of the previous session, or its next answer.
+// ofSession reads the user of the preceding session, or its next result.
 func (r *restorer) ofSession(tag byte) {
 	l := r.m.sessions
 	s := l.root.next
@@ -407,7 +407,8 @@ func (r *restorer) ofSession(tag byte) {
 		if s.user != "" || user == "" || len(s.answers) > 0 {
 			r.d.Fail("user of a session")
 		}
-		l.setUser(s, user) // evicts no session: all of them were kept
+		// this evicts nothing, because all sessions fit before the snapshot was written
+		l.setUser(s, user)
 		return
 	}
 	a := r.d.answer()
@@ -451,7 +452,7 @@ func (r *restorer) unexpected(tag byte) {
 }
 
 // Hash returns a hash of the whole replicated state. It is the same on members that applied the
-// same entries (S3). It must not change between releases within a cluster version, since members
+// same entries (S3). It must not change between releases within a cluster version, because members
 // compare it (HashState). It walks the whole state, so it must not run on the core's goroutine.
 func (im *Image) Hash() (uint32, error) {
 	kv, compacted, err := im.View.KV.Hash(0)
@@ -494,11 +495,11 @@ func (im *Image) Hash() (uint32, error) {
 	return h.sum, nil
 }
 
-// hasher hashes records one after another.
+// hasher hashes successive records.
 type hasher struct {
 	table *crc32.Table
 	sum   uint32
-	b     []byte // buffer for the encoded record
+	b     []byte // buffer for encoding a record
 }
 
 func (h *hasher) add(body func([]byte) []byte) {

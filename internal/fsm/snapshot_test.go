@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A snapshot has whole records, in chunks of bounded size, none empty, and nothing is written after
-// an error.
+// TestChunks checks that a snapshot consists of whole records in nonempty chunks of bounded size,
+// and that nothing is written after an error.
 func TestChunks(t *testing.T) {
 	full := errors.New("disk full")
 	for _, fails := range []error{nil, full} {
@@ -46,7 +46,8 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// A snapshot that no member writes is refused, wherever the fault is and whatever follows it.
+// TestBadSnapshots checks that Restore rejects snapshots that no member would write, wherever the
+// fault is and whatever follows it.
 func TestBadSnapshots(t *testing.T) {
 	member := func(flags byte, fields ...byte) func([]byte) []byte {
 		return record(tagMember, func(b []byte) []byte {
@@ -144,7 +145,7 @@ func TestBadSnapshots(t *testing.T) {
 	}
 }
 
-// An error of the disk is returned as such, at any chunk.
+// TestSnapshotThatCannotBeRead checks that a disk error at any chunk is returned unchanged.
 func TestSnapshotThatCannotBeRead(t *testing.T) {
 	failing := errors.New("disk")
 	good := snapshot(true, sessionRecord(1, 0), answerRecord(1))
@@ -166,7 +167,8 @@ func TestSnapshotThatCannotBeRead(t *testing.T) {
 
 func these(records ...func([]byte) []byte) []func([]byte) []byte { return records }
 
-// snapshot has these records between a header and a trailer, all in a chunk or each in one.
+// snapshot returns a snapshot with the given records between a header and a trailer. If cut is set,
+// each record is in a chunk of its own.
 func snapshot(cut bool, records ...func([]byte) []byte) (chunks [][]byte) {
 	// index, term, revision, compacted, tokens, events, sessions
 	b := append([]byte{tagHeader, 1}, 7, 1, 4, 0, 3, 0, 0, 2, 0, 0)
@@ -190,7 +192,7 @@ func answerRecord(number uint64) func([]byte) []byte {
 	})
 }
 
-// comparisonRecord has hashes of members, as of an entry.
+// comparisonRecord returns a record with hashes of members as of an entry.
 func comparisonRecord(index byte, members ...byte) func([]byte) []byte {
 	return record(tagComparison, func(b []byte) []byte {
 		b = append(b, index, byte(len(members)))
@@ -201,8 +203,8 @@ func comparisonRecord(index byte, members ...byte) func([]byte) []byte {
 	})
 }
 
-// A snapshot has a long key once, however many versions it has. Otherwise a state within its quota
-// could have a snapshot that fits no disk.
+// TestLongKeyOnce checks that a snapshot contains a long key only once, however many versions it
+// has. Otherwise, a state within its quota could have a snapshot too large for any disk.
 func TestLongKeyOnce(t *testing.T) {
 	m := New(Config{})
 	long := strings.Repeat("long", 50_000)

@@ -6,7 +6,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Counters exclude what a member applies again from its log at the start.
+// TestStatsWithoutReplay checks that counters exclude entries that a member replays from its log at
+// startup.
 func TestStatsWithoutReplay(t *testing.T) {
 	m := New(Config{})
 	m.CountAfter(2)

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// A member's token key survives other changes and a snapshot, and is removed when access control is
-// disabled.
+// TestTokenKeys checks that a member's token key survives other changes and a snapshot. It is
+// removed when access control is disabled.
 func TestTokenKeys(t *testing.T) {
 	m := tenants(t)
 	for id := range uint64(3) {
@@ -42,8 +42,8 @@ func TestTokenKeys(t *testing.T) {
 	}
 }
 
-// A client's command that members also issue themselves is always wrapped in By. StateHash never
-// is, because no client can issue it.
+// TestOnBehalf checks that a client's command is always wrapped in By if members also issue that
+// type of command themselves. StateHash is never wrapped, because no client can issue it.
 func TestOnBehalf(t *testing.T) {
 	for _, c := range samples() {
 		if _, by := c.(*By); by || Internal(c) {
@@ -62,7 +62,7 @@ func TestOnBehalf(t *testing.T) {
 	}
 }
 
-// Reads outside the log are authorised as in the log.
+// TestPermitRead checks that reads outside the log are authorized like reads in the log.
 func TestPermitRead(t *testing.T) {
 	m := tenants(t)
 	rng := rand.New(rand.NewPCG(5, 5))

@@ -39,7 +39,7 @@ func (m *Machine) applyDelete(c *DeleteRange) Result {
 	return Result{Value: r}
 }
 
-// checkPut returns the lease that a put attaches its key to, or 0 for none.
+// checkPut returns the lease that a put attaches its key to, or 0 if there is none.
 func (m *Machine) checkPut(c *Put) (lease.ID, error) {
 	id, err := m.attachment(c)
 	if err != nil {
@@ -48,7 +48,7 @@ func (m *Machine) checkPut(c *Put) (lease.ID, error) {
 	return id, m.afford(m.putCost(c, id, false))
 }
 
-// attachment is checkPut without the quota and limits.
+// attachment is like checkPut, but checks neither the quota nor the limits.
 func (m *Machine) attachment(c *Put) (lease.ID, error) {
 	if (c.IgnoreValue || c.IgnoreLease) && m.store.Get(c.Key) == nil {
 		return 0, ErrKeyNotFound
@@ -66,13 +66,13 @@ func (m *Machine) attachment(c *Put) (lease.ID, error) {
 	}
 }
 
-// put writes a pair that passed checkPut or validation.put, and attaches the key to its lease: that
-// of the command, or the one that a Grant mapped it to.
+// put writes a pair that passed checkPut or validation.put, and attaches the key to lease id. That
+// is the lease in the command, or the existing lease that a repeated Grant returned.
 func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 	value := c.Value
 	if c.IgnoreValue || c.IgnoreLease {
-		// The key exists, or checkPut would have failed; but an earlier operation of the same
-		// transaction may have deleted it, and then there is nothing to keep.
+		// The key existed, or checkPut would have failed. But an earlier operation of the same
+		// transaction may have deleted it. In that case there is no value or lease to keep.
 		if old := t.Get(c.Key); old != nil {
 			if c.IgnoreValue {
 				value = old.Value
@@ -87,7 +87,7 @@ func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 		m.detach(prev)
 	}
 	if id != 0 && (prev == nil || prev.Lease != int64(id)) {
-		// Attach the store's copy of the key; the command's copy is not retained.
+		// Attach the store's copy of the key, so that the command's copy is not retained.
 		key := t.Written().Key
 		if err := m.lessor.Attach(id, key); err != nil {
 			panic("fsm: attaching to an existing lease: " + err.Error())
@@ -97,12 +97,12 @@ func (m *Machine) put(t *mvcc.Txn, c *Put, id lease.ID) *mvcc.KeyValue {
 	return prev
 }
 
-// deleteRange deletes the rest of a range.
+// deleteRange deletes the remaining keys of a range.
 func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange, r *DeleteResult) {
 	m.deleteFirst(t, c, math.MaxInt, r)
 }
 
-// deleteFirst deletes at most the first most keys of a range.
+// deleteFirst deletes keys from the start of a range, no more than most.
 func (m *Machine) deleteFirst(t *mvcc.Txn, c *DeleteRange, most int, r *DeleteResult) {
 	prev := t.DeleteFirst(c.Key, c.End, most)
 	m.detachAll(prev)
@@ -112,8 +112,8 @@ func (m *Machine) deleteFirst(t *mvcc.Txn, c *DeleteRange, most int, r *DeleteRe
 	}
 }
 
-// applyTxn chooses every branch by the state before the transaction, validates everything that will
-// run, and only then runs it: a transaction that fails changes nothing.
+// applyTxn chooses all branches based on the state before the transaction, validates everything
+// that will run, and only then runs it. So a failed transaction changes nothing.
 func (m *Machine) applyTxn(c *Txn) Result {
 	t := m.store.Begin()
 	defer m.end(t)
@@ -135,7 +135,7 @@ func (m *Machine) applyTxn(c *Txn) Result {
 }
 
 // state is the state that conditions are evaluated against: a View, or a write transaction before
-// its first change, and the leases, if a condition refers to them.
+// its first change. It includes the leases if a condition refers to them.
 type state struct {
 	keys   reader
 	leases *lease.Lessor
@@ -154,10 +154,10 @@ type reader interface {
 type plan struct {
 	succeeded bool
 	ops       []Op
-	nested    []plan // of the transactions among ops, in order
+	nested    []plan // plans of the transactions among ops, in order
 }
 
-// makePlan returns the plan of a transaction. It is incomplete if the meter is exceeded.
+// makePlan returns the plan of a transaction. The plan is incomplete if the meter is exceeded.
 func makePlan(c *Txn, v state) plan {
 	p := plan{succeeded: true}
 	for i := range c.Compare {
@@ -199,7 +199,7 @@ func (m *Machine) checkRevision(rev int64) error {
 type run struct {
 	m *Machine
 	t *mvcc.Txn
-	// repeated maps the ID in a repeated Grant to the lease that it returned.
+	// repeated maps the ID in a repeated Grant to the lease that the Grant returned.
 	repeated aliases
 }
 
@@ -221,7 +221,7 @@ func (r *run) plan(p *plan) (*TxnResult, error) {
 	return out, nil
 }
 
-// newTxnResult returns a result with room for the responses. Short results take one allocation.
+// newTxnResult returns a result with room for the responses. A short result takes one allocation.
 func newTxnResult(p *plan) *TxnResult {
 	if n := len(p.ops); n > 2 {
 		return &TxnResult{Succeeded: p.succeeded, Responses: make([]any, n)}
@@ -300,8 +300,8 @@ func readPlan(p *plan, v *mvcc.View) (*TxnResult, error) {
 	return r, nil
 }
 
-// ReadOnly reports whether no branch of the transaction writes and no condition refers to a lease.
-// A View has no leases, so such a transaction must go through the log.
+// ReadOnly reports whether the transaction neither writes in any branch nor has a condition on a
+// lease. A View has no leases, so a transaction with such a condition must go through the log.
 func (c *Txn) ReadOnly() bool {
 	for i := range c.Compare {
 		if c.Compare[i].Target > TargetLease {
@@ -319,8 +319,9 @@ func (c *Txn) ReadOnly() bool {
 	return true
 }
 
-// holds evaluates one condition. Over a range it must hold for every key. Without any key it is
-// evaluated for a pair whose numbers are zero, except by value, where it is false (etcd's rule).
+// holds evaluates one condition. On a range, the condition must hold for every key. If there are no
+// keys, it is evaluated for a pair whose numbers are all zero, except that a comparison of values
+// is false. This is etcd's rule.
 func holds(c *Compare, s state) bool {
 	switch c.Target {
 	case TargetLeaseAlive:
@@ -334,7 +335,7 @@ func holds(c *Compare, s state) bool {
 		return c.Relation.holds(cmp.Compare(uint64(info.Token), uint64(c.Number)))
 	case TargetLeaseName:
 		of := *c
-		of.Target, of.Number = TargetLease, -1 // no key has this lease
+		of.Target, of.Number = TargetLease, -1 // matches no key
 		if info, ok := s.leases.ByName(string(c.Value)); ok {
 			of.Number = int64(info.ID)
 		}
@@ -350,7 +351,7 @@ func holds(c *Compare, s state) bool {
 	matched := false
 	for kv := range v.Ascend(c.Key, c.End, 0) {
 		if matched = true; !holdsFor(c, kv) {
-			return false // without looking at the rest, which may be long
+			return false // skip the rest, which may be long
 		}
 	}
 	return matched || c.Target != TargetValue && holdsFor(c, &mvcc.KeyValue{})
@@ -380,7 +381,7 @@ func holdsFor(c *Compare, kv *mvcc.KeyValue) bool {
 	return c.Relation.holds(order)
 }
 
-// holds reports whether an order satisfies the relation.
+// holds reports whether the result of a three-way comparison satisfies the relation.
 func (r Relation) holds(order int) bool {
 	switch r {
 	case Equal:

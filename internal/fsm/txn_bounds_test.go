@@ -10,8 +10,9 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// A transaction that reads the keys too often, even in conditions or nested, is refused at apply
-// and changes nothing; a replay of the log does the same.
+// TestTxnTooLarge checks that a transaction that reads too many keys, even in conditions or nested
+// transactions, is rejected when it is applied and changes nothing. Replaying the log has the same
+// result.
 func TestTxnTooLarge(t *testing.T) {
 	all := func() Op { return Op{Range: &Range{End: "\x00", Key: "\x00"}} }
 	times := func(n int, op Op) (list []Op) {
@@ -108,8 +109,9 @@ func TestTxnTooLarge(t *testing.T) {
 	}
 }
 
-// Comparing or sorting long values is charged by their length, because everything else waits; not
-// in read-only transactions, which block no other command.
+// TestLongValuesTakeTime checks that comparing or sorting long values is charged by their length,
+// because all other commands wait. This does not apply to read-only transactions, which do not
+// block other commands.
 func TestLongValuesTakeTime(t *testing.T) {
 	const keys, length = 256, 16 * comparedBytes
 	m := New(Config{})
@@ -178,7 +180,8 @@ func TestLongValuesTakeTime(t *testing.T) {
 	}
 }
 
-// The response of a transaction is bounded, though each operation may read the same large keys.
+// TestTxnAnswerTooLarge checks that the size of a transaction's response is bounded, even if each
+// operation reads the same large keys.
 func TestTxnAnswerTooLarge(t *testing.T) {
 	const size = 1 << 20
 	m := New(Config{})
@@ -239,10 +242,11 @@ func TestTxnAnswerTooLarge(t *testing.T) {
 	}
 }
 
-// A range of the past is charged for all keys that it steps over, and for deleted ones alike
-// whatever a member has scrubbed or restored. Members would otherwise diverge (S3).
+// TestTxnWorkOfThePast checks that a read at an old revision is charged for all keys that it
+// visits. Deleted keys are charged equally whether or not a member has scrubbed or restored them.
+// Otherwise, members would diverge (S3).
 func TestTxnWorkOfThePast(t *testing.T) {
-	const kept = 2_000 // and as many that a compaction makes garbage
+	const kept = 2_000 // a compaction turns as many others into garbage
 	all := func(ranges int, o mvcc.RangeOptions) *Txn {
 		txn := &Txn{Then: []Op{{Put: &Put{Key: "y"}}}}
 		for range ranges {
@@ -289,8 +293,8 @@ func TestTxnWorkOfThePast(t *testing.T) {
 	}
 }
 
-// withDeleted returns a machine in which so many keys were deleted before a compaction, and so
-// many after it, and a revision at which the latter lived.
+// withDeleted returns a machine in which n keys were deleted before a compaction and n after it. At
+// the revision past, the latter still existed.
 func withDeleted(t *testing.T, n int) (m *Machine, past int64) {
 	t.Helper()
 	m = New(Config{})
@@ -309,7 +313,7 @@ func withDeleted(t *testing.T, n int) (m *Machine, past int64) {
 	return m, past
 }
 
-// looks counts the keys that are visited.
+// looks counts the keys visited.
 type looks struct {
 	reader
 	n int
@@ -331,8 +335,8 @@ func (l *looks) Range(key, end string, o mvcc.RangeOptions) (mvcc.RangeResult, e
 	return r, err
 }
 
-// A condition over a range ends at the first key for which it is false, so that asking whether a
-// queue has a waiter does not visit all of them.
+// TestConditionEndsEarly checks that a condition over a range stops at the first key for which it
+// is false. Checking whether a queue has a waiter then does not visit all waiters.
 func TestConditionEndsEarly(t *testing.T) {
 	m := New(Config{})
 	m.Begin(1, 1)

@@ -2,8 +2,8 @@ package fsm
 
 import "leasehold.dev/lease"
 
-// validate returns an error if a transaction cannot be executed. It checks each operation as it
-// will run after those before it, and changes nothing.
+// validate returns an error if a transaction cannot be executed. It checks each operation against
+// the state that the preceding operations will produce, and changes nothing.
 func (m *Machine) validate(p *plan) error {
 	attaching, keeps := p.puts()
 	v := validation{m: m, several: attaching > 1}
@@ -33,38 +33,40 @@ func (p *plan) puts() (attaching int, keeps bool) {
 	return attaching, keeps
 }
 
-// validation tracks those effects of the operations checked so far that later operations depend on.
-// Its maps are nil until needed.
+// validation tracks the effects of the operations checked so far, as far as later operations depend
+// on them. Its maps are nil until they are needed.
 type validation struct {
 	m *Machine
-	// several is true if more than one put is on a lease, so that two may be on the same lease.
+	// several is true if more than one put attaches its key to a lease. Two of them might use the
+	// same lease.
 	several bool
-	// puts holds the keys put so far, nil if no put keeps its value.
+	// puts contains the keys put so far. It is nil if no put keeps its value.
 	puts map[string]struct{}
-	// leases holds the leases granted, ended, or given keys so far.
+	// leases contains the leases that have been granted, ended, or given keys so far.
 	leases map[lease.ID]*leaseAfter
 	// repeated maps the ID in a repeated Grant to the lease that the Grant will return.
 	repeated aliases
-	// names holds the names granted so far or, with a nil value, freed.
+	// names maps each name granted so far to its terms, and each name freed so far to nil.
 	names map[string]*lease.Terms
-	// held counts the additional ranges that will be held, and owned counts them by owner.
+	// held is the number of additional ranges that will be held, and owned is that number by owner.
 	held  int
 	owned map[string]int
 	// cost is the cost of the operations so far.
 	cost Cost
 	// replaced contains the bound leases that lose their key to a new lease. The value is true if
-	// the lease ends, because no put gives it another key. The map is used only if there are
+	// the lease will end because no put gives it another key. The map is used only if there are
 	// limits.
 	replaced map[lease.ID]bool
 }
 
 // leaseAfter is the state of a lease after the operations so far.
 type leaseAfter struct {
-	// terms are those of a new lease, nil for an existing one.
+	// terms are the terms of a new lease. They are nil for an existing lease.
 	terms *lease.Terms
 	ended bool
-	// keys are the keys put on it so far. Together with its current keys they bound the number of
-	// keys that it can have at any time: deletions in between do not lower the bound.
+	// keys contains the keys put on the lease so far. Together with its current keys, they bound
+	// the number of keys that it can ever have during the transaction. Deletions in between do not
+	// lower the bound.
 	keys map[string]struct{}
 }
 
@@ -97,7 +99,7 @@ func (v *validation) plan(p *plan) error {
 // attaches reports whether a put attaches its key to a lease.
 func (c *Put) attaches() bool { return c.Lease != 0 || c.LeaseName != "" }
 
-// after returns the record of a lease, to be updated.
+// after returns the record of a lease, so that the caller can update it.
 func (v *validation) after(id lease.ID) *leaseAfter {
 	l := v.leases[id]
 	if l == nil {
@@ -161,7 +163,7 @@ func (v *validation) put(c *Put) error {
 	return nil
 }
 
-// again records that a key will be put, and reports whether an earlier operation already put it.
+// again records that a key will be put, and reports whether an earlier operation already puts it.
 func (v *validation) again(key string) bool {
 	if v.puts == nil {
 		return false
@@ -171,9 +173,9 @@ func (v *validation) again(key string) bool {
 	return again
 }
 
-// replace records that a bound lease loses its key to a new lease (ends), or gets a key. A lease
-// that loses its key and gets no other ends, and frees its share of the limit for the new lease: a
-// key that is put again with a TTL still has one lease.
+// replace records that a bound lease loses its key to a new lease (if ends is true), or gets a key.
+// A lease that loses its key and gets no other will end, so it no longer counts toward the limit.
+// That way, putting a key again with a TTL does not need room for a second lease.
 func (v *validation) replace(id lease.ID, ends bool) {
 	if id == 0 || !v.m.meta.access.Limited() {
 		return
@@ -208,8 +210,8 @@ func (v *validation) attach(id lease.ID, key string) int {
 	return len(l.keys)
 }
 
-// grant predicts the result of lease.Lessor.Grant. A lease that the transaction itself granted is
-// never a repeated request.
+// grant predicts the result of lease.Lessor.Grant. It never treats a lease granted by the same
+// transaction as a repeated request.
 func (v *validation) grant(c *Grant) error {
 	t := &c.Terms
 	if err := CheckHolds(c.Holds, t.TTL, MaxCacheTTL); err != nil {
@@ -233,11 +235,11 @@ func (v *validation) grant(c *Grant) error {
 	if err != nil {
 		return err
 	}
-	if actual != 0 { // repeated, with another ID
+	if actual != 0 { // a repeated request with a different ID
 		v.repeated.set(t.ID, actual)
 		return nil
 	}
-	// A revocation earlier in the transaction does not make room.
+	// An earlier revocation in the same transaction does not free any ranges.
 	if err := v.holds(t.Owner, len(c.Holds)); err != nil {
 		return err
 	}
@@ -248,7 +250,7 @@ func (v *validation) grant(c *Grant) error {
 	return nil
 }
 
-// holds checks whether there is room for the ranges that a lease of an owner will hold.
+// holds checks whether a lease of an owner can hold this many additional ranges.
 func (v *validation) holds(owner string, ranges int) error {
 	if ranges == 0 {
 		return nil
@@ -261,8 +263,8 @@ func (v *validation) holds(owner string, ranges int) error {
 	return v.m.holds.check(owner, v.owned[owner], v.held)
 }
 
-// named returns 0 if a name is free, or the lease that the same request already created with that
-// name.
+// named returns 0 if a name is free. If the same request already created a lease with that name, it
+// returns that lease.
 func (v *validation) named(t *lease.Terms) (lease.ID, error) {
 	holder, ok := v.m.lessor.ByName(t.Name)
 	if terms, known := v.names[t.Name]; known {
@@ -280,7 +282,7 @@ func (v *validation) named(t *lease.Terms) (lease.ID, error) {
 	return 0, &lease.NameError{Name: t.Name, Holder: holder}
 }
 
-// name records which lease will have a name, or nil for none.
+// name records which lease will hold a name. nil means none.
 func (v *validation) name(name string, t *lease.Terms) {
 	if name == "" {
 		return
@@ -331,7 +333,8 @@ func (v *validation) touch(c *Touch) error {
 	return nil
 }
 
-// aliases map IDs in operations to the leases that they refer to, where those have other IDs.
+// aliases maps IDs in operations to the leases that they actually refer to, if those leases have
+// different IDs.
 type aliases map[lease.ID]lease.ID
 
 // actual returns the lease that an ID refers to.
@@ -342,7 +345,7 @@ func (a aliases) actual(id lease.ID) lease.ID {
 	return id
 }
 
-// set records the lease that an ID refers to from now on.
+// set records which lease an ID refers to from now on.
 func (a *aliases) set(id, actual lease.ID) {
 	switch {
 	case id == actual:

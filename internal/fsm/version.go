@@ -12,11 +12,11 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// These errors explain why the cluster version does not change.
+// These errors explain why the cluster version was not changed.
 var (
 	// ErrVersion means that some member does not support the requested cluster version, or that the
-	// change is not allowed: the version rises only while it is not held, and falls only if it is
-	// then held.
+	// change is not allowed. The version can rise only while it is not held, and can fall only if
+	// it is held afterwards.
 	ErrVersion = errors.New("fsm: not all members support this cluster version")
 	// ErrDowngrade means that the cluster version is already held.
 	ErrDowngrade = errors.New("fsm: a downgrade is in progress")
@@ -24,24 +24,24 @@ var (
 	ErrNoDowngrade = errors.New("fsm: no downgrade is in progress")
 )
 
-// ClusterVersion is the version that the members agreed on: see package version.
+// ClusterVersion is the version that the members have agreed on: see package version.
 type ClusterVersion struct {
 	Number byte
-	// Held is true while a downgrade to Number is in effect, so that the version is not raised.
+	// Held is true while a downgrade to Number is in effect. It prevents the version from rising.
 	Held bool
-	// Fell is true if the version fell when it was held. As in etcd, such a downgrade is over when
-	// no member supports a newer version any more. A version that is held without falling, to keep
-	// a rollback possible, is held until it is released: one upgraded member that is rolled back
-	// does not end the upgrade.
+	// Fell is true if the version fell when it was held. As in etcd, such a downgrade is over once
+	// no member supports a newer version. A version can also be held without falling, so that a
+	// rollback remains possible. Such a version stays held until it is explicitly released: rolling
+	// back one upgraded member does not end the upgrade.
 	Fell bool
-	// Decided is the index of the entry that made the decision. If two members differ, the one with
-	// the greater index is newer.
+	// Decided is the index of the entry that made the decision. If two members disagree, the one
+	// with the larger index is more recent.
 	Decided uint64
 }
 
-// SetVersion changes the cluster version. The leader raises it to a version that all members
-// support. With Hold, it falls or stays, and is held until a SetVersion without Hold releases it.
-// So it never falls without being held.
+// SetVersion changes the cluster version. The leader raises the version once all members support a
+// newer one. With Hold, the version falls or stays the same, and is held until a SetVersion without
+// Hold releases it. So the version never falls without being held.
 type SetVersion struct {
 	Version byte
 	Hold    bool
@@ -49,7 +49,7 @@ type SetVersion struct {
 
 func (*SetVersion) kind() kind { return kindSetVersion }
 
-// setHold flags a SetVersion that holds the version.
+// setHold is set in a SetVersion that holds the version.
 const setHold byte = 1
 
 func appendSetVersion(b []byte, c *SetVersion) []byte {
@@ -67,10 +67,10 @@ func (d *decoder) setVersion() *SetVersion {
 // Flags of the cluster version in a snapshot.
 const (
 	versionHeld byte = 1 << iota
-	versionFell      // and held
+	versionFell      // set only together with versionHeld
 )
 
-// appendVersion appends the cluster version without its number, which is the version of the
+// appendVersion appends the cluster version without its number. The number is the version of the
 // snapshot.
 func appendVersion(b []byte, v ClusterVersion) []byte {
 	flags := encoding.Flag(v.Held, versionHeld) | encoding.Flag(v.Fell, versionFell)
@@ -106,9 +106,9 @@ func (m *Machine) Foreign() error {
 		why, version.Name(v), m.cfg.Versions)
 }
 
-// Has reports whether a cluster version supports every part of a command, so that the command may
-// be proposed while the cluster has that version. The answer comes from the decoder, which has the
-// version that introduced each part. A separate list of features could be incomplete.
+// Has reports whether a cluster version supports every part of a command, so that the command can
+// be proposed while the cluster has that version. It relies on the decoder, which knows the version
+// that introduced each part. A separate list of features could be incomplete.
 func Has(v byte, c Command) bool {
 	if v >= version.Newest {
 		return true
@@ -118,7 +118,7 @@ func Has(v byte, c Command) bool {
 	return d.End() == nil
 }
 
-// Takes returns an error if c may not change the cluster version.
+// Takes returns an error if c cannot change the cluster version.
 func (v *View) Takes(c *SetVersion) error {
 	return c.validate(v.Version, slices.Values(v.Members))
 }
@@ -134,8 +134,9 @@ func (m *Machine) applyVersion(c *SetVersion) error {
 	return nil
 }
 
-// validate returns an error if c may not change the cluster version. Members that never started do
-// not prevent it from falling: they have no data, and check the version when they start.
+// validate returns an error if c cannot change the cluster version. Members that have never started
+// do not prevent the version from falling: they have no data yet, and check the version when they
+// start.
 func (c *SetVersion) validate(now ClusterVersion, members iter.Seq[Member]) error {
 	rises := c.Version > now.Number
 	switch {
@@ -153,15 +154,15 @@ func (c *SetVersion) validate(now ClusterVersion, members iter.Seq[Member]) erro
 		}
 		newer = newer || n.Versions.Newest > c.Version
 	}
-	if c.Hold && !newer { // otherwise it would never be raised
+	if c.Hold && !newer { // otherwise the version would never be raised
 		return ErrVersion
 	}
 	return nil
 }
 
-// Behind returns the members that keep the cluster version from rising, although others support a
-// newer one: members that do not support it, and members that never started. A held version waits
-// for no member.
+// Behind returns the members that keep the cluster version from rising, if other members support a
+// newer one. They are the members that do not support it, and members that have never started. If
+// the version is held, Behind returns none.
 func (v *View) Behind() (ids []uint64) {
 	newer := func(n Member) bool { return n.Versions.Newest > v.Version.Number }
 	if v.Version.Held || !slices.ContainsFunc(v.Members, newer) {
@@ -175,9 +176,9 @@ func (v *View) Behind() (ids []uint64) {
 	return ids
 }
 
-// DueVersion returns the change of the cluster version that is due, or nil. The version rises to
-// the newest that all members support, unless it is held. If it fell, it is released once no member
-// supports a newer one. The leader proposes the change.
+// DueVersion returns the change of the cluster version that is due, or nil if there is none. The
+// version rises to the newest version that all members support, unless it is held. If it fell, it
+// is released once no member supports a newer version. The leader proposes the change.
 func (m *Machine) DueVersion() *SetVersion {
 	now, common, newer := m.version, version.Range{}, false
 	for _, n := range m.members {

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// one, two and three are what releases speak of which each is the next.
+// one, two and three are the versions supported by successive releases.
 var (
 	one   = version.Range{Oldest: 1, Newest: 1}
 	two   = version.Range{Oldest: 1, Newest: 2}
@@ -32,7 +32,7 @@ var (
 	let, both   = SetVersion{Version: 1}, SetVersion{Version: 2, Hold: true}
 )
 
-// members makes a state of members that speak these ranges, with IDs from 1.
+// members returns a state with members that support the given ranges, with IDs starting at 1.
 func members(v ClusterVersion, ranges ...version.Range) *Machine {
 	m := New(Config{})
 	m.version = v
@@ -42,8 +42,9 @@ func members(v ClusterVersion, ranges ...version.Range) *Machine {
 	return m
 }
 
-// The cluster version rises only to what all members speak while it is not held, falls only to be
-// held, and is held only while it could rise.
+// TestSetVersion checks when the cluster version can change. It rises only if it is not held and
+// all members support the new version. It is lowered only along with a hold, and is held only while
+// it could rise.
 func TestSetVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		now     ClusterVersion
@@ -90,8 +91,9 @@ func TestSetVersion(t *testing.T) {
 	}
 }
 
-// The leader raises the version once all members speak a newer one, and releases one that fell once
-// no member does, but not a version that a member holds.
+// TestDueVersion checks that the leader raises the version once all members support a newer one. It
+// releases a version that was lowered once no member supports a newer one, but it does not release
+// a version that is merely held.
 func TestDueVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		now     ClusterVersion
@@ -115,7 +117,7 @@ func TestDueVersion(t *testing.T) {
 	} {
 		m := members(c.now, c.members...)
 		got := m.DueVersion()
-		for range 32 { // the members come in any order
+		for range 32 { // map iteration order is random
 			if got := m.DueVersion(); (got == nil) != (c.want == nil) || got != nil && *got != *c.want {
 				t.Errorf("%s: %+v", name, got)
 			}
@@ -127,7 +129,7 @@ func TestDueVersion(t *testing.T) {
 	}
 }
 
-// Behind names the member that keeps the version from rising, if any.
+// TestBehind checks that Behind returns the members that prevent the version from rising.
 func TestBehind(t *testing.T) {
 	for name, c := range map[string]struct {
 		now     ClusterVersion
@@ -148,8 +150,8 @@ func TestBehind(t *testing.T) {
 	}
 }
 
-// A member that does not speak the cluster version is rejected, when it is added and when it
-// starts.
+// TestMemberOfAnotherVersion checks that a member that does not support the cluster version is
+// rejected when it is added and when it starts.
 func TestMemberOfAnotherVersion(t *testing.T) {
 	m := members(ClusterVersion{Number: 1}, one)
 	m.Begin(1, 1)
@@ -162,14 +164,15 @@ func TestMemberOfAnotherVersion(t *testing.T) {
 		}
 	}
 	mustApply(t, m, &SetMember{Member{ID: 1, Versions: two}})
-	mustApply(t, m, &SetMember{Member{ID: 1, Name: "b"}}) // says nothing of it
+	mustApply(t, m, &SetMember{Member{ID: 1, Name: "b"}}) // does not mention versions
 	if got, _ := m.View().Member(1); got.Versions != two || got.Name != "b" || len(m.members) != 1 {
 		t.Errorf("members %+v", m.View().Members)
 	}
 }
 
-// A release refuses a state whose version it does not speak. A backup of an older version is
-// accepted, because all members of the new cluster have this release.
+// TestStateOfAnotherVersion checks that a release rejects a state whose version it does not
+// support. It accepts a backup of an older version, because all members of the new cluster have
+// this release.
 func TestStateOfAnotherVersion(t *testing.T) {
 	m := members(ClusterVersion{Number: 1, Held: true, Decided: 3}, one)
 	whole := chunks(t, m)
@@ -197,7 +200,7 @@ func TestStateOfAnotherVersion(t *testing.T) {
 	if err != nil || restored.Version().Number != 2 || restored.Version().Held {
 		t.Errorf("a backup: %v", err)
 	}
-	whole[0][1]++ // behind the tag of the header
+	whole[0][1]++ // the byte after the header's tag
 	if _, err := load(Config{Versions: two}, Restore); !errors.Is(err, encoding.ErrNewer) {
 		t.Errorf("a snapshot of a later version: %v", err)
 	}
@@ -207,7 +210,8 @@ func TestStateOfAnotherVersion(t *testing.T) {
 	}
 }
 
-// The version is in the hash, because members that differ in it write differently.
+// TestVersionInHash checks that the hash includes the version, because members with different
+// versions write different data.
 func TestVersionInHash(t *testing.T) {
 	a, err := members(ClusterVersion{Number: 1}).Image().Hash()
 	b, err2 := members(ClusterVersion{Number: 1, Held: true}).Image().Hash()
@@ -217,7 +221,8 @@ func TestVersionInHash(t *testing.T) {
 	}
 }
 
-// The cluster version has all that its members can read from the log.
+// TestHas checks that the newest cluster version includes every command that members can decode
+// from the log.
 func TestHas(t *testing.T) {
 	for _, c := range samples() {
 		if !Has(version.Newest, c) {

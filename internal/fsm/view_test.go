@@ -6,26 +6,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A view finds members by ID.
-func TestViewMember(t *testing.T) {
-	m := New(Config{})
-	for _, id := range []uint64{7, 3, 5} {
-		m.AddMember(Member{ID: id, Learner: id == 5})
-	}
-	mustApply(t, m, &RemoveMember{ID: 7})
-	v := m.View()
-	for id := range uint64(9) {
-		got, ok := v.Member(id)
-		if want := id == 3 || id == 5; ok != want || ok && got.ID != id || got.Learner != (id == 5) {
-			t.Errorf("member %d: %+v, %t", id, got, ok)
-		}
-	}
-	if _, ok := new(View).Member(1); ok {
-		t.Error("an empty view has a member")
-	}
-}
-
-// There is news of leases when one is granted or falls silent, not of keys.
+// TestLeaseNews checks that LeaseNews reports a grant or a newly silent lease, but not changes to
+// keys.
 func TestLeaseNews(t *testing.T) {
 	m := New(Config{})
 	token := grant(t, m, 1)
@@ -45,7 +27,8 @@ func TestLeaseNews(t *testing.T) {
 	}
 }
 
-// A view is reused while nothing changes, and its unchanged parts always are.
+// TestViewStays checks that a view is reused while nothing changes, and that unchanged parts are
+// always reused.
 func TestViewStays(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1})

@@ -7,32 +7,35 @@ import (
 	"leasehold.dev/lease"
 )
 
-// For leases that have many keys and neither principal nor name, keyWriters caches which callers
-// may write all keys, so that a put on such a lease need not check each key. It is derived from the
-// state and not part of it: members with different caches decide alike.
+// keyWriters caches which callers may write all keys of a lease. It covers leases that have many
+// keys and neither a principal nor a name. A put on such a lease need not check every key. The
+// cache is derived from the state but not part of it. Members reach the same decisions even if
+// their caches differ.
 type keyWriters struct {
-	by *access.State // the users and roles that decided
+	by *access.State // the users and roles on which the entries are based
 	of map[lease.ID]map[writerName]*keyWriter
-	n  int // in all leases
+	n  int // total number of entries
 }
 
-// writerName identifies callers with different permissions. For a user roles is empty; otherwise it
-// is the list of roles as encoded in the log. So the name of a user never equals that of a role.
+// writerName identifies callers with different permissions. For a user, roles is empty. For any
+// other caller, roles is the list of roles as encoded in the log, which is never empty. So a user
+// never has the same writerName as a caller that is not a user.
 type writerName struct{ user, roles string }
 
 // keyWriter is a caller that wrote a key of a lease, or tried to.
 type keyWriter struct {
 	who access.Caller
-	// denied is a key of the lease that the caller may not write, unless may is set. may stays set
-	// until a key that the caller may not write is attached.
+	// denied is a key of the lease that the caller may not write. It is meaningless if may is set.
+	// Once set, may stays set until a key that the caller may not write is attached.
 	denied string
 	may    bool
 }
 
 const (
-	fewKeys    = 16      // with at most this many keys, every key is checked each time
-	maxWriters = 1 << 14 // kept for all leases
-	// maxOfLease is how many are kept for one lease: attaching a key checks each of them.
+	fewKeys    = 16      // for a lease with at most this many keys, every key is checked each time
+	maxWriters = 1 << 14 // maximum number of entries for all leases
+	// maxOfLease is the maximum number of entries for one lease. Attaching a key checks all of
+	// them.
 	maxOfLease = 64
 )
 
@@ -44,7 +47,7 @@ func nameOf(who access.Caller) writerName {
 	return writerName{who.User, string(roles)}
 }
 
-// mayWriteAll requires permission to write all keys of a lease, from a caller that has logged in.
+// mayWriteAll requires permission to write all keys of a lease. The caller must have logged in.
 func (p *permission) mayWriteAll(id lease.ID) error {
 	if p.lessor.KeyCount(id) <= fewKeys {
 		_, err := p.writeAll(id)

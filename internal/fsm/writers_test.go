@@ -10,12 +10,13 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// The cache of who may write all keys of a lease changes no decision. Each decision of a random run
-// is compared with one without the cache.
+// TestWritersRememberTheTruth checks that caching which callers can write all keys of a lease does
+// not change any decision. Each decision of a random run is compared with a decision made without
+// the cache.
 func TestWritersRememberTheTruth(t *testing.T) {
 	m := tenants(t)
 	rng := rand.New(rand.NewPCG(5, 5))
-	// No name of a user is a principal and its roles.
+	// A user name must not be confused with a principal and its roles.
 	mustApply(t, m, as(m, "root", &UserAdd{Name: "p\x00a", NoPassword: true}))
 	mustApply(t, m, as(m, "root", &UserGrantRole{"p\x00a", "c"}))
 	users := []string{"alice", "bob", "root", "p", "p\x00a"}
@@ -71,7 +72,7 @@ func TestWritersRememberTheTruth(t *testing.T) {
 	}
 }
 
-// That cache is bounded.
+// TestWritersAreBounded checks that the size of this cache is bounded.
 func TestWritersAreBounded(t *testing.T) {
 	w := keyWriters{by: tenants(t).meta.access}
 	m := tenants(t)

@@ -8,61 +8,65 @@ import (
 	"leasehold.dev/lease"
 )
 
-// An Agent keeps leases alive for holders that renew through it: the clients of a relay, or of a
-// follower. It renews them in groups of the lessor, which is notified about a lease only when it
-// joins or leaves.
+// An Agent keeps leases alive on behalf of holders that renew through it, such as the clients of a
+// relay or a follower. It renews them in groups. The lessor is involved with an individual lease
+// only when the lease joins or leaves a group.
 //
-// The agent itself makes no promises. A holder's request waits for a round, which is a renewal of
-// groups that is sent after the request arrived, and gets that round's outcome. A lease whose
-// holder falls silent leaves its group as of the last round that answered a request, so the lessor
-// ends it when it would have ended without the agent.
+// The agent makes no promises of its own. A holder's request waits for a round: a renewal of groups
+// that is sent after the request arrived. The request gets the outcome of that round. If a lease's
+// holder falls silent, the lease leaves its group as of the last round that answered one of the
+// holder's requests. So the lessor ends the lease when it would have ended without the agent.
 //
-// Only one round is in flight at a time, and the lessor processes each once. With each join, the
-// lessor reports how many rounds it had answered; a join does not count if a later answer may have
-// revoked it. If a round gets no answer, all groups end, and the next round reports that to the
-// lessor (Reset). Thus the order in which answers arrive does not matter.
+// Only one round is in flight at a time, and the lessor processes each round once. When a lease
+// joins, the lessor reports how many rounds it had answered by then. The agent ignores the join if
+// a later answer may have revoked it. If a round gets no answer, all groups end (Reset), and the
+// next round reports that to the lessor (Fresh). So the order in which answers arrive does not
+// matter.
 //
 // H identifies a holder, and R is the caller's request. An Agent is pure, like a Set. The zero
 // Agent is empty.
 type Agent[H comparable, R any] struct {
 	leases map[lease.ID]*kept[H, R]
 	groups map[lease.GroupID]*agentGroup[H, R]
-	// over holds groups that have ended; leases may still contain some of their leases. See forget.
+	// over contains groups that have ended. Some of their leases may still be in leases: see
+	// forget.
 	over     []*agentGroup[H, R]
-	sent     uint64 // the last round
-	answered uint64 // the last answered round; equal to sent, or one less
-	fresh    bool   // the lessor may still have groups that have ended here
-	// leave holds the leases that will leave their groups with the next round, and leaving those
-	// that leave with the round in flight.
+	sent     uint64 // number of the last round
+	answered uint64 // number of the last answered round: equal to sent, or one less
+	fresh    bool   // the lessor may still have groups that the agent has ended
+	// leave contains the leases that will leave their groups in the next round. leaving contains
+	// the leases that leave in the round in flight.
 	leave, leaving map[departure]Leaving
-	order          []departure // the keys of leave by arrival, and some that are no longer in it
-	waiting        int         // requests without an outcome
-	wanted         bool        // see Want
+	// the keys of leave in order of arrival, plus some keys that are no longer in leave
+	order   []departure
+	waiting int  // number of requests without an outcome
+	wanted  bool // see Want
 }
 
 // kept is a lease that is in a group.
 type kept[H comparable, R any] struct {
 	id        lease.ID
 	by        H
-	token     lease.Token // of the request that joined, 0 for any
+	token     lease.Token // from the request that joined; 0 matches any token
 	group     *agentGroup[H, R]
-	renewedAt instant       // when its holder last requested its renewal
+	renewedAt instant       // when its holder last sent a request to renew it
 	asOf      lease.Instant // see Leaving
 	place     *list.Element // in the group's leases
 }
 
-// agentGroup is a group of the lessor.
+// agentGroup is a group of the lessor that the agent renews.
 type agentGroup[H comparable, R any] struct {
 	id     lease.GroupID
 	ttl    lease.TTL
-	over   bool            // it has ended
-	leases list.List       // of *kept, by renewedAt
-	asked  []request[H, R] // answered by the round in flight
-	next   []request[H, R] // answered by the round after that
+	over   bool            // the group has ended
+	leases list.List       // of type *kept, ordered by renewedAt
+	asked  []request[H, R] // requests to be answered by the round in flight
+	next   []request[H, R] // requests to be answered by the round after that
 }
 
-// request is a holder's request. A round answers it only if the lease is still kept for that holder
-// under that token: another holder may have taken over the lease since.
+// request is a request from a holder. A round answers it only if the agent still keeps the lease
+// for that holder with that token, because another holder may have taken over the lease in the
+// meantime.
 type request[H comparable, R any] struct {
 	id    lease.ID
 	by    H
@@ -76,27 +80,28 @@ type departure struct {
 	group lease.GroupID
 }
 
-// Leaving is a lease that leaves a group. AsOf is the At of the last renewal of the group that was
-// reported to its holder, or 0.
+// Leaving is a lease that leaves a group. AsOf is the At of the last group renewal that was
+// reported to the lease's holder, or 0 if there was none.
 type Leaving struct {
 	ID    lease.ID
 	Group lease.GroupID
 	AsOf  lease.Instant
 }
 
-// RenewedGroup is the outcome of a group's renewal.
+// RenewedGroup is the outcome of renewing a group.
 type RenewedGroup struct {
 	ID lease.GroupID
-	// TTL is that of the leases, or 0 if the group has ended and nothing was renewed.
+	// TTL is the TTL of the leases. It is 0 if the group has ended, in which case nothing was
+	// renewed.
 	TTL lease.TTL
-	// At is the lessor's instant of the renewal.
+	// At is the instant of the renewal on the lessor's clock.
 	At lease.Instant
-	// Left lists leases that are no longer in the group; see [lease.Lessor.Left].
+	// Left lists leases that are no longer in the group: see [lease.Lessor.Left].
 	Left []lease.ID
 }
 
-// Round is a message to the lessor: the leases in Leave leave their groups, and then the groups in
-// Renew are renewed.
+// Round is a message to the lessor. First the leases in Leave leave their groups, and then the
+// groups in Renew are renewed.
 type Round struct {
 	Number uint64
 	// Fresh means that all groups of the agent end before this round.
@@ -105,26 +110,27 @@ type Round struct {
 	Renew []lease.GroupID
 }
 
-// Answer is the outcome of a request for a lease. A TTL of 0 means that the lease is no longer in a
-// group, so the request must be sent to the lessor individually.
+// Answer is the outcome of a request for a lease. If TTL is 0, the lease is no longer in a group,
+// and the request must be sent to the lessor individually.
 type Answer[R any] struct {
 	ID  lease.ID
 	Of  R
 	TTL lease.TTL
 }
 
-// A lease leaves its group when its holder has been silent for as long as the lessor waits before
-// it checkpoints a lease: two fifths of the TTL, at most longestSilence.
+// longestSilence caps how long a holder can be silent before its lease leaves the group. Otherwise
+// that time is two fifths of the TTL, which is also how long the lessor waits before it checkpoints
+// a lease.
 const longestSilence = lease.TTL(60_000)
 
 func (g *agentGroup[H, R]) silentAt(k *kept[H, R]) instant {
 	return plus(k.renewedAt, min(g.ttl/5*2, longestSilence))
 }
 
-// Want requests a round even if there is nothing to renew, so that leases can join with it.
+// Want requests a round even if there is nothing to renew, so that leases can join in it.
 func (a *Agent[H, R]) Want() { a.wanted = true }
 
-// Waits reports whether there is something to send in the next round.
+// Waits reports whether there is anything to send in the next round.
 func (a *Agent[H, R]) Waits() bool {
 	for _, g := range a.groups {
 		if len(g.next) > 0 {
@@ -134,14 +140,15 @@ func (a *Agent[H, R]) Waits() bool {
 	return len(a.leave) > 0 || a.wanted
 }
 
-// LeavesWait reports whether leases wait to leave with the next round.
+// LeavesWait reports whether any leases are waiting to leave in the next round.
 func (a *Agent[H, R]) LeavesWait() bool { return len(a.leave) > 0 }
 
 // Waiting returns the number of requests without an outcome.
 func (a *Agent[H, R]) Waiting() int { return a.waiting }
 
-// Keeps returns the TTL of a lease that is in a group and was renewed by its holder with the same
-// token, or a request without one; Renew then takes requests for it. Otherwise it returns 0.
+// Keeps returns the TTL of a lease if it is in a group on behalf of this holder, and 0 otherwise.
+// The token must be the one with which the lease joined, or 0 to match any. If Keeps returns a TTL,
+// Renew accepts requests for the lease.
 func (a *Agent[H, R]) Keeps(by H, id lease.ID, token lease.Token) lease.TTL {
 	k := a.find(id)
 	if k == nil || k.by != by || token != 0 && token != k.token {
@@ -150,7 +157,7 @@ func (a *Agent[H, R]) Keeps(by H, id lease.ID, token lease.Token) lease.TTL {
 	return k.group.ttl
 }
 
-// Renew takes a request for a lease that the agent keeps.
+// Renew accepts a request for a lease that the agent keeps.
 func (a *Agent[H, R]) Renew(now instant, id lease.ID, of R) {
 	k := a.find(id)
 	k.renewedAt = now
@@ -159,18 +166,18 @@ func (a *Agent[H, R]) Renew(now instant, id lease.ID, of R) {
 	a.waiting++
 }
 
-// Join is the lessor's message that a lease has joined a group because its holder renewed it
-// individually, and how many rounds the lessor had answered by then.
+// Join is the lessor's report that a lease has joined a group because its holder renewed it
+// individually. Rounds is how many rounds the lessor had answered by then.
 type Join[H comparable] struct {
 	By     H
 	ID     lease.ID
-	Token  lease.Token // of the request, 0 for any
+	Token  lease.Token // from the request; 0 matches any token
 	Group  lease.GroupID
 	TTL    lease.TTL
 	Rounds uint64
 }
 
-// Joined processes the message that a lease has joined a group.
+// Joined processes the report that a lease has joined a group.
 func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 	k := a.find(j.ID)
 	if k != nil && k.group.id != j.Group {
@@ -178,8 +185,8 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 	}
 	d := departure{j.ID, j.Group}
 	if _, leaves := a.leaving[d]; j.Rounds < a.answered || leaves && j.Rounds < a.sent {
-		if k == nil { // otherwise a later join has shown that it is in the group
-			a.toLeave(Leaving{ID: j.ID, Group: j.Group}) // or the lessor might keep it
+		if k == nil { // otherwise a later join has already put it in the group
+			a.toLeave(Leaving{ID: j.ID, Group: j.Group}) // otherwise the lessor might keep it alive
 		}
 		return
 	}
@@ -207,16 +214,16 @@ func (a *Agent[H, R]) Joined(now instant, j Join[H]) {
 	a.leases[j.ID] = k
 }
 
-// Unwanted processes the message that a lease has joined a group for a holder that has left
-// meanwhile. The lease leaves unless another holder keeps it.
+// Unwanted processes the report that a lease has joined a group although its holder has left in the
+// meantime. The lease leaves the group unless another holder keeps it.
 func (a *Agent[H, R]) Unwanted(j Join[H]) {
 	if k := a.find(j.ID); k == nil || k.group.id != j.Group {
 		a.toLeave(Leaving{ID: j.ID, Group: j.Group})
 	}
 }
 
-// Leave takes a holder's lease out of its group, because nothing keeps it alive any more. It
-// returns false if the lease is in no group.
+// Leave removes a holder's lease from its group because it is no longer kept alive. It returns
+// false if this holder has no such lease in a group.
 func (a *Agent[H, R]) Leave(by H, id lease.ID) (ok bool) {
 	k := a.find(id)
 	if k == nil || k.by != by {
@@ -239,7 +246,7 @@ func (a *Agent[H, R]) toLeave(l Leaving) {
 	a.leave[d] = l
 }
 
-// find returns a lease that is in a group, nil if there is none.
+// find returns a lease that is in a group, or nil if there is none.
 func (a *Agent[H, R]) find(id lease.ID) *kept[H, R] {
 	if k := a.leases[id]; k != nil && !k.group.over {
 		return k
@@ -247,7 +254,8 @@ func (a *Agent[H, R]) find(id lease.ID) *kept[H, R] {
 	return nil
 }
 
-// forget drops leases of groups that have ended: not all at once, since there may be very many.
+// forget drops leases of groups that have ended. It drops only some of them per call, since there
+// may be many.
 func (a *Agent[H, R]) forget() {
 	for n := 0; n < MaxLeave && len(a.over) > 0; n++ {
 		list := &a.over[0].leases
@@ -269,8 +277,8 @@ func (a *Agent[H, R]) part(id lease.ID) *kept[H, R] {
 	return k
 }
 
-// Next returns the round to send now. ok is false if one is in flight, or if there is nothing to
-// send.
+// Next returns the round to send now. ok is false if a round is already in flight, or if there is
+// nothing to send.
 func (a *Agent[H, R]) Next(now instant) (r Round, ok bool) {
 	if a.Pending() {
 		return Round{}, false
@@ -302,7 +310,8 @@ func (a *Agent[H, R]) Next(now instant) (r Round, ok bool) {
 	return r, true
 }
 
-// dropSilent removes leases with silent holders from their groups, as many as leave with a round.
+// dropSilent removes leases of silent holders from their groups, but no more than can leave in one
+// round.
 func (a *Agent[H, R]) dropSilent(now instant) {
 	if at, ok := a.SilentAt(); !ok || at > now {
 		return
@@ -331,8 +340,8 @@ func (a *Agent[H, R]) SilentAt() (at instant, ok bool) {
 	return at, ok
 }
 
-// Answered processes the outcome of a round, and returns the answered requests. It ignores answers
-// to any round but the one in flight.
+// Answered processes the outcome of a round and returns the outcomes of requests. It ignores any
+// outcome that does not belong to the round in flight.
 func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answer[R]) {
 	if number != a.sent || !a.Pending() {
 		return nil
@@ -349,7 +358,7 @@ func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answ
 				continue
 			}
 			a.part(id)
-			a.toLeave(Leaving{id, g.id, k.asOf}) // it may have joined again since it left
+			a.toLeave(Leaving{id, g.id, k.asOf}) // it may have left and joined again
 		}
 		if r.TTL != g.ttl {
 			out = a.dissolve(g, out)
@@ -365,7 +374,7 @@ func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answ
 		g.asked = nil
 	}
 	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
-		if g := a.groups[id]; len(g.asked) > 0 { // the answer does not list it
+		if g := a.groups[id]; len(g.asked) > 0 { // the answer does not list the group
 			out = a.dissolve(g, out)
 		} else if g.leases.Len() == 0 && len(g.next) == 0 {
 			delete(a.groups, id)
@@ -375,7 +384,7 @@ func (a *Agent[H, R]) Answered(number uint64, groups []RenewedGroup) (out []Answ
 	return out
 }
 
-// dissolve removes a group, and fails the requests that wait for it.
+// dissolve removes a group and fails the requests that are waiting for it.
 func (a *Agent[H, R]) dissolve(g *agentGroup[H, R], out []Answer[R]) []Answer[R] {
 	g.over = true
 	a.over = append(a.over, g)
@@ -387,8 +396,8 @@ func (a *Agent[H, R]) dissolve(g *agentGroup[H, R], out []Answer[R]) []Answer[R]
 	return out
 }
 
-// Reset ends all groups, because a round timed out or the lessor has changed. It returns the
-// requests without an outcome.
+// Reset ends all groups, because a round timed out or the lessor has changed. It returns a failed
+// answer for every request that has no outcome yet.
 func (a *Agent[H, R]) Reset() (out []Answer[R]) {
 	for _, id := range slices.Sorted(maps.Keys(a.groups)) {
 		for _, n := range slices.Concat(a.groups[id].asked, a.groups[id].next) {
@@ -399,5 +408,5 @@ func (a *Agent[H, R]) Reset() (out []Answer[R]) {
 	return out
 }
 
-// Pending reports whether a round has no answer yet.
+// Pending reports whether a round is in flight.
 func (a *Agent[H, R]) Pending() bool { return a.sent != a.answered }

@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// agent is an Agent of holders with names, whose requests are numbers.
+// agent is an Agent whose holders are named by strings and whose requests are numbers.
 type agent struct {
 	Agent[string, int]
 	t *testing.T
@@ -20,7 +20,7 @@ type agent struct {
 
 func newAgent(t *testing.T) *agent { return &agent{t: t} }
 
-// joined has leases of holder "h" join group 1 now.
+// joined makes leases of holder "h" join group 1 at now.
 func (a *agent) joined(now lease.Instant, rounds uint64, ids ...lease.ID) {
 	for _, id := range ids {
 		a.Joined(now, Join[string]{
@@ -29,7 +29,7 @@ func (a *agent) joined(now lease.Instant, rounds uint64, ids ...lease.ID) {
 	}
 }
 
-// next wants a round.
+// next returns the next round, and fails the test if there is none.
 func (a *agent) next(now lease.Instant) Round {
 	a.t.Helper()
 	r, ok := a.Next(now)
@@ -39,7 +39,7 @@ func (a *agent) next(now lease.Instant) Round {
 	return r
 }
 
-// answer answers the round under way, for group 1.
+// answer answers a round for group 1, and returns the answered requests.
 func (a *agent) answer(r Round, ttl lease.TTL, at lease.Instant, left ...lease.ID) (out string) {
 	for _, x := range a.Answered(r.Number, []RenewedGroup{{ID: 1, TTL: ttl, At: at, Left: left}}) {
 		out += fmt.Sprintf("%d:%d ", x.Of, x.TTL)
@@ -47,8 +47,9 @@ func (a *agent) answer(r Round, ttl lease.TTL, at lease.Instant, left ...lease.I
 	return out
 }
 
-// TestAgentAnswersByRounds: a request is answered by a round that is sent after it, and one at a time
-// is under way. What the lessor says has left is not renewed.
+// TestAgentAnswersByRounds checks that a request is answered by a round sent after it, and that
+// only one round is in flight at a time. Leases that the lessor reports as having left are not
+// renewed.
 func TestAgentAnswersByRounds(t *testing.T) {
 	a := newAgent(t)
 	if a.joined(0, 0, 1, 2, 3); a.Keeps("h", 1, 9) != 1000 || a.Keeps("h", 1, 0) != 1000 ||
@@ -91,8 +92,9 @@ func TestAgentAnswersByRounds(t *testing.T) {
 	}
 }
 
-// TestAgentLeaves: a lease leaves as of the last round that answered its holder: when the holder is
-// silent for two fifths of the TTL, or gone. What was asked meanwhile is not answered by that round.
+// TestAgentLeaves checks that a lease leaves when its holder is gone, or has been silent for two
+// fifths of the TTL. It leaves as of the last round that answered the holder. Requests that arrived
+// during that round do not count as answered.
 func TestAgentLeaves(t *testing.T) {
 	a := newAgent(t)
 	a.joined(0, 0, 1, 2, 3)
@@ -125,21 +127,22 @@ func TestAgentLeaves(t *testing.T) {
 	} else {
 		a.answer(r, 1000, 7500)
 	}
-	want = []Leaving{{2, 1, 7100}} // which renewed by itself at 400
+	want = []Leaving{{2, 1, 7100}} // lease 2 was renewed individually at 400
 	if r := a.next(800); !slices.Equal(r.Leave, want) {
 		t.Errorf("at 800 %+v, want %v", r, want)
 	}
 }
 
-// TestAgentJoins: a lease does not count as joined if an answer came before that may have said that
-// it has left, or if a round under way takes it out. Then it leaves, since the lessor may have it in
-// the group for nobody. A join takes a leave back that was not sent.
+// TestAgentJoins checks that a join does not count if an earlier answer may have reported that the
+// lease has left, or if a round in flight takes it out. The lease then leaves, because the lessor
+// may still have it in the group although no holder uses it there. A join cancels a leave that has
+// not been sent.
 func TestAgentJoins(t *testing.T) {
 	a := newAgent(t)
 	a.joined(0, 0, 1, 2)
 	a.Renew(1, 1, 10)
 	a.answer(a.next(1), 1000, 1)
-	a.joined(2, 0, 3) // the answer was given after the join
+	a.joined(2, 0, 3) // the answer was sent after the join
 	if a.Keeps("h", 3, 9) != 0 {
 		t.Error("a join counts that an answer may have revoked")
 	}
@@ -164,7 +167,7 @@ func TestAgentJoins(t *testing.T) {
 	a.answer(r, 1000, 1)
 }
 
-// TestAgentManyLeave: a round is of a bounded size.
+// TestAgentManyLeave checks that the size of a round is bounded.
 func TestAgentManyLeave(t *testing.T) {
 	a := newAgent(t)
 	for id := range lease.ID(MaxLeave + 1) {
@@ -180,7 +183,8 @@ func TestAgentManyLeave(t *testing.T) {
 	}
 }
 
-// TestAgentLeavesInOrder: the order in which leases leave is the same in each run of the same events.
+// TestAgentLeavesInOrder checks that leases leave in the same order whenever the same events are
+// repeated.
 func TestAgentLeavesInOrder(t *testing.T) {
 	a := newAgent(t)
 	for id := lease.ID(20); id > 0; id-- {
@@ -192,7 +196,7 @@ func TestAgentLeavesInOrder(t *testing.T) {
 	}
 }
 
-// TestAgentForgetsRequests: an agent that nothing happens to keeps no answered request in memory.
+// TestAgentForgetsRequests checks that an idle agent keeps no answered request in memory.
 func TestAgentForgetsRequests(t *testing.T) {
 	var a Agent[string, *[16]byte]
 	a.Joined(0, Join[string]{By: "h", ID: 1, Group: 1, TTL: 1000})
@@ -211,8 +215,8 @@ func TestAgentForgetsRequests(t *testing.T) {
 	runtime.KeepAlive(&a)
 }
 
-// promises is a lessor, and an agent that keeps the leases of holders alive through a network that
-// delays, reorders and repeats messages, and loses some.
+// promises simulates a lessor and an agent that keeps holders' leases alive. The network between
+// them delays, reorders, duplicates and loses messages.
 type promises struct {
 	*testing.T
 	rand   *rand.Rand
@@ -220,19 +224,20 @@ type promises struct {
 	lessor *lease.Lessor
 	agent  Agent[int, sent]
 	resets int
-	late   lease.Instant // when the round under way is given up
-	taken  uint64        // the last round that the lessor took
+	late   lease.Instant // when the round in flight times out
+	taken  uint64        // the last round that the lessor received
 	group  lease.GroupID
 	mail   []delivery
-	// until is when each lease is valid until, as its holder believes.
+	// until holds the instant until which each holder considers its lease valid.
 	until map[lease.ID]lease.Instant
-	// active are the leases whose holders live: those with higher IDs are gone.
+	// active bounds the IDs of leases with live holders; holders of leases with higher IDs are
+	// gone.
 	active lease.ID
-	kept   int // requests that rounds have answered
+	kept   int // number of requests answered by rounds
 	ended  map[lease.ID]int
 }
 
-// sent is a request of a holder.
+// sent is a holder's request.
 type sent struct {
 	id lease.ID
 	at lease.Instant
@@ -246,19 +251,19 @@ type delivery struct {
 const promisedTTL = 1000
 
 func (p *promises) send(do func()) {
-	for range 1 + p.rand.IntN(10)/9 { // perhaps twice
+	for range 1 + p.rand.IntN(10)/9 { // sometimes twice
 		if p.rand.IntN(100) > 0 {
 			p.mail = append(p.mail, delivery{p.now + lease.Instant(p.rand.IntN(150)), do})
 		}
 	}
 }
 
-// holds notes that a request was answered.
+// holds records that a request was answered.
 func (p *promises) holds(r sent) {
 	p.until[r.id] = max(p.until[r.id], r.at+promisedTTL)
 }
 
-// renew renews a lease through the agent, as its holder.
+// renew renews a lease through the agent on behalf of its holder.
 func (p *promises) renew(r sent) {
 	if p.agent.Keeps(0, r.id, 0) != 0 {
 		p.agent.Renew(p.now, r.id, r)
@@ -267,7 +272,7 @@ func (p *promises) renew(r sent) {
 	p.alone(r)
 }
 
-// alone renews a lease by itself, and lets it join.
+// alone renews a lease individually and lets it join.
 func (p *promises) alone(r sent) {
 	p.send(func() {
 		n, err := p.lessor.Renew(r.id, 0)
@@ -289,7 +294,8 @@ func (p *promises) alone(r sent) {
 	})
 }
 
-// round sends a round if there is one, or gives the one up that has no answer in time.
+// round sends the next round if there is one. It abandons a round that has not been answered in
+// time.
 func (p *promises) round() {
 	if p.agent.Pending() && p.now > p.late {
 		p.resets++
@@ -335,7 +341,7 @@ func (p *promises) round() {
 	})
 }
 
-// step lets a millisecond pass.
+// step advances time by a millisecond.
 func (p *promises) step() {
 	p.now++
 	p.lessor.Advance(p.now)
@@ -353,7 +359,8 @@ func (p *promises) step() {
 		case 0:
 			p.agent.Leave(0, id)
 		case 1:
-			// A hand-over, say: its holder, which has agreed, believes nothing any more.
+			// This could be a hand-over: the holder has agreed, and no longer believes that it
+			// holds the lease.
 			delete(p.until, id)
 			if l, ok := p.lessor.Lookup(id); ok {
 				_, _ = p.lessor.ChangeTTL(id, l.Token, l.TTL)
@@ -378,9 +385,9 @@ func (p *promises) step() {
 	}
 }
 
-// TestAgentPromises: no holder that renews through an agent believes longer than the lessor does,
-// whatever the network does to messages between the two, and no lease outlives its holder's
-// interest.
+// TestAgentPromises checks that no holder renewing through an agent considers its lease valid for
+// longer than the lessor does, no matter what the network does to messages between agent and
+// lessor. No lease outlives its holder's interest.
 func TestAgentPromises(t *testing.T) {
 	kept, resets := 0, 0
 	for seed := range uint64(60) {
@@ -417,22 +424,23 @@ func TestAgentPromises(t *testing.T) {
 	}
 }
 
-// TestAgentLeavesAfterRejoin: a lease leaves its group at the lessor and joins again, before the
-// outcome of a round says that it has left. The lessor may have it in the group, so it leaves.
+// TestAgentLeavesAfterRejoin covers a lease that leaves its group at the lessor and joins again
+// before a round's outcome reports that it has left. The lessor may still have it in the group, so
+// the agent makes it leave.
 func TestAgentLeavesAfterRejoin(t *testing.T) {
 	a := newAgent(t)
 	a.joined(0, 0, 1, 2)
 	a.Renew(100, 2, 10)
 	r := a.next(100)
-	a.joined(100, 0, 1) // again, and perhaps after it has left
+	a.joined(100, 0, 1) // joins again, perhaps after it has left
 	a.answer(r, 1000, 5, 1)
 	if r = a.next(101); len(r.Leave) != 1 || r.Leave[0] != (Leaving{ID: 1, Group: 1}) {
 		t.Errorf("the next round is %+v, want lease 1 to leave", r)
 	}
 }
 
-// TestAgentNewHolder: a request that waits for a round is not answered by the renewal of a lease
-// that another holder has since, or the same one under another token.
+// TestAgentNewHolder checks that a waiting request is not answered by a renewal if the lease now
+// belongs to another holder, or to the same holder with another token.
 func TestAgentNewHolder(t *testing.T) {
 	for name, j := range map[string]Join[string]{
 		"another holder": {By: "g", ID: 1, Token: 9, Group: 1, TTL: 1000, Rounds: 1},
@@ -442,7 +450,7 @@ func TestAgentNewHolder(t *testing.T) {
 		a.joined(0, 0, 1, 2)
 		a.Renew(100, 2, 10)
 		r := a.next(100)
-		a.Renew(101, 1, 11) // for the next round
+		a.Renew(101, 1, 11) // to be answered by the next round
 		a.answer(r, 1000, 5)
 		a.Joined(102, j)
 		a.Renew(103, 1, 12)
@@ -452,7 +460,7 @@ func TestAgentNewHolder(t *testing.T) {
 	}
 }
 
-// TestAgentTwoGroups: a lease that may be in two groups at the lessor leaves both.
+// TestAgentTwoGroups checks that a lease that the lessor may have in two groups leaves both.
 func TestAgentTwoGroups(t *testing.T) {
 	a := newAgent(t)
 	a.Joined(0, Join[string]{By: "h", ID: 1, Token: 9, Group: 7, TTL: 2000})
@@ -464,8 +472,9 @@ func TestAgentTwoGroups(t *testing.T) {
 	}
 }
 
-// TestAgentLateJoin: the answer to a join of an earlier group comes after that to the join of
-// another. The lease stays in the group that it is in, and leaves it when its holder falls silent.
+// TestAgentLateJoin covers a late answer to a join of one group that arrives after the answer to a
+// join of another. The lease stays in its current group, and leaves that group when its holder
+// falls silent.
 func TestAgentLateJoin(t *testing.T) {
 	a := newAgent(t)
 	a.joined(0, 0, 2)
@@ -476,7 +485,7 @@ func TestAgentLateJoin(t *testing.T) {
 	if a.Keeps("h", 1, 9) != 2000 {
 		t.Error("lease 1 is not in its group")
 	}
-	a.answer(a.next(3), 0, 0) // lease 1 leaves group 1, in case it is there
+	a.answer(a.next(3), 0, 0) // lease 1 leaves group 1 in case the lessor has it there
 	if !a.Leave("h", 1) || !slices.Equal(a.next(4).Leave, []Leaving{{ID: 1, Group: 7}}) {
 		t.Error("lease 1 does not leave group 7")
 	}

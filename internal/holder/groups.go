@@ -7,19 +7,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The lessor may put leases with the same TTL in a group, and then renew them together. A Set
-// follows this through the answers, which arrive over one connection in the order in which the
-// lessor sent them. They list the leases that have joined, the groups that were renewed, and the
-// leases that were no longer in them. A lease counts as renewed with its group only if no answer in
-// between can be missing. So if a renewal of a group gets no answer, or the connection ends, the
-// Set drops the group: the leases remain valid as they were, are renewed individually, and join
+// The lessor can put leases with the same TTL into a group, and renew them together from then on. A
+// Set follows this through the answers, which arrive over one connection in the order in which the
+// lessor sent them. They list the leases that have joined a group, the groups that were renewed,
+// and the leases that had left those groups.
+//
+// A lease counts as renewed with its group only if all earlier answers have arrived. So if a
+// renewal of a group gets no answer, or if the connection ends, the Set drops the group. The
+// validity of the leases does not change. They are renewed individually, and then join a group
 // again.
 
 // MaxLeave is the maximum number of leases that leave with one batch. If that many are waiting,
 // they do not wait for the next renewal of a group.
 const MaxLeave = 1024
 
-// Joined records that a lease of a batch, which was just renewed, is in a group of the lessor.
+// Joined records that the lessor has put a lease of a batch, which was just renewed, into a group.
 func (s *Set) Joined(seq uint64, id lease.ID, g lease.GroupID) {
 	l := s.leases[id]
 	if l == nil || seq <= s.moved {
@@ -71,7 +73,7 @@ func (s *Set) GroupRenewed(seq uint64, g lease.GroupID, ttl lease.TTL, left []le
 		}
 	}
 	if s.groups[g] != to || f == nil {
-		return // nothing is left in it, or the answer is too late
+		return // the group is empty, or the answer is too late
 	}
 	to.until = max(to.until, s.validUntil(f.sent, ttl))
 	s.ends.set(to, to.end())
@@ -81,14 +83,14 @@ func (s *Set) GroupRenewed(seq uint64, g lease.GroupID, ttl lease.TTL, left []le
 	}
 }
 
-// GroupUnknown records that a group of a batch will get no other answer.
+// GroupUnknown records that a renewal of a group in a batch will not be answered.
 func (s *Set) GroupUnknown(seq uint64, g lease.GroupID) {
 	if to, _ := s.groupAnswered(seq, g); to != nil {
 		s.dissolve(to, min(to.at[turns], s.backOff(to)))
 	}
 }
 
-// Moved records that batches use another connection from now on, which has no groups yet.
+// Moved records that future batches use another connection, which has no groups yet.
 func (s *Set) Moved() {
 	s.moved = s.seq
 	clear(s.leave)
@@ -97,11 +99,12 @@ func (s *Set) Moved() {
 	}
 }
 
-// groupAnswered returns the group of a batch, or nil, and the batch, or nil if it has been dropped.
+// groupAnswered returns the group of a batch, or nil if there is none, and the batch, or nil if it
+// has been dropped.
 func (s *Set) groupAnswered(seq uint64, g lease.GroupID) (*held, *flight) {
 	f := s.landed(seq)
 	if seq <= s.moved {
-		return nil, nil // another connection may have a group with this ID
+		return nil, nil // a group of the new connection may have the same ID
 	}
 	s.groupsAnswered = max(s.groupsAnswered, seq)
 	to := s.groups[g]
@@ -109,7 +112,7 @@ func (s *Set) groupAnswered(seq uint64, g lease.GroupID) (*held, *flight) {
 		return nil, f
 	}
 	if len(to.open) == 0 || to.open[0] != seq {
-		// An earlier answer is missing, which may have listed leases that have left.
+		// An earlier answer is missing. It may have listed leases that have left.
 		s.dissolve(to, to.at[turns])
 		return nil, f
 	}
@@ -117,7 +120,8 @@ func (s *Set) groupAnswered(seq uint64, g lease.GroupID) (*held, *flight) {
 	return to, f
 }
 
-// LeaveAgain records that a batch got no answer: the lessor may not know which leases leave.
+// LeaveAgain records that a batch got no answer. The lessor may not have removed the leases that
+// were leaving with it.
 func (s *Set) LeaveAgain(seq uint64, ids []lease.ID) {
 	if seq <= s.moved {
 		return
@@ -130,8 +134,8 @@ func (s *Set) LeaveAgain(seq uint64, ids []lease.ID) {
 	}
 }
 
-// part takes a lease out of its group, if it is in one: it remains valid as it was, and is
-// scheduled individually.
+// part removes a lease from its group, if it has one. The validity of the lease does not change.
+// From now on it is scheduled individually.
 func (s *Set) part(l *held) {
 	g := l.group
 	if g == nil {
@@ -149,7 +153,7 @@ func (s *Set) part(l *held) {
 	}
 }
 
-// dissolve takes all leases out of a group, schedules each for an instant, and drops the group.
+// dissolve removes all leases from a group, schedules them for an instant, and drops the group.
 func (s *Set) dissolve(g *held, at instant) {
 	s.turns.set(g, at)
 	for len(g.members) > 0 {
@@ -179,7 +183,7 @@ func (s *Set) dueGroups(b *Batch, soon instant) {
 	for _, id := range b.Leave {
 		delete(s.leave, id)
 		if l := s.leases[id]; l != nil {
-			s.part(l) // it may have joined again since it was to leave
+			s.part(l) // it may have joined again after it was scheduled to leave
 			l.parted = b.Seq
 		}
 	}

@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// grouped returns a Set with two leases in group 7, which joined by a renewal sent at 3400.
+// grouped returns a Set with two leases in group 7. They joined with a renewal sent at 3400.
 func grouped(t *testing.T) (s *Set, joined Batch) {
 	t.Helper()
 	s = New(Config{Drift: -1}, 0)
@@ -25,7 +25,7 @@ func grouped(t *testing.T) (s *Set, joined Batch) {
 	return s, joined
 }
 
-// nextBatch advances to the next turn of a Set.
+// nextBatch advances a Set to its next renewal and returns the batch.
 func nextBatch(t *testing.T, s *Set) Batch {
 	t.Helper()
 	at, ok := s.Next()
@@ -47,7 +47,8 @@ func wantUntil(t *testing.T, s *Set, id lease.ID, want lease.Instant) {
 	}
 }
 
-// One renewal of the group extends all its leases, from before it was sent.
+// TestGroupRenewed checks that one renewal of a group extends all its leases. Validity counts from
+// before the renewal was sent.
 func TestGroupRenewed(t *testing.T) {
 	s, _ := grouped(t)
 	wantUntil(t, s, 1, 13_400)
@@ -59,13 +60,15 @@ func TestGroupRenewed(t *testing.T) {
 	s.Advance(sent + 50)
 	s.GroupRenewed(b.Seq, 7, 10_000, []lease.ID{2})
 	wantUntil(t, s, 1, sent+10_000)
-	wantUntil(t, s, 2, 13_400) // it has left, and is renewed by itself at once
+	// Lease 2 has left the group and is immediately renewed individually.
+	wantUntil(t, s, 2, 13_400)
 	if b := nextBatch(t, s); len(b.Leases) != 1 || b.Leases[0].ID != 2 {
 		t.Errorf("due are %+v", b)
 	}
 }
 
-// A lease is given up: it leaves with the next renewal of the group, unless it is held again.
+// TestGroupLeave checks that a dropped lease leaves with the next renewal of the group, unless it
+// is held again.
 func TestGroupLeave(t *testing.T) {
 	s, _ := grouped(t)
 	s.Drop(2)
@@ -74,8 +77,9 @@ func TestGroupLeave(t *testing.T) {
 	}
 }
 
-// A group is dropped if its state is unknown: one without an answer, one that the lessor
-// does not have, and all groups of another connection. Nothing is extended.
+// TestGroupForgotten checks that the holder drops a group whose state is unknown: a group without
+// an answer, a group that the lessor does not have, or any group from a previous connection. No
+// lease is extended.
 func TestGroupForgotten(t *testing.T) {
 	for name, forget := range map[string]func(*Set, Batch, Batch){
 		"no answer": func(s *Set, b, _ Batch) { s.GroupUnknown(b.Seq, 7) },
@@ -103,7 +107,7 @@ func TestGroupForgotten(t *testing.T) {
 	}
 }
 
-// A group that is not renewed ends for each lease as if it had none.
+// TestGroupEnds checks that if a group is not renewed, its leases expire as if they had no group.
 func TestGroupEnds(t *testing.T) {
 	s, _ := grouped(t)
 	s.Advance(13_400)
@@ -117,7 +121,8 @@ func TestGroupEnds(t *testing.T) {
 	}
 }
 
-// A holder that asks for another TTL takes the lease out: its promises are bounded from then on.
+// TestGroupShorten checks that requesting another TTL removes the lease from its group. From then
+// on, group renewals do not extend it.
 func TestGroupShorten(t *testing.T) {
 	s, _ := grouped(t)
 	s.Shorten(1, 5000)
@@ -133,8 +138,9 @@ func TestGroupShorten(t *testing.T) {
 	wantUntil(t, s, 2, sent+10_000)
 }
 
-// The answer to a second renewal of a group overtakes that to the first, which says that a lease
-// has left. Nothing is extended by it: the lease would be valid for longer than the lessor thinks.
+// TestGroupAnswersOutOfOrder covers two group renewals whose answers arrive in reverse order. The
+// answer to the first says that a lease has left, so the answer to the second must not extend any
+// lease. Otherwise, a lease would be valid for longer than the lessor believes.
 func TestGroupAnswersOutOfOrder(t *testing.T) {
 	s, joined := grouped(t)
 	first := nextBatch(t, s)
@@ -146,20 +152,22 @@ func TestGroupAnswersOutOfOrder(t *testing.T) {
 	s.GroupRenewed(first.Seq, 7, 10_000, []lease.ID{1})
 	wantUntil(t, s, 1, 13_400)
 	wantUntil(t, s, 2, 13_400)
-	// A join from before cannot bring the group back: what left it since is not reported again.
+	// An earlier join cannot bring the group back, because the lessor does not report again which
+	// leases have left since.
 	s.Joined(joined.Seq, 1, 7)
 	if b := nextBatch(t, s); len(b.Groups) != 0 || len(b.Leases) != 2 {
 		t.Errorf("due are %+v; want both leases", b)
 	}
 }
 
-// A lease ends by the holder's clock while the lessor has it in a group, and may have it although
-// no answer has said so. It leaves, or the lessor would keep it alive with the rest of the group.
+// TestExpiredLeaseLeavesGroup covers a lease that expires by the holder's clock while the lessor
+// might have it in a group, although no answer has confirmed that. The holder must make it leave,
+// or the lessor would keep it alive with the rest of the group.
 func TestExpiredLeaseLeavesGroup(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, TTL: 10_000})
 	s.Add(Held{ID: 2, TTL: 10_000, Grace: 60_000})
-	b := nextBatch(t, s) // both join at the lessor
+	b := nextBatch(t, s) // both leases join at the lessor
 	s.Advance(10_000)
 	if _, ok := s.State(1); ok {
 		t.Fatal("lease 1 is held after its end")
@@ -171,7 +179,7 @@ func TestExpiredLeaseLeavesGroup(t *testing.T) {
 	}
 }
 
-// A leave whose batch had no answer is asked for again.
+// TestLeaveAgain checks that a leave is sent again if its batch was not answered.
 func TestLeaveAgain(t *testing.T) {
 	s, _ := grouped(t)
 	s.Add(Held{ID: 3, TTL: 20_000})
@@ -183,10 +191,11 @@ func TestLeaveAgain(t *testing.T) {
 	}
 }
 
-// A leave is asked for again while the answer to a later join is on its way. The lessor takes the
-// lease out of the group then, and does not report that. So the group's renewals do not count.
+// TestLeaveAgainAfterJoin covers a leave that is sent again while the answer to a later join is in
+// flight. The lessor then removes the lease from the group without reporting it, so the group's
+// renewals must not extend the lease.
 func TestLeaveAgainAfterJoin(t *testing.T) {
-	const id = 13 // its turn comes after the group's
+	const id = 13 // is renewed after the group
 	s, _ := grouped(t)
 	at, _ := s.Next()
 	s.Advance(at)
@@ -195,7 +204,7 @@ func TestLeaveAgainAfterJoin(t *testing.T) {
 	group := nextBatch(t, s)
 	s.GroupRenewed(group.Seq, 7, 10_000, nil)
 	s.Renewed(late.Seq, id, 10_000)
-	s.Joined(late.Seq, id, 7) // too late: the lease is to leave
+	s.Joined(late.Seq, id, 7) // too late: the lease is about to leave
 	lost := nextBatch(t, s)
 	join, _ := s.Ask(id)
 	s.LeaveAgain(lost.Seq, lost.Leave)

@@ -2,16 +2,16 @@ package holder
 
 import "container/heap"
 
-// when holds a lease's instants, one for each queue that contains it.
+// when contains the instants of a lease, one for each queue that contains the lease.
 type when struct {
 	at    [queues]instant
-	place [queues]int // index in the queue
+	place [queues]int // index in each queue
 }
 
 // The queues that contain a lease.
 const (
-	turns  = iota // ordered by when to renew
-	ends          // ordered by when the state changes by itself
+	turns  = iota // ordered by when to renew the lease
+	ends          // ordered by when the state changes unless the lease is renewed
 	queues        // the number of queues
 )
 
@@ -21,7 +21,7 @@ type queue struct {
 	items []*held
 }
 
-// first returns the first lease, if its instant is not after now.
+// first returns the first lease of the queue, if its instant is not after now.
 func (q *queue) first(now instant) (*held, bool) {
 	if len(q.items) == 0 || q.items[0].at[q.by] > now {
 		return nil, false
@@ -29,7 +29,7 @@ func (q *queue) first(now instant) (*held, bool) {
 	return q.items[0], true
 }
 
-// set changes a lease's instant.
+// set changes the instant of a lease in this queue.
 func (q *queue) set(l *held, at instant) {
 	l.at[q.by] = at
 	heap.Fix(q, l.place[q.by])

@@ -6,12 +6,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// maxFlights limits the batches without an answer. Answers to older ones are ignored: they would be
-// useless.
+// maxFlights limits the number of unanswered batches. Answers to older batches are ignored, because
+// they are too late to be useful.
 const maxFlights = 1024
 
-// Due returns up to most leases to renew now: those that are due and, if there are any, those that
-// become due within the gathering time. ok is false if there are none.
+// Due returns the leases to renew now: those that are due and, if there are any, others that become
+// due within the gathering time. most limits their number. ok is false if none are due.
 func (s *Set) Due(most int) (b Batch, ok bool) {
 	first, ok := s.turns.first(s.now)
 	if !ok || most <= 0 {
@@ -34,7 +34,7 @@ func (s *Set) Due(most int) (b Batch, ok bool) {
 	return b, true
 }
 
-// Ask returns a batch with one lease that must be renewed before it is due, for example in a
+// Ask returns a batch with a single lease that must be renewed before it is due, for example in a
 // transaction. ok is false if the lease is not held.
 func (s *Set) Ask(id lease.ID) (b Batch, ok bool) {
 	l := s.leases[id]
@@ -80,7 +80,7 @@ func (s *Set) depart(b *Batch) {
 	}
 }
 
-// Renewed records that a lease of a batch was renewed, for ttl.
+// Renewed records that a lease of a batch was renewed for ttl.
 func (s *Set) Renewed(seq uint64, id lease.ID, ttl lease.TTL) {
 	l, sent, ok := s.answered(seq, id)
 	if !ok {
@@ -99,22 +99,22 @@ func (s *Set) Renewed(seq uint64, id lease.ID, ttl lease.TTL) {
 	}
 }
 
-// Gone records that a lease of a batch no longer existed. A later batch cannot have found it: once
-// gone, it stays gone.
+// Gone records that a lease of a batch no longer exists. A later batch cannot have found it,
+// because a lease that is gone stays gone.
 func (s *Set) Gone(seq uint64, id lease.ID) {
 	if l, _, ok := s.answered(seq, id); ok {
 		s.lose(l, Lost)
 	}
 }
 
-// Unknown records that a lease of a batch will get no other answer. It is retried soon.
+// Unknown records that the renewal of a lease in a batch will not be answered. It is retried soon.
 func (s *Set) Unknown(seq uint64, id lease.ID) {
 	if l, _, ok := s.answered(seq, id); ok && l.asked == seq {
 		s.again(l)
 	}
 }
 
-// answered returns the lease of a batch, and when the batch was sent.
+// answered returns a lease of a batch, and when the batch was sent.
 func (s *Set) answered(seq uint64, id lease.ID) (_ *held, sent instant, ok bool) {
 	f := s.landed(seq)
 	if f == nil {
@@ -124,7 +124,7 @@ func (s *Set) answered(seq uint64, id lease.ID) (_ *held, sent instant, ok bool)
 	return l, f.sent, l != nil && l.since < seq
 }
 
-// landed records that a lease or a group of a batch has its answer.
+// landed records that a lease or a group of a batch has been answered, and returns the batch.
 func (s *Set) landed(seq uint64) *flight {
 	f := s.flights[seq]
 	if f == nil {
@@ -136,7 +136,7 @@ func (s *Set) landed(seq uint64) *flight {
 	return f
 }
 
-// again schedules the retry of a lease that got no answer.
+// again schedules a retry for a lease whose renewal was not answered.
 func (s *Set) again(l *held) {
 	l.asked = 0
 	if l.group != nil {
@@ -145,9 +145,10 @@ func (s *Set) again(l *held) {
 	s.turn(l, min(l.at[turns], s.backOff(l)))
 }
 
-// A lease is renewed after a third of its TTL, unless Config.RenewAfter is set, so that two more
-// attempts fit before it ends. Depending on the ID, it is renewed up to a quarter of that earlier:
-// many holders that start together, as after a failure of the core, drift apart (T26).
+// A lease is renewed after a third of its TTL, unless Config.RenewAfter is set, so that there is
+// time for two more attempts before it ends. It is renewed up to a quarter earlier than that,
+// depending on its ID. So when many holders start together, for example after a failure of the
+// core, their renewals drift apart (T26).
 const (
 	renewPart    = 3
 	jitterPart   = 4
@@ -156,7 +157,7 @@ const (
 	firstBackOff = lease.TTL(4)
 )
 
-// renewAt returns when to renew a lease after an acknowledged promise that was requested at sent.
+// renewAt returns when to renew a lease. sent is when the last acknowledged request was sent.
 func (s *Set) renewAt(l *held, sent instant) instant {
 	ttl := min(l.TTL, l.bound)
 	after := ttl / renewPart
@@ -166,23 +167,24 @@ func (s *Set) renewAt(l *held, sent instant) instant {
 	return max(s.now, plus(sent, after-share(after/jitterPart, uint64(l.ID))))
 }
 
-// retryAt returns when to resend a renewal that is sent now, if there is no answer.
+// retryAt returns when to resend a renewal that is being sent now, if it is not answered.
 func (s *Set) retryAt(l *held) instant { return plus(s.now, s.patience(l, l.TTL/retryPart)) }
 
-// backOff returns when to resend a failed renewal: later after each failure, with jitter.
+// backOff returns when to resend a failed renewal. The delay grows with each failure, and has
+// jitter.
 func (s *Set) backOff(l *held) instant {
 	d := min(firstBackOff<<min(l.tries, 10), l.TTL/retryPart)
 	d -= share(d/2, uint64(l.ID)+uint64(l.tries))
 	return plus(s.now, s.patience(l, d))
 }
 
-// patience shortens a wait so that two attempts fit into the remaining validity or grace. It is at
-// least 1, so that even a late holder does not retry without a pause.
+// patience shortens a wait so that two attempts fit into the remaining validity or grace period.
+// The result is at least 1, so that even a holder that is late pauses between retries.
 func (s *Set) patience(l *held, d lease.TTL) lease.TTL {
 	return max(1, min(d, lease.TTL(l.end()-s.now)/3))
 }
 
-// share returns a part of d, which must not be negative. It depends only on x.
+// share returns a fraction of d that depends only on x. d must not be negative.
 func share(d lease.TTL, x uint64) lease.TTL {
 	hi, _ := bits.Mul64(x*0x9e3779b97f4a7c15, uint64(d))
 	return lease.TTL(hi)

@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A lease is renewed after the share of its TTL that the holder chose, a little earlier by
-// its ID.
+// TestRenewAfter checks that a lease is renewed after the configured share of its TTL, or slightly
+// earlier depending on its ID.
 func TestRenewAfter(t *testing.T) {
 	for share, most := range map[float64]lease.Instant{0: 3000, 0.5: 4500, 0.01: 90} {
 		s := New(Config{Drift: -1, RenewAfter: share}, 0)

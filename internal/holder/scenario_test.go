@@ -13,11 +13,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestScenarios runs the files of testdata: what a holder does and hears, with prose around it,
-// and what its Set knows afterwards. Rewrite the answers with -rewrite, and read the difference.
+// TestScenarios runs the files in testdata. Each lists what a holder does and receives, with prose
+// in between, and the resulting state of its Set. To update the results, run it with -rewrite and
+// review the diff.
 //
-// Each command tells what it returned, the changes, and all leases with the instant at which each
-// is to be renewed.
+// Each command prints its result, the changes, and all leases with their next renewal times.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var s *Set
@@ -40,7 +40,6 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// args reads the arguments of a command.
 type args struct {
 	t *testing.T
 	d *datadriven.TestData
@@ -58,7 +57,7 @@ func (a args) ttl() lease.TTL         { return lease.TTL(a.int("ttl")) }
 func (a args) seq() uint64            { return uint64(a.int("batch")) }
 func (a args) instant() lease.Instant { return lease.Instant(a.int("sent")) }
 
-// commands are what a scenario can say.
+// commands maps the commands of a scenario to their implementations.
 var commands = map[string]func(*Set, args) string{
 	"add": func(s *Set, a args) string {
 		return stateText(s.Add(Held{
@@ -87,7 +86,7 @@ var commands = map[string]func(*Set, args) string{
 	"drop":  func(s *Set, a args) string { s.Drop(a.id()); return "" },
 }
 
-// fail renews a lease a few times in a row without success, and tells how long it waits each time.
+// fail lets several successive renewals of a lease fail, and prints the wait after each.
 func fail(s *Set, a args) string {
 	text := "waits"
 	for range a.int("times") {
@@ -100,7 +99,7 @@ func fail(s *Set, a args) string {
 	return text + "\n"
 }
 
-// flood renews a lease a few times in a row without any answer.
+// flood renews a lease several times in a row without an answer.
 func flood(s *Set, a args) string {
 	for range a.int("times") {
 		s.Ask(a.id())
@@ -133,7 +132,7 @@ func batchText(b Batch, ok bool) string {
 	return fmt.Sprintf("%s; waited %d\n", text, b.Waited)
 }
 
-// report describes what a holder could learn from the Set.
+// report describes everything that a holder can learn from the Set.
 func report(s *Set) string {
 	var b strings.Builder
 	for _, c := range s.Changes() {

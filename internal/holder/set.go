@@ -7,67 +7,70 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Set holds the leases of one holder. It is not safe for concurrent use.
+// Set contains the leases of one holder. It is not safe for concurrent use.
 //
-// Invariants: a lease in leases has not ended, and is in both queues or in a group.
+// Invariants: a lease in leases has not ended, and is either in both queues or in a group.
 type Set struct {
 	cfg    Config
 	now    instant
 	leases map[lease.ID]*held
 	turns  queue
 	ends   queue
-	// flights holds the batches that may still be answered, by Seq.
+	// flights contains the batches that may still be answered, by Seq.
 	flights map[uint64]*flight
-	// groups holds the groups that contain leases. Each group is in both queues, instead of its
+	// groups contains the groups that have leases. A group is in both queues in place of its
 	// leases.
 	groups map[lease.GroupID]*held
-	// leave holds leases that are no longer held, but that the lessor may still have in a group.
+	// leave contains leases that are no longer held, but that may still be in a group at the
+	// lessor.
 	leave map[lease.ID]struct{}
-	// moved is the last batch on an earlier connection: it joined groups that have ended.
+	// moved is the last batch that was sent over an earlier connection. The groups that its leases
+	// joined have ended.
 	moved uint64
-	// groupsAnswered is the last batch whose answer about groups has arrived. Leases that joined
-	// before it may have left since.
+	// groupsAnswered is the last batch whose answer about groups has arrived. Leases that joined a
+	// group before that batch may have left since.
 	groupsAnswered uint64
 	seq            uint64 // of the last batch
-	oldest         uint64 // no flight is older
+	oldest         uint64 // no batch in flights is older
 	changes        []Change
 }
 
-// held is a lease of a Set.
+// held is a lease or a group of a Set.
 type held struct {
 	Held
 	until    instant     // valid until
-	bound    lease.TTL   // maximum TTL of promises: the smallest of asks
-	asks     []lease.TTL // requested TTLs that may be in force, now or later
+	bound    lease.TTL   // maximum TTL that may be promised: the smallest of asks
+	asks     []lease.TTL // requested TTLs that are in force or may come into force
 	jeopardy bool
 	resting  bool    // renewed only by Ask
-	since    uint64  // the last batch before it was added
-	asked    uint64  // the batch that is to renew it and has no answer yet, or 0
+	since    uint64  // the last batch before the lease was added
+	asked    uint64  // the unanswered batch that renews it, or 0
 	tried    instant // when asked was sent
-	tries    int     // consecutive ones without an answer
-	batch    uint64  // the last batch that renewed it, after which the lessor may have it in a group
-	parted   uint64  // the last batch that requested that it leave its group
+	tries    int     // consecutive attempts without an answer
+	// the last batch that renewed it, after which the lessor may have put it in a group
+	batch  uint64
+	parted uint64 // the last batch that asked for it to leave its group
 	when
-	// group is the group of the lease, or nil, and member its index there. The lease is valid at
-	// least as long as the group.
+	// group is the group of the lease, or nil. member is the lease's index in the group. The lease
+	// is valid for at least as long as the group.
 	group  *held
 	member int
-	// If held is a group and not a lease, members holds its leases, and open the unanswered batches
-	// that renew it.
+	// If held is a group rather than a lease, members contains its leases, and open contains the
+	// unanswered batches that renew the group.
 	members []*held
 	open    []uint64
 }
 
-// unbound is the bound of a lease for which no other TTL was requested.
+// unbound is the bound of a lease if no other TTL has been requested for it.
 const unbound = lease.TTL(math.MaxInt64)
 
-// flight is a batch without all of its answers.
+// flight is a batch that has not been fully answered.
 type flight struct {
 	sent instant
-	left int // leases and groups without an answer
+	left int // number of leases and groups without an answer
 }
 
-// New returns an empty Set whose clock shows now.
+// New returns an empty Set whose clock is at now.
 func New(c Config, now lease.Instant) *Set {
 	if c.Drift == 0 {
 		c.Drift = defaultDrift
@@ -81,8 +84,8 @@ func New(c Config, now lease.Instant) *Set {
 	}
 }
 
-// Add adds a lease, and returns its state: Ended if the answer to the grant came too late.
-// Otherwise it replaces a lease with the same ID.
+// Add adds a lease and returns its state. If the answer to the grant came too late, the state is
+// Ended and nothing is added. Otherwise the lease replaces any lease with the same ID.
 func (s *Set) Add(h Held) State {
 	l := &held{Held: h, until: s.validUntil(h.Sent, h.TTL-h.Spent), since: s.seq, bound: unbound}
 	if s.now >= plus(l.until, h.Grace) {
@@ -100,7 +103,7 @@ func (s *Set) Add(h Held) State {
 	return l.state()
 }
 
-// Drop stops holding a lease. There are no changes about it afterwards.
+// Drop stops holding a lease. It reports no further changes of the lease.
 func (s *Set) Drop(id lease.ID) {
 	if l := s.leases[id]; l != nil {
 		s.giveUp(l)
@@ -108,18 +111,18 @@ func (s *Set) Drop(id lease.ID) {
 	}
 }
 
-// giveUp records that a lease is no longer renewed. The lessor may have it in a group, even if no
-// answer has reported that.
+// giveUp records that a lease is no longer renewed. The lessor may have put the lease in a group
+// without the Set having received the answer yet.
 func (s *Set) giveUp(l *held) {
 	if l.batch > s.moved {
 		s.leave[l.ID] = struct{}{}
 	}
 }
 
-// Shorten records that the holder is about to request another TTL for a lease. A shorter one limits
-// the validity at once, until the outcome is known: an acknowledged renewal may be for the previous
-// TTL. A request with an unknown outcome may take effect at any time, even after later ones, so it
-// limits the holder forever.
+// Shorten records that the holder is about to request another TTL for a lease. If the new TTL is
+// shorter, it limits the validity immediately and until the outcome is known, because an
+// acknowledged renewal may be for the previous TTL. A request whose outcome remains unknown can
+// take effect at any time, even after later requests. So its TTL limits the holder permanently.
 func (s *Set) Shorten(id lease.ID, ttl lease.TTL) {
 	if l := s.leases[id]; l != nil {
 		s.part(l)
@@ -131,7 +134,7 @@ func (s *Set) Shorten(id lease.ID, ttl lease.TTL) {
 	}
 }
 
-// Refused records that a requested TTL will never be in force.
+// Refused records that a requested TTL will never come into force.
 func (s *Set) Refused(id lease.ID, ttl lease.TTL) {
 	if l := s.leases[id]; l != nil {
 		l.settled(ttl)
@@ -146,10 +149,10 @@ func (l *held) settled(ttl lease.TTL) {
 	l.bound = slices.Min(append(l.asks, unbound))
 }
 
-// Confirmed records that the lessor has acknowledged a requested TTL, by other means than a batch,
-// after sent, and that the lease has ttl now, usually the same. Earlier batches no longer count. It
-// settles one request: another one for the same TTL, with an unknown outcome, continues to limit
-// the holder.
+// Confirmed records that the lessor has acknowledged a requested TTL, other than through a batch.
+// The holder made the request after sent. The TTL of the lease is now ttl, which is usually the
+// same as asked. Earlier batches no longer count. Confirmed settles one request. If the outcome of
+// another request for the same TTL is unknown, that request still limits the holder.
 func (s *Set) Confirmed(id lease.ID, asked, ttl lease.TTL, sent lease.Instant) {
 	if l := s.leases[id]; l != nil {
 		s.part(l)
@@ -161,7 +164,8 @@ func (s *Set) Confirmed(id lease.ID, asked, ttl lease.TTL, sent lease.Instant) {
 	}
 }
 
-// Rest stops the scheduled renewals of a lease: it is held until it ends, and renewed only by Ask.
+// Rest stops the scheduled renewals of a lease. The lease is held until it ends, and renewed only
+// by Ask.
 func (s *Set) Rest(id lease.ID) {
 	if l := s.leases[id]; l != nil {
 		s.giveUp(l)
@@ -171,7 +175,7 @@ func (s *Set) Rest(id lease.ID) {
 	}
 }
 
-// turn sets the instant at which to renew a lease.
+// turn sets when to renew a lease.
 func (s *Set) turn(l *held, at instant) {
 	if l.resting {
 		at = math.MaxInt64
@@ -208,7 +212,7 @@ func (s *Set) Advance(now lease.Instant) {
 	}
 }
 
-// Next returns the earliest instant at which Advance or Due have something to do. ok is false if
+// Next returns the earliest instant at which Advance or Due has something to do. ok is false if
 // there is none.
 func (s *Set) Next() (_ lease.Instant, ok bool) {
 	if len(s.leases) == 0 {
@@ -217,8 +221,8 @@ func (s *Set) Next() (_ lease.Instant, ok bool) {
 	return max(s.now, min(s.turns.items[0].at[turns], s.ends.items[0].at[ends])), true
 }
 
-// Ends returns the earliest instant at which the state of a lease changes by itself, at the end of
-// its validity or grace. ok is false if there is none.
+// Ends returns the earliest instant at which the state of a lease changes unless the lease is
+// renewed. That is the end of its validity or grace period. ok is false if there is none.
 func (s *Set) Ends() (_ lease.Instant, ok bool) {
 	if len(s.leases) == 0 {
 		return 0, false
@@ -226,8 +230,8 @@ func (s *Set) Ends() (_ lease.Instant, ok bool) {
 	return max(s.now, s.ends.items[0].at[ends]), true
 }
 
-// Changes returns, in order, the changes of state since its last call: those caused by the clock or
-// an answer, not by the holder itself.
+// Changes returns the changes of state since its last call, in order. It includes changes caused by
+// the clock or an answer, but not changes made by the holder itself.
 func (s *Set) Changes() []Change {
 	c := s.changes
 	s.changes = nil
@@ -236,7 +240,7 @@ func (s *Set) Changes() []Change {
 
 func (s *Set) changed(l *held) { s.changes = append(s.changes, Change{l.ID, l.state()}) }
 
-// lose ends a lease.
+// lose ends a lease and records the change.
 func (s *Set) lose(l *held, why Reason) {
 	s.giveUp(l)
 	s.remove(l)
@@ -250,7 +254,7 @@ func (s *Set) remove(l *held) {
 	s.ends.remove(l)
 }
 
-// confirm applies an acknowledged promise of a lease's TTL.
+// confirm records an acknowledged promise for the TTL of a lease.
 func (s *Set) confirm(l *held, sent instant) {
 	l.until = max(l.until, s.validUntil(sent, min(l.TTL, l.bound)))
 	if l.group != nil {
@@ -263,7 +267,8 @@ func (s *Set) confirm(l *held, sent instant) {
 	s.ends.set(l, l.end())
 }
 
-// validUntil returns when a promise of a TTL that was requested at sent ends.
+// validUntil returns when the validity of a lease ends if its TTL was requested at sent and then
+// acknowledged.
 func (s *Set) validUntil(sent instant, ttl lease.TTL) instant {
 	drift := lease.TTL(math.Ceil(float64(ttl) * s.cfg.Drift))
 	return plus(sent, max(0, ttl-drift-s.cfg.Margin))
@@ -280,7 +285,7 @@ func (l *held) state() State {
 	return State{Status: OK, ValidUntil: until}
 }
 
-// end returns when the state of the lease changes by itself.
+// end returns when the state of the lease changes unless it is renewed.
 func (l *held) end() instant {
 	if l.jeopardy {
 		return plus(l.until, l.Grace)
@@ -288,7 +293,7 @@ func (l *held) end() instant {
 	return l.until
 }
 
-// plus adds, and saturates at the end of time (T24).
+// plus adds a duration to an instant. It saturates instead of overflowing (T24).
 func plus(t instant, d lease.TTL) instant {
 	if t > 0 && d >= lease.TTL(math.MaxInt64-t) {
 		return math.MaxInt64

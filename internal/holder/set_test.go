@@ -10,11 +10,11 @@ import (
 
 const ttl = lease.TTL(9000)
 
-// TestT2: a holder counts from before the send of what was acknowledged, less drift
-// and margin, however late the answer comes.
+// TestT2 checks that validity counts from before the acknowledged request was sent, less drift and
+// margin, no matter how late the answer arrives.
 func TestT2(t *testing.T) {
 	s := New(Config{Drift: 1e-2, Margin: 5}, 1000)
-	s.Advance(3000) // when the answer to the grant came
+	s.Advance(3000) // the answer to the grant arrives
 	got := s.Add(Held{ID: 1, TTL: ttl, Sent: 1000})
 	if want := (State{Status: OK, ValidUntil: 1000 + 9000 - 90 - 5}); got != want {
 		t.Fatalf("state %+v, want %+v", got, want)
@@ -31,7 +31,8 @@ func TestT2(t *testing.T) {
 	}
 }
 
-// TestLateGrant: an answer that comes after the lease may have ended is of no use.
+// TestLateGrant checks that an answer is ignored if the lease may already have ended when it
+// arrives.
 func TestLateGrant(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Advance(9000)
@@ -46,7 +47,7 @@ func TestLateGrant(t *testing.T) {
 	}
 }
 
-// TestEarlierThanClock: a lease may have been granted before the holder's clock began.
+// TestEarlierThanClock adds leases that were granted before the holder's clock started.
 func TestEarlierThanClock(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	if got := s.Add(Held{ID: 1, TTL: ttl, Sent: -4000}); got.ValidUntil != 5000 {
@@ -60,7 +61,7 @@ func TestEarlierThanClock(t *testing.T) {
 	}
 }
 
-// TestSpent: a lease that was there before counts by what is left of it.
+// TestSpent checks that an existing lease is valid only for the part of its TTL that remains.
 func TestSpent(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, TTL: ttl, Spent: 1000})
@@ -79,7 +80,7 @@ func TestSpent(t *testing.T) {
 	}
 }
 
-// TestStates walks a lease through its states and back.
+// TestStates takes a lease through its states and back.
 func TestStates(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, TTL: ttl, Grace: 1000})
@@ -89,7 +90,7 @@ func TestStates(t *testing.T) {
 	}
 	s.Advance(9000)
 	expect(t, s, Change{1, State{Status: Jeopardy, ValidUntil: 9000}})
-	s.Renewed(b.Seq, 1, ttl) // an old answer, that still promised until 11999
+	s.Renewed(b.Seq, 1, ttl) // a late answer, which promises validity until 11999
 	expect(t, s, Change{1, State{Status: OK, ValidUntil: 11999}})
 	s.Advance(20000) // a long pause
 	expect(t, s, Change{1, State{Status: Ended, Reason: Expired, ValidUntil: 11999}})
@@ -100,8 +101,8 @@ func TestStates(t *testing.T) {
 	}
 }
 
-// TestGone: a lease that is gone stays gone, even if the success of an earlier renewal arrives
-// later.
+// TestGone checks that a lease that is gone stays gone, even if a successful answer to an earlier
+// renewal arrives later.
 func TestGone(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, TTL: ttl})
@@ -116,7 +117,7 @@ func TestGone(t *testing.T) {
 	expect(t, s)
 }
 
-// TestT28: answers for one incarnation of an ID say nothing about the next.
+// TestT28 checks that answers for one incarnation of an ID do not affect the next incarnation.
 func TestT28(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, Token: 7, TTL: ttl})
@@ -134,8 +135,8 @@ func TestT28(t *testing.T) {
 	}
 }
 
-// TestShortenInFlight: a renewal that was on its way when a shorter TTL was asked for may
-// be acknowledged with the TTL of before, which the lessor does not keep any more.
+// TestShortenInFlight covers a renewal that is in flight when a shorter TTL is requested. It can be
+// acknowledged with the old TTL, which the lessor no longer honors.
 func TestShortenInFlight(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, TTL: ttl})
@@ -153,14 +154,14 @@ func TestShortenInFlight(t *testing.T) {
 		t.Fatal("nothing is due")
 	}
 	s.Confirmed(1, 2000, 2000, 3700)
-	s.Renewed(b.Seq, 1, ttl) // from before the change
+	s.Renewed(b.Seq, 1, ttl) // sent before the change
 	if got, _ := s.State(1); got.ValidUntil != 5700 {
 		t.Errorf("valid until %d, want 5700", got.ValidUntil)
 	}
 }
 
-// TestShortenInDoubt: a shorter TTL that may have been granted, or may yet be, binds its holder
-// whatever it learns of another one.
+// TestShortenInDoubt checks that a shorter TTL binds its holder while it might have been granted or
+// might still be. The outcome of another TTL change does not affect that.
 func TestShortenInDoubt(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, TTL: ttl})
@@ -176,7 +177,7 @@ func TestShortenInDoubt(t *testing.T) {
 	if got, _ := s.State(1); got.ValidUntil != 3000 {
 		t.Errorf("valid until %d, want 3000", got.ValidUntil)
 	}
-	s.Shorten(1, 2000) // once more, and that is acknowledged: the first may come yet
+	s.Shorten(1, 2000) // acknowledged the second time; the first request may still be granted
 	s.Confirmed(1, 2000, 2000, 1000)
 	s.Shorten(1, 5000)
 	s.Confirmed(1, 5000, 5000, 1500)
@@ -191,8 +192,8 @@ func TestShortenInDoubt(t *testing.T) {
 	}
 }
 
-// TestT26: leases that were granted together are not renewed together, and a batch
-// gathers those whose turn is near.
+// TestT26 checks that leases granted together are not all renewed at once, and that a batch
+// includes leases that are almost due.
 func TestT26(t *testing.T) {
 	s := New(Config{Gather: 20}, 0)
 	for id := range lease.ID(3000) {
@@ -212,13 +213,13 @@ func TestT26(t *testing.T) {
 		total += len(b.Leases)
 		most = max(most, len(b.Leases))
 	}
-	if most < 30 || most > 300 { // 20 of 750 ms is 80
+	if most < 30 || most > 300 { // 3000 leases over 750 ms, gathered for 20 ms, make 80
 		t.Errorf("a batch of %d", most)
 	}
 }
 
-// TestTries: whatever fails, there are tries enough before the lease ends and not too
-// many, and no two in one instant.
+// TestTries checks that if renewals fail, the holder makes enough attempts before the lease ends,
+// but not too many, and never two at the same instant.
 func TestTries(t *testing.T) {
 	for name, fail := range map[string]func(*Set, Batch){
 		"silence": func(*Set, Batch) {},
@@ -251,9 +252,9 @@ func TestTries(t *testing.T) {
 	}
 }
 
-// TestRandom compares a Set with what a slow holder would believe, over random
-// grants, losses, late answers and pauses. Method: for each lease keep every promise
-// that was acknowledged; the lease is valid until the latest of their ends.
+// TestRandom compares a Set with a simple model under random grants, losses, late answers and
+// pauses. For each lease, the model records every acknowledged promise. The lease is valid until
+// the latest of their ends.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(200) {
 		m := newModel(seed)
@@ -309,8 +310,8 @@ func (m *model) step(t *testing.T) {
 	m.compare(t)
 }
 
-// pass lets time go by: to the next instant at which there is something to do, which
-// must not change anything before that, or further.
+// pass advances the clock, either to the next instant with something to do or beyond it. Nothing
+// may change before that instant.
 func (m *model) pass(t *testing.T) {
 	at, ok := m.s.Next()
 	if ok && at > m.now {
@@ -332,7 +333,7 @@ func (m *model) pass(t *testing.T) {
 	}
 }
 
-// answer gives the answers of one batch: renewed, gone, or none.
+// answer answers one batch: each lease is renewed, gone, or left unanswered.
 func (m *model) answer() {
 	if len(m.flying) == 0 {
 		return
@@ -382,7 +383,7 @@ func (m *model) compare(t *testing.T) {
 	m.s.Changes()
 }
 
-// due moves the clock and returns what is due then.
+// due moves the clock and returns what is due at that instant.
 func due(s *Set, at lease.Instant) (Batch, bool) {
 	s.Advance(at)
 	return s.Due(10)
@@ -395,7 +396,7 @@ func expect(t *testing.T, s *Set, want ...Change) {
 	}
 }
 
-// TestRest: a lease that rests is renewed only when that is asked for, and ends otherwise.
+// TestRest checks that a resting lease is renewed only on request, and otherwise expires.
 func TestRest(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, Token: 7, TTL: ttl})
@@ -424,7 +425,7 @@ func TestRest(t *testing.T) {
 	}
 }
 
-// TestAsk: a renewal out of turn puts off the next one.
+// TestAsk checks that an early renewal postpones the next one.
 func TestAsk(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, TTL: ttl})
@@ -439,7 +440,7 @@ func TestAsk(t *testing.T) {
 	}
 }
 
-// TestAddInVain: what has ended before it is taken in takes the place of nothing.
+// TestAddInVain checks that adding a lease that has already ended does not replace an existing one.
 func TestAddInVain(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Advance(2 * instant(ttl))

@@ -2,39 +2,38 @@ package holder
 
 import "leasehold.dev/lease"
 
-// instant is a time on the holder's clock. The holder rounds it down, which never makes a lease
-// valid for longer.
+// instant is a time on the holder's clock. Rounding it down never makes a lease valid for longer.
 type instant = lease.Instant
 
 // Config configures a Set.
 type Config struct {
-	// Drift is the maximum relative difference between the rates of the holder's and the lessor's
-	// clocks; 0 means 1e-3, a negative value none.
+	// Drift is the maximum relative difference between the clock rates of the holder and the
+	// lessor. 0 means 1e-3. A negative value means no drift.
 	Drift float64
-	// Margin is additionally subtracted from each validity.
+	// Margin is subtracted from the validity of each lease, in addition to the drift.
 	Margin lease.TTL
-	// Gather is how early a renewal may be made, to be sent with others; 1/144 of the TTL of the
-	// lease that is due, if that is longer.
+	// Gather is how much earlier a lease can be renewed in order to share a batch with others. The
+	// minimum is 1/144 of the TTL of the lease that is due.
 	Gather lease.TTL
-	// RenewAfter is the fraction of its TTL after which a lease is renewed; 0 means a third.
+	// RenewAfter is the fraction of its TTL after which a lease is renewed. 0 means a third.
 	RenewAfter float64
-	// First is how long after Sent a lease is renewed for the first time, unless it is due sooner;
-	// if 0, it is renewed when it is due.
+	// First is how long after Sent a lease is renewed for the first time, unless it is due sooner.
+	// 0 means that it is renewed when it is due.
 	First lease.TTL
 }
 
 const defaultDrift = 1e-3
 
-// Status is how far the holder can rely on a lease.
+// Status says how far the holder can rely on a lease.
 type Status uint8
 
-// A lease goes through the statuses in this order. Only from Jeopardy can it return to OK.
+// A lease goes through the statuses in this order, except that it can return from Jeopardy to OK.
 const (
 	// OK means that the lease is valid.
 	OK Status = iota + 1
-	// Jeopardy means that the lease's validity has ended, and that it may still be alive.
+	// Jeopardy means that the lease is no longer valid, but may still be alive.
 	Jeopardy
-	// Ended means that the lease is no longer held, forever.
+	// Ended means that the lease is no longer held. This is permanent.
 	Ended
 )
 
@@ -52,37 +51,38 @@ func (s Status) String() string {
 	}
 }
 
-// Reason is why a lease has ended.
+// Reason says why a lease has ended.
 type Reason uint8
 
-// The reasons.
+// The reasons why a lease ends.
 const (
-	// Lost means that the lessor reported that the lease is gone.
+	// Lost means that the lessor reported the lease as gone.
 	Lost Reason = iota + 1
 	// Expired means that no renewal was acknowledged in time.
 	Expired
 )
 
-// State is the state of a lease, as far as the holder knows it.
+// State is the state of a lease, as far as the holder knows.
 type State struct {
 	Status Status
 	// Reason is set if Status is Ended.
 	Reason Reason
-	// ValidUntil is the first instant at which the holder must not rely on the lease.
+	// ValidUntil is the instant from which the holder must no longer rely on the lease.
 	ValidUntil lease.Instant
 }
 
 // Held describes a granted lease.
 type Held struct {
 	ID lease.ID
-	// Token is sent with every renewal, so that none can apply to another incarnation of the ID.
+	// Token is sent with every renewal, so that a renewal cannot apply to another incarnation of
+	// the ID.
 	Token lease.Token
 	TTL   lease.TTL
-	// Grace is how long after its validity the lease stays in jeopardy.
+	// Grace is how long the lease remains in jeopardy after its validity has ended.
 	Grace lease.TTL
-	// Sent is a time before the grant was sent. It is negative if the clock started later.
+	// Sent is an instant before the grant was sent. It is negative if the clock started after that.
 	Sent lease.Instant
-	// Spent is how much of the TTL had passed by then, for a lease that existed before.
+	// Spent is how much of the TTL had already passed at Sent, if the lease existed before.
 	Spent lease.TTL
 }
 
@@ -92,20 +92,20 @@ type Ref struct {
 	Token lease.Token
 }
 
-// Batch is a message with renewals: either of leases, which join groups if the lessor has any, or
-// of groups. It is based on the time of the last Advance, so it must be sent after that, and after
-// every earlier batch.
+// Batch is a message with renewals. It renews either leases, which the lessor can then put into
+// groups, or groups. It is based on the time of the last Advance, so it must be sent after that
+// Advance, and after all earlier batches.
 type Batch struct {
-	// Seq is in the answers. It is higher than in every earlier batch.
+	// Seq identifies the batch in answers. It increases from batch to batch.
 	Seq    uint64
 	Leases []Ref
-	// Groups must be renewed after the leases in Leave have left their groups.
+	// Groups must be renewed only after the leases in Leave have left their groups.
 	Groups []lease.GroupID
 	Leave  []lease.ID
-	// Waited is the longest time for which a lease of the batch has waited for the answer to an
-	// earlier one, or 0. If it is long, the stream may be broken.
+	// Waited is the longest time that any lease of the batch has been waiting for the answer to an
+	// earlier renewal, or 0 if none has. If it is long, the stream may be broken.
 	Waited lease.TTL
-	// Repeated is the number of leases whose last attempt failed or is unanswered.
+	// Repeated is the number of leases whose last attempt failed or has not been answered.
 	Repeated int
 }
 

@@ -1,6 +1,6 @@
-// Package host is a member's environment: clock, network and disk. By default, it is the machine's.
-// Tests supply an environment that they can slow down, break and stop, and run in it the same
-// member that ships.
+// Package host is a member's environment: clock, network and disk. By default, it is the
+// environment of the machine. Tests supply an environment that they can slow down, break and stop,
+// so that they can test the same member code that ships.
 package host
 
 import (
@@ -14,27 +14,27 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// Host is an environment made by a test. Nil is the machine. All fields must be set. The functions
-// are called from several goroutines.
+// Host is an environment supplied by a test. A nil Host stands for the machine. All fields must be
+// set. The functions are called from several goroutines.
 type Host struct {
-	// Boot reads the clock that times leases. It never goes back, except on a broken machine.
+	// Boot reads the clock that times leases. It never goes back, except on a faulty machine.
 	Boot func() time.Duration
-	// Listen and Dial are the network, except for streams within the process.
+	// Listen and Dial provide the network, except for streams within the process.
 	Listen func(ctx context.Context, u url.URL) (net.Listener, error)
 	Dial   Dial
 	// FS is the file system of the data directory.
 	FS storage.FS
 }
 
-// Use makes a member run on a host. The configuration is a *server.Config. Package server sets Use.
+// Use runs a member on a host. config must be a *server.Config. Package server sets Use.
 var Use func(config any, h *Host)
 
 // Dial opens a connection, as [net.Dialer.DialContext] does.
 type Dial func(ctx context.Context, network, addr string) (net.Conn, error)
 
 // Clock returns a function that reads the clock that times leases. This clock keeps running while
-// the machine is suspended, because time also passes for the leases' holders. Clock fails if the
-// system has no such clock.
+// the machine is suspended, because time passes for the holders of leases as well. Clock fails if
+// the system has no such clock.
 func (h *Host) Clock() (func() time.Duration, error) {
 	if h != nil {
 		return h.Boot, nil
@@ -46,13 +46,13 @@ func (h *Host) Clock() (func() time.Duration, error) {
 	return func() time.Duration {
 		now, err := bootTime()
 		if err != nil {
-			panic("host: read the clock of leases: " + err.Error()) // it could be read before
+			panic("host: read the clock of leases: " + err.Error()) // reading it succeeded before
 		}
 		return now
 	}, nil
 }
 
-// OpenFiles returns how many files this process may have open.
+// OpenFiles returns the number of files that this process can have open.
 func OpenFiles() (uint64, error) { return openFiles() }
 
 // Open opens a listener.
@@ -63,7 +63,7 @@ func (h *Host) Open(ctx context.Context, u url.URL) (net.Listener, error) {
 	return h.Listen(ctx, u)
 }
 
-// Dialer returns the function for dialing other machines, nil for the default.
+// Dialer returns the function for dialing other machines, or nil for the default.
 func (h *Host) Dialer() Dial {
 	if h == nil {
 		return nil
@@ -71,7 +71,7 @@ func (h *Host) Dialer() Dial {
 	return h.Dial
 }
 
-// Files returns the file system of the data directory, nil for the machine's.
+// Files returns the file system of the data directory, or nil for the machine's file system.
 func (h *Host) Files() storage.FS {
 	if h == nil {
 		return nil

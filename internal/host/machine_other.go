@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// errNoMember means that members do not run on this system. The client and the commands do.
+// errNoMember means that this system cannot run members. It can run the client and the commands.
 var errNoMember = fmt.Errorf("members do not run on %s, only clients: %w",
 	runtime.GOOS, errors.ErrUnsupported)
 

@@ -6,15 +6,16 @@ import (
 	"time"
 )
 
-// Timer is a timer that is read: Read returns when the time has passed or the timer is closed.
+// Timer is a timer with a Read method, which returns when the time has elapsed or the timer is
+// closed.
 type Timer interface {
 	io.ReadCloser
-	// Set restarts the timer; 0 stops it. It may be called during a Read.
+	// Set restarts the timer; 0 stops it. It can be called during a Read.
 	Set(after time.Duration)
 }
 
-// Timer returns a new timer, as precise as the machine allows. On a host made by a test, where time
-// is the test's own, it is a Go timer.
+// Timer returns a new timer that is as precise as the machine allows. A test's host controls time
+// itself, so it gets a Go timer.
 func (h *Host) Timer() (Timer, error) {
 	if h != nil {
 		return newGoTimer(), nil

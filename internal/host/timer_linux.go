@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// kernelTimer is a timer of the kernel. In an otherwise idle process a Go timer fires up to a
-// millisecond late, which is as long as several syncs.
+// kernelTimer is a kernel timer. In an otherwise idle process, a Go timer fires up to a millisecond
+// late, which is as long as several syncs.
 type kernelTimer struct {
 	*os.File
 	fd int
@@ -27,6 +27,6 @@ func newTimer() (Timer, error) {
 func (t kernelTimer) Set(after time.Duration) {
 	at := unix.ItimerSpec{Value: unix.NsecToTimespec(int64(after))}
 	if err := unix.TimerfdSettime(t.fd, 0, &at, nil); err != nil {
-		panic("host: set a timer: " + err.Error()) // fails only with bad arguments
+		panic("host: set a timer: " + err.Error()) // only invalid arguments can make it fail
 	}
 }

@@ -2,5 +2,5 @@
 
 package host
 
-// newTimer returns a Go timer: kernel timers are not used on this system.
+// newTimer returns a Go timer, because kernel timers are not used on this system.
 func newTimer() (Timer, error) { return newGoTimer(), nil }

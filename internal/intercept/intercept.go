@@ -19,8 +19,8 @@ type Stream func(
 	s grpc.ServerStream, info *grpc.StreamServerInfo,
 ) (inner grpc.ServerStream, leave Leave, err error)
 
-// Leave is the second half. It is called once with the error of the handler. It returns the error
-// to pass to the outer interceptor.
+// Leave is the second half of an interceptor. It is called once with the handler's error. It
+// returns the error to pass to the outer interceptor.
 type Leave func(error) error
 
 // Whole joins the two halves into one interceptor.

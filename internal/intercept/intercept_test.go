@@ -9,7 +9,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// steps are what happened, in order.
+// steps records what happened, in order.
 type steps []string
 
 func (s *steps) add(format string, args ...any) { *s = append(*s, fmt.Sprintf(format, args...)) }
@@ -22,7 +22,7 @@ func (s *steps) want(t *testing.T, want ...string) {
 	*s = nil
 }
 
-// named is a stream inside another.
+// named wraps a stream and gives it a name.
 type named struct {
 	grpc.ServerStream
 	name string
@@ -36,8 +36,8 @@ func nameOf(s grpc.ServerStream) string {
 	return nameOf(n.ServerStream) + n.name
 }
 
-// by returns an interceptor that notes its halves and adds its name to errors. It refuses all
-// streams if refusal is not nil.
+// by returns an interceptor that records the calls of its halves and adds its name to errors. It
+// rejects all streams if refusal is not nil.
 func (s *steps) by(name string, refusal error) Stream {
 	return func(g grpc.ServerStream, info *grpc.StreamServerInfo) (grpc.ServerStream, Leave, error) {
 		s.add("%s of %s", name, info.FullMethod)
@@ -51,7 +51,7 @@ func (s *steps) by(name string, refusal error) Stream {
 	}
 }
 
-// silent does nothing in its second half.
+// silent is an interceptor whose second half does nothing.
 func silent(g grpc.ServerStream, _ *grpc.StreamServerInfo) (grpc.ServerStream, Leave, error) {
 	return named{g, "-"}, nil, nil
 }
@@ -61,8 +61,9 @@ var (
 	info     = &grpc.StreamServerInfo{FullMethod: "m"}
 )
 
-// TestOrder: the halves of interceptors are called in order and in reverse, be they one chain in
-// halves, or interceptors of gRPC within each other. What one refuses, only those before it see.
+// TestOrder checks that the first halves of interceptors are called in order and the second halves
+// in reverse order, in a single chain and in nested gRPC interceptors. If an interceptor rejects a
+// stream, only those before it are called.
 func TestOrder(t *testing.T) {
 	var s steps
 	handler := func(srv any, g grpc.ServerStream) error {
@@ -100,7 +101,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestLeftAtPanic: a panic of the handler passes the second halves, too.
+// TestLeftAtPanic checks that the second halves also run when the handler panics.
 func TestLeftAtPanic(t *testing.T) {
 	var s steps
 	whole := s.by("a", nil).Whole()
@@ -111,11 +112,12 @@ func TestLeftAtPanic(t *testing.T) {
 	s.want(t, "a of m", "left a: <nil>")
 }
 
-// fake is a service whose one stream does what the test says. A panic is for an error that says so.
+// fake is a service with one stream whose behavior the test chooses. It panics instead of returning
+// errPanic.
 type fake struct {
 	steps  *steps
 	begin  error
-	serves []error // what each Serve returns; errPaused for a pause
+	serves []error // what each Serve returns; errPaused makes it pause
 	end    error
 	resume func()
 }
@@ -152,7 +154,7 @@ func (f *fake) orPanic(err error) error {
 	return err
 }
 
-// guard makes errors of panics.
+// guard turns panics into errors.
 type guard struct{}
 
 func (guard) End(what string, err *error) {
@@ -161,12 +163,13 @@ func (guard) End(what string, err *error) {
 	}
 }
 
-// TestCall: a stream that pauses is begun once and ended once, be it by an error, by a panic of
-// Begin, Serve or End, or by a refusal; and only when it has ended does what surrounds it learn so.
+// TestCall checks that a stream that pauses begins once and ends once, whether it ends with an
+// error, a panic in Begin, Serve or End, or a rejection. The surrounding interceptors are notified
+// only when it has ended.
 func TestCall(t *testing.T) {
 	for name, x := range map[string]struct {
 		f    fake
-		want []string // after "a of m", "begun on a"
+		want []string // following "a of m" and "begun on a"
 	}{
 		"a pause": {
 			fake{serves: []error{errPaused, errPaused, errInner}},
@@ -210,7 +213,8 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// TestCallOfHandler: what is no Service has its handler called; its panics, too, become errors.
+// TestCallOfHandler checks that for a method that is not a Service, the handler is called, and that
+// its panics become errors as well.
 func TestCallOfHandler(t *testing.T) {
 	var s steps
 	for want, h := range map[string]grpc.StreamHandler{

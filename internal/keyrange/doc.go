@@ -1,8 +1,9 @@
 // Package keyrange implements ranges of keys, and a tree that finds the ranges that overlap a given
-// one.
+// range.
 //
-// A Range has the form of the API and of etcd, with a short form for one key; it is stored, sent
-// and compared. A Span has only a start and an end; it is split and joined.
+// A Range has the same form as in the API and in etcd, with a short form for a single key. It is
+// meant for storing, sending and comparing. A Span consists only of a start and an end. It is meant
+// for splitting and joining.
 //
-// The package is pure. Its values do not change and are safe for concurrent use, except for trees.
+// The package is pure. Its values are immutable and safe for concurrent use, except for trees.
 package keyrange

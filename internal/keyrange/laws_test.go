@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// short are all keys of at most three of a few bytes: those at which a byte has none before it, or
-// none behind it, too.
+// short returns all keys of at most three bytes from a small set. The set includes the smallest and
+// the largest byte.
 func short() []string {
 	keys := []string{""}
 	for i := 0; i < len(keys); i++ {
@@ -22,7 +22,8 @@ func short() []string {
 	return keys
 }
 
-// The range of a prefix has the keys that begin with it, and no others. It is never empty.
+// TestOfPrefix checks that the range of a prefix contains exactly the keys that begin with it, and
+// is never empty.
 func TestOfPrefix(t *testing.T) {
 	keys := short()
 	for _, prefix := range keys {
@@ -38,8 +39,8 @@ func TestOfPrefix(t *testing.T) {
 	}
 }
 
-// A range reaches the keys that it contains, and those before them. One that contains nothing still
-// has an end, so it reaches what lies before that.
+// TestReaches checks that a range reaches the keys that it contains and all keys before them. An
+// empty range still has an end, so it reaches the keys before that end.
 func TestReaches(t *testing.T) {
 	for _, r := range toyRanges() {
 		for _, k := range probes {
@@ -54,7 +55,8 @@ func TestReaches(t *testing.T) {
 	}
 }
 
-// Ranges have one order, in which no two of them are equal: a tree can tell them apart.
+// TestCompareIsAnOrder checks that ranges have a total order in which no two are equal, so a tree
+// can distinguish them.
 func TestCompareIsAnOrder(t *testing.T) {
 	all := toyRanges()
 	slices.SortFunc(all, Range.Compare)
@@ -70,9 +72,9 @@ func TestCompareIsAnOrder(t *testing.T) {
 	}
 }
 
-// What overlaps and what covers follow from each other: what is covered overlaps, unless it is
-// empty; two ranges overlap both ways or not at all; and two that cover each other have the same
-// keys, so a third overlaps both or none.
+// TestOverlapAndCover checks how overlapping and covering relate. A covered range overlaps unless
+// it is empty. Overlapping is symmetric. Two ranges that cover each other have the same keys, so a
+// third range overlaps both or neither.
 func TestOverlapAndCover(t *testing.T) {
 	all := toyRanges()
 	for _, r := range all {
@@ -102,8 +104,8 @@ func TestOverlapAndCover(t *testing.T) {
 	}
 }
 
-// Joined spans are the same in whatever order the spans came, and joined again they stay as they
-// are. So two lists of the same keys are equal once joined.
+// TestJoinIsCanonical checks that joining spans gives the same result in any order, and that
+// joining again changes nothing. Two lists of the same keys are therefore equal once joined.
 func TestJoinIsCanonical(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
 	all := toyRanges()
@@ -124,9 +126,9 @@ func TestJoinIsCanonical(t *testing.T) {
 	}
 }
 
-// Ends that are missing lie furthest right.
+// TestLater checks that an open end sorts after every other end.
 func TestLater(t *testing.T) {
-	ends := append(toyKeys[1:], "") // from left to right
+	ends := append(toyKeys[1:], "") // in ascending order
 	for i, a := range ends {
 		for j, b := range ends {
 			if got := Later(a, b); got != ends[max(i, j)] {

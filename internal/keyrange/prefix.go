@@ -1,7 +1,7 @@
 package keyrange
 
-// OfPrefix returns the range of all keys that begin with a prefix. The empty prefix covers every
-// key.
+// OfPrefix returns the range of all keys that begin with a prefix. The empty prefix yields the
+// range of all keys.
 func OfPrefix(prefix string) Range {
 	end := []byte(prefix)
 	for i := len(end) - 1; i >= 0; i-- {

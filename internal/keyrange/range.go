@@ -2,17 +2,18 @@ package keyrange
 
 import "strings"
 
-// NoEnd is the End of a Range without an end.
+// NoEnd is the End of an unbounded Range.
 const NoEnd = "\x00"
 
 // Range is a key or a range of keys in etcd's convention: the keys from Key up to, but not
-// including, End. If End is "" it is the key alone, if NoEnd every key from Key on.
+// including, End. If End is "", the range is the single key Key. If End is NoEnd, it is every key
+// at or after Key.
 type Range struct{ Key, End string }
 
-// All is every key.
+// All is the range of all keys.
 var All = Range{Key: "", End: NoEnd}
 
-// Empty reports whether no key can be in the range.
+// Empty reports whether the range cannot contain any key.
 func (r Range) Empty() bool { return r.End != "" && r.End != NoEnd && r.End <= r.Key }
 
 // Contains reports whether a key is in the range.
@@ -31,7 +32,7 @@ func (r Range) Overlaps(o Range) bool {
 // Reaches reports whether a key is in the range or before it.
 func (r Range) Reaches(key string) bool {
 	switch {
-	case len(r.End) > 1: // the usual case, including the search for watchers of a key
+	case len(r.End) > 1: // the common case, including the search for watchers of a key
 		return key < r.End
 	case r.End == "":
 		return key <= r.Key
@@ -64,7 +65,7 @@ func (r Range) Compare(o Range) int {
 	return strings.Compare(r.End, o.End)
 }
 
-// outreaches reports whether the range has keys after all keys of another.
+// outreaches reports whether the range has keys that sort after all keys of o.
 func (r Range) outreaches(o Range) bool {
 	switch {
 	case o.End == NoEnd:
@@ -76,7 +77,7 @@ func (r Range) outreaches(o Range) bool {
 	case r.End == "":
 		return r.Key >= o.End
 	case o.End == "":
-		return r.End > o.Key // the next key after o's is o.Key with a zero byte
+		return r.End > o.Key // the next key after o's single key is o.Key plus a zero byte
 	}
 	return r.End > o.End
 }

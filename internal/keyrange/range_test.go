@@ -6,15 +6,15 @@ import (
 	"testing"
 )
 
-// Keys of which some follow each other with nothing between, and probes that lie between
-// them and beyond: they tell ranges apart.
+// Some of these keys are direct successors of others. The probes include keys between and beyond
+// them, to distinguish ranges.
 var (
 	toyKeys = []string{"", "a", "a\x00", "a\x00\x00", "aa", "b", "b\x00", "c"}
 	probes  = append(slices.Clone(toyKeys),
 		"\x00", "a\x00a", "a\x01", "ab", "b\x00\x00", "bb", "c\x00", "d")
 )
 
-// toyRanges are all ranges of the toy keys, empty ones too.
+// toyRanges returns all ranges between toy keys, including empty ones.
 func toyRanges() (ranges []Range) {
 	for _, k := range toyKeys {
 		ranges = append(ranges, Range{k, ""}, Range{k, NoEnd})
@@ -25,7 +25,8 @@ func toyRanges() (ranges []Range) {
 	return ranges
 }
 
-// What two ranges, and two spans, say of each other is what a look at each key says.
+// TestRangesKeyByKey compares the relations between two ranges, and between two spans, with a check
+// of each key.
 func TestRangesKeyByKey(t *testing.T) {
 	for _, r := range toyRanges() {
 		for _, o := range toyRanges() {
@@ -58,7 +59,8 @@ func TestRangesKeyByKey(t *testing.T) {
 	}
 }
 
-// A span has the keys of the range that it is of, and is turned into one that has them.
+// TestSpanOfRange checks that a span contains the same keys as its range, and that converting it
+// back preserves them.
 func TestSpanOfRange(t *testing.T) {
 	for _, r := range toyRanges() {
 		s := r.Span()
@@ -81,7 +83,7 @@ func TestSpanOfRange(t *testing.T) {
 	}
 }
 
-// spanKeys returns the probes that lie in any of some spans.
+// spanKeys returns the probes that lie in any of the given spans.
 func spanKeys(list ...Span) (keys []string) {
 	for _, k := range probes {
 		if slices.ContainsFunc(list, func(s Span) bool { return s.Has(k) }) {
@@ -91,7 +93,8 @@ func spanKeys(list ...Span) (keys []string) {
 	return keys
 }
 
-// What is cut out of spans, and joined, has the keys that it must have.
+// TestSpansKeyByKey checks, key by key, what remains after joining spans and cutting a span out of
+// others.
 func TestSpansKeyByKey(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	all := toyRanges()

@@ -11,11 +11,11 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScenarios runs the files of testdata/scenarios: ranges, and what they mean. Rewrite the
-// answers with -rewrite, and read the difference.
+// TestScenarios runs the files in testdata/scenarios, which contain ranges and their meaning. To
+// update the answers, run it with -rewrite and review the diff.
 //
-// A range is {a}, the one key; [a,b), the keys from a on that are before b; or [a..), all from a
-// on. Keys have escapes as in Go.
+// A range is {a}, a single key; [a,b), the keys from a up to but not including b; or [a..), all
+// keys from a on. Keys use Go's escapes.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		var tree Tree[string]
@@ -31,13 +31,13 @@ func TestScenarios(t *testing.T) {
 			switch d.Cmd {
 			case "look":
 				return lines(list, look)
-			case "compare": // the first with each of the others
+			case "compare": // compares the first with each of the others
 				return lines(list[1:], func(r Range) string {
 					return show(r) + ": " + relation(list[0], r)
 				})
 			case "join":
 				return lines(Join(toSpans(list)), func(s Span) string { return show(s.Range()) })
-			case "without": // the first is taken out of the others
+			case "without": // removes the first from the others
 				left := Without(toSpans(list[1:]), list[0].Span())
 				return lines(left, func(s Span) string { return show(s.Range()) })
 			case "put":
@@ -61,7 +61,7 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// lines describes each element, on its own line.
+// lines describes each element on a separate line.
 func lines[T any](list []T, say func(T) string) string {
 	var b strings.Builder
 	for _, v := range list {
@@ -77,7 +77,7 @@ func toSpans(list []Range) (spans []Span) {
 	return spans
 }
 
-// key reads a key with escapes.
+// key parses a key with escapes.
 func key(t *testing.T, text string) string {
 	t.Helper()
 	k, err := strconv.Unquote(`"` + text + `"`)

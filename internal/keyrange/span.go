@@ -5,15 +5,15 @@ import (
 	"strings"
 )
 
-// Span is the keys from From up to, but not including, To; "" means no end. Methods on two spans
-// require both not to be empty.
+// Span is the keys from From up to, but not including, To. If To is "", the span is unbounded.
+// Methods that take another span require both spans to be non-empty.
 type Span struct{ From, To string }
 
 // Span returns the same keys as a span. It allocates if the range is a single key.
 func (r Range) Span() Span {
 	switch r.End {
 	case "":
-		return Span{r.Key, r.Key + "\x00"} // the next key
+		return Span{r.Key, r.Key + "\x00"} // up to the next key
 	case NoEnd:
 		return Span{r.Key, ""}
 	default:
@@ -21,8 +21,8 @@ func (r Range) Span() Span {
 	}
 }
 
-// Range returns the same keys as a range, in the short form if it is one key. The span must not be
-// empty.
+// Range returns the same keys as a range. It uses the short form for a single key. The span must
+// not be empty.
 func (s Span) Range() Range {
 	switch {
 	case s.To == "":
@@ -34,13 +34,13 @@ func (s Span) Range() Range {
 	}
 }
 
-// Single reports whether the span is one key.
+// Single reports whether the span is a single key.
 func (s Span) Single() bool {
 	n := len(s.From)
 	return len(s.To) == n+1 && s.To[n] == 0 && s.To[:n] == s.From
 }
 
-// Empty reports whether no key can be in the span.
+// Empty reports whether the span cannot contain any key.
 func (s Span) Empty() bool { return s.To != "" && s.To <= s.From }
 
 // Has reports whether a key is in the span.
@@ -61,7 +61,7 @@ func (s Span) Common(o Span) Span {
 	return Span{max(s.From, o.From), earlier(s.To, o.To)}
 }
 
-// Without returns the spans of list without the keys of o. It does not change list.
+// Without returns the spans in list with the keys of o removed. It does not modify list.
 func Without(list []Span, o Span) []Span {
 	out := list[:0:0]
 	for _, s := range list {
@@ -79,7 +79,7 @@ func Without(list []Span, o Span) []Span {
 	return out
 }
 
-// Join sorts spans, drops empty ones, and joins those that touch or overlap. It changes the list.
+// Join sorts spans, drops empty ones, and merges spans that touch or overlap. It modifies the list.
 func Join(list []Span) []Span {
 	slices.SortFunc(list, func(a, b Span) int { return strings.Compare(a.From, b.From) })
 	out := list[:0]
@@ -96,7 +96,7 @@ func Join(list []Span) []Span {
 	return out
 }
 
-// Later returns the later of the ends of two spans.
+// Later returns the later of two span ends.
 func Later(a, b string) string {
 	if a == "" || b == "" {
 		return ""

@@ -2,22 +2,23 @@ package keyrange
 
 import "iter"
 
-// Tree maps ranges to values, and finds those that overlap another range. It is an interval tree:
-// an ordered AVL tree in which every node has the furthest end below it. Finding k ranges costs O(k
-// log n), or O(log n + k) if they nest or are disjoint, as prefixes do. The zero Tree is empty.
+// Tree maps ranges to values, and finds the ranges that overlap a given range. It is an interval
+// tree: an ordered AVL tree in which every node stores the furthest end below it. Finding k ranges
+// takes O(k log n) time, or O(log n + k) if the ranges are nested or disjoint, as prefixes are. The
+// zero Tree is empty.
 type Tree[V any] struct{ root *node[V] }
 
 type node[V any] struct {
 	at          Range
 	value       V
 	left, right *node[V]
-	// Invariant: height and reach are those of the subtree, and the heights of left and right
-	// differ by at most 1.
+	// Invariant: height and reach describe the subtree, and the heights of left and right differ by
+	// at most 1.
 	height int
-	reach  Range // the range of the subtree with the furthest end
+	reach  Range // the range in the subtree whose end is furthest
 }
 
-// Get returns the value of exactly this range.
+// Get returns the value for exactly this range.
 func (t *Tree[V]) Get(r Range) (v V, ok bool) {
 	for n := t.root; n != nil; {
 		c := r.Compare(n.at)
@@ -33,17 +34,16 @@ func (t *Tree[V]) Get(r Range) (v V, ok bool) {
 	return v, false
 }
 
-// Put adds a range that is not empty and not in the tree.
+// Put adds a range. It must not be empty or already in the tree.
 func (t *Tree[V]) Put(r Range, v V) { t.root = t.root.put(r, v) }
 
-// Remove drops a range that is in the tree.
+// Remove removes a range. It must be in the tree.
 func (t *Tree[V]) Remove(r Range) { t.root = t.root.remove(r) }
 
-// All yields every value, in the order of the ranges. The tree must not change during the
-// iteration.
+// All yields all values, in range order. The tree must not change during the iteration.
 func (t *Tree[V]) All() iter.Seq[V] { return func(yield func(V) bool) { t.root.all(yield) } }
 
-// Overlapping yields the values of all ranges that overlap r, in their order. The tree must not
+// Overlapping yields the values of all ranges that overlap r, in range order. The tree must not
 // change during the iteration.
 func (t *Tree[V]) Overlapping(r Range) iter.Seq[V] {
 	return func(yield func(V) bool) {
@@ -61,8 +61,8 @@ func (t *Tree[V]) Hits(r Range) bool {
 	return false
 }
 
-// AppendAt appends the values of all ranges that contain a key to buf, in the order of the ranges.
-// It is a faster Overlapping for one key.
+// AppendAt appends to buf the values of all ranges that contain a key, in range order. It is a
+// faster version of Overlapping for a single key.
 func (t *Tree[V]) AppendAt(buf []V, key string) []V { return t.root.appendAt(buf, key) }
 
 func (n *node[V]) all(yield func(V) bool) bool {
@@ -77,7 +77,7 @@ func (n *node[V]) overlapping(r Range, yield func(V) bool) bool {
 		return false
 	}
 	if !r.Reaches(n.at.Key) {
-		return true // all ranges to the right start even later
+		return true // all ranges further right start even later
 	}
 	if n.at.Reaches(r.Key) && !yield(n.value) {
 		return false
@@ -150,7 +150,7 @@ func (n *node[V]) refresh() {
 	}
 }
 
-// balance restores the invariant at n after one change below it, and returns the root of the
+// balance restores the invariant at n after a single change below it, and returns the root of the
 // subtree.
 func (n *node[V]) balance() *node[V] {
 	n.refresh()

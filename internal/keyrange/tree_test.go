@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// check returns the height of the subtree, the range in it that reaches furthest, and what is wrong
-// with it.
+// check returns the height of the subtree, the range in it with the furthest end, and an error if
+// the subtree is invalid.
 func (n *node[V]) check() (height int, furthest Range, err error) {
 	if n == nil {
 		return 0, furthest, nil
@@ -40,7 +40,7 @@ func (n *node[V]) check() (height int, furthest Range, err error) {
 	return n.height, furthest, err
 }
 
-// treeTwin drives a tree and a sorted slice with the same choices.
+// treeTwin performs the same operations on a tree and on a sorted slice.
 func treeTwin(pick func(int) int, steps int) error {
 	var t Tree[Range]
 	var twin []Range
@@ -79,7 +79,7 @@ func treeTwin(pick func(int) int, steps int) error {
 	return nil
 }
 
-// first takes n values, and then wants no more: a sequence that goes on panics.
+// first takes n values and then stops. A sequence that continues regardless would panic.
 func first(all iter.Seq[Range], n int) []Range {
 	out := make([]Range, 0, n)
 	for r := range all {
@@ -91,7 +91,7 @@ func first(all iter.Seq[Range], n int) []Range {
 	return out
 }
 
-// sameAnswers asks a tree and its twin.
+// sameAnswers compares the answers of a tree and its twin.
 func sameAnswers(t *Tree[Range], twin []Range, q Range) error {
 	if got := slices.Collect(t.All()); !slices.Equal(got, twin) {
 		return fmt.Errorf("has %q, want %q", got, twin)
@@ -123,7 +123,7 @@ func sameAnswers(t *Tree[Range], twin []Range, q Range) error {
 	return nil
 }
 
-// TestTree compares the tree with a slice that is searched from end to end.
+// TestTree compares the tree with a slice that is scanned from beginning to end.
 func TestTree(t *testing.T) {
 	for seed := range uint64(100) {
 		if err := treeTwin(rand.New(rand.NewPCG(seed, 2)).IntN, 300); err != nil {
@@ -151,11 +151,11 @@ func FuzzTree(f *testing.F) {
 	})
 }
 
-// prefix is the i-th of many ranges that do not overlap.
+// prefix returns the i-th of many disjoint ranges.
 func prefix(i int) Range { return Range{fmt.Sprintf("/%06d/", i), fmt.Sprintf("/%06d0", i)} }
 
-// TestTreeDepth: adding and removing in sorted order, the worst for a tree
-// that does not balance, keeps the height within the AVL bound 1.44*log2(n).
+// TestTreeDepth adds and removes in sorted order, which is the worst case for an unbalanced tree,
+// and checks that the height stays within the AVL bound 1.44*log2(n).
 func TestTreeDepth(t *testing.T) {
 	var x Tree[int]
 	for i := range 10000 {
@@ -175,7 +175,7 @@ func TestTreeDepth(t *testing.T) {
 	}
 }
 
-// BenchmarkTree asks for a key that one of n ranges contains.
+// BenchmarkTree looks up a key that is in one of n ranges.
 func BenchmarkTree(b *testing.B) {
 	for _, n := range []int{1, 100, 10000} {
 		var x Tree[int]

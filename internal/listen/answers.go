@@ -15,42 +15,45 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bounds of [Answers], in bytes unless stated otherwise.
+// Limits of [Answers], in bytes unless stated otherwise.
 const (
-	maxUnread = 32 << 20 // one connection
+	maxUnread = 32 << 20 // per connection
 	// All connections share allUnread. Half of it is reserved for connections that have already
-	// read as much as they have unread, so that connections that read nothing cannot block them.
+	// read at least as much as they have unread. Connections that read nothing therefore cannot
+	// block them.
 	allUnread = 256 << 20
-	// Small messages never wait. They may exceed allUnread by this much; then connections are
-	// closed.
+	// Small messages never wait. They can exceed allUnread by up to smallUnread. Beyond that,
+	// connections are closed.
 	smallUnread = 32 << 20
 
-	// unproven is how much the kernel may have accepted for a client that reads nothing.
+	// unproven is how much the kernel might have accepted for a client that reads nothing.
 	unproven = 4 << 20
-	// unknownSize is the minimum charge for an answer before it is made, and keySize the charge for
-	// each of its keys: before it is encoded, an answer with many small pairs takes much more than
-	// its encoded size. maxRoom bounds the free room that a larger answer needs.
+	// unknownSize is the minimum charge for a response before it is built, and keySize is the
+	// charge for each of its keys. Before encoding, a response with many small pairs takes much
+	// more memory than its encoded size. A response larger than maxRoom needs only maxRoom bytes of
+	// free room.
 	unknownSize = 2 << 20
 	keySize     = 192
 	maxRoom     = 8 << 20
 
-	// maxWaiting bounds the calls that wait for room. Each has a goroutine and its request.
+	// maxWaiting limits the number of calls that wait for room. Each of them keeps a goroutine and
+	// its request.
 	maxWaiting = 4096
 
-	// A connection that does not read a readPart-th of its unread bytes within stalledBeats is
-	// closed if others wait, and its own calls are rejected after patientBeats. Beats are counted
-	// instead of time, so that a pause of this process is not blamed on clients.
+	// A connection is closed if it does not read 1/readPart of its unread bytes within stalledBeats
+	// while other connections wait. After patientBeats, its own waiting calls are rejected. Beats
+	// are counted instead of time, so that clients are not blamed for a pause of this process.
 	readPart     = 16
 	beat         = time.Second
 	stalledBeats = 5
 	patientBeats = 20
 
-	warnPause = time.Minute // between two log lines of one kind
+	warnPause = time.Minute // between two log lines of the same type
 
-	// callCost is the memory of a call in progress: gRPC's buffers, and the stacks of its
-	// goroutines. The open streams of all connections may take an openPart-th of the memory, and
-	// all calls twice that. The smallest bound still exceeds the number of streams that strangers
-	// may have.
+	// callCost is the memory used by a call in progress, for gRPC's buffers and the stacks of its
+	// goroutines. The open streams of all connections can use 1/openPart of the memory, and all
+	// streams and calls together twice that. Even the smallest limit exceeds the number of streams
+	// that strangers can have.
 	callCost  = 20 << 10
 	openPart  = 8
 	leastOpen = 2 * strangersMost
@@ -59,7 +62,7 @@ const (
 var (
 	errNoRoom = status.Error(codes.ResourceExhausted, "leasehold: too many unread "+
 		"responses; read responses as they arrive, or use smaller requests")
-	// errCrowd has etcd's text, because etcd's clients recognize the error by its text.
+	// errCrowd has the same text as etcd's error, because etcd's clients recognize it by the text.
 	errCrowd  = status.Error(codes.ResourceExhausted, "etcdserver: too many requests")
 	errUnread = status.Error(codes.Unavailable, "leasehold: the request was carried out, "+
 		"but there are too many unread responses")
@@ -67,25 +70,26 @@ var (
 		"for the memory of this process; end some, or use one stream for many watches and leases")
 )
 
-// Answers bounds the bytes of answers that wait in gRPC or in the JSON gateway until their clients
-// read them. gRPC accepts every answer at once, so the calls of one connection that reads nothing
-// could fill the memory. See the package comment for the rules.
+// Answers limits the bytes of responses that wait in gRPC or in the JSON gateway until their
+// clients read them. gRPC accepts every response immediately. So without a limit, the calls of a
+// single connection that reads nothing could fill the memory. The rules are in the package comment.
 //
 // It is safe for concurrent use.
 type Answers struct {
 	log             *slog.Logger
-	closed, refused rate.Sometimes // log lines
-	mostOpen        int64          // streams
-	open            atomic.Int64   // streams and calls
+	closed, refused rate.Sometimes // limit log lines
+	mostOpen        int64          // maximum number of open streams
+	open            atomic.Int64   // open streams and calls
 
-	mu       sync.Mutex // guards the following fields, and all accounts
-	unread   int64
-	guessed  int64                 // the part of unread whose size is not known yet
-	accounts map[*account]struct{} // accounts with a connection and unread answers or waiters
-	waiting  []*account            // accounts with waiters, round robin
-	calls    int                   // waiters that count towards maxWaiting
+	mu      sync.Mutex // guards the fields below, and all accounts
+	unread  int64
+	guessed int64 // part of unread with a guessed size
+	// accounts that have a connection, and unread responses or waiters
+	accounts map[*account]struct{}
+	waiting  []*account // accounts that have waiters, in round-robin order
+	calls    int        // waiters that count towards maxWaiting
 	beating  bool
-	visits   map[string]*visit // requests of the JSON gateway in progress
+	visits   map[string]*visit // JSON gateway requests in progress
 	others   *account          // for calls whose connection is unknown
 }
 
@@ -100,36 +104,38 @@ func NewAnswers(log *slog.Logger) *Answers {
 	return all
 }
 
-// BoundOpen bounds the open streams and calls of a process with this much memory. It returns its
-// receiver.
+// BoundOpen limits the open streams and calls of a process that has this much memory. It returns
+// its receiver.
 func (all *Answers) BoundOpen(memory uint64) *Answers {
 	all.mostOpen = max(int64(memory/openPart/callCost), leastOpen)
 	return all
 }
 
-// account counts the answers of one connection, from before they are made until they are written.
+// account counts the responses of one connection. A response counts from before it is built until
+// it has been written.
 type account struct {
 	all     *Answers
 	conn    net.Conn     // nil if unknown
-	written atomic.Int64 // bytes that the kernel has accepted
-	open    atomic.Int64 // streams and calls
+	written atomic.Int64 // bytes accepted by the kernel
+	open    atomic.Int64 // open streams and calls
 
 	// Guarded by all.mu.
 	unread  int64
-	guessed int64   // as in Answers
+	guessed int64   // see Answers.guessed
 	waiters []*room // oldest first
 	calls   int     // waiters that are calls
 	closed  bool
-	// written and unread when the client had last read enough, and beats since then
+	// values of written and unread when the client had last read enough, and the number of beats
+	// since then
 	seen, of int64
 	still    int
 }
 
 func (all *Answers) account(c net.Conn) *account { return &account{all: all, conn: c} }
 
-// enter counts a stream or call, or rejects it if all connections together would have more than
-// most. A connection may have at most as many as it leaves free, so that a few cannot take
-// everything.
+// enter counts a stream or call. It rejects the stream or call if all connections together would
+// have more than most. No connection can have more than what remains free, so that a few
+// connections cannot take everything.
 func (a *account) enter(most int64) error {
 	own, open := a.open.Add(1), a.all.open.Add(1)
 	if own <= most-(open-1) {
@@ -148,7 +154,7 @@ func (a *account) leave() {
 	a.all.open.Add(-1)
 }
 
-// chargeLocked adds bytes, which may be negative.
+// chargeLocked adds a number of bytes, which can be negative.
 func (a *account) chargeLocked(bytes int64) {
 	if a.closed {
 		return
@@ -161,7 +167,7 @@ func (a *account) chargeLocked(bytes int64) {
 	a.watchLocked()
 }
 
-// watchLocked schedules a check of the account on each beat while it is needed.
+// watchLocked makes sure that the account is checked on each beat for as long as necessary.
 func (a *account) watchLocked() {
 	switch {
 	case a.conn == nil:
@@ -173,7 +179,8 @@ func (a *account) watchLocked() {
 	}
 }
 
-// reserve counts small messages, which never wait. Connections are closed if there is no room.
+// reserve counts small messages, which never wait. If there is no room for them, connections are
+// closed.
 func (a *account) reserve(bytes int64) *room {
 	all := a.all
 	all.mu.Lock()
@@ -184,7 +191,7 @@ func (a *account) reserve(bytes int64) *room {
 	return r
 }
 
-// boundLocked closes the connection, or others, if there is no room for what was counted.
+// boundLocked closes this or other connections if there is no room for what has been counted.
 func (a *account) boundLocked() {
 	all := a.all
 	if a.unread > 2*maxUnread {
@@ -199,32 +206,32 @@ func (a *account) boundLocked() {
 	}
 }
 
-// room is an answer's share of its account. The answer may have to wait for it.
+// room is a response's share of its account. A response might have to wait for its room.
 //
-// Before an answer is made its size is a guess. An answer that turns out to be larger waits again,
-// for room among the answers of known size; it keeps the guess until then, so that not too many
-// answers are made. Answers that are made never wait for guesses; otherwise all could wait for each
-// other.
+// Before a response is built, its size is a guess. If the response turns out to be larger, it waits
+// again, this time for room among the responses of known size. Until then, it keeps the room for
+// the guess, so that not too many responses are built. Responses that have been built never wait
+// for guessed ones. Otherwise, they could all wait for each other.
 type room struct {
 	account *account
 	call    bool          // counts towards maxWaiting while it waits
-	guess   *room         // for an answer that turned out to be larger, else nil
+	guess   *room         // previous room of a response that turned out to be larger, or nil
 	decided chan struct{} // closed when held or err is set
 
 	// Guarded by all.mu; err does not change once decided is closed.
 	bytes   int64
-	guessed bool // the answer is not made yet
+	guessed bool // the response has not been built yet
 	waits   bool
 	held    bool
 	err     error
 }
 
-// ask requests room, which may be available at once.
+// ask requests room, which might be available immediately.
 func (a *account) ask(bytes int64, call bool) *room {
 	return a.askFor(&room{account: a, call: call, bytes: bytes})
 }
 
-// guess requests memory for an answer of about this many keys before it is built.
+// guess requests room for a response of approximately this many keys before it is built.
 func (a *account) guess(keys int64, call bool) *room {
 	bytes := max(unknownSize, min(keys, allUnread/keySize)*keySize)
 	return a.askFor(&room{account: a, call: call, bytes: bytes, guessed: true})
@@ -245,7 +252,7 @@ func (r *room) askLocked() {
 		r.decideLocked(errNoRoom)
 	case !r.guessed && a.unread+r.bytes <= largeAnswer:
 		r.decideLocked(nil)
-	// A connection may have at most as many waiting calls as it leaves for others.
+	// A connection can have at most as many waiting calls as remain for others.
 	case r.call && r.guess == nil && a.calls > 0 && a.calls >= maxWaiting-all.calls:
 		r.decideLocked(errCrowd)
 		all.refused.Do(func() {
@@ -257,7 +264,7 @@ func (r *room) askLocked() {
 		r.waits = true
 		at := len(a.waiters)
 		if r.guess != nil {
-			at = 0 // before those that are not made
+			at = 0 // before responses that have not been built
 		}
 		a.waiters = slices.Insert(a.waiters, at, r)
 		if r.call {
@@ -268,7 +275,7 @@ func (r *room) askLocked() {
 			all.waiting = append(all.waiting, a)
 			a.watchLocked()
 		}
-		if at == 0 { // else it has to wait for others of its connection
+		if at == 0 { // otherwise, it waits for others on the same connection
 			all.grantLocked()
 		}
 	}
@@ -281,7 +288,7 @@ func (a *account) from() string {
 	return a.conn.RemoteAddr().String()
 }
 
-// decideLocked grants an answer its room or, with an error, rejects it.
+// decideLocked grants a response its room or, if err is set, rejects it.
 func (r *room) decideLocked(err error) {
 	r.leaveLocked()
 	if r.err = err; err == nil {
@@ -292,7 +299,7 @@ func (r *room) decideLocked(err error) {
 	close(r.decided)
 }
 
-// countLocked adds bytes of the answer, which may be negative.
+// countLocked adds bytes to the response's size. The number can be negative.
 func (r *room) countLocked(bytes int64) {
 	a := r.account
 	if a.closed {
@@ -305,7 +312,7 @@ func (r *room) countLocked(bytes int64) {
 	}
 }
 
-// dropLocked returns the room that is held.
+// dropLocked gives up the room if it is held.
 func (r *room) dropLocked() {
 	if r == nil || !r.held {
 		return
@@ -332,7 +339,7 @@ func (r *room) leaveLocked() {
 	}
 }
 
-// await waits until the answer has room.
+// await waits until the response has room.
 func (r *room) await(ctx context.Context) error {
 	select {
 	case <-r.decided:
@@ -343,8 +350,8 @@ func (r *room) await(ctx context.Context) error {
 	}
 }
 
-// made sets the size of the answer that r is for. It returns the room for the answer, which may
-// have to wait.
+// made sets the actual size of the response. It returns the room for the response, which might have
+// to wait.
 func (r *room) made(bytes int64) *room {
 	a := r.account
 	a.all.mu.Lock()
@@ -361,7 +368,7 @@ func (r *room) made(bytes int64) *room {
 	return fits
 }
 
-// shrink returns a part of the room that is held.
+// shrink gives up part of the room that is held.
 func (r *room) shrink(bytes int) {
 	all := r.account.all
 	all.mu.Lock()
@@ -371,7 +378,8 @@ func (r *room) shrink(bytes int) {
 	r.countLocked(-part)
 }
 
-// release returns the room of an answer, or stops waiting for it. It may be called again.
+// release gives up the room of a response, or stops waiting for room. It can be called more than
+// once.
 func (r *room) release() {
 	if r == nil {
 		return
@@ -385,8 +393,8 @@ func (r *room) release() {
 	all.grantLocked()
 }
 
-// grantLocked grants room to waiters, one per connection in turn, and closes stalled connections
-// while one lacks room because of others.
+// grantLocked grants room to waiters, taking connections in turn. While a connection lacks room
+// because of other connections, grantLocked closes stalled ones.
 func (all *Answers) grantLocked() {
 	for {
 		lacks := false
@@ -408,14 +416,14 @@ func (all *Answers) grantLocked() {
 		}
 		worst := all.worstLocked(true)
 		if worst == nil {
-			return // the next beat tries again
+			return // retried on the next beat
 		}
 		worst.cutLocked()
 	}
 }
 
-// fitsLocked reports whether there is room for the first waiter of a connection, and if not whether
-// others use it.
+// fitsLocked reports whether there is room for the first waiter of a connection. If not, it also
+// reports whether other connections use the room.
 func (a *account) fitsLocked() (fits, others bool) {
 	r := a.waiters[0]
 	need, own, all := min(r.bytes, maxRoom), a.unread, a.all.unread
@@ -429,14 +437,14 @@ func (a *account) fitsLocked() (fits, others bool) {
 	if own > 0 && own+need > maxUnread {
 		return false, false
 	}
-	// A connection may have at most as much as it leaves free, so that a few cannot take
+	// No connection can have more than what remains free, so that a few connections cannot take
 	// everything.
 	fits = own+need <= most-all
 	return fits, !fits
 }
 
-// worstLocked returns the account that has had the most unread bytes for the longest time, nil if
-// there is none.
+// worstLocked returns the account with the most unread bytes, weighted by how long they have been
+// unread. It returns nil if there is none.
 func (all *Answers) worstLocked(onlyStalled bool) (worst *account) {
 	var most int64
 	for a := range all.accounts {
@@ -454,10 +462,10 @@ func (all *Answers) worstLocked(onlyStalled bool) (worst *account) {
 	return worst
 }
 
-// hasReadLocked reports whether the client has read enough of what was unread.
+// hasReadLocked reports whether the client has read enough of the bytes that were unread.
 func (a *account) hasReadLocked() bool { return (a.written.Load()-a.seen)*readPart >= a.of }
 
-// beatLocked checks all accounts on each beat while that is needed.
+// beatLocked checks all accounts on each beat for as long as necessary.
 func (all *Answers) beatLocked() {
 	if all.beating {
 		return
@@ -477,7 +485,8 @@ func (all *Answers) beatLocked() {
 	})
 }
 
-// lookLocked records whether the client reads, and rejects its calls if it has not read for long.
+// lookLocked records whether the client is reading. If it has not read for a long time, lookLocked
+// rejects its waiting calls.
 func (a *account) lookLocked() {
 	if a.hasReadLocked() {
 		a.seen, a.of, a.still = a.written.Load(), a.unread-a.guessed, 0
@@ -493,8 +502,9 @@ func (a *account) lookLocked() {
 	}
 }
 
-// cutLocked closes the connection because others need the room. It does not block: closing TLS may
-// wait for the other end, and logging for the reader of the log.
+// cutLocked closes the connection because other connections need the room. It must not block.
+// Closing a TLS connection can wait for the other end, and logging can wait for the reader of the
+// log.
 func (a *account) cutLocked() {
 	unread := a.unread
 	a.closeLocked()
@@ -508,7 +518,7 @@ func (a *account) cutLocked() {
 	go a.conn.Close() //nolint:errcheck // nothing is lost
 }
 
-// close drops the waiters of a closed connection.
+// close rejects the waiters of a closed connection.
 func (a *account) close() {
 	a.all.mu.Lock()
 	defer a.all.mu.Unlock()

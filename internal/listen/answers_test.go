@@ -22,7 +22,7 @@ import (
 
 const megabyte = 1 << 20
 
-// bytes returns how many bytes all connections leave unread.
+// bytes returns the total number of unread bytes on all connections.
 func (all *Answers) bytes() int64 {
 	all.mu.Lock()
 	defer all.mu.Unlock()
@@ -31,27 +31,28 @@ func (all *Answers) bytes() int64 {
 
 func newAnswers() *Answers { return NewAnswers(slog.New(slog.DiscardHandler)) }
 
-// megabytes is a service whose answers and messages have a megabyte each, or size bytes.
+// megabytes is a service whose responses and messages have size bytes each, or a megabyte if size
+// is 0.
 type megabytes struct {
 	evaluated atomic.Int64
 	size      int
-	messages  int  // of a stream; 0: no end
-	room      bool // calls ask for room
+	messages  int  // messages per stream; 0 means no limit
+	room      bool // calls request room
 	codec     rawCodec
 }
 
 func (s *megabytes) answer() sized { return make(sized, cmp.Or(s.size, megabyte)) }
 
-// sized is an answer that knows its size, as all of ours.
+// sized is a response that reports its size, like all real ones.
 type sized []byte
 
 func (s sized) Size() int { return len(s) }
 
-// rawCodec takes bytes as they are.
+// rawCodec encodes bytes without changes.
 type rawCodec struct {
-	pause         func() // unless nil: what it takes to evaluate an answer, and to encode it
+	pause         func() // if not nil, simulates the time to compute a response and to encode it
 	encoded       *atomic.Int64
-	current, most *atomic.Int64 // messages that are being encoded
+	current, most *atomic.Int64 // number of messages being encoded
 }
 
 func (rawCodec) Name() string { return "raw" }
@@ -109,7 +110,8 @@ func (s *megabytes) stream(_ any, stream grpc.ServerStream) error {
 	return nil
 }
 
-// serve returns a raw connection to the service, and its answers. Everything ends with the test.
+// serve returns a raw connection to the service, and the service's Answers. All of it is closed
+// when the test ends.
 func (s *megabytes) serve(t *testing.T) (*answersClient, *Answers) {
 	l, all := s.listen(t)
 	conn := l.dial()
@@ -117,7 +119,7 @@ func (s *megabytes) serve(t *testing.T) (*answersClient, *Answers) {
 	return newAnswersClient(t, conn), all
 }
 
-// listen serves until the test ends.
+// listen runs the service until the test ends.
 func (s *megabytes) listen(t *testing.T) (*pipes, *Answers) {
 	all := newAnswers()
 	s.codec.encoded = new(atomic.Int64)
@@ -144,15 +146,15 @@ func (s *megabytes) listen(t *testing.T) (*pipes, *Answers) {
 	return l, all
 }
 
-// answersClient speaks HTTP/2 by hand, since a library would read.
+// answersClient implements HTTP/2 itself, because a library would read responses.
 type answersClient struct {
 	t      *testing.T
 	close  func() error
 	framer *http2.Framer
-	data   atomic.Int64 // bytes of answers that were read
+	data   atomic.Int64 // number of response bytes read
 
-	timeout string // of calls, unless it is empty
-	silent  bool   // calls have no message
+	timeout string // of calls; "" means none
+	silent  bool   // calls send no message
 }
 
 func newAnswersClient(t *testing.T, conn net.Conn) *answersClient {
@@ -176,7 +178,7 @@ func newAnswersClient(t *testing.T, conn net.Conn) *answersClient {
 	return c
 }
 
-// window lets the server send so many bytes on each stream.
+// window lets the server send this many bytes on each stream.
 func (c *answersClient) window(bytes uint32) {
 	c.t.Helper()
 	err := c.framer.WriteSettings(
@@ -186,7 +188,7 @@ func (c *answersClient) window(bytes uint32) {
 	}
 }
 
-// ask makes so many calls of a method, and does not wait for answers.
+// ask makes a number of calls to a method without waiting for the responses.
 func (c *answersClient) ask(method string, calls int) {
 	c.t.Helper()
 	for i := range calls {
@@ -219,16 +221,16 @@ func (c *answersClient) ask(method string, calls int) {
 	synctest.Wait()
 }
 
-// A connection that reads nothing makes the server hold a bounded number of bytes, even if its
-// calls ask for room at the same time. They wait only for a while, and everything is released with
-// the connection.
+// TestUnreadResponses checks that a connection that does not read makes the server hold only a
+// bounded number of bytes, even if its calls request room at the same time. Calls wait only for a
+// while, and everything is released with the connection.
 func TestUnreadResponses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		method string
 		s      *megabytes
-		most   int64 // calls that are evaluated
-		bytes  int64 // at most, that are encoded
+		most   int64 // maximum number of calls that are computed
+		bytes  int64 // maximum number of bytes encoded
 	}{
 		{
 			"room", "Call", &megabytes{room: true},
@@ -238,7 +240,7 @@ func TestUnreadResponses(t *testing.T) {
 			"no room asked for", "Call", &megabytes{},
 			150, maxUnread + megabyte,
 		},
-		// Only those that look for room at the same time exceed the bound.
+		// Streams exceed the limit only when several of them check for room at the same time.
 		{"streams", "Stream", &megabytes{}, 300, 2 * maxUnread},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -271,8 +273,8 @@ func TestUnreadResponses(t *testing.T) {
 	}
 }
 
-// A client that reads gets all its responses at once, although together they exceed what may stay
-// unread.
+// TestLargeAnswersAtOnce checks that a client that reads receives all its responses without delay,
+// even if together they exceed the limit on unread bytes.
 func TestLargeAnswersAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const calls, size = 16, 20 * megabyte
@@ -295,7 +297,8 @@ func TestLargeAnswersAtOnce(t *testing.T) {
 	})
 }
 
-// What gRPC has written, given up or silently dropped is released exactly once.
+// TestReservationIsReleasedOnce checks that memory is released exactly once, whether gRPC has
+// written the response, given it up or silently dropped it.
 func TestReservationIsReleasedOnce(t *testing.T) {
 	all := newAnswers()
 	all.others.reserve(5)
@@ -321,7 +324,7 @@ func TestReservationIsReleasedOnce(t *testing.T) {
 			break
 		}
 		runtime.GC()
-		runtime.Gosched() // to what the collector started
+		runtime.Gosched() // lets the cleanups started by the collector run
 	}
 	d := all.others.reserve(7)
 	d.release()
@@ -331,7 +334,7 @@ func TestReservationIsReleasedOnce(t *testing.T) {
 	}
 }
 
-// Many responses of middling size are bounded, too.
+// TestManyMiddlingAnswers checks that many medium-sized responses are bounded too.
 func TestManyMiddlingAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{size: 60_000}

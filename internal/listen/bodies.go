@@ -12,8 +12,9 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// GRPC returns h, a server with [Requests.Options] that an HTTP server calls. gRPC would then keep
-// everything that arrives, so bodies are read only as calls consume them.
+// GRPC returns a handler for h, a gRPC server that has [Requests.Options] and is called by an HTTP
+// server. In that setup, gRPC would buffer everything that arrives. The handler therefore reads
+// bodies only as fast as calls consume them.
 func (all *Requests) GRPC(h *grpc.Server) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancelCause(loginOf(r))
@@ -32,7 +33,7 @@ func (all *Requests) GRPC(h *grpc.Server) http.Handler {
 	})
 }
 
-// loginOf returns the context of a request with its credential.
+// loginOf returns a request's context together with the credential of its caller.
 func loginOf(r *http.Request) context.Context {
 	md := metadata.MD{}
 	for _, name := range [...]string{"token", "authorization"} {
@@ -43,7 +44,7 @@ func loginOf(r *http.Request) context.Context {
 	return metadata.NewIncomingContext(r.Context(), md)
 }
 
-// A Body is the body of an HTTP request, with an account of the bytes read from it.
+// A Body is the body of an HTTP request. It accounts for the bytes read from it.
 type Body struct {
 	io.ReadCloser
 	sender *sender
@@ -53,11 +54,11 @@ type Body struct {
 
 	control *http.ResponseController
 	mu      sync.Mutex // guards over
-	over    bool       // the handler returns
+	over    bool       // the handler is about to return
 }
 
-// Body returns the body of a request for the JSON gateway, which has a time limit of its own. If
-// requests take too much memory, end is called, and the body ends. A request may be rejected like a
+// Body returns the body of a request for the JSON gateway, which has its own timeout. If requests
+// take too much memory, end is called and the body ends. A request can be rejected like a
 // stranger's call.
 func (all *Requests) Body(
 	w http.ResponseWriter, r *http.Request, end func(why error),
@@ -75,20 +76,21 @@ func (all *Requests) Body(
 	return b, nil
 }
 
-// enter waits until the request may be served, or rejects it.
+// enter waits until the request can be served, or rejects it.
 func (b *Body) enter(r *http.Request, page bool) error {
 	s := b.sender
 	if err := s.admit(loginOf(r)); err != nil {
 		return err
 	}
 	if page {
-		s.opens, s.resets = 0, s.opens // counts only for the site of the client
+		s.opens, s.resets = 0, s.opens // counts only against the client's site
 	}
 	return s.wait(r.Context())
 }
 
-// Handler returns h, a page. A stranger may have as many requests for it in progress as calls. A
-// flood from other sites does not delay it: a page is cheap, and may be a health probe.
+// Handler returns a handler for the page h. A stranger can have as many page requests in progress
+// as calls. A flood from other sites does not delay a page, because it is cheap and might be a
+// health probe.
 func (all *Requests) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, cancel := context.WithCancelCause(r.Context())
@@ -96,7 +98,7 @@ func (all *Requests) Handler(h http.Handler) http.Handler {
 		var b *Body
 		b = all.body(w, r, func(why error) {
 			cancel(why)
-			b.interrupt(b.control.SetWriteDeadline) // the client may not be reading
+			b.interrupt(b.control.SetWriteDeadline) // the client might not be reading
 		})
 		defer b.Done()
 		if err := b.enter(r, true); err != nil {
@@ -107,7 +109,7 @@ func (all *Requests) Handler(h http.Handler) http.Handler {
 	})
 }
 
-// endingWriter is the response of a page, which ends when its request must end.
+// endingWriter is the response of a page. It ends when its request must end.
 type endingWriter struct {
 	http.ResponseWriter
 	body *Body
@@ -123,7 +125,7 @@ func (w endingWriter) Write(p []byte) (int, error) {
 	}
 }
 
-// Unwrap is for http.ResponseController.
+// Unwrap is used by http.ResponseController.
 func (w endingWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 func (all *Requests) body(w http.ResponseWriter, r *http.Request, end func(error)) *Body {
@@ -135,24 +137,26 @@ func (all *Requests) body(w http.ResponseWriter, r *http.Request, end func(error
 		b.Interrupt()
 	})
 	if c := countedOf(r.Context()); c != nil && c.isKnown.Load() {
-		b.sender.known.Store(true) // an earlier request has logged in
+		b.sender.known.Store(true) // the caller logged in with an earlier request
 	}
 	return b
 }
 
-// Interrupt wakes a goroutine that reads the body, unless the handler has returned: then the writer
-// of the response must not be used, and the connection may have another request.
+// Interrupt wakes a goroutine that is reading the body. It does nothing if the handler has
+// returned, because the response writer must not be used then, and the connection might carry
+// another request.
 func (b *Body) Interrupt() { b.interrupt(b.control.SetReadDeadline) }
 
 func (b *Body) interrupt(setDeadline func(time.Time) error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.over {
-		_ = setDeadline(time.Unix(1, 0)) // in the past
+		_ = setDeadline(time.Unix(1, 0)) // a time in the past
 	}
 }
 
-// Taken records that a message was read to its end, and rest bytes after it.
+// Taken records that a message has been read completely. rest is the number of bytes read beyond
+// it.
 func (b *Body) Taken(rest int) {
 	b.sender.mu.Lock()
 	defer b.sender.mu.Unlock()
@@ -161,7 +165,7 @@ func (b *Body) Taken(rest int) {
 	b.in.begun = cost
 }
 
-// Done ends the account. It is called before the handler returns.
+// Done closes the account. It must be called before the handler returns.
 func (b *Body) Done() {
 	b.mu.Lock()
 	b.over = true
@@ -196,7 +200,7 @@ func (b *Body) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// wait waits until the call has consumed messages, if many are waiting.
+// wait waits until the call has consumed messages if many of them are waiting.
 func (b *Body) wait(ctx context.Context) error {
 	for b.in.room != nil {
 		b.sender.mu.Lock()

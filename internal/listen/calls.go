@@ -14,14 +14,14 @@ import (
 )
 
 const (
-	smallAnswer = 2 << 10  // smaller answers are not counted: 16,384 calls make 32 MiB
-	largeAnswer = 64 << 10 // smaller messages of streams do not wait
+	smallAnswer = 2 << 10  // smaller responses are not counted: 16,384 calls take at most 32 MiB
+	largeAnswer = 64 << 10 // smaller stream messages do not wait
 )
 
-// call returns the call of a context.
+// call returns the call that belongs to a context.
 func (all *Answers) call(ctx context.Context) call {
 	r, ok := remoteOf(ctx)
-	if r.sender == nil { // not a client's own gRPC connection
+	if r.sender == nil { // not a gRPC connection of a client
 		if v := all.visit(ctx); v != nil {
 			return call{Context: ctx, account: v.account, visit: v}
 		}
@@ -35,17 +35,17 @@ func (all *Answers) call(ctx context.Context) call {
 	return call{Context: ctx, account: all.others}
 }
 
-// A call is the context of a call, and then its answer, or the next message of a stream, on the way
-// to the codec.
+// A call first serves as the context of a gRPC call. Later it carries the response, or the next
+// message of a stream, to the codec.
 type call struct {
 	context.Context
 	account   *account
-	visit     *visit  // nil unless it came through the JSON gateway
-	making    *room   // nil unless it has requested room
-	unread    *unread // of the message; nil if it is not counted yet
-	small     int     // bytes of small messages that are not counted yet
+	visit     *visit  // nil unless the call came through the JSON gateway
+	making    *room   // nil unless the call has requested room for a response
+	unread    *unread // for the message; nil until it is counted
+	small     int     // bytes of small messages that have not been counted yet
 	requested *room   // nil unless a large message of a stream has requested room
-	known     bool    // the next message of the stream is known to be small
+	known     bool    // whether the next message of the stream is known to be small
 	message   any
 }
 
@@ -59,11 +59,11 @@ func (c *call) Value(key any) any {
 	return c.Context.Value(key)
 }
 
-// Room waits until the connection of a unary call has room for an answer that may be large. The
-// handler calls it when everything but the answer is ready.
+// Room waits until a unary call's connection has room for a response that could be large. The
+// handler calls it when everything except the response is ready.
 func Room(ctx context.Context) error { return RoomFor(ctx, 0) }
 
-// RoomFor is Room for an answer with about this many keys and their values.
+// RoomFor is Room for a response with approximately this many keys and their values.
 func RoomFor(ctx context.Context, keys int64) error {
 	c, ok := ctx.Value(callKey{}).(*call)
 	if !ok || c.making != nil {
@@ -73,7 +73,7 @@ func RoomFor(ctx context.Context, keys int64) error {
 	return c.making.await(ctx)
 }
 
-// Unary is a grpc.UnaryServerInterceptor. It must be the outermost.
+// Unary is a grpc.UnaryServerInterceptor. It must be the outermost one.
 func (all *Answers) Unary(
 	ctx context.Context, req any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
@@ -94,7 +94,7 @@ func (all *Answers) Unary(
 	return c, nil
 }
 
-// count counts the answer of a unary call, once there is room.
+// count counts the response of a unary call. It waits until there is room.
 func (c *call) count(bytes int) error {
 	r, size := c.making, c.visit.cost(bytes)
 	c.making = nil
@@ -114,7 +114,7 @@ func (c *call) count(bytes int) error {
 	return nil
 }
 
-// hold counts the message until it is written or, in the JSON gateway, no longer used.
+// hold counts the message until it has been written or, in the JSON gateway, is no longer used.
 func (c *call) hold(r *room) {
 	if c.visit != nil {
 		c.visit.keep(r)
@@ -123,7 +123,7 @@ func (c *call) hold(r *room) {
 	}
 }
 
-// sizeOf returns the length of a message, 0 if it is known only after encoding.
+// sizeOf returns the encoded length of a message, or 0 if it is not known before encoding.
 func sizeOf(m any) int {
 	switch m := m.(type) {
 	case proto.Message:
@@ -134,7 +134,7 @@ func sizeOf(m any) int {
 	return 0
 }
 
-// Stream is an [intercept.Stream]. It must be the outermost.
+// Stream is an [intercept.Stream]. It must be the outermost one.
 func (all *Answers) Stream(
 	s grpc.ServerStream, info *grpc.StreamServerInfo,
 ) (grpc.ServerStream, intercept.Leave, error) {
@@ -155,8 +155,8 @@ func (all *Answers) Stream(
 	}, nil
 }
 
-// rests reports whether a stream takes little memory while it is idle, and is bounded elsewhere: a
-// stream of leasehold.v1 that has its own connection, or comes from a relay.
+// rests reports whether a stream takes little memory while it is idle and is limited elsewhere.
+// This applies to a leasehold.v1 stream that has its own connection or comes from a relay.
 func (c *call) rests(info *grpc.StreamServerInfo) bool {
 	r, ok := remoteOf(c.Context)
 	return info.FullMethod == pb.StreamService_Open_FullMethodName && c.visit == nil &&
@@ -166,7 +166,7 @@ func (c *call) rests(info *grpc.StreamServerInfo) bool {
 type accountedStream struct {
 	grpc.ServerStream
 	ctx  context.Context
-	call call // of the message being sent, one at a time
+	call call // the message being sent; there is one at a time
 }
 
 type streamKey struct{}
@@ -174,10 +174,10 @@ type streamKey struct{}
 // Context implements grpc.ServerStream.
 func (s *accountedStream) Context() context.Context { return s.ctx }
 
-// Ready announces the next message of a stream, with its size. It returns a channel that can be
-// received from when there is room for the message, or nil if the message need not wait. While a
-// large message waits, small ones can be announced and sent before it. The sending goroutine calls
-// Ready, with the context of the stream.
+// Ready announces the next message of a stream, with its size. It returns nil if the message does
+// not need to wait. Otherwise, it returns a channel that is closed when there is room for the
+// message. While a large message waits, small ones can be announced and sent before it. Ready must
+// be called by the sending goroutine, with the context of the stream.
 func Ready(ctx context.Context, bytes int) <-chan struct{} {
 	s, ok := ctx.Value(streamKey{}).(*accountedStream)
 	if !ok {
@@ -198,9 +198,9 @@ func Ready(ctx context.Context, bytes int) <-chan struct{} {
 	}
 }
 
-// Making requests memory for the next large message of a stream, of about this many keys with their
-// values, before the message is built. It returns a channel as Ready does. Made, or Making for the
-// next message, must follow.
+// Making requests room for the next large message of a stream before the message is built. The
+// message has approximately this many keys with their values. Like Ready, it returns a channel. The
+// caller must then call Made, or call Making for the next message.
 func Making(ctx context.Context, keys int64) <-chan struct{} {
 	s, ok := ctx.Value(streamKey{}).(*accountedStream)
 	if !ok {
@@ -216,7 +216,7 @@ func Making(ctx context.Context, keys int64) <-chan struct{} {
 	}
 }
 
-// Made returns the room of Making, unless the message has taken it.
+// Made gives up the room requested by Making, unless the message has taken it.
 func Made(ctx context.Context) {
 	if s, ok := ctx.Value(streamKey{}).(*accountedStream); ok {
 		s.call.making.release()
@@ -224,8 +224,8 @@ func Made(ctx context.Context) {
 	}
 }
 
-// askInStream requests room for a large message of a stream. A small one, such as a keep-alive or
-// an event, needs none: gRPC bounds the unwritten bytes of a stream.
+// askInStream requests room for a large message of a stream. A small message, such as a keep-alive
+// or an event, needs no room, because gRPC limits the unwritten bytes of a stream.
 func (c *call) askInStream(bytes int) {
 	if bytes < largeAnswer {
 		return
@@ -256,14 +256,14 @@ func (s *accountedStream) SendMsg(m any) error {
 	c.known = false
 	c.message = m
 	err := s.ServerStream.SendMsg(c)
-	if c.unread != nil { // the message was not encoded
+	if c.unread != nil { // the message has not been encoded
 		c.unread.room.release()
 		c.unread = nil
 	}
 	return err
 }
 
-// Codec returns c, which counts the answers that it encodes.
+// Codec returns a codec that works like c and counts the responses that it encodes.
 func (all *Answers) Codec(c encoding.CodecV2) encoding.CodecV2 { return countingCodec{c} }
 
 type countingCodec struct{ encoding.CodecV2 }
@@ -286,7 +286,7 @@ func (c countingCodec) Marshal(v any) (mem.BufferSlice, error) {
 	case answer.visit != nil:
 		return data, nil
 	case u == nil:
-		// A stream is written in order, so one of its messages can count for small ones before it.
+		// A stream is written in order, so small messages can be counted together with a later one.
 		answer.small += data.Len()
 		if answer.small < smallAnswer {
 			return data, nil
@@ -297,21 +297,22 @@ func (c countingCodec) Marshal(v any) (mem.BufferSlice, error) {
 	return u.hold(data), nil
 }
 
-// unread is an answer until it is written.
+// unread is a response that has not been written yet.
 type unread struct {
 	last mem.Buffer
 	room *room
 }
 
-// newUnread returns an answer whose room is released when it is written or collected: gRPC drops a
-// frame whose stream has just ended without freeing it.
+// newUnread returns a response whose room is released when the response is written or garbage
+// collected. The latter is needed because gRPC does not free a frame that it drops when its stream
+// has just ended.
 func newUnread(r *room) *unread {
 	u := &unread{room: r}
 	runtime.AddCleanup(u, (*room).release, r)
 	return u
 }
 
-// hold returns data. Its last part releases the answer when it is written.
+// hold returns data. When the last part of it has been written, the room is released.
 func (u *unread) hold(data mem.BufferSlice) mem.BufferSlice {
 	if len(data) == 0 {
 		u.room.release()
@@ -320,8 +321,8 @@ func (u *unread) hold(data mem.BufferSlice) mem.BufferSlice {
 	at := len(data) - 1
 	u.last = data[at]
 	bytes := u.last.ReadOnlyData()
-	// gRPC would not report when a tiny buffer is written. And its pools round every size above
-	// 32 KiB up to 1 MiB, which thousands of unread answers must not occupy.
+	// gRPC does not report when a tiny buffer has been written. In addition, its pools round every
+	// size above 32 KiB up to 1 MiB, which is too much memory for thousands of unread responses.
 	if mem.IsBelowBufferPoolingThreshold(cap(bytes)) || cap(bytes) > 2*len(bytes) {
 		bytes = append(make([]byte, 0, max(smallAnswer, len(bytes))), bytes...)
 		u.last.Free()
@@ -334,7 +335,7 @@ func (u *unread) hold(data mem.BufferSlice) mem.BufferSlice {
 // Get implements mem.BufferPool. It is never called.
 func (u *unread) Get(int) *[]byte { panic("listen: an answer is not a pool") }
 
-// Put implements mem.BufferPool: gRPC has written the answer, or dropped it.
+// Put implements mem.BufferPool. gRPC calls it after it has written or dropped the response.
 func (u *unread) Put(*[]byte) {
 	u.last.Free()
 	u.room.release()

@@ -12,14 +12,14 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// queue is the inner half of a listener: connections handed over by a Mux.
+// queue is the inner half of a listener. It contains connections handed over by a Mux.
 type queue struct {
 	conns chan net.Conn
 	done  <-chan struct{}
 	addr  addr
 
 	accepted chan struct{} // closed when a server first calls Accept
-	accept   func()        // closes it
+	accept   func()        // closes accepted
 }
 
 func newQueue(done <-chan struct{}, name addr) *queue {
@@ -28,7 +28,7 @@ func newQueue(done <-chan struct{}, name addr) *queue {
 	return q
 }
 
-// front is a net.Listener over a queue.
+// front is a net.Listener that accepts connections from a queue.
 type front struct {
 	*queue
 	mux *Mux
@@ -49,8 +49,8 @@ func (f *front) Accept() (net.Conn, error) {
 // Close implements net.Listener.
 func (f *front) Close() error { return f.mux.Close() }
 
-// Addr implements net.Listener. It names the protocol: the ports are those of the listeners passed
-// to the Mux.
+// Addr implements net.Listener. The address is only the name of the protocol. The listeners passed
+// to the Mux have the ports.
 func (f *front) Addr() net.Addr { return f.addr }
 
 type addr string
@@ -61,13 +61,13 @@ func (a addr) Network() string { return "mux" }
 // String implements net.Addr.
 func (a addr) String() string { return string(a) }
 
-// replay is a connection whose first bytes were already read.
+// replay is a connection whose first bytes have already been read.
 type replay struct {
 	net.Conn
 	head []byte
 }
 
-// Read implements net.Conn. It is called by one goroutine at a time, as both servers do.
+// Read implements net.Conn. Only one goroutine at a time may call it. Both servers comply.
 func (r *replay) Read(p []byte) (int, error) {
 	if len(r.head) == 0 {
 		return r.Conn.Read(p)
@@ -80,17 +80,17 @@ func (r *replay) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// Socket returns the connection that package direct can wait for.
+// Socket returns the underlying connection, so that package direct can wait for its data.
 func (r *replay) Socket() net.Conn { return r.Conn }
 
-// secured is a TLS connection whose handshake is done.
+// secured is a TLS connection that has completed its handshake.
 type secured struct {
 	net.Conn
 	under net.Conn
 	info  credentials.AuthInfo
 }
 
-// tlsInfo returns what is known about the other end of a connection.
+// tlsInfo returns what the handshake revealed about the other end of a connection.
 func tlsInfo(t *tls.Conn) credentials.AuthInfo {
 	return credentials.TLSInfo{
 		State:          t.ConnectionState(),
@@ -98,15 +98,16 @@ func tlsInfo(t *tls.Conn) credentials.AuthInfo {
 	}
 }
 
-// Socket returns the connection that package direct can wait for.
+// Socket returns the underlying connection, so that package direct can wait for its data.
 func (s *secured) Socket() net.Conn { return s.under }
 
-// Credentials returns the transport credentials for a grpc.Server behind a Mux. The Mux has done
-// the handshake; the credentials pass on its result, as [credentials.TLSInfo], so that interceptors
-// see client certificates. A plain connection, and one within the process, is reported as insecure.
+// Credentials returns the transport credentials for a grpc.Server behind a Mux. The Mux performs
+// the handshake. The credentials return its result as [credentials.TLSInfo], so that interceptors
+// see client certificates. Plain connections and connections within the process are reported as
+// insecure.
 //
-// Each connection gets an account in requests, and one in answers, unless they are nil. With
-// requests the server needs [Requests.Options].
+// Each connection gets an account in requests and an account in answers, unless they are nil. If
+// requests is not nil, the server must also have [Requests.Options].
 func Credentials(requests *Requests, answers *Answers) credentials.TransportCredentials {
 	return passOn{requests, answers}
 }
@@ -138,21 +139,21 @@ func (p passOn) ServerHandshake(c net.Conn) (net.Conn, credentials.AuthInfo, err
 	return out, info, nil
 }
 
-// served is a connection with its accounts.
+// served is a connection together with its accounts.
 type served struct {
 	net.Conn
 	in   io.Reader
 	addr remote
 }
 
-// remote is the address of the other end of a connection, with its accounts.
+// remote is the address of the other end of a connection, together with the connection's accounts.
 type remote struct {
 	net.Addr
-	account *account // nil if answers are not counted
-	sender  *sender  // nil if requests are not
+	account *account // nil if responses are not counted
+	sender  *sender  // nil if requests are not counted
 }
 
-// remoteOf returns the origin of a call.
+// remoteOf returns where a call comes from.
 func remoteOf(ctx context.Context) (r remote, ok bool) {
 	p, there := peer.FromContext(ctx)
 	if !there {
@@ -176,7 +177,8 @@ func (c *served) RemoteAddr() net.Addr { return c.addr }
 // Read implements net.Conn.
 func (c *served) Read(p []byte) (int, error) { return c.in.Read(p) }
 
-// Write implements net.Conn. It counts large data in pieces, as the client reads them.
+// Write implements net.Conn. It writes large data in pieces, and counts each piece as the client
+// reads it.
 func (c *served) Write(p []byte) (n int, err error) {
 	const piece = 32 << 10
 	a := c.addr.account
@@ -223,12 +225,13 @@ func (p passOn) Clone() credentials.TransportCredentials { return p }
 // OverrideServerName implements credentials.TransportCredentials.
 func (passOn) OverrideServerName(string) error { return nil }
 
-// Inside returns a listener for connections within this process. They have no account of requests.
+// Inside returns a listener for connections within this process. Their requests are not accounted
+// for.
 func Inside(l net.Listener) net.Listener { return inside{l} }
 
 type inside struct{ net.Listener }
 
-// insider is such a connection.
+// insider is a connection within this process.
 type insider struct{ net.Conn }
 
 // Accept implements net.Listener.

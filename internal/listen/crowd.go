@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// A crowd groups entries of clients by [Site], and finds the site with the most entries.
+// A crowd groups entries of clients by [Site], and determines the site with the most entries.
 type crowd struct {
 	sites map[string]*pile
-	piles []*pile // a heap; the largest first
+	piles []*pile // a heap, largest first
 	size  int
 }
 
-// pile has the entries of one site, oldest first.
+// pile contains the entries of one site, oldest first.
 type pile struct {
 	list.List // of entries
 	site      string
-	at        int // index in the heap
+	at        int // index in the heap of piles
 }
 
 // entry is one element of a crowd.
@@ -56,8 +56,8 @@ func (c *crowd) remove(e *entry) {
 	delete(c.sites, p.site)
 }
 
-// oldest returns the oldest entry of the site with the most entries, counting one extra entry for
-// the site comes. It returns nil if there is none.
+// oldest returns the oldest entry of the site with the most entries. The site named by comes is
+// about to get another entry, so it wins a tie. It returns nil if the crowd is empty.
 func (c *crowd) oldest(comes string) *entry {
 	if len(c.piles) == 0 {
 		return nil
@@ -69,7 +69,7 @@ func (c *crowd) oldest(comes string) *entry {
 	return p.Front().Value.(*entry)
 }
 
-// lead returns how many more entries the largest site has than the given one.
+// lead returns how many more entries the largest site has than the given site.
 func (c *crowd) lead(site string) int {
 	if len(c.piles) == 0 {
 		return 0

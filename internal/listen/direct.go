@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/internal/direct"
 )
 
-// Stream begins the account of a connection that carries one stream, without HTTP/2. It implements
-// direct.Requests: end is called if the connection must be closed.
+// Stream creates the account for a connection that carries one stream without HTTP/2. It implements
+// direct.Requests. If the connection must be closed, end is called.
 func (all *Requests) Stream(
 	ctx context.Context, from string, end func(),
 ) (context.Context, direct.Account, error) {
@@ -25,7 +25,7 @@ func (all *Requests) Stream(
 	defer s.mu.Unlock()
 	s.calls[0] = in
 	if !s.known.Load() {
-		s.lookLocked() // for the first message
+		s.lookLocked() // waits for the first message
 	}
 	return in.ctx, directAccount{in}, nil
 }

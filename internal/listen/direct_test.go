@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// Over TLS a client that offers the protocol without HTTP/2 gets it, with its certificate; where it
-// is not served the client gets its next choice.
+// TestDirectOverTLS checks that a TLS client that offers the protocol without HTTP/2 gets it, with
+// its certificate. Where the protocol is not served, the client gets its next choice.
 func TestDirectOverTLS(t *testing.T) {
 	a := certs.New(t)
 	opts := serverOf(a)
@@ -48,7 +48,7 @@ func TestDirectOverTLS(t *testing.T) {
 			state.PeerCertificates[0].Subject.CommonName != "alice" {
 			t.Errorf("served: %t: %q for %v", served, state.NegotiatedProtocol, state.PeerCertificates)
 		}
-		_ = near.Close() // or the other end waits until somebody reads its goodbye
+		_ = near.Close() // otherwise the other end blocks until its close message is read
 		_ = raw.Close()
 		if err := errors.Join(m.Close(), <-ended); err != nil {
 			t.Error(err)

@@ -14,29 +14,29 @@ const (
 )
 
 // frames reads an HTTP/2 connection and tracks the frames that gRPC receives. gRPC must read
-// without its own buffer, so that when its tap handle is called exactly the headers of its
-// call have been tracked. The buffer here is for the heads of frames and small frames. It is small,
-// because most connections are idle; a large payload goes directly to gRPC's buffer.
+// without a buffer of its own, so that a call's headers are the last thing tracked when gRPC calls
+// its tap handle. The buffer here is for frame headers and small frames. It is small because most
+// connections are idle. Large payloads go directly to gRPC's buffer.
 type frames struct {
 	conn   net.Conn
 	sender *sender
 	pace   *pace
 
 	buffer [512]byte
-	rest   []byte // part of buffer that was read and not returned yet
+	rest   []byte // part of buffer that has been read but not returned yet
 
-	skip int // bytes of the preface, or of an irrelevant payload
+	skip int // remaining bytes of the preface or of an irrelevant payload
 	head [frameHead]byte
-	got  int  // bytes of head
-	data int  // remaining bytes of a data frame,
-	pad  int  // and of the padding after them
-	size bool // the next byte is the length of the padding
+	got  int  // number of bytes in head
+	data int  // remaining bytes of a data frame
+	pad  int  // remaining bytes of the padding that follows
+	size bool // the next byte is the padding length
 	call uint32
 
-	opened int // calls since the last wait of pace
+	opened int // calls opened since the last call to pace.wait
 }
 
-// Read returns buffered bytes, and reads more if there are none.
+// Read returns buffered bytes, or reads more if there are none.
 func (f *frames) Read(p []byte) (n int, err error) {
 	if len(f.rest) == 0 {
 		if err := f.sender.wait(context.Background()); err != nil {
@@ -49,7 +49,7 @@ func (f *frames) Read(p []byte) (n int, err error) {
 			f.rest = f.buffer[:n]
 		}
 		if n == 0 {
-			return 0, err // after bytes, the next read returns it again
+			return 0, err // if bytes were read as well, the next read returns the error again
 		}
 	}
 	if len(f.rest) > 0 {
@@ -69,7 +69,7 @@ func (f *frames) Read(p []byte) (n int, err error) {
 	return n, nil
 }
 
-// note tracks the frames. An error ends the connection.
+// note tracks the frames in b. If it returns an error, the connection ends.
 func (f *frames) note(b []byte) error {
 	for len(b) > 0 {
 		switch {
@@ -79,7 +79,8 @@ func (f *frames) note(b []byte) error {
 		case f.size:
 			pad := min(int(b[0]), f.data)
 			f.size, f.data, f.pad, b = false, f.data-pad, pad, b[1:]
-			f.sender.awaitsData() // there may be no data, and then nothing else calls this
+			// if the frame has no data, the call below is not reached
+			f.sender.awaitsData()
 			f.endData()
 		case f.data > 0:
 			n := min(f.data, len(b))
@@ -104,7 +105,7 @@ func (f *frames) note(b []byte) error {
 	return nil
 }
 
-// endData continues with the padding after the data.
+// endData skips the padding once the data is complete.
 func (f *frames) endData() {
 	if f.data == 0 {
 		f.skip, f.pad = f.pad, 0

@@ -10,32 +10,35 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// jsonFactor is the multiple of its length that an answer counts in the JSON gateway, which keeps
-// it in several forms.
+// jsonFactor multiplies the charge for a response in the JSON gateway, because the gateway holds
+// the response in several forms.
 const jsonFactor = 8
 
 type accountKey struct{}
 
-// ConnContext gives a connection of an http.Server an account. It is for http.Server.ConnContext.
+// ConnContext creates an account for a connection of an http.Server. It is for
+// http.Server.ConnContext.
 func (all *Answers) ConnContext(ctx context.Context, c net.Conn) context.Context {
 	return context.WithValue(ctx, accountKey{}, all.account(c))
 }
 
-// Wrote records that the client of an HTTP connection, or the kernel for it, has accepted bytes.
+// Wrote records that bytes have been accepted by the client of an HTTP connection, or by the kernel
+// on its behalf.
 func Wrote(ctx context.Context, bytes int) {
 	if a, ok := ctx.Value(accountKey{}).(*account); ok {
 		a.written.Add(int64(bytes))
 	}
 }
 
-// visit is a request of the JSON gateway. Its call uses the gateway's own connection, but counts
-// for the client's.
+// visit is an HTTP request to the JSON gateway. Its call goes over the gateway's own connection,
+// but is charged to the client's account.
 type visit struct {
 	account *account
-	sender  atomic.Pointer[sender] // of the request; nil if that is not counted
+	sender  atomic.Pointer[sender] // the request's sender; nil if the request is not counted
 
-	// Guarded by all.mu: answers whose JSON is being encoded or written. A stream has at most two,
-	// the last one and the one before it, which may not be written yet.
+	// Guarded by all.mu. answers contains the responses whose JSON is being encoded or written. A
+	// stream has at most two: the last one and the one before it, which might not have been written
+	// yet.
 	answers [2]*room
 	over    bool
 }
@@ -62,12 +65,13 @@ func visitOf(ctx context.Context) *visit {
 	return nil
 }
 
-// visitHeader is the metadata of a call that names its visit. The name is secret, because a gRPC
-// client could send the header, too.
+// visitHeader is the metadata key that carries the name of a call's visit. The name is secret,
+// because gRPC clients could send the header as well.
 const visitHeader = "leasehold-visit"
 
-// Handler returns h, a JSON gateway, whose answers count for the connection of the client until the
-// request is done. The gateway's calls must have the outgoing metadata of the request's context.
+// Handler returns a handler for h, a JSON gateway. Its responses are charged to the client's
+// connection until the request is done. The gateway's calls must include the outgoing metadata of
+// the request's context.
 func (all *Answers) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		v := &visit{account: all.call(r.Context()).account}
@@ -88,7 +92,7 @@ func (all *Answers) Handler(h http.Handler) http.Handler {
 	})
 }
 
-// visit returns the request that a call belongs to, or nil.
+// visit returns the gateway request that a call belongs to, or nil.
 func (all *Answers) visit(ctx context.Context) *visit {
 	names := metadata.ValueFromIncomingContext(ctx, visitHeader)
 	if len(names) == 0 {
@@ -99,7 +103,7 @@ func (all *Answers) visit(ctx context.Context) *visit {
 	return all.visits[names[0]]
 }
 
-// cost returns the bytes that an answer counts for.
+// cost returns the number of bytes to charge for a response.
 func (v *visit) cost(bytes int) int64 {
 	if v != nil {
 		bytes *= jsonFactor
@@ -107,7 +111,7 @@ func (v *visit) cost(bytes int) int64 {
 	return int64(bytes)
 }
 
-// keep stores the room of an answer, and releases that of the one before the last.
+// keep stores the room of a response, and releases the room of the response before the last.
 func (v *visit) keep(r *room) {
 	v.account.all.mu.Lock()
 	drop := v.answers[0]

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 )
 
-// gateway is an http.Server that asks the service for one answer a request, by one connection of
-// its own, and writes it three times.
+// gateway is an http.Server that handles each request with one call to the service, over a single
+// connection. It writes the response of the call three times.
 type gateway struct {
 	http   *pipes
 	loop   net.Conn
@@ -54,7 +54,7 @@ func newGateway(t *testing.T, s *megabytes) (*gateway, *Answers) {
 	return g, all
 }
 
-// writing returns h, of whose answers it is noted when the client has taken them.
+// writing wraps h to record how much of its responses the client has read.
 func writing(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h.ServeHTTP(noted{w, r.Context()}, r)
@@ -78,7 +78,7 @@ func (w noted) Write(p []byte) (n int, err error) {
 	}
 }
 
-// dialService returns a connection to the service, which is closed with the test.
+// dialService returns a connection to the service that is closed when the test ends.
 func dialService(t *testing.T, dial func() net.Conn) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient("passthrough:///service",
@@ -95,7 +95,7 @@ func dialService(t *testing.T, dial func() net.Conn) *grpc.ClientConn {
 	return conn
 }
 
-// ask makes a request on its own connection, and reads no answer.
+// ask makes a request on a new connection and does not read the response.
 func (g *gateway) ask(t *testing.T) net.Conn {
 	t.Helper()
 	c := g.http.dial()
@@ -107,8 +107,9 @@ func (g *gateway) ask(t *testing.T) net.Conn {
 	return c
 }
 
-// Clients of the gateway that read nothing make the member hold a bounded number of bytes, delay no
-// one else, and do not end the calls of others when they are closed.
+// TestGatewayUnread checks that gateway clients that do not read make the member hold only a
+// bounded number of bytes and do not delay others. Closing them does not end the calls of other
+// clients.
 func TestGatewayUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, all := newGateway(t, &megabytes{size: 3 * megabyte, room: true})
@@ -153,7 +154,8 @@ func TestGatewayUnread(t *testing.T) {
 	})
 }
 
-// What one client of the gateway leaves unread is bounded, and delays no one else.
+// TestGatewayUnreadOfOne checks that the amount that one gateway client leaves unread is bounded,
+// and that it does not delay other clients.
 func TestGatewayUnreadOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{room: true}

@@ -9,7 +9,8 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// TLS handshakes take turns at what costs CPU time. One whose client is silent has no turn.
+// TestHandshakesTakeTurns checks that only a limited number of TLS handshakes can run their
+// CPU-intensive part at a time. A handshake that waits for its client does not hold a slot.
 func TestHandshakesTakeTurns(t *testing.T) {
 	a := certs.New(t)
 	conf, err := serverOf(a).Server()
@@ -38,7 +39,7 @@ func TestHandshakesTakeTurns(t *testing.T) {
 			_ = c.Close()
 		}
 		synctest.Wait()
-		m.handshakes <- struct{}{} // of another one that computes
+		m.handshakes <- struct{}{} // the slot of another handshake that is computing
 		done := make(chan error, 1)
 		c := tls.Client(l.dial(), &tls.Config{InsecureSkipVerify: true, NextProtos: []string{"h2"}})
 		go func() { done <- c.Handshake() }()
@@ -60,13 +61,13 @@ func TestHandshakesTakeTurns(t *testing.T) {
 		if n := len(m.handshakes); n != 0 {
 			t.Errorf("%d handshakes have a turn", n)
 		}
-		for held := range 2 { // the connection takes no turn any more, and returns none
+		for held := range 2 { // the connection no longer takes or releases a slot
 			go c.Write([]byte("x")) //nolint:errcheck // read below
 			if _, err := served.Read(make([]byte, 1)); err != nil || len(m.handshakes) != held {
 				t.Errorf("%d turns are held, want %d, %v", len(m.handshakes), held, err)
 			}
 			if held == 0 {
-				m.handshakes <- struct{}{} // of another one
+				m.handshakes <- struct{}{} // held by another handshake
 			}
 		}
 		<-m.handshakes
@@ -75,7 +76,7 @@ func TestHandshakesTakeTurns(t *testing.T) {
 	})
 }
 
-// neverReads is a client that reads nothing until it is closed.
+// neverReads is a client that does not read anything before it is closed.
 type neverReads struct {
 	net.Conn
 	closed chan struct{}

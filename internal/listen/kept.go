@@ -5,17 +5,18 @@ import (
 	"sync"
 )
 
-// Kept counts the bytes that a relay keeps for a call: requests on their way to a member, and
-// answers that the client has not read. They count as unread answers of the client's connection.
+// Kept counts the bytes that a relay keeps for a call: requests that have not been sent to a
+// member, and responses that the client has not read. They count as unread responses of the
+// client's connection.
 type Kept struct {
 	account *account
 
-	mu      sync.Mutex // guards the following fields
+	mu      sync.Mutex // guards the fields below
 	bytes   int
-	counted int // the part that the account has: whole multiples of keptStep
+	counted int // bytes charged to the account, a multiple of keptStep
 }
 
-// keptStep is large, so that short messages need not lock the account.
+// keptStep is large, so that most short messages do not lock the account.
 const keptStep = 4 << 10
 
 // Kept returns a Kept for a call.
@@ -23,8 +24,8 @@ func (all *Answers) Kept(ctx context.Context) *Kept {
 	return &Kept{account: all.call(ctx).account}
 }
 
-// Add counts bytes, which may be negative. It does not block. If the connection has far too many,
-// it is closed.
+// Add adds a number of bytes, which can be negative. It does not block. If the connection has far
+// too many bytes, it is closed.
 func (k *Kept) Add(bytes int) {
 	k.mu.Lock()
 	k.bytes += bytes
@@ -45,9 +46,9 @@ func (k *Kept) Add(bytes int) {
 	}
 }
 
-// Hold waits until there is room for a request, unless it is small, and counts it. The caller calls
-// added for each part of it that Add has counted, and release once Add has counted all of it, or if
-// the request is dropped.
+// Hold waits until there is room for a request, unless the request is small, and counts the
+// request. The caller must call added for each part of the request that Add has counted. It must
+// call release once Add has counted the whole request, or if the request is dropped.
 func (k *Kept) Hold(
 	ctx context.Context, bytes int,
 ) (added func(bytes int), release func(), err error) {

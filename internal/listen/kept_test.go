@@ -8,14 +8,14 @@ import (
 	"time"
 )
 
-// keeper returns a Kept of a call over a connection, and the client's end of that.
+// keeper returns a Kept for a call over a connection, and the client's end of the connection.
 func keeper(t *testing.T, all *Answers) (*Kept, net.Conn) {
 	client, server := net.Pipe()
 	t.Cleanup(func() { _ = server.Close() })
 	return &Kept{account: all.account(server)}, client
 }
 
-// Requests wait until a connection has room, but small ones do not.
+// TestKeptRequestsWait checks that requests wait until a connection has room, except small ones.
 func TestKeptRequestsWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -50,7 +50,8 @@ func TestKeptRequestsWait(t *testing.T) {
 	})
 }
 
-// A connection whose calls keep much too much is closed, however little each has.
+// TestKeptByManyCalls checks that a connection is closed if its calls together exceed the limit by
+// far, no matter how little each call keeps.
 func TestKeptByManyCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()

@@ -10,33 +10,33 @@ import (
 	"time"
 )
 
-// MostStrangers is how many connections of strangers a client port may have, unless fewer than
-// twice as many files are available. An idle one takes 24 kB.
+// MostStrangers is the maximum number of strangers' connections to a client port if at least twice
+// as many files are available. An idle connection takes 24 kB.
 const MostStrangers = 8192
 
-// idleTime is how long a connection must have been silent to count as idle.
+// idleTime is how long a connection must have been silent before it counts as idle.
 const idleTime = time.Minute
 
-// Limit bounds how many connections several listeners hold together. Its methods may be called from
-// several goroutines.
+// Limit is a limit on the total number of connections of several listeners. It is safe for
+// concurrent use.
 type Limit struct {
 	most          int
-	mostStrangers int           // 0: no connection is a stranger
-	patience      time.Duration // with strangers; 0: unlimited
+	mostStrangers int           // if 0, no connection is a stranger
+	patience      time.Duration // time allowed to a stranger; 0 means unlimited
 	refusals      *refusals
 	why           error
 
-	mu        sync.Mutex // guards the following fields
+	mu        sync.Mutex // guards the fields below
 	held      int
-	strangers crowd // connections without Vouch
-	known     crowd // the others
-	// When the last sweep was idleTime ago, the next one marks all known connections as inactive.
-	// Those that it finds inactive are idle.
+	strangers crowd // connections that have not been vouched for
+	known     crowd // all other connections
+	// A sweep occurs if the last one was at least idleTime ago. It marks all known connections as
+	// inactive. Connections that were already inactive are idle.
 	swept time.Time
 	idle  []*counted
 }
 
-// NewLimit returns a limit of this many connections; advice is a remedy for the log.
+// NewLimit returns a limit of most connections. The advice is a remedy to log.
 func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 	return &Limit{
 		most: most, refusals: newRefusals(log), strangers: newCrowd(), known: newCrowd(),
@@ -47,19 +47,20 @@ func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 // Most returns the maximum number of connections.
 func (l *Limit) Most() int { return l.most }
 
-// BoundStrangers makes each connection a stranger until one of its calls is vouched for (Vouch),
-// and allows this many strangers. If there is no room for another connection, one is closed: the
-// oldest stranger of the site that has the most; without strangers, one that is idle, or the oldest
-// of a site that has more. So no site can keep out the clients of another one. It must be called
-// before Listener.
+// BoundStrangers treats each connection as a stranger until one of its calls is vouched for
+// (Vouch), and allows this many strangers. If there is no room for another connection, an existing
+// one is closed. The first choice is the oldest stranger of the site with the most strangers, and
+// the second is an idle connection. If there is neither, the oldest connection of the largest site
+// is closed, but only if that site has more connections than the site of the new one. So no site
+// can keep out the clients of another site. BoundStrangers must be called before Listener.
 func (l *Limit) BoundStrangers(most int) { l.mostStrangers = most }
 
-// CloseStrangers is BoundStrangers without a separate number, but closes a stranger after this
-// time.
+// CloseStrangers is like BoundStrangers, but it allows as many strangers as connections and closes
+// each stranger after the given time.
 func (l *Limit) CloseStrangers(after time.Duration) { l.mostStrangers, l.patience = l.most, after }
 
-// Listener returns inner with the limit. Connections beyond it are closed at once. If they were not
-// accepted, their clients would wait for minutes.
+// Listener returns a listener that applies the limit to inner. Connections that exceed the limit
+// are closed immediately. If they were not accepted at all, their clients would wait for minutes.
 func (l *Limit) Listener(inner net.Listener) net.Listener { return &limited{inner, l} }
 
 type limited struct {
@@ -83,7 +84,8 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts c, if there is room for it or another one makes room.
+// admit counts c. If there is no room for c, it closes another connection. It returns false if
+// there is none that can be closed.
 func (l *Limit) admit(c *counted) bool {
 	l.mu.Lock()
 	var leaves *counted
@@ -109,7 +111,7 @@ func (l *Limit) admit(c *counted) bool {
 	return true
 }
 
-// leavesLocked returns the connection that makes room for another one, nil if there is none.
+// leavesLocked returns the connection to close in favor of another one, or nil if there is none.
 func (l *Limit) leavesLocked(comes string) *counted {
 	if e := l.strangers.oldest(comes); e != nil {
 		return e.value.(*counted)
@@ -123,7 +125,7 @@ func (l *Limit) leavesLocked(comes string) *counted {
 	return l.known.oldest(comes).value.(*counted)
 }
 
-// idleLocked returns an idle known connection, nil if there is none.
+// idleLocked returns an idle known connection, or nil if there is none.
 func (l *Limit) idleLocked() *counted {
 	if now := time.Now(); now.Sub(l.swept) >= idleTime {
 		l.swept, l.idle = now, nil
@@ -146,7 +148,7 @@ func (l *Limit) idleLocked() *counted {
 	return nil
 }
 
-// forgetLocked ends the counting of c.
+// forgetLocked stops counting c.
 func (l *Limit) forgetLocked(c *counted) {
 	if c.gone {
 		return
@@ -165,7 +167,7 @@ func (l *Limit) forgetLocked(c *counted) {
 	}
 }
 
-// vouched makes the connection a known one.
+// vouched records that the connection is not a stranger.
 func (c *counted) vouched() {
 	if c.isKnown.Load() {
 		return
@@ -182,23 +184,23 @@ func (c *counted) vouched() {
 	}
 }
 
-// caller is the address of a connection's other end, with the connection.
+// caller is the address of the other end of a connection, together with the connection.
 type caller struct {
 	net.Addr
 	conn *counted
 }
 
-// counted is a connection that a limit counts until it is closed.
+// counted is a connection that counts toward a limit until it is closed.
 type counted struct {
 	net.Conn
 	limit    *Limit
-	late     *time.Timer // nil if it may stay while there is room
+	late     *time.Timer // nil if strangers are not closed after a time
 	site     string      // see Site
-	isKnown  atomic.Bool // it is not a stranger
-	isActive atomic.Bool // it has received something since the last sweep
+	isKnown  atomic.Bool // whether it is no longer a stranger
+	isActive atomic.Bool // whether it has received anything since the last sweep
 
 	// Guarded by limit.mu.
-	entry *entry // nil if the limit has no strangers
+	entry *entry // nil if there is no limit on strangers
 	gone  bool
 }
 
@@ -219,7 +221,7 @@ func (c *counted) SyscallConn() (syscall.RawConn, error) {
 	return nil, syscall.ENOTSUP
 }
 
-// tooLate closes a connection that is still a stranger.
+// tooLate closes the connection if it is still a stranger.
 func (c *counted) tooLate() {
 	if !c.isKnown.Load() {
 		_ = c.Close()
@@ -243,7 +245,7 @@ func (c *counted) Close() error {
 	return err
 }
 
-// CloseWrite closes the sending direction, if the connection supports that.
+// CloseWrite closes the sending direction if the connection supports it.
 func (c *counted) CloseWrite() error {
 	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
 		return half.CloseWrite()

@@ -15,8 +15,8 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Connections above the limit are closed at once, with a line in the log. Closing one makes room
-// once, however often it is closed.
+// TestLimit checks that connections above the limit are closed immediately and logged. Closing a
+// connection frees its slot once, no matter how often it is closed.
 func TestLimit(t *testing.T) {
 	log := make(lines, 1)
 	limit := NewLimit(2, "do this", slog.New(slog.NewTextHandler(log, nil)))
@@ -56,7 +56,8 @@ func TestLimit(t *testing.T) {
 	<-accepted
 }
 
-// Silent connections without a login do not keep others out of a full limit.
+// TestStrangersMakeRoom checks that silent connections without a login do not keep others out when
+// the limit is reached.
 func TestStrangersMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const patience = 5 * time.Second
@@ -96,7 +97,8 @@ func TestStrangersMakeRoom(t *testing.T) {
 		Vouch(peer.NewContext(t.Context(), &peer.Peer{Addr: remote{Addr: server.RemoteAddr()}}))
 		refused := make(chan struct{})
 		go func() {
-			_, _ = l.Accept() // until the end: the third is one too many
+			// returns only when the test ends, because the third connection is one too many
+			_, _ = l.Accept()
 			close(refused)
 		}()
 		third := p.dial()
@@ -110,8 +112,8 @@ func TestStrangersMakeRoom(t *testing.T) {
 	})
 }
 
-// Strangers of one site leave room for those of another and for connections with a login, and none
-// is closed for its age.
+// TestStrangersOfOneSiteAreBounded checks that strangers from one site leave room for strangers
+// from another site and for connections with a login. No stranger is closed because of its age.
 func TestStrangersOfOneSiteAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 10
@@ -120,11 +122,7 @@ func TestStrangersOfOneSiteAreBounded(t *testing.T) {
 		comes := func(from string) *counted {
 			a, b := net.Pipe()
 			t.Cleanup(func() { _, _ = a.Close(), b.Close() })
-			c := &counted{Conn: visitor{a, from}, limit: limit, site: Site(from)}
-			if !limit.admit(c) {
-				t.Error("there is no room")
-			}
-			return c
+			return arrive(t, limit, visitor{a, from})
 		}
 		known := comes("10.0.0.3:1")
 		ctx := peer.NewContext(t.Context(), &peer.Peer{Addr: remote{Addr: known.RemoteAddr()}})
@@ -148,8 +146,9 @@ func TestStrangersOfOneSiteAreBounded(t *testing.T) {
 	})
 }
 
-// When all connections have a login, an idle one makes room for another, else one of a site with
-// more connections. No site displaces one with as few as itself.
+// TestIdleMakeRoom checks which connection makes room when all of them have a login. An idle
+// connection is closed first, and otherwise a connection of a site that has more connections. A
+// site does not displace another site that has as few connections as itself.
 func TestIdleMakeRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := NewLimit(10, "", slog.New(slog.DiscardHandler))
@@ -197,7 +196,7 @@ func TestIdleMakeRoom(t *testing.T) {
 			t.Errorf("let in: %v; the idle one has gone: %v", ok, crowd[5].gone)
 		}
 		says(c)
-		for range 3 { // 5 and 5 in the end
+		for range 3 { // ends with 5 each
 			if c, ok := comes("10.0.0.3:1"); !ok {
 				t.Error("a crowd kept out a client of another site")
 			} else {
@@ -218,7 +217,32 @@ func TestIdleMakeRoom(t *testing.T) {
 	})
 }
 
-// visitor is a connection that comes from an address.
+// arrive accepts a connection through a listener with the limit.
+func arrive(t *testing.T, limit *Limit, v visitor) *counted {
+	c, err := limit.Listener(&single{conn: v}).Accept()
+	if err != nil {
+		t.Fatalf("the connection was rejected: %v", err)
+	}
+	return c.(*counted)
+}
+
+// single is a listener that accepts one connection.
+type single struct {
+	net.Listener
+	conn net.Conn
+}
+
+// Accept implements net.Listener.
+func (s *single) Accept() (net.Conn, error) {
+	if s.conn == nil {
+		return nil, net.ErrClosed
+	}
+	c := s.conn
+	s.conn = nil
+	return c, nil
+}
+
+// visitor is a connection from a given address.
 type visitor struct {
 	net.Conn
 	addr string

@@ -19,43 +19,45 @@ import (
 	"leasehold.dev/internal/direct"
 )
 
-// preface is the beginning of an HTTP/2 connection with prior knowledge. No HTTP/1 request can
-// begin with it, because PRI is a reserved method (RFC 9113, 3.4).
+// preface is how an HTTP/2 connection with prior knowledge begins. No HTTP/1 request can begin with
+// it, because PRI is a reserved method (RFC 9113, 3.4).
 var preface = []byte("PRI * HTTP/2.0")
 
-// directly is the beginning of a connection of package direct. HTTP methods have no slash.
+// directly is how a connection of package direct begins. HTTP methods cannot contain a slash.
 var directly = []byte(direct.Protocol + " ")
 
-// defaultSniffTimeout is how long a new connection may take to show which protocol it speaks,
-// including the TLS handshake.
+// defaultSniffTimeout is how long a new connection can take, including its TLS handshake, until its
+// protocol is known.
 const defaultSniffTimeout = 10 * time.Second
 
-// refusalPause is the shortest time between two log lines about rejected connections.
+// refusalPause is the minimum time between two log lines about rejected connections.
 const refusalPause = 5 * time.Second
 
-// mostWaiting is how many connections may wait for this process: for their turn in a TLS handshake,
-// or for the server that accepts them. While as many wait, none is accepted from the network. There
-// it costs nothing, and does not count as a stranger's, of which a [Limit] closes the oldest.
+// mostWaiting is the maximum number of connections that wait for this process, either for their
+// turn in a TLS handshake or for a server to accept them. While this many are waiting, no more are
+// accepted from the kernel. A connection waiting in the kernel costs this process nothing and does
+// not count as a stranger, so a [Limit] does not close it.
 const mostWaiting = 256
 
-// MuxOptions configure [NewMux]. The zero value is usable.
+// MuxOptions configures [NewMux]. The zero value is usable.
 type MuxOptions struct {
-	// SniffTimeout bounds the time from accept to a known protocol. A connection that takes longer
-	// is closed, so that half-open ones cannot accumulate. Default [defaultSniffTimeout].
+	// SniffTimeout limits the time from accepting a connection until its protocol is known. A
+	// connection that takes longer is closed, so that half-open connections cannot accumulate. The
+	// default is [defaultSniffTimeout].
 	SniffTimeout time.Duration
-	// Direct is set if [Mux.Direct] is served, too.
+	// Direct must be set if [Mux.Direct] is served as well.
 	Direct bool
-	// Logger logs why a connection was closed: as a warning if its TLS handshake was rejected, at
-	// most once every refusalPause, else at debug level. Default: none.
+	// Logger logs why a connection was closed. A rejected TLS handshake is logged as a warning, at
+	// most once per refusalPause. Everything else is logged at debug level. By default, nothing is
+	// logged.
 	Logger *slog.Logger
 }
 
-// Mux splits the connections of any number of listeners into three: gRPC, streams
-// without HTTP/2, and HTTP. Methods may be called from several goroutines.
+// Mux splits the connections of any number of listeners into three kinds: gRPC, streams without
+// HTTP/2, and HTTP. Its methods are safe for concurrent use.
 //
-// Goroutines: one for each Serve call (the caller's), and one for each accepted
-// connection, which ends when the connection is handed over, closed, or
-// SniffTimeout has passed.
+// Goroutines: one for each call to Serve (the caller's), and one for each accepted connection. The
+// latter ends when the connection is handed over or closed, or when SniffTimeout has passed.
 type Mux struct {
 	opts   MuxOptions
 	grpc   *queue
@@ -65,10 +67,10 @@ type Mux struct {
 	wg     sync.WaitGroup // connections being sniffed
 
 	refusals *refusals
-	pace     *pace         // of the connections that are handed over
-	waiting  chan struct{} // has a token for each of these
-	// handshakes has a token for each TLS handshake that does not wait for its client: fewer than
-	// there are processors, because each takes a millisecond of CPU time.
+	pace     *pace         // for connections being handed over
+	waiting  chan struct{} // has a token for each waiting connection
+	// handshakes has a token for each TLS handshake that is not waiting for its client. There are
+	// fewer tokens than processors, because each handshake takes a millisecond of CPU time.
 	handshakes chan struct{}
 
 	mu      sync.Mutex
@@ -77,7 +79,7 @@ type Mux struct {
 	pending map[net.Conn]struct{}
 }
 
-// NewMux returns a Mux without sources; see [Mux.Serve].
+// NewMux returns a Mux that has no listeners yet; see [Mux.Serve].
 func NewMux(opts MuxOptions) *Mux {
 	if opts.SniffTimeout <= 0 {
 		opts.SniffTimeout = defaultSniffTimeout
@@ -99,20 +101,21 @@ func NewMux(opts MuxOptions) *Mux {
 	return m
 }
 
-// GRPC returns the listener of gRPC connections, for a grpc.Server that was built with
-// [Credentials]. Closing it stops the whole Mux.
+// GRPC returns the listener for gRPC connections. It is for a grpc.Server that uses [Credentials].
+// Closing it stops the whole Mux.
 func (m *Mux) GRPC() net.Listener { return &front{queue: m.grpc, mux: m} }
 
-// Direct returns the listener of connections that carry one stream each, for a direct.Server that
-// was built with [Credentials]. Closing it stops the whole Mux.
+// Direct returns the listener for connections that carry one stream each. It is for a direct.Server
+// that uses [Credentials]. Closing it stops the whole Mux.
 func (m *Mux) Direct() net.Listener { return &front{queue: m.direct, mux: m} }
 
-// HTTP returns the listener of all other connections, for an http.Server. Encrypted ones are
-// *tls.Conn, so that server recognizes HTTP/2. Closing it stops the whole Mux.
+// HTTP returns the listener for all other connections. It is for an http.Server. Encrypted
+// connections are of type *tls.Conn, so that the server recognizes HTTP/2. Closing it stops the
+// whole Mux.
 func (m *Mux) HTTP() net.Listener { return &front{queue: m.http, mux: m} }
 
-// Serve accepts from l until Close or until l fails permanently. With a non-nil conf every
-// connection is TLS. It returns nil after Close, and closes l.
+// Serve accepts connections from l until Close is called or l fails permanently. If conf is not
+// nil, every connection uses TLS. Serve returns nil after Close, and closes l.
 func (m *Mux) Serve(l net.Listener, conf *tls.Config) error {
 	if conf == nil {
 		return m.serve(l, m.route)
@@ -125,7 +128,7 @@ func (m *Mux) Serve(l net.Listener, conf *tls.Config) error {
 	return m.serve(l, func(c net.Conn) { m.routeTLS(c, conf) })
 }
 
-// ServeHTTP is Serve for an HTTP-only port.
+// ServeHTTP is Serve for a port that serves only HTTP.
 func (m *Mux) ServeHTTP(l net.Listener, conf *tls.Config) error {
 	if conf == nil {
 		return m.serve(l, func(c net.Conn) { m.give(m.http, c, c) })
@@ -166,8 +169,8 @@ func (m *Mux) serve(l net.Listener, route func(net.Conn)) error {
 		if errors.Is(err, net.ErrClosed) || !isTemporary(err) {
 			return err
 		}
-		// Out of file descriptors, or the peer went away: neither is a reason to stop serving.
-		// Wait, so that the loop does not spin.
+		// Either no file descriptor is available, or the peer has gone away. Neither is a reason to
+		// stop serving. Wait, so that the loop does not spin.
 		delay = min(max(2*delay, 5*time.Millisecond), time.Second)
 		m.opts.Logger.Warn("accept failed", "error", err, "retry-in", delay)
 		select {
@@ -178,7 +181,7 @@ func (m *Mux) serve(l net.Listener, route func(net.Conn)) error {
 	}
 }
 
-// mayAccept waits until another connection may wait. It returns false after Close.
+// mayAccept waits until another connection is allowed to wait. It returns false after Close.
 func (m *Mux) mayAccept() bool {
 	select {
 	case m.waiting <- struct{}{}:
@@ -189,19 +192,19 @@ func (m *Mux) mayAccept() bool {
 	}
 }
 
-// isTemporary reports whether an accept error is temporary. net.Error's Temporary is deprecated for
-// everything but this (net/http also uses it here).
+// isTemporary reports whether an accept error is temporary. net.Error's Temporary is deprecated
+// except for this purpose, for which net/http uses it as well.
 func isTemporary(err error) bool {
 	for _, e := range []error{syscall.ENOBUFS, syscall.ENOMEM, syscall.EPROTO, syscall.EPERM} {
 		if errors.Is(err, e) {
-			return true // accept(2): kernel memory, the network or a firewall
+			return true // accept(2): kernel memory, network or firewall
 		}
 	}
 	var t interface{ Temporary() bool }
 	return errors.As(err, &t) && t.Temporary()
 }
 
-// start routes c on its own goroutine, with a deadline.
+// start routes c in its own goroutine, with a deadline.
 func (m *Mux) start(c net.Conn, route func(net.Conn)) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -219,7 +222,7 @@ func (m *Mux) start(c net.Conn, route func(net.Conn)) {
 	})
 }
 
-// route determines the protocol of c and passes it to that listener.
+// route determines the protocol of c, and passes c to the listener for that protocol.
 func (m *Mux) route(c net.Conn) {
 	head, start, err := sniff(c)
 	if err != nil {
@@ -236,11 +239,11 @@ func (m *Mux) route(c net.Conn) {
 	m.give(q, c, &replay{Conn: c, head: head})
 }
 
-// routeTLS decides by the protocols that the client offers in its hello. Streams without HTTP/2
-// have a protocol of their own. gRPC libraries offer h2 alone and get grpc-go's own, fast HTTP/2. A
-// client that also offers http/1.1 (curl, browsers, Go's http.Client) gets h2 from net/http, which
-// serves JSON and passes gRPC requests to grpc.Server.ServeHTTP: slower, but correct for the few
-// gRPC clients that offer both.
+// routeTLS chooses a listener based on the protocols that the client offers in its hello. Streams
+// without HTTP/2 have their own protocol name. gRPC libraries offer only h2, and get grpc-go's own
+// fast HTTP/2. Clients that also offer http/1.1 (curl, browsers, Go's http.Client) get h2 from
+// net/http, which serves JSON and passes gRPC requests to grpc.Server.ServeHTTP. That is slower,
+// but correct for the few gRPC clients that offer both.
 func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
 	o := &offer{Conn: c, mux: m}
 	t, ok := m.handshake(o, conf)
@@ -258,8 +261,8 @@ func (m *Mux) routeTLS(c net.Conn, conf *tls.Config) {
 	m.give(m.http, c, t)
 }
 
-// offer is a connection during a TLS handshake, with the protocols that the client offered. The
-// handshake has a turn whenever it does not wait for the client.
+// offer is a connection during a TLS handshake, together with the protocols that the client
+// offered. The handshake has a turn whenever it is not waiting for the client.
 type offer struct {
 	net.Conn
 	onlyH2 bool
@@ -279,7 +282,7 @@ func (o *offer) Write(p []byte) (int, error) {
 	return o.Conn.Write(p)
 }
 
-// pause ends the turn of the handshake. It returns a function that waits for another turn.
+// pause ends the handshake's turn. It returns a function that waits for the next turn.
 func (o *offer) pause() (resume func()) {
 	if o.over {
 		return func() {}
@@ -288,16 +291,16 @@ func (o *offer) pause() (resume func()) {
 	return o.mux.turn
 }
 
-// turn waits for a turn of a handshake.
+// turn waits for a handshake's turn.
 func (m *Mux) turn() {
 	m.waiting <- struct{}{}
 	m.handshakes <- struct{}{}
 	<-m.waiting
 }
 
-// withALPN returns a copy of conf that accepts these protocols, and records the ones that a client
-// offered. The copy is made once per listener, not per connection, because it holds the keys of the
-// session tickets.
+// withALPN returns a copy of conf that accepts these protocols and records which of them a client
+// offered. The copy is made once per listener instead of once per connection, because it holds the
+// keys for session tickets.
 func withALPN(conf *tls.Config, protocols []string) *tls.Config {
 	inner := conf.GetConfigForClient
 	conf = conf.Clone()
@@ -328,12 +331,12 @@ func (m *Mux) handshake(c *offer, conf *tls.Config) (*tls.Conn, bool) {
 	switch {
 	case err == nil:
 		return t, true
-	case isGone(err): // as in a port scan, or when a program ends
+	case isGone(err): // for example, a port scan or a program that has ended
 		m.drop(c, "TLS handshake failed", err)
 	default:
 		m.refusals.warn(c, err)
 		if plain := (tls.RecordHeaderError{}); errors.As(err, &plain) && plain.Conn != nil {
-			_, _ = io.WriteString(c, wantsTLS) // the client may be gone
+			_, _ = io.WriteString(c, wantsTLS) // the client might be gone
 		}
 		linger(c)
 	}
@@ -344,14 +347,14 @@ func (m *Mux) handshake(c *offer, conf *tls.Config) (*tls.Conn, bool) {
 type refusals struct {
 	log      *slog.Logger
 	pause    rate.Sometimes
-	unlogged atomic.Int64 // rejected since the last line
+	unlogged atomic.Int64 // connections rejected since the last log line
 }
 
 func newRefusals(log *slog.Logger) *refusals {
 	return &refusals{log: log, pause: rate.Sometimes{Interval: refusalPause}}
 }
 
-// warn logs why c was rejected, and how many before it were not logged.
+// warn logs why c was rejected, and how many earlier rejections were not logged.
 func (r *refusals) warn(c net.Conn, why error) {
 	r.unlogged.Add(1)
 	r.pause.Do(func() {
@@ -360,8 +363,8 @@ func (r *refusals) warn(c net.Conn, why error) {
 	})
 }
 
-// wantsTLS answers a client without TLS on a port with TLS. A client that speaks HTTP/2 at least
-// reports that this is not HTTP/2, instead of a broken connection.
+// wantsTLS is the response to a client that does not use TLS on a TLS port. It lets a client that
+// uses HTTP/2 at least report that this is not HTTP/2, instead of reporting a broken connection.
 const wantsTLS = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n" +
 	"Connection: close\r\n\r\nthis port speaks TLS: use https://\n"
 
@@ -377,15 +380,15 @@ func isGone(err error) bool {
 	return false
 }
 
-// lingerTime and lingerBytes bound how long a rejected connection is still read.
+// lingerTime and lingerBytes limit how long and how much is read from a rejected connection.
 const (
 	lingerTime  = time.Second
 	lingerBytes = 1 << 20
 )
 
-// linger closes a connection after its client was sent the reason. A TLS 1.3 client has sent more
-// by then; closing with unread bytes would reset the connection, and the client would never see the
-// reason.
+// linger closes a connection after the reason has been sent to its client. A TLS 1.3 client has
+// already sent more data by that time. Closing the connection with unread bytes would reset it, and
+// the client would never see the reason.
 func linger(c net.Conn) {
 	defer c.Close() //nolint:errcheck // nothing is lost
 	_ = c.SetDeadline(time.Now().Add(lingerTime))
@@ -399,10 +402,11 @@ func linger(c net.Conn) {
 	_, _ = io.CopyN(io.Discard, c, lingerBytes)
 }
 
-// give passes conn, which wraps raw, to q, without the deadline.
+// give clears the deadline and passes conn, which wraps raw, to q.
 func (m *Mux) give(q *queue, raw, conn net.Conn) {
 	_ = raw.SetDeadline(time.Time{})
-	// A member serves pages earlier than calls, which must not keep others out until then.
+	// A member serves pages before it serves calls. Until it serves calls, waiting gRPC connections
+	// must not block others.
 	select {
 	case <-q.accepted:
 	case <-m.done:
@@ -424,9 +428,9 @@ func (m *Mux) drop(c net.Conn, why string, err error) {
 	m.opts.Logger.Debug(why, "remote", c.RemoteAddr().String(), "error", err)
 }
 
-// Close closes the sources and every connection that was not handed over yet, and waits for their
-// goroutines. Connections handed over belong to the servers that accepted them. It may be called
-// again.
+// Close closes the listeners and every connection that has not been handed over yet, and waits for
+// their goroutines. Connections that have been handed over belong to the servers that accepted
+// them. Close can be called more than once.
 func (m *Mux) Close() error {
 	m.mu.Lock()
 	if !m.closed {
@@ -436,7 +440,8 @@ func (m *Mux) Close() error {
 			_ = l.Close()
 		}
 		for c := range m.pending {
-			_ = c.SetDeadline(time.Unix(1, 0)) // in the past: wakes the sniffer
+			// a time in the past, to wake the sniffing goroutine
+			_ = c.SetDeadline(time.Unix(1, 0))
 		}
 	}
 	m.mu.Unlock()
@@ -444,8 +449,9 @@ func (m *Mux) Close() error {
 	return nil
 }
 
-// sniff reads until it is known whether c begins with the HTTP/2 preface or as a stream without
-// HTTP/2. It returns what it read, and the matching start, nil for neither.
+// sniff reads from c until it is clear whether c begins with the HTTP/2 preface, with the first
+// bytes of a stream without HTTP/2, or with neither. It returns the bytes that it has read and the
+// matching start, or nil for neither.
 func sniff(c net.Conn) (head, start []byte, err error) {
 	buf := make([]byte, 0, len(preface))
 	for {

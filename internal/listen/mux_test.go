@@ -12,8 +12,7 @@ import (
 	"time"
 )
 
-// pipes is a listener that hands out what is sent to it: connections, or
-// errors.
+// pipes is a listener. Accept returns what is sent to it: connections or errors.
 type pipes struct {
 	next   chan any
 	closed chan struct{}
@@ -50,7 +49,7 @@ func (p *pipes) dial() net.Conn {
 	return client
 }
 
-// muxed starts a Mux over pipes; everything ends with the test.
+// muxed starts a Mux over pipes. Both are closed when the test ends.
 func muxed(t *testing.T, opts MuxOptions) (*Mux, *pipes) {
 	t.Helper()
 	m, l := NewMux(opts), newPipes()
@@ -67,7 +66,8 @@ func muxed(t *testing.T, opts MuxOptions) (*Mux, *pipes) {
 
 const http2Hello = "PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 
-// The first bytes choose the listener, however they are split, and none is lost.
+// TestMuxRoutes checks that the first bytes select the listener, no matter how they are split, and
+// that no byte is lost.
 func TestMuxRoutes(t *testing.T) {
 	for _, c := range []struct{ send, to string }{
 		{http2Hello + "frames", "grpc"},
@@ -75,10 +75,10 @@ func TestMuxRoutes(t *testing.T) {
 		{"leasehold/10 /a/B\n", "http"},
 		{"GET / HTTP/1.1\r\n\r\n", "http"},
 		{"POST /v3/kv/put HTTP/1.1\r\n", "http"},
-		{"P", "http"}, // with the end of the stream after it: see below
+		{"P", "http"}, // followed by the end of the stream; see below
 		{"PRI * HTTP/1.1\r\n\r\n", "http"},
 		{"PUT /", "http"},
-		{"\x16\x03\x01", "http"}, // TLS on a plain port: net/http answers it
+		{"\x16\x03\x01", "http"}, // TLS on a plain port; net/http answers it
 	} {
 		for _, size := range []int{len(c.send), 1} {
 			synctest.Test(t, func(t *testing.T) {
@@ -96,7 +96,8 @@ func TestMuxRoutes(t *testing.T) {
 					}
 				}()
 				if c.send == "P" {
-					synctest.Wait() // dropped: nothing comes out, nothing is left
+					// dropped: no connection is accepted, and nothing is left behind
+					synctest.Wait()
 					return
 				}
 				conn, err := from.Accept()
@@ -120,7 +121,8 @@ func chunks(s string, n int) (parts []string) {
 	return parts
 }
 
-// Where streams without HTTP/2 are not served, HTTP answers a request for one with an explanation.
+// TestMuxWithoutDirect checks that if streams without HTTP/2 are not served, HTTP responds to a
+// request for one with an explanation.
 func TestMuxWithoutDirect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := muxed(t, MuxOptions{})
@@ -133,8 +135,9 @@ func TestMuxWithoutDirect(t *testing.T) {
 	})
 }
 
-// A connection that says nothing, or stops in the middle of the preface, is closed at the deadline
-// and its goroutine ends. A recognised one has no deadline any more.
+// TestMuxDeadline checks that a connection that sends nothing, or stops in the middle of the
+// preface, is closed at the deadline, and that its goroutine ends. Once the protocol is recognized,
+// there is no deadline.
 func TestMuxDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := muxed(t, MuxOptions{SniffTimeout: 3 * time.Second})
@@ -160,7 +163,7 @@ func TestMuxDeadline(t *testing.T) {
 		if d := time.Since(start); d != 3*time.Second {
 			t.Errorf("closed after %s, want 3s", d)
 		}
-		time.Sleep(time.Hour) // fake
+		time.Sleep(time.Hour) // virtual time
 		go func() { _, _ = io.WriteString(good, "more") }()
 		if _, err := io.ReadFull(conn, make([]byte, 4)); err != nil {
 			t.Errorf("a known connection after an hour: %v", err)
@@ -168,8 +171,8 @@ func TestMuxDeadline(t *testing.T) {
 	})
 }
 
-// Close ends pending connections at once, whether they wait for bytes or for a server, and Accept
-// returns an error.
+// TestMuxClose checks that Close immediately ends pending connections, whether they wait for bytes
+// or for a server, and that Accept returns an error.
 func TestMuxClose(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := muxed(t, MuxOptions{})
@@ -177,7 +180,7 @@ func TestMuxClose(t *testing.T) {
 		go func() { _, _ = io.WriteString(untaken, "GET ") }()
 		synctest.Wait()
 		start := time.Now()
-		if err := m.GRPC().Close(); err != nil { // as a grpc.Server does
+		if err := m.GRPC().Close(); err != nil { // like a grpc.Server
 			t.Fatal(err)
 		}
 		if d := time.Since(start); d != 0 {
@@ -197,8 +200,8 @@ func TestMuxClose(t *testing.T) {
 	})
 }
 
-// Running out of file descriptors neither stops the member nor makes it spin; a broken listener
-// stops it.
+// TestMuxAcceptErrors checks that running out of file descriptors neither stops the member nor
+// makes it spin. A broken listener stops it.
 func TestMuxAcceptErrors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := NewMux(MuxOptions{}), newPipes()
@@ -226,8 +229,8 @@ func TestMuxAcceptErrors(t *testing.T) {
 	})
 }
 
-// The server reads exactly what the client sends first, in whatever pieces. Only the preface
-// selects HTTP/2, and only its first word a stream without it.
+// FuzzSniff checks that the server reads exactly what the client sends, no matter how it is split.
+// HTTP/2 is selected only by its preface, and the protocol without HTTP/2 only by its first word.
 func FuzzSniff(f *testing.F) {
 	f.Add([]byte(http2Hello), byte(3))
 	f.Add([]byte("GET / HTTP/1.1\r\n"), byte(1))
@@ -255,7 +258,7 @@ func FuzzSniff(f *testing.F) {
 	})
 }
 
-// pieces is a connection that gives data in pieces of a size.
+// pieces is a connection that returns data in pieces of a given size.
 type pieces struct {
 	net.Conn
 	data []byte

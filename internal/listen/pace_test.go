@@ -14,7 +14,8 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// scheduler stands for Go's: a goroutine that yields waits until those that are ready have run.
+// scheduler simulates Go's scheduler: a goroutine that yields waits until all ready goroutines have
+// run.
 type scheduler struct {
 	mu          sync.Mutex
 	ready, most int
@@ -35,7 +36,7 @@ func (s *scheduler) yield() {
 	<-time.After(time.Duration(n) * 50 * time.Microsecond)
 }
 
-// bytesConn is a connection with everything that its client sends.
+// bytesConn is a connection that already contains everything that its client sends.
 type bytesConn struct {
 	net.Conn
 	io.Reader
@@ -44,9 +45,9 @@ type bytesConn struct {
 // Read implements net.Conn.
 func (c bytesConn) Read(p []byte) (int, error) { return c.Reader.Read(p) }
 
-// However many calls clients open at once, only a few goroutines are runnable, so that nothing
-// waits behind them. Each reader starts a goroutine per call, as gRPC does, for 1,000 calls per
-// connection.
+// TestCallsOpenedAtOnce checks that no matter how many calls clients open at the same time, only a
+// few goroutines are runnable, so that other work is not delayed. Each reader starts a goroutine
+// per call, as gRPC does, for 1,000 calls per connection.
 func TestCallsOpenedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const conns, calls = 10, 1000
@@ -83,13 +84,13 @@ func TestCallsOpenedAtOnce(t *testing.T) {
 	})
 }
 
-// The same holds for connections.
+// TestConnectionsOpenedAtOnce checks the same for connections.
 func TestConnectionsOpenedAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := muxed(t, MuxOptions{})
 		var s scheduler
 		m.pace = newPace(s.yield)
-		const conns, each = 100, 5 // goroutines of a connection
+		const conns, each = 100, 5 // goroutines per connection
 		served := make(chan struct{})
 		go func() {
 			defer close(served)
@@ -115,12 +116,13 @@ func TestConnectionsOpenedAtOnce(t *testing.T) {
 	})
 }
 
-// No connection is accepted while many wait for their server, or for a turn in their handshake.
+// TestMuxAcceptsWhatIsServed checks that no connection is accepted while many connections wait for
+// their server, or for a slot to compute their handshake.
 func TestMuxAcceptsWhatIsServed(t *testing.T) {
 	t.Run("server", func(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m, l := muxed(t, MuxOptions{})
-			_, _ = l.dial().Write(preface) // the server has begun to accept
+			_, _ = l.dial().Write(preface) // from here on, the server accepts connections
 			if c, err := m.GRPC().Accept(); err == nil {
 				_ = c.Close()
 			}
@@ -157,7 +159,7 @@ func TestMuxAcceptsWhatIsServed(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			m, l := NewMux(MuxOptions{}), newPipes()
 			m.handshakes = make(chan struct{}, 1)
-			m.handshakes <- struct{}{} // of another one that computes
+			m.handshakes <- struct{}{} // the slot of another handshake that is computing
 			go m.Serve(l, conf)        //nolint:errcheck // the test ends it
 			defer m.Close()            //nolint:errcheck // nothing is lost
 			more := fillMux(t, l, func(net.Conn) {})
@@ -167,10 +169,11 @@ func TestMuxAcceptsWhatIsServed(t *testing.T) {
 	})
 }
 
-// fillMux dials until as many connections wait as may, and one more. It returns a channel that is
-// closed when that is accepted.
+// fillMux dials until the maximum number of connections is waiting, and then once more. It returns
+// a channel that is closed when the extra connection is accepted.
 func fillMux(t *testing.T, l *pipes, begin func(net.Conn)) <-chan struct{} {
-	for range mostWaiting + 1 { // the last is accepted before the others are known to wait
+	// the last is accepted before the other connections count as waiting
+	for range mostWaiting + 1 {
 		begin(l.dial())
 		synctest.Wait()
 	}

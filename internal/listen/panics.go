@@ -15,13 +15,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// errPanicked is the error for callers.
+// errPanicked is the error returned to callers.
 var errPanicked = status.Error(codes.Internal,
 	"leasehold: the request hit a bug in the server; see its log")
 
-// Panics recovers calls that panic, so that no request can end the process. It counts each panic,
-// and logs it with its stack. It guards code that serves calls, not the core: after a panic there
-// the state may be wrong.
+// Panics recovers calls that panic, so that no request can end the process. It counts each panic
+// and logs it with its stack. It is for code that serves calls, and not for the core: after a panic
+// in the core, the state might be wrong.
 //
 // A nil Panics recovers nothing. It is safe for concurrent use.
 type Panics struct {
@@ -29,13 +29,13 @@ type Panics struct {
 	ended atomic.Uint64
 }
 
-// NewPanics returns a Panics that writes to a log.
+// NewPanics returns a Panics that logs to log.
 func NewPanics(log *slog.Logger) *Panics { return &Panics{log: log} }
 
 // Ended returns the number of panics.
 func (p *Panics) Ended() uint64 { return p.ended.Load() }
 
-// End recovers a panic and stores it in *err. Call it with defer.
+// End recovers a panic and stores it in *err. It must be deferred.
 func (p *Panics) End(what string, err *error) {
 	if p == nil {
 		return
@@ -68,7 +68,8 @@ func (p *Panics) Stream(
 	return next(srv, s)
 }
 
-// Codec returns c with a guard, because gRPC uses it outside the interceptors.
+// Codec returns a codec that works like c and recovers panics. It is needed because gRPC uses the
+// codec outside of interceptors.
 func (p *Panics) Codec(c encoding.CodecV2) encoding.CodecV2 { return guardedCodec{c, p} }
 
 type guardedCodec struct {
@@ -88,7 +89,8 @@ func (c guardedCodec) Unmarshal(data mem.BufferSlice, v any) (err error) {
 	return c.CodecV2.Unmarshal(data, v)
 }
 
-// Handler returns h with a guard. The connection of a request that panics is closed.
+// Handler returns a handler that calls h and recovers panics. If a request panics, its connection
+// is closed.
 func (p *Panics) Handler(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {

@@ -21,7 +21,7 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// fragile is a codec that takes no message "encode" or "decode".
+// fragile is a codec that panics on the messages "encode" and "decode".
 type fragile struct{ encoding.CodecV2 }
 
 func (c fragile) Marshal(v any) (mem.BufferSlice, error) {
@@ -39,8 +39,8 @@ func (c fragile) Unmarshal(data mem.BufferSlice, v any) error {
 	return err
 }
 
-// A call that panics ends with an error, is counted, and is logged with its stack; later calls are
-// served.
+// TestPanics checks that a call that panics ends with an error, is counted, and is logged with its
+// stack. Later calls are served.
 func TestPanics(t *testing.T) {
 	var log strings.Builder
 	p := NewPanics(slog.New(slog.NewTextHandler(&log, nil)))
@@ -111,7 +111,7 @@ func TestPanics(t *testing.T) {
 	}
 }
 
-// echoed answers what it is asked.
+// echoed returns the request as the response.
 func echoed(_ context.Context, m any) (any, error) {
 	if m.(*wrapperspb.StringValue).Value == "handle" {
 		panic("cannot handle")
@@ -132,8 +132,8 @@ func callStream(t *testing.T, conn *grpc.ClientConn, m any) error {
 	return c.RecvMsg(new(wrapperspb.StringValue))
 }
 
-// A request that panics is counted, and its connection closed. A handler that aborts its connection
-// is no fault.
+// TestPanicsHTTP checks that a request that panics is counted and its connection is closed. A
+// handler that aborts its connection does not count as a panic.
 func TestPanicsHTTP(t *testing.T) {
 	p := NewPanics(slog.New(slog.DiscardHandler))
 	for i, v := range []any{http.ErrAbortHandler, "cannot"} {

@@ -21,7 +21,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// lines is a log whose lines a test takes.
+// lines is a log that a test can read line by line.
 type lines chan string
 
 func (l lines) Write(p []byte) (int, error) {
@@ -32,10 +32,11 @@ func (l lines) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// The member's log says why a connection was refused, and so does the client's error, which never
-// is just a broken connection. Some cases are repeated because a reset may overtake the reason.
+// TestRefusedHandshakes checks that both the member's log and the client's error explain why a
+// connection was refused. The client's error is never just a broken connection. Each case is
+// repeated because a reset may overtake the reason.
 func TestRefusedHandshakes(t *testing.T) {
-	tier.RealTime(t) // a refused connection is read for a second
+	tier.RealTime(t) // the server keeps reading a refused connection for a second
 	a, stranger := certs.New(t), certs.New(t)
 	good := serverOf(a)
 	good.TrustedCAFile = a.Path("ca.pem")
@@ -48,7 +49,7 @@ func TestRefusedHandshakes(t *testing.T) {
 	for name, c := range map[string]struct {
 		opts   TLS
 		client credentials.TransportCredentials
-		answer string // to the client
+		answer string // part of the client's error
 		logged string
 		spoil  func() error
 	}{
@@ -97,7 +98,8 @@ func TestRefusedHandshakes(t *testing.T) {
 	}
 }
 
-// A client that speaks TLS to a plain port, or vice versa, gets an error that says what to change.
+// TestTLSHints checks that a client that uses TLS on a plain port, or the reverse, gets an error
+// that explains what to change.
 func TestTLSHints(t *testing.T) {
 	a := certs.New(t)
 	conf, err := serverOf(a).Server()
@@ -121,7 +123,8 @@ func TestTLSHints(t *testing.T) {
 	}
 }
 
-// Refusals do not fill the log, which says how many it omitted.
+// TestRefusalsAreBounded checks that refusals do not flood the log, which records how many it
+// omitted.
 func TestRefusalsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer
@@ -139,8 +142,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 	})
 }
 
-// Listeners and dialers reload their CA file without a restart, and sessions from before are not
-// resumed with a certificate that is no longer trusted.
+// TestTrustedCARotation checks that listeners and dialers reload their CA file without a restart.
+// Earlier sessions cannot be resumed with a certificate that is no longer trusted.
 func TestTrustedCARotation(t *testing.T) {
 	before, after := certs.New(t), certs.New(t)
 	ca := before.Write("trusted.pem", "CERTIFICATE", before.Cert.Raw)

@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// A client trusts the CA that the file has at the time of the handshake, and still verifies the
-// server's name.
+// TestReloading checks that a client trusts the CA that is in the file at the time of the
+// handshake, and still verifies the server's name.
 func TestReloading(t *testing.T) {
 	a, file := certs.New(t), filepath.Join(t.TempDir(), "ca.pem")
 	server := a.Issue("server")

@@ -15,22 +15,22 @@ import (
 	"google.golang.org/grpc/tap"
 )
 
-// Bounds of [Requests].
+// Limits of [Requests].
 const (
-	// leastUnfinished is the minimum bound on a connection's unfinished requests. The bound is
-	// larger if one request may exceed a part of it.
+	// leastUnfinished is the lowest limit on a connection's unfinished requests. The limit is
+	// higher if the largest allowed request exceeds 1/unfinishedPart of it.
 	leastUnfinished = 64 << 20
 	unfinishedPart  = 16
-	// strangerPart limits a stranger to 1/strangerPart of that.
+	// strangerPart is the divisor of that limit for strangers.
 	strangerPart  = 4
-	unfinishedAll = 4 // the bound for all together, as a multiple of one connection's
-	// A request must be complete within unfinishedBeats of unfinishedBeat. Beats are counted
-	// instead of time, so that a pause of this process is not blamed on clients. The first message
-	// of a stranger's stream must arrive within strangerBeats.
+	unfinishedAll = 4 // limit for all connections together, as a multiple of the limit for one
+	// A request must be completed within unfinishedBeats beats, each of which lasts unfinishedBeat.
+	// Beats are counted instead of time, so that clients are not blamed for a pause of this
+	// process. The first message of a stranger's stream must arrive within strangerBeats.
 	unfinishedBeat  = 5 * time.Second
 	unfinishedBeats = 12
 	strangerBeats   = 3
-	// bodyRoom is how much of a body is read while its call has messages to consume.
+	// bodyRoom is how much of a body is read ahead while its call has messages to consume.
 	bodyRoom = 1 << 20
 )
 
@@ -39,69 +39,72 @@ var (
 	errTooSlow    = errors.New("a request was not finished in time")
 )
 
-// Requests bounds what clients can make a server keep before their calls are served: incomplete
-// messages, messages of a stream that its call has not consumed, and calls of strangers. gRPC
-// bounds what it keeps for a stream, but not the sum: it extends the window of a connection as soon
-// as bytes arrive. So the thousands of streams of one connection could fill the memory.
+// Requests limits what clients can make a server keep before their calls are served. This includes
+// incomplete messages, stream messages that a call has not consumed, and strangers' calls. gRPC
+// limits what it keeps for each stream, but not the total, because it extends a connection's window
+// as soon as bytes arrive. So without a limit, thousands of streams on one connection could fill
+// the memory.
 //
-// A connection that has too much is closed. If all together have too much, the one that has had the
-// most for longest is closed. A connection is also closed if a request stays incomplete for a
-// while. A stream's request may wait for its call, because unread answers may be blocking the call.
+// A connection that holds too many bytes is closed. If all connections together hold too many, the
+// connection that has held the most for the longest time is closed. A connection is also closed if
+// one of its requests stays incomplete for a while. A stream's request can wait for its call,
+// because unread responses might be blocking the call.
 //
 // It is safe for concurrent use.
 type Requests struct {
 	log *slog.Logger
-	// most bounds the unfinished bytes of one connection, 0 for no bound, and mostStranger those of
-	// a stranger.
+	// most limits the unfinished bytes of a connection; 0 means no limit. mostStranger limits the
+	// unfinished bytes of a stranger.
 	most, mostStranger int64
-	// known reports whether the caller of a call has logged in; if nil, no caller has to.
-	// strangerCalls bounds the calls of a connection until then.
+	// known reports whether the caller of a call has logged in. If it is nil, callers do not have
+	// to log in. strangerCalls limits the calls on a connection until a caller has logged in.
 	known         func(context.Context) bool
 	strangerCalls int
-	mostCalls     int // of all strangers
+	mostCalls     int // limit on the calls of all strangers
 	warnings      rate.Sometimes
-	held          atomic.Int64  // by all
-	opens         *rate.Limiter // of calls, in all strangers
+	held          atomic.Int64  // unfinished bytes of all senders
+	opens         *rate.Limiter // limits the rate at which all strangers together open calls
 
-	mu        sync.Mutex // guards the following fields
+	mu        sync.Mutex // guards the fields below
 	senders   map[*sender]struct{}
-	strangers crowd // calls of strangers in progress, by their senders
+	strangers crowd // strangers' calls in progress, with their senders
 	sites     *simplelru.LRU[string, *site]
 }
 
-// NewRequests returns Requests for requests up to a size.
+// NewRequests returns Requests for a server whose largest request has the given size.
 func NewRequests(largest int, log *slog.Logger) *Requests {
 	most := max(leastUnfinished, unfinishedPart*int64(largest))
 	return newRequests(most, most/strangerPart, log)
 }
 
-// BoundStrangers bounds what clients can cost before they log in, such as the calls of a
-// connection. known reports whether the caller of a new call is known, from memory, to have logged
-// in. Until then, or until [Vouch], the connection is a stranger's. BoundStrangers returns its
-// receiver.
+// BoundStrangers limits what clients can cost before they log in, including the number of calls per
+// connection. The function known reports, without I/O, whether the caller of a new call has logged
+// in. Until it returns true or [Vouch] is called, the connection is a stranger. BoundStrangers
+// returns its receiver.
 func (all *Requests) BoundStrangers(calls int, known func(context.Context) bool) *Requests {
 	all.strangerCalls, all.known = calls, known
 	return all
 }
 
-// NewStrangers returns Requests that bound only strangers, and allow each this many unfinished
-// bytes. All connections begin as strangers.
+// NewStrangers returns Requests that limit only strangers. Each of them can have this many
+// unfinished bytes. All connections begin as strangers.
 func NewStrangers(most int64, log *slog.Logger) *Requests {
 	return newRequests(0, most, log).BoundStrangers(fewCalls, Nobody)
 }
 
-// Share bounds the calls of all strangers.
+// Share limits the calls of all strangers together.
 func (all *Requests) Share(calls int) *Requests {
 	all.mostCalls = calls
 	return all
 }
 
-// Nobody is an argument for BoundStrangers, for servers in which only Vouch identifies clients that
-// have logged in.
+// Nobody is an argument for BoundStrangers. It is for servers in which only Vouch identifies
+// clients that have logged in.
 func Nobody(context.Context) bool { return false }
 
 func newRequests(most, mostStranger int64, log *slog.Logger) *Requests {
-	sites, _ := simplelru.NewLRU[string, *site](mostSites, nil) // it fails for no size
+	// fails only for a size that is not positive
+	sites, _ := simplelru.NewLRU[string, *site](mostSites, nil)
 	return &Requests{
 		log: log, most: most, mostStranger: mostStranger, mostCalls: strangersMost,
 		warnings: rate.Sometimes{Interval: warnPause},
@@ -115,22 +118,22 @@ type sender struct {
 	all   *Requests
 	from  string
 	site  *site
-	known atomic.Bool // it is not a stranger
+	known atomic.Bool // whether it is no longer a stranger
 	done  chan struct{}
-	// Calls and messages begun, and calls reset, since the last wait. They belong to the reading
-	// goroutine.
+	// The number of calls and messages begun, and the number of calls reset, since the last wait.
+	// Only the reading goroutine uses these fields.
 	opens, resets int
 
-	// end is called once, if the sender has too much, or is too slow.
+	// end is called once, if the sender holds too many bytes or is too slow.
 	end func(why error)
 
 	mu     sync.Mutex
-	calls  map[uint32]*incoming // by stream; those whose request may continue
-	lived  int                  // number of calls when ended ones were last removed
-	newest uint32               // the stream of the last headers
+	calls  map[uint32]*incoming // calls whose request can continue, by stream
+	lived  int                  // number of calls left when ended calls were last removed
+	newest uint32               // stream of the latest headers
 	held   int64
-	since  time.Time   // since when it has held any bytes
-	timer  *time.Timer // nil unless a request is, or recently was, incomplete
+	since  time.Time   // when it last began to hold any bytes
+	timer  *time.Timer // nil unless a request is incomplete, or was recently
 	gone   bool
 
 	calling map[*entry]struct{} // a stranger's calls in progress; guarded by all.mu
@@ -150,10 +153,10 @@ func (all *Requests) sender(from string, end func(error)) *sender {
 	return s
 }
 
-// isFree reports whether the sender has no bounds.
+// isFree reports whether the sender has no limits.
 func (s *sender) isFree() bool { return s.all.most == 0 && s.known.Load() }
 
-// most returns the bound on the sender's unfinished bytes.
+// most returns the limit on the sender's unfinished bytes.
 func (s *sender) most() int64 {
 	if s.known.Load() {
 		return s.all.most
@@ -161,29 +164,29 @@ func (s *sender) most() int64 {
 	return s.all.mostStranger
 }
 
-// incoming is the request of one call. The sender's mu guards most fields.
+// incoming is the request of one call. Most fields are guarded by the sender's mu.
 type incoming struct {
 	sender *sender
 	stream uint32
-	ctx    context.Context // of the call
-	// refused is the error if the call is rejected, or nil.
+	ctx    context.Context // context of the call
+	// refused is the error if the call has been rejected.
 	refused error
 
-	head      [5]byte // of a message
-	got       int     // bytes of head
-	left      int64   // bytes of the message that are missing after its head
+	head      [5]byte // header of a message
+	got       int     // number of bytes in head
+	left      int64   // bytes of the message, after its head, that have not arrived
 	begun     int64   // cost of the incomplete message
-	whole     int64   // complete messages that were not consumed
-	cost      int64   // their cost
-	isStream  bool    // its call has begun, and consumes one message after another
-	isReading bool    // the call waits for a message
+	whole     int64   // number of complete messages that have not been consumed
+	cost      int64   // cost of those messages
+	isStream  bool    // the call has begun, and consumes successive messages
+	isReading bool    // the call is waiting for a message
 	spoke     bool    // a complete message has arrived
-	beats     int     // since it began to wait for the client
-	// room, if not nil, gets a token when a message was consumed.
+	beats     int     // beats since it began to wait for the client
+	// room, if not nil, receives a token when a message has been consumed.
 	room chan struct{}
 }
 
-// frameCost is what gRPC keeps for a data frame, by its buffer classes.
+// frameCost returns how many bytes gRPC keeps for a data frame, according to its buffer classes.
 func frameCost(n int) int64 {
 	const small, piece, overhead = 1 << 10, 4 << 10, 64
 	switch {
@@ -197,7 +200,7 @@ func frameCost(n int) int64 {
 	return int64(max(n, 4*piece)) + overhead
 }
 
-// Options returns the options of a server whose connections have [Credentials] with these Requests.
+// Options returns the options for a server whose connections use [Credentials] with these Requests.
 func (all *Requests) Options() []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.InTapHandle(all.tap),
@@ -207,8 +210,8 @@ func (all *Requests) Options() []grpc.ServerOption {
 	}
 }
 
-// tap is called by gRPC when it has read the headers of a call, and nothing after them. It holds a
-// lock of the connection, and no goroutine serves the call yet.
+// tap is called by gRPC when it has read the headers of a call, and before it reads anything else.
+// gRPC holds a lock of the connection, and no goroutine serves the call yet.
 func (all *Requests) tap(ctx context.Context, _ *tap.Info) (context.Context, error) {
 	at, ok := remoteOf(ctx)
 	if !ok || at.sender == nil || at.sender.isFree() {
@@ -219,8 +222,9 @@ func (all *Requests) tap(ctx context.Context, _ *tap.Info) (context.Context, err
 
 type incomingKey struct{}
 
-// open begins a call on the newest stream. A rejected call begins, too, and must end soon: gRPC
-// stops the timer of its deadline, which may be years away, only once a call has begun.
+// open begins a call on the newest stream. A rejected call also begins, but must end soon. The
+// reason is that gRPC stops the timer of a call's deadline, which might be years away, only if the
+// call has begun.
 func (s *sender) open(ctx context.Context) context.Context {
 	in := &incoming{sender: s, refused: s.admit(ctx)}
 	if in.refused != nil {
@@ -243,7 +247,7 @@ func (s *sender) open(ctx context.Context) context.Context {
 	return in.ctx
 }
 
-// awaitsData records that a data frame has begun and is incomplete, or empty.
+// awaitsData records that a data frame has begun and is incomplete or empty.
 func (s *sender) awaitsData() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -252,7 +256,7 @@ func (s *sender) awaitsData() {
 	}
 }
 
-// lookLocked schedules look while a request is incomplete.
+// lookLocked schedules a call to look, which checks incomplete requests.
 func (s *sender) lookLocked() {
 	if s.timer == nil {
 		s.timer = time.AfterFunc(unfinishedBeat, s.look)
@@ -269,14 +273,15 @@ func (s *sender) forgetLocked() {
 	s.lived = len(s.calls)
 }
 
-// endLocked removes the whole request from the account: the call has consumed it, or has ended.
+// endLocked removes the whole request from the account, because the call has consumed it or has
+// ended.
 func (in *incoming) endLocked() {
 	delete(in.sender.calls, in.stream)
 	in.sender.addLocked(-in.begun - in.cost)
 	in.begun, in.cost, in.whole = 0, 0, 0
 }
 
-// addLocked adds bytes, which may be negative.
+// addLocked adds a number of bytes, which can be negative.
 func (s *sender) addLocked(bytes int64) {
 	if s.gone {
 		return
@@ -288,7 +293,8 @@ func (s *sender) addLocked(bytes int64) {
 	s.all.held.Add(bytes)
 }
 
-// check ends the sender if it has too much, and others if all together have too much.
+// check ends the sender if it holds too many bytes. If all senders together hold too many, check
+// ends other senders.
 func (s *sender) check() error {
 	s.mu.Lock()
 	most := s.most()
@@ -315,7 +321,8 @@ func (all *Requests) isFull() bool {
 	return all.held.Load() > unfinishedAll*max(all.most, all.mostStranger)
 }
 
-// worst returns the sender that has had the most for longest, nil if there is none.
+// worst returns the sender that has held the most bytes for the longest time, or nil if there is
+// none.
 func (all *Requests) worst() (worst *sender) {
 	now := time.Now()
 	most := 0.0
@@ -332,7 +339,7 @@ func (all *Requests) worst() (worst *sender) {
 	return worst
 }
 
-// fail ends the sender.
+// fail closes the sender and its connection.
 func (s *sender) fail(why error) {
 	if !s.close() {
 		return
@@ -343,7 +350,7 @@ func (s *sender) fail(why error) {
 	s.end(why)
 }
 
-// close removes the sender. It reports whether it was there.
+// close removes the sender, and reports whether it was still registered.
 func (s *sender) close() bool {
 	s.all.mu.Lock()
 	if _, ok := s.all.senders[s]; ok {
@@ -366,13 +373,13 @@ func (s *sender) close() bool {
 func (s *sender) dropLocked() {
 	s.addLocked(-s.held)
 	if s.timer != nil {
-		s.timer.Stop() // or it would keep the sender reachable
+		s.timer.Stop() // otherwise, the timer would keep the sender reachable
 		s.timer = nil
 	}
 	clear(s.calls)
 }
 
-// look counts a beat for each request that waits for the sender.
+// look counts a beat for each request that is waiting for the client.
 func (s *sender) look() {
 	s.mu.Lock()
 	s.forgetLocked()
@@ -408,7 +415,8 @@ func (s *sender) begins(stream uint32) {
 	s.mu.Unlock()
 }
 
-// frame records the beginning of a data frame. It returns an error if the sender has too much.
+// frame records that a data frame has begun. It returns an error if the sender holds too many
+// bytes.
 func (s *sender) frame(stream uint32, size int) error {
 	s.mu.Lock()
 	if in := s.calls[stream]; in != nil {
@@ -423,7 +431,7 @@ func (s *sender) frame(stream uint32, size int) error {
 	return s.check()
 }
 
-// data records data of a frame.
+// data records data that belongs to a frame.
 func (s *sender) data(stream uint32, b []byte) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -435,7 +443,8 @@ func (s *sender) data(stream uint32, b []byte) {
 	}
 }
 
-// dataLocked records data of a frame. It returns the number of messages that are complete with it.
+// dataLocked records data that belongs to a frame. It returns the number of messages that the data
+// completes.
 func (in *incoming) dataLocked(b []byte) (messages int) {
 	for len(b) > 0 {
 		if in.got < len(in.head) {
@@ -456,8 +465,8 @@ func (in *incoming) dataLocked(b []byte) (messages int) {
 	return messages
 }
 
-// takenLocked records that the call has consumed a message. It costs as much as the average
-// message.
+// takenLocked records that the call has consumed a message. The message is assumed to have the
+// average cost.
 func (in *incoming) takenLocked() {
 	if in.whole == 0 {
 		return
@@ -471,13 +480,13 @@ func (in *incoming) takenLocked() {
 	}
 }
 
-// requestOf returns the request of a call, nil if it is not counted.
+// requestOf returns the request of a call, or nil if it is not counted.
 func requestOf(ctx context.Context) *incoming {
 	in, _ := ctx.Value(incomingKey{}).(*incoming)
 	return in
 }
 
-// done records that the call has its whole request, or has ended.
+// done records that the call has received its whole request, or has ended.
 func (in *incoming) done() {
 	in.sender.mu.Lock()
 	defer in.sender.mu.Unlock()
@@ -515,7 +524,7 @@ func (all *Requests) stream(
 	return next(srv, &takingStream{s, in})
 }
 
-// takingStream tracks consumed messages.
+// takingStream tracks which messages have been consumed.
 type takingStream struct {
 	grpc.ServerStream
 	in *incoming
@@ -529,7 +538,7 @@ func (s *takingStream) RecvMsg(m any) error {
 	return err
 }
 
-// reads records that the call waits for a message, or that it has consumed one.
+// reads records that the call is waiting for a message, or that it has consumed one.
 func (in *incoming) reads(waits bool) {
 	in.sender.mu.Lock()
 	defer in.sender.mu.Unlock()

@@ -18,12 +18,12 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// half returns the first bytes of a message that has more.
+// half returns a message that lacks its last byte.
 func half(size int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size+1)), make([]byte, size)...)
 }
 
-// sends is a sender that notes why it was ended.
+// sends is a sender that records why it was closed.
 type sends struct {
 	*sender
 	why error
@@ -35,7 +35,7 @@ func newSends(all *Requests) *sends {
 	return s
 }
 
-// call opens a stream, and sends data in it.
+// call opens a stream and sends data on it.
 func (s *sends) call(ctx context.Context, stream uint32, data []byte) *incoming {
 	s.begins(stream)
 	in := requestOf(s.open(ctx))
@@ -44,11 +44,11 @@ func (s *sends) call(ctx context.Context, stream uint32, data []byte) *incoming 
 }
 
 func (s *sends) send(stream uint32, data []byte) {
-	_ = s.frame(stream, len(data)) // it ends the sender, too
+	_ = s.frame(stream, len(data)) // an error also closes the sender
 	s.data(stream, data)
 }
 
-// endless is a stream whose messages never come, or come at once.
+// endless is a stream that never receives a message.
 type endless struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -61,8 +61,8 @@ func (s endless) RecvMsg(any) error {
 	return s.ctx.Err()
 }
 
-// A request must be complete some time after it began. A stream may be silent between messages, and
-// a complete message may wait for its call.
+// TestSlowRequests checks that a request must be complete some time after it began. A stream can be
+// silent between messages, and a complete message can wait for its call.
 func TestSlowRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		data                []byte
@@ -117,7 +117,7 @@ func TestSlowRequests(t *testing.T) {
 	}
 }
 
-// A stream has a timer only while a message is incomplete.
+// TestIdleStreamHasNoTimer checks that a stream has a timer only while a message is incomplete.
 func TestIdleStreamHasNoTimer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newSends(NewRequests(1, slog.New(slog.DiscardHandler)))
@@ -154,8 +154,8 @@ func TestIdleStreamHasNoTimer(t *testing.T) {
 	})
 }
 
-// An incomplete message is late however it is framed: as part of a message, as padding alone, or
-// without even the length of the padding.
+// TestPartIsLate checks that an incomplete message is late no matter how it is framed: as part of a
+// message, as padding only, or without even the length of the padding.
 func TestPartIsLate(t *testing.T) {
 	head := func(size byte) []byte {
 		return []byte{0, 0, size, byte(http2.FrameData), byte(http2.FlagDataPadded), 0, 0, 0, 1}
@@ -172,7 +172,7 @@ func TestPartIsLate(t *testing.T) {
 			s.mu.Lock()
 			in.isStream, in.isReading = true, true
 			s.mu.Unlock()
-			time.Sleep(unfinishedBeat) // it looks, and there is nothing
+			time.Sleep(unfinishedBeat) // the timer fires and finds nothing
 			f := frames{sender: s.sender}
 			if err := f.note(sent); err != nil {
 				t.Error(err)
@@ -186,7 +186,8 @@ func TestPartIsLate(t *testing.T) {
 	}
 }
 
-// What has arrived counts until its call takes it, by what gRPC keeps for it.
+// TestUnfinishedAccount checks that received data is counted until its call consumes it. The count
+// is the memory that gRPC uses for the data.
 func TestUnfinishedAccount(t *testing.T) {
 	s := newSends(NewRequests(1, slog.New(slog.DiscardHandler)))
 	holds := func(what string, want int64) {
@@ -224,7 +225,8 @@ func TestUnfinishedAccount(t *testing.T) {
 	}
 }
 
-// If all connections together hold too much, the one that has held much for longest is ended.
+// TestMostForLong checks that if all connections together hold too much, the connection that has
+// held a large amount for the longest time is closed.
 func TestMostForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 1 << 20
@@ -254,8 +256,9 @@ func TestMostForLong(t *testing.T) {
 	})
 }
 
-// On a connection without HTTP/2, a message counts until it is complete. The connection is closed
-// if a message takes too long, exceeds the room, or is a stranger's first and late.
+// TestDirectStream checks that a message on a connection without HTTP/2 is counted until it is
+// complete. The connection is closed if a message takes too long or is too large, or if a
+// stranger's first message is late.
 func TestDirectStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 1 << 20
@@ -274,7 +277,7 @@ func TestDirectStream(t *testing.T) {
 		if err != nil || all.held.Load() != frameCost(1000) {
 			t.Errorf("%v, %d bytes are held", err, all.held.Load())
 		}
-		second, err := a.Hold(4000) // before the first is given back
+		second, err := a.Hold(4000) // before the first is released
 		if err != nil || all.held.Load() != frameCost(1000)+frameCost(4000) {
 			t.Errorf("%v, %d bytes are held", err, all.held.Load())
 		}
@@ -324,12 +327,13 @@ func TestDirectStream(t *testing.T) {
 	})
 }
 
-// Little more of a body is read than its call takes, and reading continues when the call does.
+// TestBodyWaits checks that little more of a request body is read than its call consumes, and that
+// reading continues when the call does.
 func TestBodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := NewRequests(1, slog.New(slog.DiscardHandler))
 		var came atomic.Int64
-		messages := io.TeeReader(zeros{}, counter{&came}) // each byte in five begins one
+		messages := io.TeeReader(zeros{}, counter{&came}) // every five bytes are a message
 		b, err := all.Body(httptest.NewRecorder(), httptest.NewRequest("POST", "/", messages),
 			func(error) {})
 		if err != nil {
@@ -363,7 +367,7 @@ func TestBodyWaits(t *testing.T) {
 	})
 }
 
-// counter counts what is written.
+// counter counts the bytes written.
 type counter struct{ bytes *atomic.Int64 }
 
 func (c counter) Write(p []byte) (int, error) {

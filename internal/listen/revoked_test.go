@@ -9,7 +9,8 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// Every revocation list in a file counts, and a file with anything else in it is refused.
+// TestRevokedByAnyList checks that every revocation list in a file is used, and that a file
+// containing anything else is rejected.
 func TestRevokedByAnyList(t *testing.T) {
 	a := certs.New(t)
 	options := serverOf(a)

@@ -18,9 +18,10 @@ import (
 	"time"
 )
 
-// SelfSigned returns t with a self-signed certificate for localhost and hosts, which may have
-// ports, if t.Auto is set and t names no file. The certificate is kept in dir, so that clients that
-// pinned it survive a restart; a new one is created when it has expired.
+// SelfSigned returns t with a self-signed certificate if t.Auto is set and t names no certificate
+// files. The certificate is valid for localhost and for hosts, which can include ports. It is kept
+// in dir, so that clients that have pinned it still accept it after a restart. When it has expired,
+// a new one is created.
 func (t TLS) SelfSigned(dir string, hosts []string) (TLS, error) {
 	if !t.Auto || t.CertFile != "" || t.KeyFile != "" {
 		return t, nil
@@ -38,7 +39,7 @@ func (t TLS) SelfSigned(dir string, hosts []string) (TLS, error) {
 	return t, nil
 }
 
-// stillValid reports whether file has a certificate that has not expired.
+// stillValid reports whether file contains a certificate that has not expired.
 func stillValid(file string) (bool, error) {
 	data, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -72,7 +73,7 @@ func makeCert(t TLS, hosts []string) error {
 	cert := x509.Certificate{
 		SerialNumber: serial,
 		Subject:      pkix.Name{Organization: []string{"leasehold"}},
-		NotBefore:    now.Add(-time.Hour), // clients' clocks may be behind
+		NotBefore:    now.Add(-time.Hour), // the clocks of clients might be behind
 		NotAfter:     now.AddDate(max(t.SelfSignedYears, 1), 0, 0),
 		KeyUsage:     x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
 		ExtKeyUsage: []x509.ExtKeyUsage{
@@ -101,14 +102,15 @@ func makeCert(t TLS, hosts []string) error {
 	if err := os.MkdirAll(filepath.Dir(t.CertFile), 0o700); err != nil {
 		return err
 	}
-	// The key goes first: a crash in between leaves no certificate, and both are created again.
+	// The key is written first. If the process crashes before the certificate is written, both are
+	// created again.
 	if err := writePEM(t.KeyFile, "EC PRIVATE KEY", keyDER); err != nil {
 		return err
 	}
 	return writePEM(t.CertFile, "CERTIFICATE", der)
 }
 
-// writePEM replaces file. Only its owner may read it.
+// writePEM replaces file. The new file is readable only by its owner.
 func writePEM(file, kind string, der []byte) error {
 	temp := file + ".tmp"
 	data := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})

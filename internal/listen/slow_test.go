@@ -12,7 +12,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// reader is a connection whose client reads some of its answers.
+// reader is a connection whose client reads some of its responses.
 type reader struct {
 	net.Conn
 	account *account
@@ -27,7 +27,8 @@ func (r *reader) Close() error {
 	return nil
 }
 
-// newReader returns a connection whose client has not read much yet, and leaves bytes unread.
+// newReader returns a connection whose client has not read much yet and leaves the given number of
+// bytes unread.
 func newReader(all *Answers, unread int) *reader {
 	r := &reader{}
 	r.account = all.account(r)
@@ -39,13 +40,13 @@ func newReader(all *Answers, unread int) *reader {
 	return r
 }
 
-// proven makes it one whose client has read.
+// proven marks the client as one that has read enough.
 func (r *reader) proven() *reader {
 	r.account.written.Add(unproven + maxUnread)
 	return r
 }
 
-// reads lets the client read a little every second, until the test ends.
+// reads makes the client read a little every second until the test ends.
 func (r *reader) reads(t *testing.T) *reader {
 	every := time.NewTicker(time.Second)
 	ended := make(chan struct{})
@@ -64,7 +65,7 @@ func (r *reader) reads(t *testing.T) *reader {
 	return r
 }
 
-// newReaders returns connections that leave bytes unread each.
+// newReaders returns n connections that each leave the given number of bytes unread.
 func newReaders(all *Answers, n, unread int) (rs []*reader) {
 	for range n {
 		rs = append(rs, newReader(all, unread))
@@ -72,7 +73,7 @@ func newReaders(all *Answers, n, unread int) (rs []*reader) {
 	return rs
 }
 
-// closed returns how many of rs were closed.
+// closed returns how many of rs have been closed.
 func closed(rs ...*reader) (n int) {
 	synctest.Wait()
 	for _, r := range rs {
@@ -83,7 +84,7 @@ func closed(rs ...*reader) (n int) {
 	return n
 }
 
-// ask asks for room for a call that ends before long, and reports how long it waited.
+// ask requests room for a call that ends soon, and reports how long it waited.
 func (r *reader) ask(t *testing.T) time.Duration {
 	t.Helper()
 	began := time.Now()
@@ -95,8 +96,8 @@ func (r *reader) ask(t *testing.T) time.Duration {
 	return time.Since(began)
 }
 
-// A client that has read as much before does not wait for clients that read nothing, and a new one
-// only until those have proved to be stalled.
+// TestStalledDelayNobodyForLong checks that clients that do not read do not delay a client that has
+// read enough before. They delay a new client only until they are detected as stalled.
 func TestStalledDelayNobodyForLong(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -124,7 +125,8 @@ func TestStalledDelayNobodyForLong(t *testing.T) {
 	})
 }
 
-// Only if others wait is a slow connection closed, even one that reads too slowly.
+// TestSlowIsClosedWhenOthersWait checks that a slow connection, even one that reads too slowly, is
+// closed only if others are waiting.
 func TestSlowIsClosedWhenOthersWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -139,8 +141,9 @@ func TestSlowIsClosedWhenOthersWait(t *testing.T) {
 	})
 }
 
-// Too many small messages close at once the connection that has left most unread for longest. A
-// closed connection gets no room.
+// TestTooManySmallMessages checks that if there are too many small messages, the connection that
+// has left the most unread for the longest time is closed immediately. A closed connection is
+// granted no room.
 func TestTooManySmallMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -167,8 +170,8 @@ func TestTooManySmallMessages(t *testing.T) {
 	})
 }
 
-// A new connection finds room, and may have waiting calls, although a few others use all that they
-// may.
+// TestRoomForOneMore checks that a new connection is granted room, and can have waiting calls, even
+// if a few other connections use everything they are allowed.
 func TestRoomForOneMore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -197,8 +200,8 @@ func TestRoomForOneMore(t *testing.T) {
 	})
 }
 
-// Clients that read are neither closed nor refused, however many ask for large responses at once
-// and however slowly they read.
+// TestManyReaders checks that clients that read are neither closed nor rejected, no matter how many
+// request large responses at the same time and how slowly they read.
 func TestManyReaders(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -229,8 +232,8 @@ func TestManyReaders(t *testing.T) {
 	})
 }
 
-// A response larger than all the room reaches its client. One that waits only for its own
-// connection closes no other.
+// TestOwnFault checks that a response larger than the total room reaches its client. A response
+// that waits only for its own connection does not cause another connection to be closed.
 func TestOwnFault(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -252,11 +255,12 @@ func TestOwnFault(t *testing.T) {
 	})
 }
 
-// After many connections concurrently reserve, release, wait and close, nothing stays counted.
+// TestNothingStaysCounted checks that nothing is left in the counts after many connections
+// concurrently reserve, release, wait and close.
 func TestNothingStaysCounted(t *testing.T) {
 	all := newAnswers()
 	gone, cancel := context.WithCancel(t.Context())
-	cancel() // nobody waits, but tries
+	cancel() // canceled, so every wait ends immediately
 	var wg sync.WaitGroup
 	for i := range 64 {
 		wg.Go(func() {
@@ -286,8 +290,8 @@ func TestNothingStaysCounted(t *testing.T) {
 	}
 }
 
-// While others leave unread all they can, and reconnect when closed, a client that reads is not
-// delayed.
+// TestReaderAmongStrangers checks that a client that reads is not delayed while others leave as
+// much unread as they can and reconnect when they are closed.
 func TestReaderAmongStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{messages: 50}
@@ -325,7 +329,7 @@ func TestReaderAmongStrangers(t *testing.T) {
 				come()
 			}
 		}
-		// Only until the client is known to read may it wait for them.
+		// The client can be delayed only until it has read enough to be trusted.
 		if took := time.Since(began); took > 2*(unproven/megabyte+1)*stalledBeats*beat {
 			t.Errorf("it took %v", took)
 		}
@@ -341,7 +345,8 @@ func TestReaderAmongStrangers(t *testing.T) {
 	})
 }
 
-// checkAnswers checks that what all leave unread is the sum of what each does, and not too much.
+// checkAnswers checks that the total number of unread bytes equals the sum over all connections and
+// is within the limit.
 func checkAnswers(t *testing.T, all *Answers) {
 	t.Helper()
 	all.mu.Lock()

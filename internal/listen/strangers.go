@@ -10,26 +10,28 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Bounds of strangers: connections on which no caller has logged in.
+// Limits on strangers. A stranger is a connection on which no caller has logged in.
 const (
-	fewCalls      = 16   // calls in progress of one connection between members,
-	strangersMost = 4096 // and of all strangers
-	// loginTime bounds how long it takes to verify a login.
+	fewCalls      = 16   // calls in progress on one connection between members
+	strangersMost = 4096 // calls in progress of all strangers
+	// loginTime is the maximum time that verifying a login takes.
 	loginTime = time.Second
 
-	// mostSites bounds the addresses whose rates are kept.
+	// mostSites is the maximum number of addresses whose rates are tracked.
 	mostSites = 16_384
 
-	// refusedTime is how long a rejected call may take.
+	// refusedTime is the timeout of a rejected call.
 	refusedTime = time.Second
 
-	// A connection is read more slowly if its site opens more calls per second than this as a
-	// stranger, or resets more calls: each costs a goroutine before anything about it is known. The
-	// burst of resets allows a client to end all its calls at once.
+	// A connection is read more slowly if strangers from its site open more than siteRate calls per
+	// second, or if its site resets more than resetRate calls per second. The reason is that each
+	// call costs a goroutine before anything is known about it. The burst of resets lets a client
+	// end all its calls at the same time.
 	siteRate, siteBurst   = 500, 1000
 	resetRate, resetBurst = 5000, 20_000
-	// All strangers together may open this many. A connection that would have to wait longer than
-	// maxDelay for others is closed, so that no flood delays a call for longer.
+	// All strangers together can open strangersRate calls per second. A connection that would have
+	// to wait longer than maxDelay because of other connections is closed, so that no flood delays
+	// a call by more than maxDelay.
 	strangersRate, strangersBurst = 2000, 2000
 	maxDelay                      = 5 * time.Second
 )
@@ -40,9 +42,9 @@ var (
 	errFlood = status.Error(codes.Unavailable, "leasehold: too many calls before a login")
 )
 
-// Site returns the relevant part of a client's address: no port, and only the first 64 bits of an
-// IPv6 address, because a client that has one address of such a network can use all of them. It
-// returns "" for other texts, such as the address of a Unix socket.
+// Site returns the part of a client's address that identifies its owner. It drops the port. It
+// keeps only the first 64 bits of an IPv6 address, because a client with one address in such a
+// network can use them all. It returns "" for any other text, such as the address of a Unix socket.
 func Site(address string) string {
 	at, err := netip.ParseAddr(address)
 	if err != nil {
@@ -55,17 +57,17 @@ func Site(address string) string {
 	if at = at.Unmap().WithZone(""); at.Is4() {
 		return at.String()
 	}
-	network, _ := at.Prefix(64) // cannot fail: 64 is at most the length
+	network, _ := at.Prefix(64) // cannot fail, because an IPv6 address has more than 64 bits
 	return network.String()
 }
 
-// A site has the rates of one address, or of one IPv6 network.
+// A site tracks the rates of one IPv4 address or one IPv6 network.
 type site struct {
 	name          string
-	opens, resets *rate.Limiter // of calls opened by strangers; of calls reset by others
+	opens, resets *rate.Limiter // limit calls opened by strangers, and calls reset by anyone
 }
 
-// siteLocked returns the site of an address. A connection without an address counts as a separate
+// siteLocked returns the site of an address. A connection without an address counts as its own
 // site.
 func (all *Requests) siteLocked(address string) *site {
 	name := Site(address)
@@ -81,7 +83,7 @@ func (all *Requests) siteLocked(address string) *site {
 	return at
 }
 
-// admit counts a call if it is a stranger's, or rejects it.
+// admit counts a call if it comes from a stranger, or rejects it.
 func (s *sender) admit(ctx context.Context) error {
 	if s.known.Load() {
 		return nil
@@ -100,7 +102,7 @@ func (s *sender) admit(ctx context.Context) error {
 	var leaves *sender
 	if all.strangers.size >= all.mostCalls {
 		e := all.strangers.oldest(s.site.name)
-		// A call from the same site may be about to log in.
+		// The oldest call comes from the same site and might be about to log in.
 		if leaves = e.value.(*sender); e.pile.site == s.site.name && time.Since(e.since) < loginTime {
 			leaves = s
 		}
@@ -136,7 +138,7 @@ func (s *sender) leaveLocked(e *entry) {
 	}
 }
 
-// leaveAllLocked stops counting all calls.
+// leaveAllLocked stops counting the sender's calls.
 func (s *sender) leaveAllLocked() {
 	for e := range s.calling {
 		s.leaveLocked(e)
@@ -158,8 +160,8 @@ func (s *sender) vouched() {
 	}
 }
 
-// senderOf returns the sender of a call, nil if it is not counted. A call of the JSON gateway has
-// the sender of its request.
+// senderOf returns the sender of a call, or nil if the call is not counted. For a call made by the
+// JSON gateway, it returns the sender of the HTTP request.
 func senderOf(ctx context.Context) *sender {
 	if in := requestOf(ctx); in != nil {
 		return in.sender
@@ -171,7 +173,7 @@ func senderOf(ctx context.Context) *sender {
 	return r.sender
 }
 
-// countedOf returns the connection of a call, nil if no Limit counts it.
+// countedOf returns the connection of a call, or nil if no Limit counts the connection.
 func countedOf(ctx context.Context) *counted {
 	r, _ := remoteOf(ctx)
 	addr := r.Addr
@@ -191,9 +193,9 @@ func IsStranger(ctx context.Context) bool {
 	return c != nil && !c.isKnown.Load()
 }
 
-// Vouch records that a call comes from a client that has logged in, so that its connection is no
-// longer a stranger's: it is not closed to make room ([Limit.BoundStrangers]), and may have as many
-// calls as others.
+// Vouch records that a call comes from a client that has logged in. Its connection is then no
+// longer a stranger: it can have as many calls as other connections, and is not closed to make room
+// ([Limit.BoundStrangers]).
 func Vouch(ctx context.Context) {
 	if s := senderOf(ctx); s != nil {
 		s.vouched()
@@ -203,8 +205,8 @@ func Vouch(ctx context.Context) {
 	}
 }
 
-// wait waits for as long as the calls that were opened and reset since the last wait require. An
-// error ends the connection.
+// wait delays the connection according to the number of calls opened and reset since the last wait.
+// If it returns an error, the connection ends.
 func (s *sender) wait(ctx context.Context) error {
 	opens, resets := s.opens, s.resets
 	s.opens, s.resets = 0, 0
@@ -217,8 +219,8 @@ func (s *sender) wait(ctx context.Context) error {
 	return s.take(ctx, s.all.opens, opens)
 }
 
-// take takes n tokens of a limiter, at most a burst at a time, and waits for them. If that takes
-// longer than maxDelay because others already wait, the connection ends.
+// take takes n tokens from a limiter, at most one burst at a time, and waits for them. If that
+// takes longer than maxDelay because others are already waiting, the connection ends.
 func (s *sender) take(ctx context.Context, l *rate.Limiter, n int) error {
 	for n > 0 {
 		now := time.Now()
@@ -238,7 +240,7 @@ func (s *sender) take(ctx context.Context, l *rate.Limiter, n int) error {
 	return nil
 }
 
-// sleep waits. It reports whether the sender still exists.
+// sleep waits for d. It reports whether the sender still exists.
 func (s *sender) sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 {
 		return true

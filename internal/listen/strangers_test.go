@@ -26,20 +26,21 @@ const strangerCalls = 16
 
 type loggedIn struct{}
 
-// withStrangers returns Requests whose callers have logged in if their contexts say so.
+// withStrangers returns Requests whose callers count as logged in if their contexts contain
+// loggedIn.
 func withStrangers() *Requests {
 	return NewRequests(1, slog.New(slog.DiscardHandler)).BoundStrangers(strangerCalls,
 		func(ctx context.Context) bool { return ctx.Value(loggedIn{}) != nil })
 }
 
-// stranger is a connection without a login.
+// stranger returns a connection without a login.
 func (all *Requests) stranger(from string) *sends {
 	s := new(sends)
 	s.sender = all.sender(from, func(why error) { s.why = why })
 	return s
 }
 
-// opens opens so many calls, and returns how many the server took.
+// opens opens a number of calls and returns how many the server accepted.
 func (s *sends) opens(ctx context.Context, calls int) (taken int) {
 	for range calls {
 		s.begins(s.newest + 2)
@@ -50,7 +51,7 @@ func (s *sends) opens(ctx context.Context, calls int) (taken int) {
 	return taken
 }
 
-// checkStrangers checks that the calls of strangers are the sum of what each has.
+// checkStrangers checks that the number of strangers' calls equals the sum over all connections.
 func checkStrangers(t *testing.T, all *Requests, want int) {
 	t.Helper()
 	synctest.Wait()
@@ -71,8 +72,9 @@ func checkStrangers(t *testing.T, all *Requests, want int) {
 	}
 }
 
-// A stranger may have a few concurrent calls, and all strangers together some more. A client with a
-// login has no such limit, even if its login is recognised later.
+// TestStrangerCalls checks that a stranger can have a few concurrent calls, and all strangers
+// together a few more. A client with a login has no such limit, even if its login is verified only
+// later.
 func TestStrangerCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := withStrangers()
@@ -103,8 +105,9 @@ func TestStrangerCalls(t *testing.T) {
 	})
 }
 
-// Many clients behind one address can log in at once, even if only a member can check their tokens,
-// as at a relay; strangers there do not keep them out. Clients beyond the bound are told to retry.
+// TestClientsOfOneAddressLogIn checks that many clients behind one address can log in at the same
+// time, even if only a member can verify their tokens, as on a relay. Strangers at that address do
+// not keep them out. Clients beyond the limit get an error that asks them to retry.
 func TestClientsOfOneAddressLogIn(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := NewRequests(1, slog.New(slog.DiscardHandler)).BoundStrangers(strangerCalls, Nobody)
@@ -161,8 +164,8 @@ func TestClientsOfOneAddressLogIn(t *testing.T) {
 	})
 }
 
-// Strangers of many addresses do not keep out one of another address: the address with the most
-// calls loses some.
+// TestStrangersMakeRoomForOthers checks that strangers from many addresses do not keep out a
+// stranger from another address. The address with the most calls loses some of them.
 func TestStrangersMakeRoomForOthers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := withStrangers()
@@ -194,8 +197,8 @@ func TestStrangersMakeRoomForOthers(t *testing.T) {
 	})
 }
 
-// A stranger's first message must arrive soon. Later its stream may be silent, and so may that of a
-// client with a login.
+// TestSilentStrangersAreClosed checks that a stranger's first message must arrive soon. After that,
+// its stream can be silent, and so can the stream of a client with a login.
 func TestSilentStrangersAreClosed(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, speaks, late bool
@@ -226,13 +229,14 @@ func TestSilentStrangersAreClosed(t *testing.T) {
 	}
 }
 
-// frame is a frame without a payload.
+// frame returns a frame without a payload.
 func frame(kind http2.FrameType, stream byte) []byte {
 	return []byte{0, 0, 0, byte(kind), 0, 0, 0, 0, stream}
 }
 
-// A connection that opens and resets calls is read more slowly, so that it costs little CPU. With a
-// login, it may reset as many at once as it may have.
+// TestResetsAreSlowedDown checks that a connection that opens and resets calls is read more slowly,
+// so that it uses little CPU. With a login, it can reset as many calls at a time as it is allowed
+// to have open.
 func TestResetsAreSlowedDown(t *testing.T) {
 	for name, c := range map[string]struct {
 		known       bool
@@ -272,7 +276,8 @@ func TestResetsAreSlowedDown(t *testing.T) {
 	}
 }
 
-// A stranger's messages count like its calls, because each costs CPU.
+// TestMessagesAreSlowedDown checks that a stranger's messages count like its calls, because each of
+// them costs CPU.
 func TestMessagesAreSlowedDown(t *testing.T) {
 	for _, known := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -300,7 +305,7 @@ func TestMessagesAreSlowedDown(t *testing.T) {
 	}
 }
 
-// Messages beyond a burst are delayed, but not for ever.
+// TestManyMessagesAtOnce checks that messages beyond a burst are delayed for a limited time.
 func TestManyMessagesAtOnce(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withStrangers().stranger("10.0.0.1:1")
@@ -316,7 +321,8 @@ func TestManyMessagesAtOnce(t *testing.T) {
 	})
 }
 
-// A throttled connection ends at once when it is closed.
+// TestSlowedDownConnectionCloses checks that a throttled connection stops waiting as soon as it is
+// closed.
 func TestSlowedDownConnectionCloses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := withStrangers().stranger("10.0.0.1:1")
@@ -327,15 +333,15 @@ func TestSlowedDownConnectionCloses(t *testing.T) {
 		s.resets = siteBurst
 		time.AfterFunc(time.Millisecond, func() { s.close() })
 		began := time.Now()
-		_ = s.wait(t.Context()) // for which no caller is left
+		_ = s.wait(t.Context()) // the connection closes while it waits
 		if took := time.Since(began); took != time.Millisecond {
 			t.Errorf("it took %v", took)
 		}
 	})
 }
 
-// A flood from one site does not delay strangers of another, and one from many sites does only
-// until connections are closed.
+// TestFloodDelaysNobodyForLong checks that a flood from one site does not delay strangers from
+// another site. A flood from many sites delays them only until connections are closed.
 func TestFloodDelaysNobodyForLong(t *testing.T) {
 	for name, c := range map[string]struct {
 		sites int
@@ -373,7 +379,8 @@ func TestFloodDelaysNobodyForLong(t *testing.T) {
 					one := all.stranger("10.1.1.1:1")
 					one.sender.opens = 1
 					began := time.Now()
-					_ = one.wait(t.Context()) // it may be closed, but not before it waits in vain
+					// the connection can be closed, but only after it has waited too long
+					_ = one.wait(t.Context())
 					if took := time.Since(began); took > c.most {
 						t.Errorf("another stranger waited %v", took)
 					}
@@ -391,7 +398,7 @@ func TestFloodDelaysNobodyForLong(t *testing.T) {
 	}
 }
 
-// A site is an IPv4 address or an IPv6 network, without the port.
+// TestSite checks that a site is an IPv4 address or an IPv6 network, without the port.
 func TestSite(t *testing.T) {
 	for address, want := range map[string]string{
 		"10.0.0.1:5":                 "10.0.0.1",
@@ -413,38 +420,7 @@ func TestSite(t *testing.T) {
 	}
 }
 
-// Addresses of one IPv6 network count as one, for calls and for connections.
-func TestNetworkIsOneSite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		all := withStrangers()
-		taken := 0
-		for i := range 2 * strangersMost {
-			taken += all.stranger(fmt.Sprintf("[2001:db8::%x]:1", i+1)).opens(t.Context(), 1)
-		}
-		if taken != strangersMost {
-			t.Errorf("strangers of one network have %d calls", taken)
-		}
-		if all.stranger("[2001:db8:0:1::1]:1").opens(t.Context(), 1) != 1 {
-			t.Error("a stranger of another network has none")
-		}
-		checkStrangers(t, all, strangersMost)
-	})
-	limit := NewLimit(2, "", slog.New(slog.DiscardHandler))
-	limit.CloseStrangers(time.Hour)
-	var conns []*counted
-	for _, from := range []string{"10.0.0.1:1", "[2001:db8::1]:1", "[2001:db8::2]:1", "[2001:db8::3]:1"} {
-		a, b := net.Pipe()
-		t.Cleanup(func() { _, _ = a.Close(), b.Close() })
-		c := &counted{Conn: visitor{a, from}, limit: limit, site: Site(from)}
-		limit.admit(c)
-		conns = append(conns, c)
-	}
-	if conns[0].gone { // with a host for each address, the oldest of all leaves
-		t.Error("connections of one network kept out one of another address")
-	}
-}
-
-// The number of remembered sites is bounded.
+// TestSitesAreForgotten checks that the number of tracked sites is bounded.
 func TestSitesAreForgotten(t *testing.T) {
 	all := withStrangers()
 	for i := range 2 * mostSites {
@@ -455,7 +431,8 @@ func TestSitesAreForgotten(t *testing.T) {
 	}
 }
 
-// Refused calls leave nothing behind, even with a deadline years away.
+// TestRefusedCallsLeaveNothing checks that rejected calls leave nothing behind, even with a
+// deadline years away.
 func TestRefusedCallsLeaveNothing(t *testing.T) {
 	for _, message := range []bool{true, false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -502,8 +479,9 @@ func TestRefusedCallsLeaveNothing(t *testing.T) {
 	}
 }
 
-// Strangers have few gateway requests. A request ceases to be a stranger's once the call made for
-// it has logged in, or if its header says so.
+// TestStrangersOfTheGateway checks that strangers can have only a few gateway requests. A request
+// no longer counts as a stranger's once its gRPC call has logged in, or if its headers contain a
+// token.
 func TestStrangersOfTheGateway(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		requests := NewRequests(1, slog.New(slog.DiscardHandler)).BoundStrangers(strangerCalls,
@@ -522,7 +500,7 @@ func TestStrangersOfTheGateway(t *testing.T) {
 			defer b.Done()
 			begun.Add(1)
 			md, _ := metadata.FromOutgoingContext(r.Context())
-			c := answers.call(metadata.NewIncomingContext(t.Context(), md)) // of the gateway
+			c := answers.call(metadata.NewIncomingContext(t.Context(), md)) // made by the gateway
 			if ctx := context.WithValue(t.Context(), callKey{}, &c); r.URL.Path == "/logs/in" {
 				<-login
 				if !IsStranger(ctx) {
@@ -573,7 +551,8 @@ func TestStrangersOfTheGateway(t *testing.T) {
 	})
 }
 
-// A gRPC call over an HTTP server ends when its connection must.
+// TestCallOverHTTPEnds checks that a gRPC call over an HTTP server ends when its connection must be
+// closed.
 func TestCallOverHTTPEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := withStrangers()
@@ -584,7 +563,7 @@ func TestCallOverHTTPEnds(t *testing.T) {
 			Streams: []grpc.StreamDesc{{
 				StreamName: "Stream", ClientStreams: true, ServerStreams: true,
 				Handler: func(_ any, s grpc.ServerStream) error {
-					<-s.Context().Done() // it takes nothing
+					<-s.Context().Done() // the call consumes no messages
 					ended <- s.Context().Err()
 					return s.Context().Err()
 				},
@@ -614,8 +593,9 @@ func TestCallOverHTTPEnds(t *testing.T) {
 	})
 }
 
-// A request that must end does nothing to its connection once its handler has returned: with HTTP/2
-// the response writer is gone by then, and using it would crash the process. All orders are tried.
+// TestRequestEndsAsItsHandlerReturns checks that ending a request does not touch its connection
+// once its handler has returned. With HTTP/2 the response writer is gone by then, and using it
+// would crash the process. Both orders are tested.
 func TestRequestEndsAsItsHandlerReturns(t *testing.T) {
 	for _, first := range []string{"the handler", "the end"} {
 		synctest.Test(t, func(t *testing.T) {
@@ -647,7 +627,7 @@ func TestRequestEndsAsItsHandlerReturns(t *testing.T) {
 			go func() { served <- h.Serve(l) }()
 			client := newAnswersClient(t, l.dial())
 			client.silent = true
-			client.ask("Call", 1) // and waits until the handler has returned
+			client.ask("Call", 1) // returns once the handler has returned
 			close(returned)
 			synctest.Wait()
 			_ = client.close()
@@ -657,8 +637,8 @@ func TestRequestEndsAsItsHandlerReturns(t *testing.T) {
 	}
 }
 
-// Calls over net/http, gateway requests and pages are throttled like gRPC's, and a flood from other
-// sites delays no page.
+// TestRequestsOverHTTPAreSlowedDown checks that calls over net/http, gateway requests and pages are
+// throttled like gRPC calls. A flood from other sites does not delay pages.
 func TestRequestsOverHTTPAreSlowedDown(t *testing.T) {
 	const asks = siteBurst + 5*siteRate
 	serveNothing := http.HandlerFunc(func(http.ResponseWriter, *http.Request) {})
@@ -706,8 +686,8 @@ func TestRequestsOverHTTPAreSlowedDown(t *testing.T) {
 	}
 }
 
-// After a login over an HTTP connection, its later requests are not a stranger's, even where only a
-// member can check a token.
+// TestRequestsAfterLogin checks that after a login over an HTTP connection, later requests on it do
+// not count as a stranger's, even where only a member can verify a token.
 func TestRequestsAfterLogin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := NewLimit(10, "", slog.New(slog.DiscardHandler))

@@ -17,7 +17,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// encodingStream encodes what is sent, and forgets it.
+// encodingStream encodes messages and then drops them.
 type encodingStream struct {
 	grpc.ServerStream
 	codec encoding.CodecV2
@@ -28,13 +28,13 @@ func (s encodingStream) SendMsg(m any) error {
 	return err
 }
 
-// send sends a message of so many bytes on a stream of a connection.
+// send sends a message of the given size on a stream of a connection.
 func (a *account) send(t *testing.T, bytes int) error {
 	t.Helper()
 	return a.stream(t).SendMsg(make(sized, bytes))
 }
 
-// stream returns a stream of a connection.
+// stream returns a new stream of a connection.
 func (a *account) stream(t *testing.T) *accountedStream {
 	s := &accountedStream{
 		ServerStream: encodingStream{codec: a.all.Codec(rawCodec{})},
@@ -44,7 +44,8 @@ func (a *account) stream(t *testing.T) *accountedStream {
 	return s
 }
 
-// Small messages of streams never wait, however full the account; large ones do.
+// TestKeepAlivesDoNotWait checks that small messages on streams never wait, no matter how full the
+// account is. Large messages do.
 func TestKeepAlivesDoNotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -67,7 +68,7 @@ func TestKeepAlivesDoNotWait(t *testing.T) {
 	})
 }
 
-// Small messages of a stream pass a large one that waits.
+// TestSmallOnesPass checks that small messages on a stream overtake a large one that is waiting.
 func TestSmallOnesPass(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -101,7 +102,8 @@ func TestSmallOnesPass(t *testing.T) {
 	})
 }
 
-// A large message whose stream ends leaves nothing behind, whether or not it had room.
+// TestStreamEndsWhileItWaits checks that if a stream ends, its large message leaves nothing behind,
+// whether or not the message had been granted room.
 func TestStreamEndsWhileItWaits(t *testing.T) {
 	for _, granted := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -130,7 +132,8 @@ type contextStream struct {
 
 func (s contextStream) Context() context.Context { return s.ctx }
 
-// Unread small messages of a stream are counted, but for the last few, and released when read.
+// TestSmallMessagesAreCounted checks that unread small messages of a stream, except the last few,
+// are counted, and released when they are read.
 func TestSmallMessagesAreCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{size: 100, messages: 300}
@@ -155,8 +158,9 @@ func TestSmallMessagesAreCounted(t *testing.T) {
 	})
 }
 
-// An unread response uses about as much memory as is counted for it, whatever buffer it was encoded
-// into: for some sizes, gRPC's codec takes buffers of 1 MiB.
+// TestUnreadAnswersOccupyWhatIsCounted checks that the memory counted for an unread response is
+// close to its actual use, whichever buffer it was encoded into. For some sizes, gRPC's codec uses
+// buffers of 1 MiB.
 func TestUnreadAnswersOccupyWhatIsCounted(t *testing.T) {
 	all := newAnswers()
 	codec := all.Codec(encoding.GetCodecV2(proto.Name))
@@ -181,8 +185,9 @@ func TestUnreadAnswersOccupyWhatIsCounted(t *testing.T) {
 	}
 }
 
-// Only a few responses with many keys are built at a time, because each takes much more memory than
-// a guess. Each connection asks for one before any is built.
+// TestGuessesGrowWithKeys checks that only a few responses with many keys are built at a time,
+// because each takes much more memory than the usual estimate. Each connection requests room for
+// one response before any of them is built.
 func TestGuessesGrowWithKeys(t *testing.T) {
 	for _, c := range []struct {
 		keys        int64
@@ -202,8 +207,8 @@ func TestGuessesGrowWithKeys(t *testing.T) {
 	}
 }
 
-// TestLargeMessagesAskBeforeTheyAreMade: a message of many keys waits for room before it is made,
-// keeps its room until it is written if it is large, and returns it otherwise.
+// TestLargeMessagesAskBeforeTheyAreMade checks that a message with many keys waits for room before
+// it is built. A large message keeps its room until it is written, and a small one gives it back.
 func TestLargeMessagesAskBeforeTheyAreMade(t *testing.T) {
 	for name, size := range map[string]int{"small": 100, "large": 3 * megabyte} {
 		synctest.Test(t, func(t *testing.T) {
@@ -242,8 +247,9 @@ func TestLargeMessagesAskBeforeTheyAreMade(t *testing.T) {
 	}
 }
 
-// opens opens streams of a method, or makes calls without one, that stay open on a connection. It
-// returns how many were let in, how to end one, and why the last was refused.
+// opens opens n streams of a method on a connection and keeps them open. If method is empty, it
+// makes calls instead. It returns how many were accepted, a function that ends one of them, and why
+// the last one was rejected.
 func opens(
 	ctx context.Context, all *Answers, n int, method string,
 ) (in int, end func(), err error) {
@@ -277,8 +283,9 @@ func opens(
 	return n, end, nil
 }
 
-// Streams of callers that are known are bounded, too. No connection has more of them than it leaves
-// for others, and calls are not refused because of streams.
+// TestOpenStreamsAreBounded checks that streams of authenticated callers are bounded too. A
+// connection cannot have more streams than it leaves for other connections. Calls are not rejected
+// because of streams.
 func TestOpenStreamsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()
@@ -336,7 +343,8 @@ func TestOpenStreamsAreBounded(t *testing.T) {
 	})
 }
 
-// The bound on open streams follows the memory, but leaves strangers less than all of it.
+// TestBoundOpenFollowsMemory checks that the limit on open streams is derived from the memory size,
+// and that strangers get less than the whole limit.
 func TestBoundOpenFollowsMemory(t *testing.T) {
 	for memory, want := range map[uint64]int64{1 << 20: 8192, 3 << 30: 19_660, 64 << 30: 419_430} {
 		if n := newAnswers().BoundOpen(memory).mostOpen; n != want {

@@ -12,60 +12,61 @@ import (
 	"strings"
 )
 
-// errTLS is wrapped by all errors about TLS files and settings.
+// errTLS is wrapped by every error about TLS files or settings.
 var errTLS = errors.New("listen: bad TLS configuration")
 
-// TLS configures how one end of a connection identifies itself, and which peers it trusts:
-// [TLS.Server] a listener, [TLS.Client] a member that dials another. The zero value means no TLS.
+// TLS configures how one end of a connection identifies itself, and which peers it trusts. Use
+// [TLS.Server] for a listener, and [TLS.Client] for a member that dials another member. The zero
+// value means no TLS.
 type TLS struct {
-	// CertFile and KeyFile are PEM files. Both are read again at every handshake, so certificates
-	// can be replaced without a restart.
+	// CertFile and KeyFile are PEM files. Both are reread at each handshake, so certificates can be
+	// replaced without a restart.
 	CertFile string
 	KeyFile  string
-	// ClientCertFile and ClientKeyFile, if set, replace them for a member that dials, for a CA that
-	// signs one certificate per purpose.
+	// ClientCertFile and ClientKeyFile, if set, are used instead when a member dials. They are for
+	// CAs that sign a separate certificate for each purpose.
 	ClientCertFile string
 	ClientKeyFile  string
-	// TrustedCAFile is a PEM bundle, read again at every handshake. If it or ClientCertAuth is set,
-	// a client must present a certificate that the bundle verifies. The default bundle is the
-	// system's. A dialed listener's certificate is verified with the same bundle.
+	// TrustedCAFile is a PEM bundle that is reread at each handshake. If it or ClientCertAuth is
+	// set, clients must present a certificate that can be verified with the bundle. The default is
+	// the system's bundle. The same bundle is used to verify the certificate of a dialed listener.
 	TrustedCAFile  string
 	ClientCertAuth bool
-	// CRLFile contains revocation lists, one in DER or any number in PEM. It is read again at every
-	// handshake.
+	// CRLFile contains one revocation list in DER, or any number of them in PEM. It is reread at
+	// each handshake.
 	CRLFile string
-	// AllowedHostnames and AllowedCNs, if not empty, restrict clients: a certificate must match one
-	// of the host names (SAN), and have one of the common names. Between members a listener's
-	// certificate must do so, too.
+	// AllowedHostnames and AllowedCNs, if not empty, restrict which clients are accepted. A
+	// certificate must match one of the host names (SAN) and have one of the common names. Between
+	// members, this applies to a listener's certificate as well.
 	AllowedHostnames []string
 	AllowedCNs       []string
 	// Auto creates a self-signed certificate if CertFile and KeyFile are empty.
 	Auto bool
-	// CipherSuites are names as in RFC 8446 and package tls. They do not apply to
-	// TLS 1.3. Default: Go's choice.
+	// CipherSuites contains names as in RFC 8446 and package tls. They do not apply to TLS 1.3. By
+	// default, Go chooses.
 	CipherSuites []string
-	// MinVersion and MaxVersion are "TLS1.2" or "TLS1.3". Defaults: TLS1.2, and
-	// the newest.
+	// MinVersion and MaxVersion are "TLS1.2" or "TLS1.3". The default for MinVersion is TLS1.2, and
+	// the default for MaxVersion is the newest version.
 	MinVersion string
 	MaxVersion string
-	// SelfSignedYears is the validity of a certificate created by Auto. Default 1.
+	// SelfSignedYears is the validity in years of a certificate created by Auto. The default is 1.
 	SelfSignedYears int
 
-	// selfSigned is set if SelfSigned created CertFile, so that no CA verifies it.
+	// selfSigned is set if CertFile was created by SelfSigned, so that no CA can verify it.
 	selfSigned bool
 }
 
 // Enabled reports whether t enables TLS.
 func (t TLS) Enabled() bool { return t.CertFile != "" || t.KeyFile != "" || t.Auto }
 
-// Asked reports whether t has any setting that a port without TLS would ignore.
+// Asked reports whether t contains any setting that would be ignored without TLS.
 func (t TLS) Asked() bool {
 	return t.Enabled() || t.TrustedCAFile != "" || t.ClientCertAuth || t.ClientCertFile != "" ||
 		t.CRLFile != "" || len(t.AllowedHostnames) > 0 || len(t.AllowedCNs) > 0
 }
 
-// Validate returns an error for the first setting that is unknown or contradicts another. It reads
-// no file.
+// Validate returns an error for the first setting that is unknown or contradicts another setting.
+// It does not read files.
 func (t TLS) Validate() error {
 	if (t.CertFile == "") != (t.KeyFile == "") {
 		return fmt.Errorf("%w: a certificate file needs a key file, and vice versa "+
@@ -77,7 +78,7 @@ func (t TLS) Validate() error {
 	}
 	checked := len(t.AllowedCNs) > 0 || len(t.AllowedHostnames) > 0 || t.CRLFile != ""
 	if t.Enabled() && checked && t.TrustedCAFile == "" && !t.ClientCertAuth {
-		// The certificate to check would never be requested.
+		// Otherwise, the certificate to check would never be requested.
 		return fmt.Errorf("%w: allowed names and revocation lists need client certificates; "+
 			"set a trusted CA file", errTLS)
 	}
@@ -85,7 +86,7 @@ func (t TLS) Validate() error {
 	return err
 }
 
-// base returns the part of the configuration that needs no file.
+// base returns the part of the configuration that does not depend on files.
 func (t TLS) base() (*tls.Config, error) {
 	low, err := version(t.MinVersion)
 	if err != nil {
@@ -111,8 +112,8 @@ func (t TLS) base() (*tls.Config, error) {
 	return &tls.Config{MinVersion: low, MaxVersion: high, CipherSuites: suites}, nil
 }
 
-// Server returns the configuration of a listener. It reads all files once, so that a wrong path is
-// reported at the start and not at the first connection.
+// Server returns the configuration for a listener. It reads all files once, so that a wrong path is
+// reported at startup and not at the first connection.
 func (t TLS) Server() (*tls.Config, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -175,8 +176,9 @@ func keyPair(cert, key string) (*tls.Certificate, error) {
 	return &pair, nil
 }
 
-// verify runs after the chain was verified and, unlike VerifyPeerCertificate, is also called for
-// resumed sessions: a certificate revoked meanwhile must not resume.
+// verify runs after the certificate chain has been verified. Unlike VerifyPeerCertificate, it is
+// also called for resumed sessions, because a certificate that has since been revoked must not be
+// accepted.
 func (t TLS) verify(state tls.ConnectionState) error {
 	if len(state.PeerCertificates) == 0 {
 		return nil
@@ -215,7 +217,7 @@ func readPool(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readCRL returns the serial numbers revoked by all lists in file.
+// readCRL returns the revoked serial numbers of all lists in file.
 func readCRL(file string) (map[string]struct{}, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {
@@ -245,7 +247,7 @@ func readCRL(file string) (map[string]struct{}, error) {
 	return revoked, nil
 }
 
-// version parses "TLS1.2" or "TLS1.3"; empty is 0, Go's choice.
+// version parses "TLS1.2" or "TLS1.3". For an empty string it returns 0, which lets Go choose.
 func version(s string) (uint16, error) {
 	switch s {
 	case "":
@@ -262,8 +264,7 @@ func cipherSuites(names []string) ([]uint16, error) {
 	known := make(map[string]uint16)
 	for _, s := range slices.Concat(tls.CipherSuites(), tls.InsecureCipherSuites()) {
 		known[s.Name] = s.ID
-		// The short names of the CHACHA20 suites are those that Go, and therefore etcd, used at
-		// first.
+		// Go, and therefore etcd, originally used these short names for the CHACHA20 suites.
 		if short, ok := strings.CutSuffix(s.Name, "_POLY1305_SHA256"); ok {
 			known[short+"_POLY1305"] = s.ID
 		}

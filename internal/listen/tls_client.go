@@ -9,16 +9,16 @@ import (
 	"google.golang.org/grpc/credentials"
 )
 
-// Client returns the configuration with which a member dials another. It presents ClientCertFile
-// or, if that is not set, CertFile, read again at every handshake. It trusts a listener if the
-// trusted CA file (by default the system's CAs) verifies its certificate, the certificate has the
-// dialed host name, and AllowedCNs, AllowedHostnames and CRLFile do not reject it. All files are
-// read once, so that a wrong path is reported at the start; see [Fresh] for the trusted CA file of
-// a later connection.
+// Client returns the configuration with which a member dials another member. It presents
+// ClientCertFile or, if that is not set, CertFile, and rereads it at each handshake. It trusts a
+// listener on three conditions: the certificate can be verified with the trusted CA file (by
+// default, the system's CAs), it contains the dialed host name, and AllowedCNs, AllowedHostnames
+// and CRLFile do not exclude it. All files are read once, so that a wrong path is reported at
+// startup. See [Fresh] for how later connections reread the trusted CA file.
 //
-// If [TLS.SelfSigned] created the certificate, the listener's certificate is not verified: each
-// member has signed its own. The connection is then encrypted, but open to a man in the middle, as
-// with etcd's --peer-auto-tls.
+// If the certificate was created by [TLS.SelfSigned], the listener's certificate is not verified,
+// because each member has signed its own certificate. The connection is encrypted, but vulnerable
+// to a man in the middle, as with etcd's --peer-auto-tls.
 func (t TLS) Client() (*tls.Config, error) {
 	if err := t.Validate(); err != nil {
 		return nil, err
@@ -49,8 +49,8 @@ func (t TLS) Client() (*tls.Config, error) {
 }
 
 // Fresh returns the configuration for another connection of a client that dials with conf, a result
-// of [TLS.Client]: it trusts the current contents of the trusted CA file. Package tls calls
-// GetConfigForClient at each handshake of a listener, but never at those of a client.
+// of [TLS.Client]. It trusts the current contents of the trusted CA file. This is needed because
+// package tls calls GetConfigForClient at each handshake of a listener, but never for a client.
 func Fresh(conf *tls.Config) (*tls.Config, error) {
 	if conf.GetConfigForClient == nil {
 		return conf, nil
@@ -58,8 +58,8 @@ func Fresh(conf *tls.Config) (*tls.Config, error) {
 	return conf.GetConfigForClient(nil)
 }
 
-// Reloading returns the credentials of a client that trusts the certificates in a file. The file is
-// read at each handshake, so it may be replaced.
+// Reloading returns the credentials for a client that trusts the certificates in a file. The file
+// is reread at each handshake, so it can be replaced.
 func Reloading(conf *tls.Config, file string) credentials.TransportCredentials {
 	return reloading{credentials.NewTLS(conf), conf, file}
 }
@@ -86,7 +86,7 @@ func (r reloading) ClientHandshake(
 // Clone implements credentials.TransportCredentials.
 func (r reloading) Clone() credentials.TransportCredentials { return Reloading(r.conf, r.file) }
 
-// showCertificate makes conf present the certificate, if there is one.
+// showCertificate configures conf to present the certificate, if there is one.
 func (t TLS) showCertificate(conf *tls.Config) error {
 	cert, key := t.CertFile, t.KeyFile
 	if t.ClientCertFile != "" {
@@ -98,9 +98,9 @@ func (t TLS) showCertificate(conf *tls.Config) error {
 	if _, err := keyPair(cert, key); err != nil {
 		return err
 	}
-	// Unlike Certificates, this presents the certificate also to a listener that requests one of
-	// other authorities: the listener then reports what is wrong with it, instead of a missing
-	// certificate.
+	// Unlike Certificates, this presents the certificate even to a listener that requests one
+	// signed by other authorities. The listener then reports what is wrong with the certificate,
+	// instead of reporting that it is missing.
 	conf.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
 		return keyPair(cert, key)
 	}

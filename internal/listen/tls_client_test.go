@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// dial makes a handshake of two ends at host and returns the common names that
-// each saw, and the dialer's error or else the listener's.
+// dial performs a handshake between two ends at host. It returns the common names that each end
+// saw, or the dialer's error joined with the listener's.
 func dial(t *testing.T, host string, server, client TLS) (names [2]string, err error) {
 	t.Helper()
 	sc, err := server.Server()
@@ -29,8 +29,8 @@ func dial(t *testing.T, host string, server, client TLS) (names [2]string, err e
 	return p.names, nil
 }
 
-// Both ends of a connection between members verify against the same files and lists. Each row is
-// one handshake.
+// TestClientVerifies checks that both ends of a connection between members verify each other
+// against the same files and lists. Each row is one handshake.
 func TestClientVerifies(t *testing.T) {
 	a, stranger := certs.New(t), certs.New(t)
 	ca := a.Path("ca.pem")
@@ -49,8 +49,8 @@ func TestClientVerifies(t *testing.T) {
 	for name, c := range map[string]struct {
 		host           string
 		server, client TLS
-		want           string // in the error; "" is none
-		seen           string // by the listener
+		want           string // part of the error; "" means no error
+		seen           string // the common name seen by the listener
 	}{
 		"same certificate": {"localhost", one, one, "", "server"},
 		"own certificate to dial with": {"localhost", one, with(func(c *TLS) {
@@ -88,8 +88,8 @@ func TestClientVerifies(t *testing.T) {
 	}
 }
 
-// With self-signed certificates members accept each other unverified; certificates named in the
-// settings are verified even with Auto.
+// TestClientSelfSigned checks that members with self-signed certificates accept each other without
+// verification. Certificates named in the settings are verified even with Auto.
 func TestClientSelfSigned(t *testing.T) {
 	made := func(t *testing.T) TLS {
 		opts, err := TLS{Auto: true}.SelfSigned(filepath.Join(t.TempDir(), "f"), nil)
@@ -113,7 +113,7 @@ func TestClientSelfSigned(t *testing.T) {
 	}
 }
 
-// A dialer's certificate is replaced without a restart.
+// TestClientRotation checks that a dialer's certificate can be replaced without a restart.
 func TestClientRotation(t *testing.T) {
 	a := certs.New(t)
 	opts := serverOf(a)
@@ -135,7 +135,7 @@ func TestClientRotation(t *testing.T) {
 	}
 }
 
-// A wrong setting or file of a dialer is reported at the start.
+// TestClientErrors checks that a dialer's invalid settings and files are reported at startup.
 func TestClientErrors(t *testing.T) {
 	a := certs.New(t)
 	good := serverOf(a)
@@ -164,11 +164,11 @@ func TestClientErrors(t *testing.T) {
 // ends is the outcome of a handshake.
 type ends struct {
 	client, server error
-	names          [2]string // that the listener saw, that the dialer saw
+	names          [2]string // the names seen by the listener and by the dialer
 }
 
-// meet makes a handshake over a connection of loopback, and one round trip,
-// because in TLS 1.3 the dialer learns only then what the listener thinks of it.
+// meet performs a handshake over a loopback connection, followed by one byte from the listener. In
+// TLS 1.3 the dialer learns only then whether the listener accepted it.
 func meet(t *testing.T, server, client *tls.Config, host string) (e ends) {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", server)

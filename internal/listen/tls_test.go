@@ -26,19 +26,18 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// serverOf returns the options of a server that an authority signed.
+// serverOf returns the options of a server whose certificate is signed by a.
 func serverOf(a *certs.Authority) TLS {
 	a.Issue("server")
 	return TLS{CertFile: a.Path("server.pem"), KeyFile: a.Path("server.key")}
 }
 
-// named gives a certificate another common name.
+// named changes the common name of a certificate.
 func named(name string) func(*x509.Certificate) {
 	return func(c *x509.Certificate) { c.Subject.CommonName = name }
 }
 
-// port is a served port: gRPC health checks and an HTTP page that tells its
-// protocol.
+// port is a served port. It has gRPC health checks and an HTTP page that shows the protocol used.
 type port struct {
 	addr string
 	cn   chan string // common name of each gRPC caller's certificate, or "plain"
@@ -101,8 +100,8 @@ func (p *port) note(ctx context.Context, req any, _ *grpc.UnaryServerInfo, next 
 	return next(ctx, req)
 }
 
-// call makes a gRPC call and returns who the server took the caller for, and
-// the way it took if that was not gRPC's own.
+// call makes a gRPC call and returns the caller's name as seen by the server. If the call did not
+// go through gRPC's own server, the transport is appended.
 func (p *port) call(t *testing.T, creds credentials.TransportCredentials) (string, error) {
 	t.Helper()
 	conn, err := grpc.NewClient(p.addr, grpc.WithTransportCredentials(creds))
@@ -119,7 +118,7 @@ func (p *port) call(t *testing.T, creds credentials.TransportCredentials) (strin
 	return <-p.cn + strings.Join(header.Get("x-way"), ""), nil
 }
 
-// get fetches the page and returns the protocol it came by.
+// get fetches the page and returns the protocol that was used.
 func (p *port) get(t *testing.T, scheme string, tr *http.Transport) (string, error) {
 	t.Helper()
 	defer tr.CloseIdleConnections()
@@ -132,19 +131,8 @@ func (p *port) get(t *testing.T, scheme string, tr *http.Transport) (string, err
 	return string(body), err
 }
 
-// One plain port serves gRPC and HTTP/1.1.
-func TestPlainPort(t *testing.T) {
-	p := open(t, nil)
-	if who, err := p.call(t, insecure.NewCredentials()); err != nil || who != "plain" {
-		t.Errorf("gRPC: %q, %v", who, err)
-	}
-	if proto, err := p.get(t, "http", &http.Transport{}); err != nil || proto != "HTTP/1.1" {
-		t.Errorf("HTTP: %q, %v", proto, err)
-	}
-}
-
-// One TLS port serves gRPC clients, including those that offer HTTP/1.1, and HTTP clients of both
-// versions; interceptors see client certificates on both paths.
+// TestTLSPort checks that a single TLS port serves gRPC clients, including those that offer
+// HTTP/1.1, and HTTP clients of both versions. Interceptors see client certificates in both cases.
 func TestTLSPort(t *testing.T) {
 	a := certs.New(t)
 	opts := serverOf(a)
@@ -180,7 +168,8 @@ func TestTLSPort(t *testing.T) {
 	}
 }
 
-// Clients are accepted according to the files and lists. Each row is one handshake.
+// TestClientCertificates checks that clients are accepted according to the files and revocation
+// lists. Each row is one handshake.
 func TestClientCertificates(t *testing.T) {
 	a := certs.New(t)
 	base := serverOf(a)
@@ -224,7 +213,7 @@ func TestClientCertificates(t *testing.T) {
 	}
 }
 
-// handshake returns the server's certificate, and the server's error.
+// handshake performs a handshake and returns the server's certificate and the server's error.
 func handshake(t *testing.T, server, client *tls.Config) (*x509.Certificate, error) {
 	t.Helper()
 	client = client.Clone()
@@ -236,7 +225,7 @@ func handshake(t *testing.T, server, client *tls.Config) (*x509.Certificate, err
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		_, _ = tc.Read(make([]byte, 1)) // makes the handshake, and takes its alerts
+		_, _ = tc.Read(make([]byte, 1)) // performs the handshake and reads alerts
 	}()
 	ts := tls.Server(sc, server)
 	err := ts.HandshakeContext(t.Context())
@@ -250,28 +239,8 @@ func handshake(t *testing.T, server, client *tls.Config) (*x509.Certificate, err
 	return certs[0], err
 }
 
-// A certificate is replaced without a restart.
-func TestCertificateRotation(t *testing.T) {
-	a := certs.New(t)
-	conf, err := serverOf(a).Server()
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, err := handshake(t, conf, a.Client())
-	if err != nil {
-		t.Fatal(err)
-	}
-	a.Issue("server", named("renewed"))
-	after, err := handshake(t, conf, a.Client())
-	if err != nil {
-		t.Fatal(err)
-	}
-	if before.Subject.CommonName != "server" || after.Subject.CommonName != "renewed" {
-		t.Errorf("before %q, after %q", before.Subject.CommonName, after.Subject.CommonName)
-	}
-}
-
-// --auto-tls keeps its certificate over a restart, and replaces an expired one.
+// TestSelfSigned checks that --auto-tls keeps its certificate across a restart and replaces an
+// expired one.
 func TestSelfSigned(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "fixtures")
 	make1 := func() *x509.Certificate {
@@ -312,7 +281,7 @@ func TestSelfSigned(t *testing.T) {
 	}
 }
 
-// A wrong setting or file is reported at the start by name.
+// TestTLSErrors checks that an invalid setting or file is reported by name at startup.
 func TestTLSErrors(t *testing.T) {
 	a := certs.New(t)
 	good := serverOf(a)
@@ -354,7 +323,8 @@ func TestTLSErrors(t *testing.T) {
 	}
 }
 
-// The configured versions and suites, also by etcd's old names, take effect.
+// TestTLSVersions checks that the configured versions and cipher suites take effect, including
+// suites with etcd's old names.
 func TestTLSVersions(t *testing.T) {
 	a := certs.New(t)
 	opts := serverOf(a)
@@ -380,7 +350,7 @@ func TestTLSVersions(t *testing.T) {
 	}
 }
 
-// TLS 1.1 is refused whatever the flags say.
+// TestOldTLSIsRefused checks that TLS 1.1 is rejected regardless of the flags.
 func TestOldTLSIsRefused(t *testing.T) {
 	a := certs.New(t)
 	conf, err := serverOf(a).Server()

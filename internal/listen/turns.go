@@ -8,23 +8,23 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// turns has a token for each message that is being decoded, or encoded as JSON, by their length:
-// middle or long. These are fewer than the processors. A message of many small parts takes a second
-// of CPU time and 70 MB for each megabyte, and dozens at a time would hold up everything else in
-// the process.
+// turns has a token for each message that is being decoded, or encoded as JSON. There are two sets
+// of tokens: one for middle-sized and one for long messages. Each has fewer tokens than there are
+// processors. A message with many small parts takes a second of CPU time and 70 MB per megabyte.
+// Dozens at a time would block everything else in the process.
 var turns = [2]chan struct{}{newTurns(), newTurns()}
 
 func newTurns() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)) }
 
-// Messages shorter than middleMessage take no turns. Messages of at least longMessage do not hold
-// up shorter ones.
+// Messages shorter than middleMessage do not take turns. Messages of at least longMessage bytes do
+// not delay shorter ones.
 const (
 	middleMessage = 8 << 10
 	longMessage   = 64 << 10
 )
 
-// Turn waits until a message of this size may be decoded or encoded, unless it is short. It returns
-// a function that ends the turn. The caller must not block before it ends the turn.
+// Turn waits until a message of this size is allowed to be decoded or encoded. Short messages do
+// not wait. Turn returns a function that ends the turn. Until then, the caller must not block.
 func Turn(bytes int) (end func()) {
 	if bytes < middleMessage {
 		return func() {}
@@ -37,8 +37,8 @@ func Turn(bytes int) (end func()) {
 	return func() { <-its }
 }
 
-// Unmarshal implements encoding.CodecV2. Messages from relays, and renewals of 4,000 leases over a
-// stream, are shorter than a long message, and do not wait for long ones.
+// Unmarshal implements encoding.CodecV2. Messages from relays and stream messages that renew 4,000
+// leases are shorter than longMessage, and do not wait for a turn.
 func (c countingCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	bytes := data.Len()
 	switch v.(type) {

@@ -10,7 +10,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Long messages take turns, and short ones pass them.
+// TestLongMessagesTakeTurns checks that long messages are decoded a few at a time, and that short
+// ones overtake them.
 func TestLongMessagesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		before := turns

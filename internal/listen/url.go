@@ -16,12 +16,12 @@ import (
 	"syscall"
 )
 
-// errURL is wrapped by all errors about URLs.
+// errURL is wrapped by every error about URLs.
 var errURL = errors.New("listen: bad URL")
 
 // ParseURLs parses a comma-separated list of URLs. As in etcd, the result is sorted and has no
 // duplicates, so that two members with the same list in a different order agree. An empty string
-// gives no URLs.
+// yields no URLs.
 func ParseURLs(s string) ([]url.URL, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil
@@ -53,8 +53,8 @@ func URLTexts(urls []url.URL) []string {
 // JoinURLs returns URLs as a comma-separated list.
 func JoinURLs(urls []url.URL) string { return strings.Join(URLTexts(urls), ",") }
 
-// parseURL parses one URL: http://HOST:PORT, https://HOST:PORT, unix://PATH or unixs://PATH. For a
-// unix URL the host is the first element of the path, so unix://localhost:1 is the file
+// parseURL parses one URL: http://HOST:PORT, https://HOST:PORT, unix://PATH or unixs://PATH. In a
+// unix URL, the host is the first element of the path. For example, unix://localhost:1 is the file
 // "localhost:1" in the working directory.
 func parseURL(s string) (url.URL, error) {
 	u, err := url.Parse(s)
@@ -96,9 +96,9 @@ func checkHostPort(u *url.URL) error {
 	return nil
 }
 
-// CheckBind returns an error if a member cannot listen on u. Host names other than localhost are
-// rejected, as in etcd: a name may resolve to another machine's address, or to a different one
-// tomorrow.
+// CheckBind returns an error if a member cannot listen on u. As in etcd, host names other than
+// localhost are rejected, because a name could resolve to the address of a different machine, now
+// or later.
 func CheckBind(u url.URL) error {
 	if u.Scheme == "unix" || u.Scheme == "unixs" {
 		return nil
@@ -135,9 +135,9 @@ func Address(u url.URL) (network, address string) {
 	return "tcp", u.Host
 }
 
-// Listen opens u. If a unix socket's file was left by a killed process, so that nothing answers on
-// it, it is removed first. A file on which a process answers is an error, as is a file that is not
-// a socket.
+// Listen opens u. If the file of a unix socket exists but nothing responds on it, a killed process
+// has left it behind, and Listen removes it first. If a process responds on the file, or the file
+// is not a socket, Listen returns an error.
 func Listen(ctx context.Context, u url.URL) (net.Listener, error) {
 	network, addr := Address(u)
 	if network == "unix" {
@@ -156,7 +156,7 @@ func Listen(ctx context.Context, u url.URL) (net.Listener, error) {
 	return l, nil
 }
 
-// removeStale removes the socket file at path unless a process answers on it.
+// removeStale removes the socket file at path unless a process responds on it.
 func removeStale(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	if errors.Is(err, fs.ErrNotExist) {

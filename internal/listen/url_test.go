@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-// Every form that etcd accepts is accepted, and errors are specific.
+// TestParseURLs checks that every form accepted by etcd is accepted, and that errors are specific.
 func TestParseURLs(t *testing.T) {
 	for _, c := range []struct{ in, want, err string }{
 		{"", "", ""},
@@ -59,7 +59,8 @@ func join(us []url.URL) string {
 	return strings.Join(s, ",")
 }
 
-// No text makes the parser panic, and parsed URLs survive being stored as text.
+// FuzzParseURLs checks that no input makes the parser panic, and that parsed URLs survive being
+// converted to text and back.
 func FuzzParseURLs(f *testing.F) {
 	for _, s := range []string{
 		"http://localhost:2379", "unix://a:1,unixs:///b", "http://[::1]:0", ",",
@@ -86,8 +87,8 @@ func FuzzParseURLs(f *testing.F) {
 	})
 }
 
-// A name that DNS may resolve to anything cannot be listened on, and a URL without a host cannot be
-// advertised.
+// TestCheck checks that a DNS name, which could resolve to any address, cannot be listened on, and
+// that a URL without a host cannot be advertised.
 func TestCheck(t *testing.T) {
 	for _, c := range []struct {
 		url             string
@@ -114,10 +115,10 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// The socket file of a killed process does not prevent a restart; a live one, or another kind of
-// file, is not removed.
+// TestListenUnix checks that the socket file of a killed process does not prevent a restart. A
+// socket in use, or another type of file, is not removed.
 func TestListenUnix(t *testing.T) {
-	dir, err := os.MkdirTemp("", "leasehold") // t.TempDir is too long for a socket's name
+	dir, err := os.MkdirTemp("", "leasehold") // t.TempDir is too long for a socket path
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,7 +133,7 @@ func TestListenUnix(t *testing.T) {
 	if _, err := Listen(t.Context(), u); !errors.Is(err, syscall.EADDRINUSE) {
 		t.Fatalf("a second listener: %v", err)
 	}
-	first.(*net.UnixListener).SetUnlinkOnClose(false) // as kill -9 leaves it
+	first.(*net.UnixListener).SetUnlinkOnClose(false) // like kill -9
 	if err := first.Close(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,12 +11,12 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// ServeCeiling answers the calls of KV and Lease on addr at once, without doing anything, until ctx
-// ends. It is unmodified grpc-go with default options, so its throughput is the maximum for etcd's
-// API on this machine.
+// ServeCeiling responds immediately to KV and Lease calls on addr without doing any work, until ctx
+// ends. It uses unmodified grpc-go with default options, so its throughput is the maximum for
+// etcd's API on this machine.
 //
-// If store is not nil, puts, grants and revokes are answered after store has returned. Many
-// goroutines call store concurrently.
+// If store is not nil, the response to a put, grant or revoke is sent after store has returned.
+// Many goroutines call store concurrently.
 func ServeCeiling(ctx context.Context, addr string, store func(request []byte) error) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)
 	if err != nil {
@@ -35,15 +35,15 @@ func serveCeiling(ctx context.Context, l net.Listener, store func(request []byte
 	return s.Serve(l)
 }
 
-// ceiling invents answers of the same size as a server's.
+// ceiling makes up responses of the same size as a real server's.
 type ceiling struct {
 	pb.UnimplementedKVServer
 	value    []byte
-	store    func(request []byte) error // nil to store nothing
+	store    func(request []byte) error // nil means that nothing is stored
 	revision atomic.Int64
 }
 
-// keep stores a request, if there is a store.
+// keep stores a request if a store function is given.
 func (c *ceiling) keep(m proto.Message) error {
 	if c.store == nil {
 		return nil
@@ -85,7 +85,7 @@ func (s ceilingLease) LeaseGrant(
 	h := s.c.header()
 	id := r.ID
 	if id == 0 {
-		id = 0x694d9d3a3c4e0000 + h.Revision // as long as a real one when encoded
+		id = 0x694d9d3a3c4e0000 + h.Revision // its encoding is as long as a real ID's
 	}
 	return &pb.LeaseGrantResponse{Header: h, ID: id, TTL: r.TTL}, s.c.keep(r)
 }
@@ -100,7 +100,7 @@ func (s ceilingLease) LeaseKeepAlive(stream pb.Lease_LeaseKeepAliveServer) error
 	for {
 		r, err := stream.Recv()
 		if err != nil {
-			return nil // the client has finished
+			return nil // the client is done
 		}
 		resp := &pb.LeaseKeepAliveResponse{Header: s.c.header(), ID: r.ID, TTL: 3600}
 		if err := stream.Send(resp); err != nil {

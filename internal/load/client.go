@@ -12,7 +12,7 @@ type Client struct {
 	conns []*grpc.ClientConn
 }
 
-// Over makes a client of one or more connections, which it owns from then on.
+// Over returns a client that uses one or more connections, and takes ownership of them.
 func Over(conns []*grpc.ClientConn) *Client { return &Client{conns: conns} }
 
 // Close closes the connections.
@@ -27,14 +27,14 @@ func (c *Client) Close() error {
 // Len returns the number of connections.
 func (c *Client) Len() int { return len(c.conns) }
 
-// Conn returns the connection for the caller with this number; callers are spread evenly.
+// Conn returns the connection for the caller with this number. Callers are distributed evenly.
 func (c *Client) Conn(caller int) *grpc.ClientConn { return c.conns[caller%len(c.conns)] }
 
-// KV returns the stub for the caller with this number.
+// KV returns the KV stub for the caller with this number.
 func (c *Client) KV(caller int) pb.KVClient { return pb.NewKVClient(c.Conn(caller)) }
 
-// Lease is like KV, for leases.
+// Lease returns the lease stub for the caller with this number.
 func (c *Client) Lease(caller int) pb.LeaseClient { return pb.NewLeaseClient(c.Conn(caller)) }
 
-// Watch is like KV, for watches.
+// Watch returns the watch stub for the caller with this number.
 func (c *Client) Watch(caller int) pb.WatchClient { return pb.NewWatchClient(c.Conn(caller)) }

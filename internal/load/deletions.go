@@ -11,23 +11,24 @@ import (
 	"go.etcd.io/etcd/api/v3/mvccpb"
 )
 
-// Deletions watches a prefix, and records when it sees the deletion of each key. Keys have their
-// number in their name, so events need no lookup.
+// Deletions watches a prefix and records when it sees the deletion of each key. The name of a key
+// contains its number, so events need no lookup.
 type Deletions struct {
 	stream pb.Watch_WatchClient
 	prefix []byte
-	seen   []atomic.Int64 // by number: when, in nanoseconds since base; 0 if not yet
-	base   time.Time
-	left   atomic.Int64
-	all    chan struct{} // closed when left reaches 0
+	// deletion time of each key in nanoseconds since base, or 0, by key number
+	seen []atomic.Int64
+	base time.Time
+	left atomic.Int64
+	all  chan struct{} // closed when left reaches 0
 }
 
-// NumberedKey returns the key with number i under a prefix.
+// NumberedKey returns key number i under a prefix.
 func NumberedKey(prefix []byte, i int) []byte {
 	return binary.BigEndian.AppendUint32(append([]byte{}, prefix...), uint32(i))
 }
 
-// WatchDeletions starts a watch of n keys under a prefix that ends in '/'; the caller must then run
+// WatchDeletions starts to watch n keys under a prefix that ends in '/'. The caller must then run
 // Follow.
 func WatchDeletions(
 	ctx context.Context, c pb.WatchClient, prefix []byte, n int,
@@ -46,7 +47,7 @@ func WatchDeletions(
 	return d, nil
 }
 
-// Follow records deletions until all keys are deleted or the stream ends.
+// Follow records deletions until all keys have been deleted or the stream ends.
 func (d *Deletions) Follow() error {
 	for {
 		r, err := d.stream.Recv()
@@ -73,21 +74,21 @@ func (d *Deletions) Follow() error {
 	}
 }
 
-// All returns a channel that is closed when the deletions of all keys have been seen.
+// All returns a channel that is closed once the deletions of all keys have been seen.
 func (d *Deletions) All() <-chan struct{} { return d.all }
 
 // Left returns the number of keys whose deletion has not been seen yet.
 func (d *Deletions) Left() int { return int(d.left.Load()) }
 
-// Seen returns when the deletion of key i was seen, if it was.
+// Seen returns when the deletion of key i was seen. If it has not been seen, ok is false.
 func (d *Deletions) Seen(i int) (at time.Time, ok bool) {
 	since := d.seen[i].Load()
 	return d.base.Add(time.Duration(since)), since != 0
 }
 
-// Lateness adds to h how long after its expiry each key was deleted. Expiry counts from the sending
-// of the last renewal, so if a key is deleted early, the server is wrong, regardless of delays in
-// the network.
+// Lateness adds to h how long after its expiry each key was deleted. The TTL is counted from when
+// the last renewal was sent. So if a key is deleted early, the server is at fault, no matter how
+// slow the network is.
 func (d *Deletions) Lateness(h *Histogram, sent []time.Time, ttl time.Duration) error {
 	for i := range d.seen {
 		at, ok := d.Seen(i)
@@ -103,7 +104,7 @@ func (d *Deletions) Lateness(h *Histogram, sent []time.Time, ttl time.Duration) 
 	return nil
 }
 
-// OpenWatch starts a watch of [key, end), and returns when the server has confirmed it.
+// OpenWatch starts to watch [key, end), and returns once the server has confirmed the watch.
 func OpenWatch(
 	ctx context.Context, c pb.WatchClient, key, end []byte,
 ) (pb.Watch_WatchClient, error) {

@@ -6,12 +6,12 @@ import (
 	"time"
 )
 
-// subBits is the precision of a Histogram: each power of two has 2^subBits steps, so quantiles are
-// at most 1/128 too large.
+// subBits determines the precision of a Histogram. Each power of two is divided into 2^subBits
+// steps, so quantiles are at most 1/128 too large.
 const subBits = 7
 
-// A Histogram counts durations. The zero value is empty. It is not safe for concurrent use: give
-// every caller its own one, and merge them.
+// A Histogram counts durations. The zero value is empty. It is not safe for concurrent use.
+// Instead, give each caller its own Histogram and merge them.
 type Histogram struct {
 	counts []uint32
 	total  uint64
@@ -19,10 +19,10 @@ type Histogram struct {
 	max    time.Duration
 }
 
-// Add counts d; negative durations count as zero.
+// Add counts d. A negative duration counts as zero.
 func (h *Histogram) Add(d time.Duration) { h.AddMany(d, 1) }
 
-// AddMany is Add, n times.
+// AddMany counts d n times.
 func (h *Histogram) AddMany(d time.Duration, n int) {
 	d = max(d, 0)
 	i := slot(uint64(d))
@@ -48,10 +48,10 @@ func (h *Histogram) Merge(o *Histogram) {
 	h.max = max(h.max, o.max)
 }
 
-// Count returns the number of durations.
+// Count returns the number of durations that have been added.
 func (h *Histogram) Count() uint64 { return h.total }
 
-// Bins yields the upper bound and the count of each step that is not empty, in ascending order.
+// Bins yields the upper bound and the count of each non-empty step, in ascending order.
 func (h *Histogram) Bins() iter.Seq2[time.Duration, uint32] {
 	return func(yield func(time.Duration, uint32) bool) {
 		for i, c := range h.counts {
@@ -65,7 +65,8 @@ func (h *Histogram) Bins() iter.Seq2[time.Duration, uint32] {
 // Max returns the longest duration.
 func (h *Histogram) Max() time.Duration { return h.max }
 
-// Quantile returns the duration that a fraction q of all do not exceed, or 0 if h is empty.
+// Quantile returns the duration that is not exceeded by a fraction q of all durations. It returns 0
+// if h is empty.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.total == 0 {
 		return 0
@@ -81,8 +82,8 @@ func (h *Histogram) Quantile(q float64) time.Duration {
 	return h.max
 }
 
-// slot returns the counter for a value: values below 2^subBits have one each, then each power of
-// two has 2^subBits.
+// slot returns the index of the counter for a value. Each value below 2^subBits has its own
+// counter. Above that, each power of two has 2^subBits counters.
 func slot(v uint64) int {
 	if v < 1<<subBits {
 		return int(v)
@@ -91,7 +92,7 @@ func slot(v uint64) int {
 	return (shift+1)<<subBits + int(v>>shift) - 1<<subBits
 }
 
-// slotTop returns the largest value of a slot.
+// slotTop returns the largest value that belongs to a slot.
 func slotTop(i int) uint64 {
 	if i < 1<<subBits {
 		return uint64(i)

@@ -7,16 +7,16 @@ import (
 	"time"
 )
 
-// ValueSize is the size of the values in puts, in bytes.
+// ValueSize is the size in bytes of the values that are put.
 const ValueSize = 128
 
-// Millis converts a duration to milliseconds, as in reports.
+// Millis converts a duration to milliseconds for reports.
 func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 
-// An Op is one operation of one caller, with a number.
+// An Op performs operation number i on behalf of a caller.
 type Op func(ctx context.Context, caller, i int) error
 
-// Spread makes callers do n operations together, each with its own number. The first error ends it.
+// Spread distributes n numbered operations over concurrent callers. It stops at the first error.
 func Spread(ctx context.Context, callers, n int, f Op) error {
 	var next atomic.Int64
 	var failed atomic.Bool
@@ -35,8 +35,9 @@ func Spread(ctx context.Context, callers, n int, f Op) error {
 	}, nil)
 }
 
-// Parallel runs f in n goroutines, waits for all of them, and merges their histograms into h, if
-// that is not nil. It returns only the first error: if a server fails, there are hundreds.
+// Parallel runs f in n goroutines and waits for all of them. If h is not nil, it merges their
+// histograms into h. It returns only the first error, because a failing server causes hundreds of
+// them.
 func Parallel(n int, f func(caller int, mine *Histogram) error, h *Histogram) error {
 	errs := make([]error, n)
 	hists := make([]Histogram, n)

@@ -14,34 +14,34 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// Operations are what a Remote can measure, in this order.
+// Operations lists what a Remote can measure, in the order of the measurements.
 var Operations = []string{"grant", "put", "read", "renew", "expire"}
 
-// A Remote measures any running server. Everything that it creates is on leases of ten minutes,
-// which Run revokes at the end.
+// A Remote measures any running server. Everything that it creates is attached to leases with a TTL
+// of ten minutes, which Run revokes at the end.
 type Remote struct {
 	Client *Client
-	// Endpoints are named in the report.
+	// Endpoints are listed in the report.
 	Endpoints []string
-	// Only lists the Operations to measure; all if it is empty.
+	// Only lists the Operations to measure. If it is empty, all of them are measured.
 	Only []string
-	// Duration and Count limit each operation; for expire only Count does.
+	// Duration and Count limit each operation, except that only Count limits expire.
 	Duration time.Duration
 	Count    int
 	// Callers is the number of concurrent callers.
 	Callers int
-	// Usage returns what the server's processes have used so far. If it is nil or fails, the report
-	// has no costs.
+	// Usage returns the resources that the server's processes have used so far. If it is nil or
+	// fails, the report does not contain costs.
 	Usage func(context.Context) (Usage, error)
-	// Traffic counts the bytes of the connections, if it is not nil.
+	// Traffic, if not nil, counts the bytes on the connections.
 	Traffic *Traffic
-	// Progress, if not nil, is called regularly, by one goroutine at a time, with the current
-	// operation and the fraction of all work that is done.
+	// Progress, if not nil, is called regularly with the current operation and the fraction of all
+	// work that has been done. Only one goroutine calls it at a time.
 	Progress func(operation string, done float64)
 
 	prefix []byte
 	mu     sync.Mutex
-	leases []int64 // guarded by mu: to be revoked
+	leases []int64 // leases to revoke; guarded by mu
 	step   atomic.Int64
 
 	progressMu sync.Mutex // held while Progress is called
@@ -52,10 +52,10 @@ type Report struct {
 	Endpoints  []string    `json:"endpoints"`
 	Callers    int         `json:"callers"`
 	Operations []Operation `json:"operations"`
-	// LeaseBytes is the growth of the server's memory per lease, or 0 if there were too few leases
-	// to measure it.
+	// LeaseBytes is how much the server's memory has grown per lease. It is 0 if there were too few
+	// leases to measure that.
 	LeaseBytes float64 `json:"lease_bytes,omitempty"`
-	// Left is the number of leases that could not be revoked; they expire.
+	// Left is the number of leases that could not be revoked and therefore have to expire.
 	Left int `json:"left,omitempty"`
 }
 
@@ -64,18 +64,19 @@ type Operation struct {
 	Name  string  `json:"name"`
 	Count uint64  `json:"count"`
 	Rate  float64 `json:"rate"` // per second
-	// Latencies in milliseconds. For expire, how late the deletion was seen.
+	// P50, P99 and Max are latencies in milliseconds. For expire, they measure how late the
+	// deletions were seen.
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
 	Max float64 `json:"max_ms"`
-	// CPU is the CPU time of the server's processes per operation, in microseconds; 0 means
-	// unknown.
+	// CPU is the CPU time that the server's processes use per operation, in microseconds. It is 0
+	// if unknown.
 	CPU float64 `json:"cpu_us,omitempty"`
-	// Bytes is what an operation sends and receives on the connection; 0 means unknown.
+	// Bytes is how many bytes are sent and received per operation. It is 0 if unknown.
 	Bytes float64 `json:"bytes,omitempty"`
 }
 
-// Find returns an operation of the report.
+// Find returns the named operation in the report.
 func (r Report) Find(name string) (Operation, bool) {
 	i := slices.IndexFunc(r.Operations, func(o Operation) bool { return o.Name == name })
 	if i < 0 {
@@ -85,22 +86,22 @@ func (r Report) Find(name string) (Operation, bool) {
 }
 
 const (
-	// remoteTTL is the TTL, in seconds, of what a Remote creates.
+	// remoteTTL is the TTL in seconds of leases created by a Remote.
 	remoteTTL = 600
-	// fewLeases is the number of leases for put and renew.
+	// fewLeases is the number of leases used by put and renew.
 	fewLeases = 1024
-	// manyLeases is the minimum number of leases for measuring the memory of one.
+	// manyLeases is the minimum number of leases for measuring the memory per lease.
 	manyLeases = 50_000
-	// sweepTime is the timeout for revoking at the end.
+	// sweepTime is the timeout for revoking all leases at the end.
 	sweepTime = time.Minute
-	// slowest is how much longer than its time an operation may take.
+	// slowest is how much longer than its planned duration an operation can take.
 	slowest = 30 * time.Second
-	// expiring is the TTL, in seconds, of leases that are meant to expire: the shortest that etcd
-	// grants.
+	// expiring is the TTL in seconds of leases that will be left to expire. It is the shortest TTL
+	// that etcd grants.
 	expiring = 2
 )
 
-// Check returns an error if the Remote's settings are wrong.
+// Check returns an error if the Remote's settings are invalid.
 func (r *Remote) Check() error {
 	for _, name := range r.Only {
 		if !slices.Contains(Operations, name) {
@@ -120,8 +121,8 @@ func (r *Remote) Check() error {
 	return nil
 }
 
-// Run measures the operations one after the other, and deletes what it created, even if ctx ends.
-// After an error, the report contains the results so far.
+// Run measures the operations in order, and then deletes everything that it created, even if ctx
+// ends. If it fails, the report contains the results so far.
 func (r *Remote) Run(ctx context.Context) (rep Report, err error) {
 	if err := r.Check(); err != nil {
 		return Report{}, err
@@ -172,7 +173,7 @@ func (r *Remote) say(what string, done float64) {
 	r.Progress(what, done)
 }
 
-// operation measures one operation, with the server's costs if they are known.
+// operation measures one operation. If the server's costs are known, it includes them.
 func (r *Remote) operation(ctx context.Context, name string) (Operation, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, r.Duration+slowest,
 		fmt.Errorf("the server does not keep up: no end after %v", r.Duration+slowest))
@@ -200,7 +201,7 @@ func (r *Remote) operation(ctx context.Context, name string) (Operation, error) 
 	return o, nil
 }
 
-// A tally adds up the results of one operation.
+// A tally accumulates the results of one operation.
 type tally struct {
 	name  string
 	hist  Histogram
@@ -209,7 +210,7 @@ type tally struct {
 	bytes int64
 }
 
-// measured runs f, and measures the time, the costs and the traffic.
+// measured runs f, and measures its duration, costs and traffic.
 func (r *Remote) measured(ctx context.Context, t *tally, f func() error) error {
 	before, known := r.usage(ctx)
 	bytes := r.Traffic.Bytes()
@@ -225,8 +226,8 @@ func (r *Remote) measured(ctx context.Context, t *tally, f func() error) error {
 	return nil
 }
 
-// loop makes callers repeat an operation until the time is up or it was done Count times, and
-// reports progress.
+// loop repeats an operation with concurrent callers until the time is up or Count has been reached.
+// It reports progress.
 func (r *Remote) loop(ctx context.Context, t *tally, f Op) error {
 	return r.measured(ctx, t, func() error {
 		began := time.Now()
@@ -253,13 +254,13 @@ func (r *Remote) loop(ctx context.Context, t *tally, f Op) error {
 	})
 }
 
-// progress reports the fraction of an operation that is done.
+// progress reports which fraction of an operation has been done.
 func (r *Remote) progress(name string, share float64) {
 	r.say(name, (float64(r.step.Load())+min(1, share))/float64(len(Operations)))
 }
 
-// sweep revokes all granted leases, which deletes their keys, and returns how many it could not
-// revoke.
+// sweep revokes all granted leases, which also deletes their keys. It returns the number of leases
+// that it could not revoke.
 func (r *Remote) sweep(ctx context.Context) (left int) {
 	ctx, cancel := context.WithTimeout(ctx, sweepTime)
 	defer cancel()
@@ -267,7 +268,7 @@ func (r *Remote) sweep(ctx context.Context) (left int) {
 	r.mu.Lock()
 	leases := r.leases
 	r.mu.Unlock()
-	// After an error, some leases are left, which is reported.
+	// After an error, some leases are left. The report contains their number.
 	_ = Spread(ctx, 64, len(leases), func(ctx context.Context, caller, i int) error {
 		_, err := r.Client.Lease(caller).LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: leases[i]})
 		if err == nil {

@@ -10,8 +10,8 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// grant grants a lease, and records it for sweep. A call is not canceled when ctx ends: the server
-// might grant a lease that sweep does not know.
+// grant grants a lease and records it for sweep. It does not cancel the call when ctx ends, because
+// the server might then grant a lease that sweep does not know about.
 func (r *Remote) grant(
 	ctx context.Context, caller int, ttl int64,
 ) (*pb.LeaseGrantResponse, error) {
@@ -39,7 +39,7 @@ func (r *Remote) grants(ctx context.Context, t *tally) error {
 	})
 }
 
-// enoughLeases returns leases to work with, and grants them if there are too few.
+// enoughLeases returns the leases to work with. If there are too few, it grants more.
 func (r *Remote) enoughLeases(ctx context.Context) ([]int64, error) {
 	r.mu.Lock()
 	missing := fewLeases - len(r.leases)
@@ -58,7 +58,7 @@ func (r *Remote) enoughLeases(ctx context.Context) ([]int64, error) {
 	return r.leases[:fewLeases:fewLeases], nil
 }
 
-// puts overwrites fewLeases keys, each on a lease.
+// puts overwrites fewLeases keys, each of which is attached to a lease.
 func (r *Remote) puts(ctx context.Context, t *tally) error {
 	leases, err := r.enoughLeases(ctx)
 	if err != nil {
@@ -77,7 +77,7 @@ func (r *Remote) put(ctx context.Context, caller, i int, leases []int64) error {
 	return err
 }
 
-// reads makes linearizable reads of one key each.
+// reads makes linearizable reads of a single key.
 func (r *Remote) reads(ctx context.Context, t *tally) error {
 	leases, err := r.enoughLeases(ctx)
 	if err != nil {
@@ -100,7 +100,8 @@ func (r *Remote) reads(ctx context.Context, t *tally) error {
 	})
 }
 
-// renewals saturates streams. Each has its own leases, more than it has requests in flight.
+// renewals saturates streams. Each stream has its own leases, which outnumber its requests in
+// flight.
 func (r *Remote) renewals(ctx context.Context, t *tally) error {
 	leases, err := r.enoughLeases(ctx)
 	if err != nil {
@@ -124,8 +125,8 @@ func (r *Remote) renewals(ctx context.Context, t *tally) error {
 	})
 }
 
-// expiries lets leases with a key expire, at the rate at which they were granted, and measures how
-// late each ends.
+// expiries grants leases with one key each, lets them expire, and measures how late each key is
+// deleted.
 func (r *Remote) expiries(ctx context.Context, t *tally) error {
 	n := min(r.Count, 2000)
 	prefix := append(append([]byte{}, r.prefix...), "end/"...)
@@ -153,8 +154,8 @@ func (r *Remote) expiries(ctx context.Context, t *tally) error {
 	return gone.Lateness(&t.hist, sent, ttl)
 }
 
-// grantEnding grants leases that are not renewed, and returns their TTL, which the server may have
-// increased.
+// grantEnding grants leases that will not be renewed. It returns their TTL, which the server might
+// have increased.
 func (r *Remote) grantEnding(
 	ctx context.Context, prefix []byte, sent []time.Time,
 ) (time.Duration, error) {
@@ -177,7 +178,7 @@ func (r *Remote) grantEnding(
 	return ttl, err
 }
 
-// await waits until all keys are deleted.
+// await waits until all keys have been deleted.
 func (r *Remote) await(ctx context.Context, gone *Deletions, n int, ttl time.Duration) error {
 	began := time.Now()
 	tick := time.NewTicker(100 * time.Millisecond)
@@ -195,7 +196,7 @@ func (r *Remote) await(ctx context.Context, gone *Deletions, n int, ttl time.Dur
 	}
 }
 
-// lost returns err, or nil if it is from a watch that we canceled ourselves.
+// lost returns err, or nil if err comes from canceling our own watch.
 func lost(err error) error {
 	if isCancelled(err) {
 		return nil

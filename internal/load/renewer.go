@@ -12,26 +12,26 @@ import (
 )
 
 const (
-	// RenewStreams is the number of streams for renewing many leases.
+	// RenewStreams is the number of streams to use for renewing many leases.
 	RenewStreams = 8
-	// window is the number of requests in flight on a stream.
+	// window is the number of requests in flight per stream.
 	window = 64
 )
 
-// A Renewer saturates one keep-alive stream. It matches answers to requests by lease: a server may
-// answer out of order.
+// A Renewer saturates one keep-alive stream. It uses the lease to match responses to requests,
+// because a server can respond out of order.
 type Renewer struct {
-	Leases []int64    // in a cycle
-	Hist   *Histogram // of the time from a renewal to its answer
+	Leases []int64    // renewed in a cycle
+	Hist   *Histogram // times from a renewal to its response
 
 	base     time.Time
-	sent     []atomic.Int64 // by lease: when its latest renewal was sent, since base
+	sent     []atomic.Int64 // when the latest renewal of each lease was sent, since base
 	index    map[int64]int
-	finished atomic.Bool // all requests are answered
+	finished atomic.Bool // whether all requests have been answered
 }
 
-// Run sends renewals while more returns true for the number of the next one, and returns when all
-// are answered.
+// Run sends renewals until more returns false for the number of the next renewal. It returns once
+// all renewals have been answered.
 func (r *Renewer) Run(ctx context.Context, c pb.LeaseClient, more func(i int) bool) error {
 	r.base = time.Now()
 	r.sent = make([]atomic.Int64, len(r.Leases))
@@ -75,7 +75,7 @@ func (r *Renewer) send(
 			return err
 		}
 	}
-	// When all slots are taken, nothing is in flight.
+	// Once all slots have been acquired, nothing is in flight.
 	for range window {
 		select {
 		case slots <- struct{}{}:
@@ -87,8 +87,8 @@ func (r *Renewer) send(
 	return stream.CloseSend()
 }
 
-// receive counts answers and frees their slots, until all requests are answered and the stream
-// ends.
+// receive counts responses and frees their slots, until all requests have been answered and the
+// stream has ended.
 func (r *Renewer) receive(stream pb.Lease_LeaseKeepAliveClient, slots chan struct{}) error {
 	for {
 		resp, err := stream.Recv()
@@ -107,6 +107,6 @@ func (r *Renewer) receive(stream pb.Lease_LeaseKeepAliveClient, slots chan struc
 	}
 }
 
-// Sent returns when the latest renewal of lease i of the list was sent: from then on the lease has
-// its full TTL.
+// Sent returns when the latest renewal of the lease at index i was sent. From that time on, the
+// lease has its full TTL.
 func (r *Renewer) Sent(i int) time.Time { return r.base.Add(time.Duration(r.sent[i].Load())) }

@@ -18,11 +18,11 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// frameHeader is the size of HTTP/2's header for each message.
+// frameHeader is the size of the HTTP/2 header of each message.
 const frameHeader = 9
 
 // Traffic is a stats.Handler that counts the bytes of messages and headers on connections. It is
-// safe for concurrent use; a nil one counts nothing.
+// safe for concurrent use. A nil Traffic counts nothing.
 type Traffic struct{ bytes atomic.Int64 }
 
 // Bytes returns the number of bytes so far, in both directions.
@@ -58,23 +58,23 @@ func (t *Traffic) HandleRPC(_ context.Context, s stats.RPCStats) {
 	t.bytes.Add(int64(n))
 }
 
-// Usage is what a process has used since its start.
+// Usage is the amount of resources that a process has used since it started.
 type Usage struct {
-	// CPU is user and system time.
+	// CPU is the user and system time.
 	CPU time.Duration
-	// RSS is resident memory, in bytes.
+	// RSS is the resident memory in bytes.
 	RSS int64
 }
 
-// A page contains the values in /metrics about its process.
+// A page contains the values in a /metrics page that concern the process.
 type page struct {
 	Usage
-	// began is its start time in seconds, which distinguishes processes of a host.
+	// began is when the process started, in seconds. It distinguishes the processes of one host.
 	began float64
 }
 
-// MetricsUsage adds up what processes have used so far, from the /metrics pages at the URLs. A
-// process with several pages counts once.
+// MetricsUsage sums up the usage of all processes according to the /metrics pages at the URLs. A
+// process that serves several pages is counted once.
 func MetricsUsage(ctx context.Context, c *http.Client, urls []string) (Usage, error) {
 	type key struct {
 		host  string
@@ -120,7 +120,7 @@ func pageUsage(ctx context.Context, c *http.Client, url string) (page, error) {
 	return parseMetrics(r.Body)
 }
 
-// parseMetrics reads the process metrics that every Prometheus client exports.
+// parseMetrics reads the process metrics that each Prometheus client exports.
 func parseMetrics(text io.Reader) (page, error) {
 	metrics := map[string]float64{}
 	lines := bufio.NewScanner(text)

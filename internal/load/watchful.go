@@ -11,29 +11,29 @@ import (
 )
 
 const (
-	// renewEvery is the interval of Watchful's renewals.
+	// renewEvery is the interval between Watchful's renewals.
 	renewEvery = 5 * time.Millisecond
-	// blink is the interval of checks for pauses of the process, and stillness the shortest pause
-	// that counts.
+	// blink is the interval between checks for pauses of the process. stillness is the shortest
+	// pause that counts.
 	blink     = time.Millisecond
 	stillness = 10 * time.Millisecond
-	// hopeless is the time after which a renewal without an answer counts as lost.
+	// hopeless is the time after which an unanswered renewal counts as lost.
 	hopeless = 5 * time.Second
 )
 
 // A Weather describes the conditions for a lease holder, as measured by Watchful.
 type Weather struct {
 	RoundTrip Histogram
-	// Sent counts renewals, Lost those without an answer.
+	// Sent is the number of renewals. Lost is the number of unanswered renewals.
 	Sent, Lost int
-	// Pauses are times of at least 10 ms during which this process did not run.
+	// Pauses are periods of at least 10 ms in which this process did not run.
 	Pauses Histogram
 	Took   time.Duration
 }
 
-// Watchful renews a lease at a constant rate for a time, whether or not earlier renewals are
-// answered, and measures round trips, losses and pauses. At the end it revokes the lease. progress,
-// if not nil, is called with the fraction that is done.
+// Watchful renews a lease at a constant rate for the given time, whether or not earlier renewals
+// have been answered. It measures round trips, losses and pauses. At the end, it revokes the lease.
+// If progress is not nil, it is called with the fraction of the time that has passed.
 func Watchful(
 	ctx context.Context, c *Client, d time.Duration, progress func(float64),
 ) (Weather, error) {
@@ -44,7 +44,7 @@ func Watchful(
 	defer func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), hopeless)
 		defer cancel()
-		// On failure, the lease expires.
+		// If this fails, the lease expires.
 		_, _ = c.Lease(0).LeaseRevoke(ctx, &pb.LeaseRevokeRequest{ID: g.ID})
 	}()
 	if progress == nil {
@@ -76,14 +76,14 @@ func Watchful(
 type watchful struct {
 	lease  int64
 	stream pb.Lease_LeaseKeepAliveClient
-	// sent holds the time of each renewal that has no answer yet. A lease's answers on one stream
-	// arrive in order.
+	// sent contains the send time of each renewal that has not been answered. The responses for a
+	// lease arrive in order on one stream.
 	sent    chan time.Time
 	weather Weather
-	failed  error // of receive
+	failed  error // error from receive
 }
 
-// send sends renewals at their rate, and records pauses, when it could not.
+// send sends renewals at the given rate, and records pauses in which it could not do so.
 func (w *watchful) send(ctx context.Context, d time.Duration, progress func(float64)) error {
 	began := time.Now()
 	tick := time.NewTicker(blink)
@@ -115,7 +115,7 @@ func (w *watchful) send(ctx context.Context, d time.Duration, progress func(floa
 	}
 }
 
-// receive counts answers until all renewals are answered.
+// receive counts responses until all renewals have been answered.
 func (w *watchful) receive() {
 	for at := range w.sent {
 		r, err := w.stream.Recv()

@@ -12,52 +12,53 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Rate limit of each place in the program that logs: a burst, then lines per second.
+// These constants are the rate limit for each place in the program that logs: a burst, followed by
+// a number of lines per second.
 const (
 	burst     = 20
 	perSecond = 1
 )
 
-// Bounds for each text of a record, in bytes, because a stranger may have chosen it. A stack trace,
-// which only errors have, does not fit into maxText.
+// These constants limit each text in a record, in bytes, because someone outside the cluster may
+// have chosen the text. Errors have a higher limit, because a stack trace does not fit in maxText.
 const (
 	maxText      = 1 << 10
 	maxErrorText = 16 << 10
 )
 
-// maxMessages is how many kinds of message without a source location have a rate of their own. The
-// kind is the first three words. All other such messages share one rate.
+// maxMessages limits how many kinds of messages without a source location have their own rate
+// limits. A message's kind is its first three words. All other such messages share one rate limit.
 const maxMessages = 100
 
-// suppressedKey is the attribute with the number of lines from the same place that were dropped
-// before a line.
+// suppressedKey is the key of an attribute in a line: the number of lines from the same place that
+// were dropped before this line.
 const suppressedKey = "suppressed"
 
 // Limit is a handler that limits how often each place in the program logs, and how long the texts
-// are. Records below slog.LevelInfo are not limited in rate.
+// can be. The rate limit does not apply to records below slog.LevelInfo.
 type Limit struct {
 	next  slog.Handler
 	sites *sites
 }
 
-// sites are all places that have logged.
+// sites contains all places that have logged.
 type sites struct {
-	counters sync.Map     // program counters, uintptr to *site; an inlined line has several
-	lines    sync.Map     // slog.Source, or the kind of a message, to *site
-	messages atomic.Int32 // kinds in lines
+	counters sync.Map     // maps program counters (uintptr) to *site; an inlined line has several
+	lines    sync.Map     // maps a slog.Source, or the kind of a message, to *site
+	messages atomic.Int32 // number of message kinds in lines
 	dropped  atomic.Uint64
 	flush    func()
 }
 
 type site struct {
 	rate       *rate.Limiter
-	suppressed atomic.Uint64 // since the last line
+	suppressed atomic.Uint64 // number of records suppressed since the last line
 }
 
 var _ slog.Handler = Limit{}
 
-// NewLimit returns a handler in front of another. flush waits until everything that next has
-// written is read.
+// NewLimit returns a handler that passes records to next. flush must wait until everything that
+// next has written has been read.
 func NewLimit(next slog.Handler, flush func()) Limit { return Limit{next, &sites{flush: flush}} }
 
 // Dropped returns the number of records suppressed since the start.
@@ -99,7 +100,7 @@ func (s *sites) of(r slog.Record) *site {
 	return at.(*site)
 }
 
-// ofMessage returns the place for records with a message like this one.
+// ofMessage returns the place shared by all records whose message has the same kind as text.
 func (s *sites) ofMessage(text string) *site {
 	words := strings.Fields(text[:min(len(text), maxText)])
 	kind := strings.Join(words[:min(len(words), 3)], " ")
@@ -128,12 +129,12 @@ func (l Limit) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (l Limit) WithGroup(name string) slog.Handler { return Limit{l.next.WithGroup(name), l.sites} }
 
-// Flush waits a limited time for the readers of the log. A process that is about to die of a panic
-// calls it.
+// Flush waits for the readers of the log, for a limited time. It is called by a process that is
+// about to die from a panic.
 func (l Limit) Flush() { l.sites.flush() }
 
-// bounded returns a record with the number of records suppressed before it, and with shortened
-// texts.
+// bounded returns a record with shortened texts and with the number of records suppressed before
+// it.
 func bounded(r slog.Record, suppressed uint64) slog.Record {
 	most := maxText
 	if r.Level >= slog.LevelError {
@@ -158,8 +159,7 @@ func bounded(r slog.Record, suppressed uint64) slog.Record {
 	return short
 }
 
-// shortened returns a value with each of its texts cut to at most most bytes, and whether it
-// differs.
+// shortened returns v with each text cut to the given length, and reports whether any text was cut.
 func shortened(v slog.Value, most int) (_ slog.Value, long bool) {
 	v = v.Resolve()
 	var text string
@@ -183,7 +183,7 @@ func shortened(v slog.Value, most int) (_ slog.Value, long bool) {
 			text = strings.Join(a, " ")
 		case []byte:
 			text = string(a)
-		default: // such as an error
+		default: // for example an error
 			text = fmt.Sprint(a)
 		}
 	}
@@ -193,7 +193,8 @@ func shortened(v slog.Value, most int) (_ slog.Value, long bool) {
 	return v, false
 }
 
-// cut returns a text, or its beginning and how many bytes are missing.
+// cut returns text unchanged if it is short enough. Otherwise it returns the beginning, followed by
+// the number of missing bytes.
 func cut(text string, most int) (_ string, long bool) {
 	if len(text) <= most {
 		return text, false

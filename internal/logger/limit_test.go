@@ -12,8 +12,9 @@ import (
 	"time"
 )
 
-// What repeats is limited for each place in the code, and the next line of it tells how many are
-// missing. Debug lines, which are asked for, are not limited.
+// TestLimitEachPlace checks that repeated lines are limited separately for each place in the code,
+// and that the next line from there states how many were dropped. Debug lines are not limited,
+// because they were requested.
 func TestLimitEachPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
@@ -49,7 +50,7 @@ func TestLimitEachPlace(t *testing.T) {
 	})
 }
 
-// A text that a stranger chose is bounded, whatever its type.
+// TestLongTexts checks that text of any type is truncated, since a stranger may have chosen it.
 func TestLongTexts(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(NewLimit(slog.NewJSONHandler(&out, nil), nil))
@@ -70,7 +71,8 @@ func TestLongTexts(t *testing.T) {
 	}
 }
 
-// Texts of With are bounded as well, and those of errors less, since a stack trace is one.
+// TestLongTextsOfLogger checks that texts passed to With are limited as well. The limit for errors
+// is higher, because an error can contain a stack trace.
 func TestLongTextsOfLogger(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(NewLimit(slog.NewJSONHandler(&out, nil), nil))
@@ -88,8 +90,9 @@ func TestLongTextsOfLogger(t *testing.T) {
 	}
 }
 
-// Records that do not say where they come from have a rate for each kind of message, and what a
-// stranger makes up has one together.
+// TestLimitWithoutPlace checks records without a source location. Each type of message has its own
+// rate, but messages beyond a maximum number of types, which a stranger can make up, share a single
+// rate.
 func TestLimitWithoutPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

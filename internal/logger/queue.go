@@ -1,4 +1,4 @@
-// Package logger keeps the log of a process from blocking or flooding anything: lines wait in a
+// Package logger prevents the log of a process from blocking or flooding anything. Lines wait in a
 // bounded queue for their reader, and each place that logs has a rate limit.
 package logger
 
@@ -10,26 +10,29 @@ import (
 	"time"
 )
 
-// maxQueued is how many bytes may wait for a reader. As many again may be in a blocked write.
+// maxQueued is the number of bytes that can wait for a reader. The same number of bytes can be in a
+// blocked write.
 const maxQueued = 1 << 20
 
-// Queue is a writer that neither blocks nor fails. While lines wait, a goroutine writes them. Lines
-// that do not fit while it is blocked are dropped and counted. Each Write must be whole lines.
+// Queue is a writer that neither blocks nor fails. A goroutine writes the waiting lines. If it is
+// blocked, lines that do not fit in the queue are dropped and counted. Each Write must consist of
+// whole lines.
 type Queue struct {
 	to io.Writer
-	// report is called with the number of dropped lines once writing continues.
+	// report is called with the number of dropped lines once writing resumes.
 	report func(lines uint64)
 	total  atomic.Uint64 // lines dropped since the start
 
 	mu      sync.Mutex    // guards the following fields
-	next    []byte        // lines that wait
-	running bool          // the goroutine
-	dropped uint64        // lines not reported yet
-	idle    chan struct{} // closed when nothing waits; nil if Flush does not wait
+	next    []byte        // waiting lines
+	running bool          // whether the goroutine is running
+	dropped uint64        // number of dropped lines not reported yet
+	idle    chan struct{} // closed when no lines are waiting; nil unless Flush is waiting
 	closed  bool
 }
 
-// NewQueue returns a queue in front of a writer. report may write to the queue; it may be nil.
+// NewQueue returns a queue that passes lines to the given writer. report can be nil, and can write
+// to the queue.
 func NewQueue(to io.Writer, report func(lines uint64)) *Queue {
 	return &Queue{to: to, report: report}
 }
@@ -59,8 +62,8 @@ func (q *Queue) dropLocked(lines []byte) {
 // Dropped returns the number of lines dropped since the start.
 func (q *Queue) Dropped() uint64 { return q.total.Load() }
 
-// Flush waits until all lines are written, but no longer than patience. It reports whether they
-// were.
+// Flush waits until all lines have been written, but no longer than patience. It reports whether
+// all of them were written.
 func (q *Queue) Flush(patience time.Duration) bool {
 	q.mu.Lock()
 	if !q.running {
@@ -82,7 +85,7 @@ func (q *Queue) Flush(patience time.Duration) bool {
 	}
 }
 
-// Close flushes. Later lines are dropped.
+// Close calls Flush. Lines written after that are dropped.
 func (q *Queue) Close(patience time.Duration) {
 	q.Flush(patience)
 	q.mu.Lock()
@@ -90,7 +93,7 @@ func (q *Queue) Close(patience time.Duration) {
 	q.mu.Unlock()
 }
 
-// run writes lines until none wait.
+// run writes lines until no more are waiting.
 func (q *Queue) run() {
 	var spare []byte
 	for {
@@ -111,13 +114,13 @@ func (q *Queue) run() {
 	q.mu.Unlock()
 }
 
-// pass writes a batch, and reports the number of lines dropped before it. It returns the memory for
-// reuse.
+// pass writes a batch, and reports the number of lines that were dropped before the batch. It
+// returns the batch's memory for reuse.
 func (q *Queue) pass(batch []byte) []byte {
 	n, err := q.to.Write(batch)
 	q.mu.Lock()
 	var dropped uint64
-	if err != nil { // such as a closed pipe or terminal, or a full disk
+	if err != nil { // for example a closed pipe or terminal, or a full disk
 		q.dropLocked(batch[min(n, len(batch)):])
 	} else {
 		dropped, q.dropped = q.dropped, 0

@@ -11,12 +11,12 @@ import (
 	"time"
 )
 
-// pipe is a writer that blocks while nothing reads it, or fails.
+// pipe is a writer that fails, or blocks while nothing reads from it.
 type pipe struct {
 	mu    sync.Mutex // guards the following fields
 	text  bytes.Buffer
 	err   error
-	write func() // called by each Write; nil for nothing
+	write func() // called by each Write unless nil
 }
 
 func (p *pipe) Write(b []byte) (int, error) {
@@ -31,7 +31,8 @@ func (p *pipe) Write(b []byte) (int, error) {
 	return p.text.Write(b)
 }
 
-// A reader that has stopped blocks no writer; what is lost is counted and reported (T43).
+// TestReaderStopped checks that a stopped reader does not block writers, and that lost lines are
+// counted and reported (T43).
 func TestReaderStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := make(chan struct{})
@@ -65,7 +66,7 @@ func TestReaderStopped(t *testing.T) {
 	})
 }
 
-// A process ends although nothing reads its log.
+// TestCloseIsBounded checks that a process can end even if nothing reads its log.
 func TestCloseIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		blocked := make(chan struct{})
@@ -80,7 +81,8 @@ func TestCloseIsBounded(t *testing.T) {
 	})
 }
 
-// Lines that a closed pipe refuses are counted, and later ones arrive once it works again.
+// TestWriteFails checks that lines lost because a pipe is closed are counted, and that later lines
+// arrive once it works again.
 func TestWriteFails(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		to := &pipe{err: errors.New("broken pipe")}

@@ -9,39 +9,41 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// ErrTooManyFailures means that too many logins have failed for the password to be checked.
+// ErrTooManyFailures means that the password was not checked because too many logins have failed.
 var ErrTooManyFailures = errors.New(
 	"login: too many logins failed; wait some seconds, then log in again")
 
-// The number of logins that may fail in a row, and the time after which another may. A user has
-// many times the allowance of an address, so no client can lock out a user from a single address.
+// After the allowed number of logins have failed in a row, one more login is allowed to fail in
+// each failuresPeriod. A user can fail userFactor times as often as an address, so no client can
+// lock out a user from a single address.
 const (
-	failuresPeriod = 5 * time.Second // per address, and per user at an address where the user is known
+	// per address, and per user at an address from which the user has logged in
+	failuresPeriod = 5 * time.Second
 	userFactor     = 10
 )
 
-// maxTracked limits the number of entries of each kind. The least recently used ones are evicted
+// maxTracked limits the number of entries of each type. The least recently used entry is evicted
 // first.
 const maxTracked = 1 << 14
 
-// Failures limits the passwords that strangers can try.
+// Failures limits how many passwords strangers can try.
 //
-// A failed login costs one try of its address and one of its user. Callers without tries left are
-// rejected before their password is checked, until another try has accrued. A user that has logged
-// in from an address has separate tries there, so that strangers cannot keep the user from logging
-// in from that address. Successful logins cost nothing.
+// A failed login uses up one try of its address and one try of its user. If no tries are left, a
+// login is rejected before its password is checked, until another try has accrued. A user who has
+// logged in from an address has separate tries there, so that strangers cannot keep the user from
+// logging in from that address. Successful logins use up no tries.
 type Failures struct {
-	most int // in a row, per address; 0: no limit
+	most int // failures in a row per address; 0 means no limit
 	now  func() time.Time
 
-	mu        sync.Mutex // guards the following fields
+	mu        sync.Mutex // guards the fields below
 	users     buckets
 	addresses buckets
-	known     buckets // by user and address of successful logins
+	known     buckets // by user and address of a successful login
 }
 
-// newFailures returns a Failures that allows most failures in a row per address; 0 means any
-// number.
+// newFailures returns a Failures that allows this many failures in a row per address. If most is 0,
+// there is no limit.
 func newFailures(most int) *Failures {
 	return &Failures{
 		most: most, now: time.Now,
@@ -62,7 +64,7 @@ func (f *Failures) check(user, address string) error {
 	if b, ok := f.known.Get(pair{user, address}); ok {
 		return mayFail(b, now)
 	}
-	// No bucket is created here: a login that has not failed must not evict those of others.
+	// Do not create a bucket here. A login that has not failed must not evict other buckets.
 	if b, ok := f.addresses.Get(pair{address: address}); ok && b.TokensAt(now) < 1 {
 		return ErrTooManyFailures
 	}
@@ -96,7 +98,7 @@ func (f *Failures) note(user, address string, right bool) {
 	}
 }
 
-// of returns the buckets from which a failed login of user at address takes a try.
+// of returns the buckets that are charged for a failed login of user at address.
 func (f *Failures) of(user, address string) []*rate.Limiter {
 	if b, ok := f.known.Get(pair{user, address}); ok {
 		return []*rate.Limiter{b}
@@ -118,7 +120,7 @@ func newBuckets(limit rate.Limit, burst int) buckets {
 	return buckets{limit, burst, newLRU[pair, *rate.Limiter](maxTracked)}
 }
 
-// newLRU returns an LRU cache for size keys.
+// newLRU returns an LRU cache for up to size keys.
 func newLRU[K comparable, V any](size int) *simplelru.LRU[K, V] {
 	l, err := simplelru.NewLRU[K, V](size, nil)
 	if err != nil {
@@ -127,7 +129,7 @@ func newLRU[K comparable, V any](size int) *simplelru.LRU[K, V] {
 	return l
 }
 
-// at returns the bucket of a pair; a full one if there was none.
+// at returns the bucket of a pair. If there is none, it creates a full one.
 func (b *buckets) at(of pair) *rate.Limiter {
 	l, ok := b.Get(of)
 	if !ok {

@@ -10,11 +10,11 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// guarded has passwords whose hashes are those of the users' names, and a clock.
+// guarded is a Passwords with its own clock. Every user's password is "right".
 type guarded struct {
 	*Passwords
 	clock time.Time
-	hash  []byte // of "right"
+	hash  []byte // hash of "right"
 }
 
 func newGuarded(t *testing.T, most int) *guarded {
@@ -31,7 +31,7 @@ func newGuarded(t *testing.T, most int) *guarded {
 	return g
 }
 
-// logIn tries a password, and returns what came of it.
+// logIn attempts a login and returns the outcome.
 func (g *guarded) logIn(t *testing.T, user, password, address string) string {
 	t.Helper()
 	right, err := g.Check(t.Context(), Login{
@@ -48,8 +48,9 @@ func (g *guarded) logIn(t *testing.T, user, password, address string) string {
 	return "wrong"
 }
 
-// A stranger at one address has a few tries, then one in five seconds, for all users together. The
-// right password is not looked at then, either: the answer says nothing of it.
+// TestFailuresOfAnAddress checks that a stranger at one address gets a few attempts, then one every
+// five seconds, for all users together. Once limited, even the right password is not checked, so
+// the answer reveals nothing about it.
 func TestFailuresOfAnAddress(t *testing.T) {
 	g := newGuarded(t, 3)
 	for i, want := range []string{"wrong", "wrong", "wrong", "limited"} {
@@ -69,8 +70,8 @@ func TestFailuresOfAnAddress(t *testing.T) {
 	}
 }
 
-// A login that succeeds costs nothing: many clients behind one address, with one user, are no
-// guesses.
+// TestRightLoginsAreFree checks that successful logins do not count toward the limit. Many clients
+// can share an address and a user.
 func TestRightLoginsAreFree(t *testing.T) {
 	g := newGuarded(t, 1)
 	for i := range 5 {
@@ -80,8 +81,8 @@ func TestRightLoginsAreFree(t *testing.T) {
 	}
 }
 
-// A stranger at one address cannot lock out a user at a different address, including one at which
-// it never was.
+// TestStrangerLocksNobodyOut checks that a stranger at one address cannot lock out a user at
+// another address, even one that the user has never logged in from.
 func TestStrangerLocksNobodyOut(t *testing.T) {
 	g := newGuarded(t, 4)
 	for range 1003 {
@@ -93,8 +94,8 @@ func TestStrangerLocksNobodyOut(t *testing.T) {
 	}
 }
 
-// Many strangers at many addresses have a bound, too. A user is let in where it was before, and
-// everywhere soon after they have gone.
+// TestFailuresOfAUser checks that guesses from many addresses are limited as well. Meanwhile the
+// user can still log in from a known address, and soon after the attack from any address.
 func TestFailuresOfAUser(t *testing.T) {
 	g := newGuarded(t, 2)
 	if got := g.logIn(t, "alice", "right", "192.0.2.1"); got != "right" {
@@ -120,7 +121,8 @@ func TestFailuresOfAUser(t *testing.T) {
 	}
 }
 
-// Where a user is known it has a bound of its own for guesses.
+// TestFailuresWhereKnown checks that guesses from an address where a user is known have a limit of
+// their own.
 func TestFailuresWhereKnown(t *testing.T) {
 	g := newGuarded(t, 2)
 	for i, c := range []struct{ password, want string }{
@@ -139,8 +141,8 @@ func TestFailuresWhereKnown(t *testing.T) {
 	}
 }
 
-// Logins that wait for their turn together are not all looked at: Check looks again when their turn
-// has come.
+// TestFailuresOfWaiters checks that logins waiting together cannot all bypass the limit. Check
+// tests the limit again when a login's turn comes.
 func TestFailuresOfWaiters(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGuarded(t, 1)
@@ -156,7 +158,7 @@ func TestFailuresOfWaiters(t *testing.T) {
 				out <- err
 			}()
 		}
-		synctest.Wait() // all have passed the first look
+		synctest.Wait() // all logins have passed the first check
 		g.leave()
 		limited := 0
 		for range cap(out) {
@@ -170,7 +172,8 @@ func TestFailuresOfWaiters(t *testing.T) {
 	})
 }
 
-// What is kept has a bound: of those used longest ago nothing is known any more.
+// TestFailuresAreForgotten checks that the number of remembered failures is bounded. The least
+// recently used are forgotten first.
 func TestFailuresAreForgotten(t *testing.T) {
 	f := newFailures(1)
 	for i := range maxTracked + 10 {
@@ -192,8 +195,8 @@ func TestFailuresAreForgotten(t *testing.T) {
 	}
 }
 
-// A stranger without attempts left cannot make the member forget the failed attempts on a user, by
-// naming more users than are remembered.
+// TestLimitedTriesForgetNobody checks that a stranger with no attempts left cannot make the member
+// forget a user's failed attempts by naming more users than it remembers.
 func TestLimitedTriesForgetNobody(t *testing.T) {
 	g := newGuarded(t, 1)
 	for i := range userFactor {

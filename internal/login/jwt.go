@@ -11,13 +11,13 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// defaultTTL is the lifetime of JWTs without the option ttl.
+// defaultTTL is the lifetime of JWTs if the option ttl is not set.
 const defaultTTL = 5 * time.Minute
 
-// claims are the claims of a token, as in etcd.
+// claims are the claims of a token, the same as in etcd.
 type claims struct {
 	Username string `json:"username"`
-	// Revision is the revision of users and roles at the login.
+	// Revision is the revision of users and roles at the time of the login.
 	Revision *uint64 `json:"revision"`
 	jwt.RegisteredClaims
 }
@@ -25,14 +25,14 @@ type claims struct {
 // jsonWebTokens issues tokens that anyone with the public key can check.
 type jsonWebTokens struct {
 	method jwt.SigningMethod
-	sign   any // nil: this member cannot sign
+	sign   any // nil if this member cannot sign
 	verify any
 	ttl    time.Duration
 	now    func() time.Time
 	parser *jwt.Parser
-	times  *jwt.Validator // for the claims of a token
+	times  *jwt.Validator // validates the claims of a token
 
-	mu   sync.Mutex // guards the following fields
+	mu   sync.Mutex // guards the fields below
 	seen seen[claims]
 }
 
@@ -68,8 +68,8 @@ func newJWT(options map[string]string, now func() time.Time) (*jsonWebTokens, er
 	if err := j.takeKeys(public, private); err != nil {
 		return nil, fmt.Errorf("--auth-token: %w", err)
 	}
-	// A token with a signing method other than ours is refused before the key is used, above all
-	// HS256 with the public key as its secret.
+	// A token with a different signing method is rejected before the key is used. The most
+	// important example is HS256 with our public key as the secret.
 	rules := []jwt.ParserOption{
 		jwt.WithValidMethods([]string{j.method.Alg()}), jwt.WithExpirationRequired(),
 		jwt.WithTimeFunc(now),
@@ -78,7 +78,7 @@ func newJWT(options map[string]string, now func() time.Time) (*jsonWebTokens, er
 	return j, nil
 }
 
-// readKey reads a key file. As in etcd, an empty name means that there is no key.
+// readKey reads a key file. As in etcd, an empty name means that no key is given.
 func readKey(file string) ([]byte, error) {
 	if file == "" {
 		return nil, nil
@@ -86,7 +86,8 @@ func readKey(file string) ([]byte, error) {
 	return os.ReadFile(file)
 }
 
-// takeKeys parses the keys for the method: both, either or, for a secret, the private one.
+// takeKeys parses the keys for the signing method. One or both keys can be given. For a symmetric
+// method, the private key is the secret.
 func (j *jsonWebTokens) takeKeys(public, private []byte) error {
 	files, err := keyFiles{public, private}, error(nil)
 	switch j.method.(type) {
@@ -109,10 +110,10 @@ func (j *jsonWebTokens) takeKeys(public, private []byte) error {
 	return err
 }
 
-// keyFiles contains the contents of the key files.
+// keyFiles is the content of the key files.
 type keyFiles struct{ public, private []byte }
 
-// take sets the keys of j. A key that can sign can also verify.
+// take sets the keys of j. A key that can sign is also used to verify.
 func take[Pub, Priv any](
 	j *jsonWebTokens, p keyFiles, pub func([]byte) (Pub, error), priv func([]byte) (Priv, error),
 ) error {
@@ -167,8 +168,8 @@ func (j *jsonWebTokens) Check(token string, _ Users) (Caller, error) {
 	return Caller{User: c.Username, Revision: *c.Revision, HasRevision: true}, nil
 }
 
-// find returns the claims of a token whose signature has been verified before, if it is valid at
-// this time.
+// find returns the claims of a token whose signature has already been verified, if the token is
+// currently valid.
 func (j *jsonWebTokens) find(token string) (claims, bool) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -179,7 +180,7 @@ func (j *jsonWebTokens) find(token string) (claims, bool) {
 	return *c, true
 }
 
-// note caches that a token's signature is valid, and evicts tokens that have expired.
+// note caches the claims of a token whose signature is valid, and evicts expired tokens.
 func (j *jsonWebTokens) note(token string, c claims) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

@@ -22,7 +22,7 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// world is users, members and a clock.
+// world consists of users, members and a clock.
 type world struct {
 	hashes   map[string][]byte
 	keys     map[uint64]string
@@ -41,7 +41,8 @@ func (w *world) Hash(user string) ([]byte, bool) { h, ok := w.hashes[user]; retu
 func (w *world) Revision() uint64                { return w.revision }
 func (w *world) Key(member uint64) string        { return w.keys[member] }
 
-// member starts a member with simple tokens of ten seconds, and tells the others its key.
+// member starts a member that uses simple tokens with a TTL of ten seconds, and gives its key to
+// the others.
 func (w *world) member(t *testing.T, id uint64) *simple {
 	t.Helper()
 	p, err := Parse(Options{
@@ -54,7 +55,7 @@ func (w *world) member(t *testing.T, id uint64) *simple {
 	return p.(*simple)
 }
 
-// publish tells all members the key of one, if it has one that they do not know.
+// publish gives a member's key to all members, unless it has none or they already know it.
 func (w *world) publish(id uint64, p Provider) {
 	if key := p.Key(func() Users { return w }); key != nil {
 		w.keys[id] = string(key)
@@ -85,7 +86,7 @@ func want(t *testing.T, p Provider, token string, u Users, user string) {
 	}
 }
 
-// TestSimpleRenewedByUse uses a token for longer than its TTL, and then not for so long.
+// TestSimpleRenewedByUse keeps a token valid beyond its TTL by using it, and then lets it expire.
 func TestSimpleRenewedByUse(t *testing.T) {
 	w := newWorld()
 	p := w.member(t, 1)
@@ -99,7 +100,8 @@ func TestSimpleRenewedByUse(t *testing.T) {
 	want(t, p, token, w, "")
 }
 
-// TestSimpleCountsNoMore takes away what a token stands on, one thing at a time.
+// TestSimpleCountsNoMore removes each of the things that a token's validity depends on, one at a
+// time.
 func TestSimpleCountsNoMore(t *testing.T) {
 	for name, spoil := range map[string]func(*testing.T, *world){
 		"password changed": func(_ *testing.T, w *world) { w.hashes["bob"] = []byte("another") },
@@ -122,7 +124,8 @@ func TestSimpleCountsNoMore(t *testing.T) {
 	}
 }
 
-// TestSimpleEndsWhenDisabled disables access control, which forgets the keys, and enables it again.
+// TestSimpleEndsWhenDisabled disables access control, which deletes the keys, and enables it again.
+// Earlier tokens stay invalid.
 func TestSimpleEndsWhenDisabled(t *testing.T) {
 	w := newWorld()
 	p := w.member(t, 1)
@@ -138,8 +141,8 @@ func TestSimpleEndsWhenDisabled(t *testing.T) {
 	want(t, w.member(t, 2), before, w, "")
 }
 
-// TestSimpleForged changes each character of a token, cuts it at each length, and lets another
-// member's key sign it.
+// TestSimpleForged changes each character of a token, truncates it at each length, and signs it
+// with another member's key.
 func TestSimpleForged(t *testing.T) {
 	w := newWorld()
 	p := w.member(t, 1)
@@ -168,8 +171,8 @@ func TestSimpleForged(t *testing.T) {
 	want(t, p, token, w, "bob")
 }
 
-// TestSimpleBounded uses more tokens than are remembered. Those that were forgotten live on as
-// long as if they had not been used.
+// TestSimpleBounded uses more tokens than a member remembers. A forgotten token remains valid for
+// as long as if it had not been used.
 func TestSimpleBounded(t *testing.T) {
 	w := newWorld()
 	p := w.member(t, 1)
@@ -189,7 +192,7 @@ func TestSimpleBounded(t *testing.T) {
 	}
 }
 
-// writeKeys makes a pair of keys and returns the names of their files.
+// writeKeys writes a key pair and returns the names of the files.
 func writeKeys(t *testing.T, private crypto.Signer) (pub, priv string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -246,7 +249,7 @@ func (w *world) parse(t *testing.T, token string) Provider {
 	return p
 }
 
-// TestJWT signs with each kind of key, and checks at a member that has the public key only.
+// TestJWT signs with each type of key, and verifies on a member that has only the public key.
 func TestJWT(t *testing.T) {
 	for method, key := range map[string]func(*testing.T) crypto.Signer{
 		"RS256": rsaKey, "PS384": rsaKey, "ES256": ecKey, "EdDSA": edKey,
@@ -273,7 +276,7 @@ func TestJWT(t *testing.T) {
 	}
 }
 
-// TestJWTSecret signs with a secret that members share.
+// TestJWTSecret signs with a secret that all members share.
 func TestJWTSecret(t *testing.T) {
 	w, file := newWorld(), filepath.Join(t.TempDir(), "secret")
 	if err := os.WriteFile(file, []byte("a secret of 32 bytes or more, so"), 0o600); err != nil {
@@ -286,8 +289,8 @@ func TestJWTSecret(t *testing.T) {
 	want(t, p, token, w, "")
 }
 
-// TestJWTForged signs tokens in ways that a member must not believe: with no method, with the
-// public key as the secret of HS256, with another key, and with claims that are missing.
+// TestJWTForged signs tokens in ways that a member must reject: with no method, with the public key
+// as an HS256 secret, with another key, and with missing claims.
 func TestJWTForged(t *testing.T) {
 	w, key := newWorld(), rsaKey(t)
 	pub, priv := writeKeys(t, key)
@@ -327,7 +330,7 @@ func TestJWTForged(t *testing.T) {
 	}
 }
 
-// TestParse refuses what would not do, and says why.
+// TestParse checks that unusable options are rejected with a reason.
 func TestParse(t *testing.T) {
 	pub, priv := writeKeys(t, rsaKey(t))
 	other, _ := writeKeys(t, rsaKey(t))
@@ -366,8 +369,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// TestJWTSeen checks a token that was seen before: it ends, and does not begin, by the clock, and
-// another one with the same claims and no signature is no token.
+// TestJWTSeen checks a token that has been seen before. It expires on time, and expired tokens are
+// forgotten. A token with the same claims and a false signature is rejected.
 func TestJWTSeen(t *testing.T) {
 	w, key := newWorld(), edKey(t)
 	_, priv := writeKeys(t, key)
@@ -390,8 +393,8 @@ func TestJWTSeen(t *testing.T) {
 	}
 }
 
-// TestJWTEndsMeanwhile has a token end between the look at its times and its being remembered,
-// while no other is.
+// TestJWTEndsMeanwhile makes a token expire after its times are checked but before it is
+// remembered, while no other token is remembered.
 func TestJWTEndsMeanwhile(t *testing.T) {
 	w, key := newWorld(), edKey(t)
 	_, priv := writeKeys(t, key)
@@ -411,13 +414,13 @@ func TestJWTEndsMeanwhile(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, _ = p.Check(token, w) // may count, for it ends in the meantime
+		_, _ = p.Check(token, w) // may succeed, because the token expires during the call
 		looks = 0
 		want(t, p, token, w, "")
 	}
 }
 
-// TestSeenByHash has two tokens with one hash: neither is taken for the other.
+// TestSeenByHash gives two tokens the same hash and checks that they are not confused.
 func TestSeenByHash(t *testing.T) {
 	s := newSeen[string]()
 	never := func(*string) bool { return false }

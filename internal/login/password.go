@@ -11,13 +11,13 @@ import (
 	"golang.org/x/crypto/bcrypt"
 )
 
-// MaxPassword is the longest password in bytes. bcrypt ignores the rest.
+// MaxPassword is the maximum length of a password in bytes. bcrypt ignores any further bytes.
 const MaxPassword = 72
 
-// maxWaiting limits the number of waiting logins.
+// maxWaiting limits how many logins can wait.
 const maxWaiting = 1024
 
-// Errors returned to callers that set a password or log in.
+// Errors for callers that set a password or log in.
 var (
 	// ErrPasswordTooLong means that a new password has more than 72 bytes.
 	ErrPasswordTooLong = errors.New("login: a password may have at most 72 bytes")
@@ -28,35 +28,35 @@ var (
 // A TooShortError reports that a new password is too short.
 type TooShortError struct{ Least int }
 
-// Error returns a text with the minimum length.
+// Error returns a text that includes the minimum length.
 func (e *TooShortError) Error() string {
 	return fmt.Sprintf("login: a password needs at least %d characters (--min-password-length)",
 		e.Least)
 }
 
-// Passwords computes and checks hashes of passwords.
+// Passwords computes and checks password hashes.
 //
-// Hashing is expensive on purpose (50 ms of CPU time by default), so at most half of the
-// processors, but at least one, compute hashes at the same time. The others continue to renew
-// leases, no matter how many clients log in.
+// Hashing is deliberately expensive (50 ms of CPU time by default). At most half of the processors,
+// but at least one, compute hashes at any time. The other processors keep renewing leases no matter
+// how many clients log in.
 type Passwords struct {
 	cost     int
 	least    int // minimum length of new passwords, in characters
 	failures *Failures
 
-	turns   chan struct{} // one element per running call
-	waiting chan struct{} // one element per running or waiting call
+	turns   chan struct{} // one element for each running call
+	waiting chan struct{} // one element for each running or waiting call
 
-	nobody func() []byte // the hash used for unknown users
+	nobody func() []byte // returns the hash used for unknown users
 }
 
 // PasswordOptions configures [NewPasswords].
 type PasswordOptions struct {
-	// Cost is the cost of new hashes, see [CheckCost].
+	// Cost is the cost of new hashes. See [CheckCost].
 	Cost int
 	// Least is the minimum length of new passwords, in characters.
 	Least int
-	// Failures is how many logins may fail in a row from one address; 0 means any number.
+	// Failures is how many logins from one address are allowed to fail in a row; 0 means no limit.
 	Failures int
 }
 
@@ -72,7 +72,7 @@ func NewPasswords(o PasswordOptions) *Passwords {
 		nobody: sync.OnceValue(func() []byte {
 			hash, err := bcrypt.GenerateFromPassword([]byte("nobody"), o.Cost)
 			if err != nil {
-				panic("login: " + err.Error()) // the caller did not check the cost
+				panic("login: " + err.Error()) // the caller has not checked the cost
 			}
 			return hash
 		}),
@@ -100,21 +100,23 @@ func (p *Passwords) Hash(ctx context.Context, password string) ([]byte, error) {
 // Login is an attempt to log in with a password.
 type Login struct {
 	User, Password string
-	// Address identifies the origin of the login. A client must not be able to have many of them.
+	// Address identifies where the login comes from. It must not be possible for a client to have
+	// many addresses.
 	Address string
-	// Hash is the hash of the user's password, or nil if there is none.
+	// Hash is the hash of the user's password, or nil if the user has none.
 	Hash []byte
 }
 
-// Check reports whether the password of a login matches the hash. Without a hash it takes as long
+// Check reports whether the password of a login matches the hash. Without a hash, it takes as long
 // as with one and returns false, so that the time does not reveal which users exist. Only a
-// password that no user can have is refused at once, so that waiting logins take little memory. The
-// error is ErrTooManyFailures if the user or the address must wait, see [Failures].
+// password that is too long for any user is rejected immediately, so that waiting logins take
+// little memory. If the user or the address has to wait, the error is ErrTooManyFailures. See
+// [Failures].
 func (p *Passwords) Check(ctx context.Context, l Login) (bool, error) {
 	if err := p.failures.check(l.User, l.Address); err != nil {
 		return false, err
 	}
-	if len(l.Password) > MaxPassword { // bcrypt would only compare the first bytes
+	if len(l.Password) > MaxPassword { // bcrypt would compare only the first bytes
 		p.failures.note(l.User, l.Address, false)
 		return false, nil
 	}
@@ -123,7 +125,7 @@ func (p *Passwords) Check(ctx context.Context, l Login) (bool, error) {
 	}
 	defer p.leave()
 	if err := p.failures.check(l.User, l.Address); err != nil {
-		return false, err // many were admitted at once, and failed
+		return false, err // many logins were admitted at the same time, and have failed
 	}
 	hash := l.Hash
 	if len(hash) == 0 {
@@ -135,7 +137,7 @@ func (p *Passwords) Check(ctx context.Context, l Login) (bool, error) {
 	return right, nil
 }
 
-// enter waits for a turn.
+// enter waits for a turn to compute a hash.
 func (p *Passwords) enter(ctx context.Context) error {
 	select {
 	case p.waiting <- struct{}{}:

@@ -18,7 +18,7 @@ func check(t *testing.T, p *Passwords, hash []byte, password string, want bool) 
 	}
 }
 
-// TestPasswords checks right and wrong passwords, also such that bcrypt alone would mistake.
+// TestPasswords checks right and wrong passwords, including pairs that bcrypt alone would confuse.
 func TestPasswords(t *testing.T) {
 	p := NewPasswords(PasswordOptions{Cost: bcrypt.MinCost})
 	for _, password := range []string{"", "secret", strings.Repeat("x", 72), "a\x00b"} {
@@ -36,7 +36,7 @@ func TestPasswords(t *testing.T) {
 	if _, err := p.Hash(t.Context(), strings.Repeat("x", 73)); !errors.Is(err, ErrPasswordTooLong) {
 		t.Errorf("a password of 73 bytes: %v", err)
 	}
-	// Not even the password of the hash that stands in for unknown users is accepted.
+	// Even the password of the substitute hash for unknown users is rejected.
 	check(t, p, nil, "nobody", false)
 	check(t, p, nil, "", false)
 	if cost, err := bcrypt.Cost(p.nobody()); err != nil || cost != bcrypt.MinCost {
@@ -44,8 +44,8 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// TestShortPasswords is CVE-2020-15115 of etcd, where a password of one letter was taken. A
-// character counts as one, however many bytes it has.
+// TestShortPasswords covers etcd's CVE-2020-15115, in which a password of one letter was accepted.
+// A character counts once no matter how many bytes it has.
 func TestShortPasswords(t *testing.T) {
 	p := NewPasswords(PasswordOptions{Cost: bcrypt.MinCost, Least: 8})
 	for _, password := range []string{"", "1234567", "äöüäöüä"} {
@@ -59,7 +59,7 @@ func TestShortPasswords(t *testing.T) {
 			t.Errorf("%q: %v", password, err)
 		}
 	}
-	// A user with a short one from before can still log in.
+	// A user with an existing short password can still log in.
 	hash, err := bcrypt.GenerateFromPassword([]byte("x"), bcrypt.MinCost)
 	if err != nil {
 		t.Fatal(err)
@@ -67,7 +67,7 @@ func TestShortPasswords(t *testing.T) {
 	check(t, p, hash, "x", true)
 }
 
-// TestPasswordsTakeTurns fills all turns, and then all room to wait.
+// TestPasswordsTakeTurns fills all turns and then the entire wait queue.
 func TestPasswordsTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := NewPasswords(PasswordOptions{Cost: bcrypt.MinCost})
@@ -88,7 +88,7 @@ func TestPasswordsTakeTurns(t *testing.T) {
 		if _, err := p.Hash(t.Context(), "x"); !errors.Is(err, ErrBusy) {
 			t.Errorf("one too many: %v", err)
 		}
-		// What no user can have for a password waits for nothing.
+		// A password too long to be valid is rejected without waiting.
 		check(t, p, nil, strings.Repeat("x", MaxPassword+1), false)
 		cancel()
 		for range maxWaiting - cap(p.turns) {
@@ -101,7 +101,7 @@ func TestPasswordsTakeTurns(t *testing.T) {
 	})
 }
 
-// TestCheckCost tells which costs bcrypt takes.
+// TestCheckCost checks which costs bcrypt accepts.
 func TestCheckCost(t *testing.T) {
 	for cost, want := range map[int]bool{3: false, 4: true, 10: true, 31: true, 32: false, -1: false} {
 		if CheckCost(cost) != want {

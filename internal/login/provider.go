@@ -9,34 +9,36 @@ import (
 
 // Errors about tokens.
 var (
-	// ErrInvalid means that a token is forged, has expired, or is from a login that is no longer
+	// ErrInvalid means that a token is forged, has expired, or comes from a login that is no longer
 	// valid.
 	ErrInvalid = errors.New("login: invalid token")
-	// ErrRefused means that the user does not exist, or that the password is wrong.
+	// ErrRefused means that the user does not exist or the password is wrong.
 	ErrRefused = errors.New("login: no such user or a wrong password")
 	// ErrVerifyOnly means that this member has no private key for signing tokens.
 	ErrVerifyOnly = errors.New("login: token signing attempted with verify-only key")
-	// ErrNoTokens means that this member issues no tokens, because --auth-token is empty.
+	// ErrNoTokens means that this member does not issue tokens because --auth-token is empty.
 	ErrNoTokens = errors.New("login: this member does not issue tokens")
 )
 
 // Caller is the user that a token identifies.
 type Caller struct {
 	User string
-	// Revision is the revision of users and roles at the login. Simple tokens have none: they are
-	// checked against the current users.
+	// Revision is the revision of users and roles at the time of the login. Simple tokens have no
+	// revision, because they are checked against the current users.
 	Revision uint64
 	// HasRevision reports whether the token has a revision.
 	HasRevision bool
 }
 
-// Users are the users, in this member's current state, that tokens are checked against.
+// Users provides access to the users in this member's current state, against which tokens are
+// checked.
 type Users interface {
-	// Hash returns the hash of a user's password. It returns false for a user without one.
+	// Hash returns the hash of a user's password. It returns false if the user has none.
 	Hash(user string) ([]byte, bool)
-	// Revision returns the revision of the users and roles.
+	// Revision returns the current revision of users and roles.
 	Revision() uint64
-	// Key returns the public key of a member's simple tokens, or "" if it has none.
+	// Key returns the public key for simple tokens issued by a member, or "" if the member has
+	// none.
 	Key(member uint64) string
 }
 
@@ -44,27 +46,28 @@ type Users interface {
 type Provider interface {
 	// Give returns a token for a user whose password has been checked against u.
 	Give(user string, u Users) (string, error)
-	// Check returns the caller that a token identifies. Its error is ErrInvalid.
+	// Check returns the caller identified by a token. Its only error is ErrInvalid.
 	Check(token string, u Users) (Caller, error)
-	// Key returns the public key that all members need to check the next tokens of this one, or nil
-	// if they need none or have it already. It calls now for the current users. A key that they
-	// once had and have dropped must never be used again: in that case, Key returns a new one.
+	// Key returns the public key that all members need to check this member's next tokens. It
+	// returns nil if they do not need a key or already have it. It calls now to get the current
+	// users. If the members had a key and have dropped it, that key must never be used again, so
+	// Key returns a new one.
 	Key(now func() Users) []byte
 }
 
 // Options configures [Parse].
 type Options struct {
-	// Token is --auth-token: "simple", "jwt,OPTION=VALUE,...", or empty for none.
+	// Token is the value of --auth-token: "simple", "jwt,OPTION=VALUE,...", or empty for no tokens.
 	Token string
-	// TTL is the lifetime of simple tokens, counted from their last use.
+	// TTL is the lifetime of simple tokens, measured from their last use.
 	TTL time.Duration
 	// Member is the ID of this member.
 	Member uint64
-	// Now is a clock of the machine. Default: time.Now.
+	// Now returns the machine's time. The default is time.Now.
 	Now func() time.Time
 }
 
-// Parse returns the Provider described by o. It reads the key files that o names.
+// Parse returns the Provider configured by o. It reads the key files named in o.Token.
 func Parse(o Options) (Provider, error) {
 	if o.Now == nil {
 		o.Now = time.Now
@@ -104,7 +107,7 @@ func split(text string) (string, map[string]string, error) {
 	return kind, options, nil
 }
 
-// none issues no tokens.
+// none is a Provider that does not issue tokens.
 type none struct{}
 
 // Give implements Provider.

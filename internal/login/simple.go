@@ -12,9 +12,9 @@ import (
 	"time"
 )
 
-// A simple token contains, in base64: the member (8 bytes), the time of the login (8), the seal,
-// random bytes (16) that make the tokens of two logins different, the user's name, and the
-// signature of all that.
+// A simple token contains, in base64: the member (8 bytes), the time of the login (8 bytes), the
+// seal (16 bytes), random bytes (16 bytes) that distinguish the tokens of two logins, the user's
+// name, and the signature of all of these.
 const (
 	sealAt   = 16
 	sealLen  = 16
@@ -24,40 +24,40 @@ const (
 	longest  = 4096
 )
 
-// MaxName is the longest user name for which there can be a token.
+// MaxName is the maximum length of a user name for which a token can be issued.
 const MaxName = longest - shortest
 
 var encoding = base64.RawURLEncoding.Strict()
 
-// simple issues tokens that expire when they have not been used for a while.
+// simple issues tokens that expire if they have not been used for a while.
 //
-// etcd sends each login through the log, so that all members know its token. Here the log contains
+// etcd sends each login through the log, so that all members know its token. Here, the log contains
 // a public key for each member that has issued a token since it started, and members check the
-// signature. So no token can be made from the log or a backup, and a login takes no log entry. As
-// in etcd, a token is renewed by use, but only at the member where it is used. A member that has
-// not seen it yet counts from the login, by the machine's clock: if clocks differ by more than the
-// TTL of the tokens, clients have to log in repeatedly.
+// signature. So no token can be created from the log or a backup, and a login needs no log entry.
+// As in etcd, using a token extends its lifetime, but only at the member where it is used. A member
+// that has not seen the token measures its lifetime from the login, by the machine's clock. If the
+// clocks of members differ by more than the TTL of the tokens, clients have to log in repeatedly.
 type simple struct {
 	ttl    time.Duration
 	now    func() time.Time
 	member uint64
 
-	mu  sync.Mutex // guards the following fields
+	mu  sync.Mutex // guards the fields below
 	key ed25519.PrivateKey
 	// used is true if tokens have been issued with the key.
 	used bool
 	// seen contains tokens that have been checked. If there are too many, the least recently used
-	// ones expire as if they had not been used.
+	// ones are evicted. They expire as if they had never been used.
 	seen seen[use]
 }
 
 // use is a token that has been checked.
 type use struct {
 	user   string
-	hash   []byte // of the password that was used for the token
+	hash   []byte // hash of the password with which the token was obtained
 	member uint64
-	key    string    // the member's key
-	at     time.Time // when the token was used last
+	key    string    // public key of the issuing member
+	at     time.Time // when the token was last used
 }
 
 func newSimple(o Options) (*simple, error) {
@@ -71,8 +71,8 @@ func newSimple(o Options) (*simple, error) {
 	}, nil
 }
 
-// Key implements Provider. After access control has been disabled, there is a new key, so that
-// earlier tokens do not become valid again when it is enabled.
+// Key implements Provider. It returns a new key after access control has been disabled, so that old
+// tokens do not become valid again when access control is enabled.
 func (s *simple) Key(now func() Users) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -87,7 +87,8 @@ func (s *simple) Key(now func() Users) []byte {
 	return public
 }
 
-// sealOf binds a token to the password of its user: after a change, older tokens are invalid.
+// sealOf binds a token to its user's password. When the password changes, older tokens become
+// invalid.
 func sealOf(hash []byte) [sealLen]byte {
 	sum := sha256.Sum256(append([]byte("leasehold simple token\x00"), hash...))
 	return [sealLen]byte(sum[:sealLen])
@@ -125,15 +126,17 @@ func (s *simple) Check(token string, u Users) (Caller, error) {
 	return Caller{User: k.user}, nil
 }
 
-// counts reports whether the user still has the password of the login, and the issuing member still
-// has its key. A member has a new key after a restart, and none after authentication was disabled.
+// counts reports whether the user still has the same password as at the login, and whether the
+// issuing member still has the same key. A member gets a new key when it restarts, and has none
+// after authentication has been disabled.
 func (k *use) counts(u Users) bool {
 	hash, ok := u.Hash(k.user)
 	return ok && bytes.Equal(hash, k.hash) && u.Key(k.member) == k.key
 }
 
 // find returns the user of a token that has been used here, has not expired since, and is still
-// valid. It is called for every request: it checks the current users, and computes nothing.
+// valid. It is called for each request. It checks the current users, but does not compute a
+// signature.
 func (s *simple) find(token string, u Users) (user string, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -146,7 +149,8 @@ func (s *simple) find(token string, u Users) (user string, ok bool) {
 	return k.user, true
 }
 
-// open checks a token that this member has not seen, or that had expired or was invalid then.
+// open checks a token that this member has not seen before, or that was invalid or had expired when
+// it was last checked.
 func (s *simple) open(token string, u Users) (use, bool) {
 	b, err := encoding.DecodeString(token)
 	if err != nil || len(b) < shortest || len(b) > longest {
@@ -171,7 +175,7 @@ func (s *simple) open(token string, u Users) (use, bool) {
 	return k, age.Abs() < s.ttl
 }
 
-// note records the use of a token, and evicts those that have expired.
+// note records the use of a token, and evicts expired tokens.
 func (s *simple) note(token string, k use) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

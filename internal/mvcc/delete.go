@@ -6,21 +6,21 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// DeleteRange deletes the keys in the range and returns their last versions in key order. The range
-// is given as for View.Range.
+// DeleteRange deletes the keys in a range and returns their last versions in key order. The range
+// is specified as for View.Range.
 func (t *Txn) DeleteRange(key, end string) []*KeyValue {
 	return t.DeleteFirst(key, end, math.MaxInt)
 }
 
-// DeleteFirst deletes at most the first keys of the range. Called until it returns nothing, it does
-// the same as DeleteRange.
+// DeleteFirst is like DeleteRange, but deletes no more than most keys. Calling it until it returns
+// nothing is equivalent to DeleteRange.
 func (t *Txn) DeleteFirst(key, end string, most int) []*KeyValue {
 	t.check()
 	if end == "" {
 		return t.deleteKeys([]string{key})
 	}
 	n := t.s.Count(key, end)
-	t.reserve(n) // all of it, so that later calls copy no events
+	t.reserve(n) // for all keys, so that later calls need not copy events
 	entries := make([]*entry, 0, min(most, n))
 	ascend(t.s.live, spanOf(key, end), func(it item) bool {
 		if len(entries) == cap(entries) {
@@ -32,12 +32,12 @@ func (t *Txn) DeleteFirst(key, end string, most int) []*KeyValue {
 	return t.remove(entries, 0)
 }
 
-// deleteKeys deletes these keys in the order given and returns their last versions. It skips keys
-// that do not exist.
+// deleteKeys deletes keys in the given order and returns their last versions. It skips missing
+// keys.
 func (t *Txn) deleteKeys(keys []string) []*KeyValue { return t.DeleteFor(keys, 0) }
 
-// DeleteFor deletes keys as deleteKeys does, with a cause: a number that the store does not
-// interpret, and that becomes the Lease of the deletions in the history.
+// DeleteFor is like deleteKeys, but records a cause. The cause is a number that the store does not
+// interpret. It is stored as the Lease of the deletions in the history.
 func (t *Txn) DeleteFor(keys []string, cause int64) []*KeyValue {
 	t.check()
 	entries := make([]*entry, 0, len(keys))
@@ -49,7 +49,7 @@ func (t *Txn) DeleteFor(keys []string, cause int64) []*KeyValue {
 	return t.remove(entries, cause)
 }
 
-// remove deletes the keys of those entries that exist, in this order.
+// remove deletes the keys of entries, in the given order. It skips keys that are already deleted.
 func (t *Txn) remove(entries []*entry, cause int64) []*KeyValue {
 	if len(entries) == 0 {
 		return nil
@@ -74,8 +74,8 @@ func (t *Txn) remove(entries []*entry, cause int64) []*KeyValue {
 	return kvs
 }
 
-// tombstones allocates the records of deletions. Those of one revision are freed together, so they
-// are allocated together.
+// tombstones allocates the records of deletions. The records of one revision are freed together, so
+// they are allocated together.
 type tombstones struct{ room []record }
 
 // next returns a record. wanted is the number of records still needed, including this one.
@@ -89,8 +89,9 @@ func (m *tombstones) next(wanted int) *record {
 	return r
 }
 
-// moveToDead moves deleted items from live to dead. If they are many, in order, and a large part of
-// a tree, that tree is rebuilt, which costs less than searching for each item.
+// moveToDead moves deleted items from live to dead. If there are many items, in key order, and they
+// make up a large part of a tree, moveToDead rebuilds that tree. This is cheaper than searching for
+// each item.
 func (s *Store) moveToDead(gone []item) {
 	if len(gone) == 0 {
 		return
@@ -108,13 +109,13 @@ func (s *Store) moveToDead(gone []item) {
 	}
 }
 
-// removeDead removes items, which are in order, from dead.
+// removeDead removes items from dead. The items must be in order.
 func (s *Store) removeDead(gone []item) {
 	s.dead = removeItems(s.changeDead(), gone, len(gone) >= manyItems)
 }
 
-// removeItems returns t without the items in gone. It changes t in place, unless the items are
-// many, in order and a large part of it: then it builds a new tree.
+// removeItems returns t without the items in gone. It modifies t in place, unless the items are
+// many, in order, and a large part of t. In that case it builds a new tree.
 func removeItems(t *tree, gone []item, manyInOrder bool) *tree {
 	if manyInOrder && len(gone) >= t.Len()/goodPart {
 		return without(t, gone)
@@ -126,7 +127,7 @@ func removeItems(t *tree, gone []item, manyInOrder bool) *tree {
 	return t
 }
 
-// The thresholds of many items and of a large part of a tree.
+// Thresholds: how many items are many, and which fraction of a tree is a large part.
 const (
 	manyItems = 256
 	goodPart  = 4
@@ -141,8 +142,8 @@ func sorted(items []item) bool {
 	return true
 }
 
-// without returns a tree of the items of t that are not in gone. All items of gone are in t, and in
-// order.
+// without returns a tree with the items of t that are not in gone. All items of gone must be in t,
+// and must be in order.
 func without(t *tree, gone []item) *tree {
 	out := newTree()
 	if len(gone) == t.Len() {
@@ -159,7 +160,7 @@ func without(t *tree, gone []item) *tree {
 	return out
 }
 
-// merged returns a tree of the items of t and of others, which are not in t and are in order.
+// merged returns a tree with the items of t plus others. The others must be in order and not in t.
 func merged(t *tree, others []item) *tree {
 	out := newTree()
 	t.Scan(func(it item) bool {

@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// A deletion of many keys rebuilds the trees. Its result must equal deleting the same keys one by
-// one, now, in the past, and in earlier views. Some keys of the store were deleted before.
+// TestDeleteMany checks that deleting many keys at once, which rebuilds the trees, has the same
+// result as deleting the keys individually: at the current revision, at past revisions, and in
+// earlier views. Some keys of the store were deleted before.
 func TestDeleteMany(t *testing.T) {
 	const all = 1200
 	for _, before := range []int{0, 100, all / 2} {
@@ -44,7 +45,7 @@ func TestDeleteMany(t *testing.T) {
 				if got := len(pairsAt(t, view, 0)); got != all-before {
 					t.Errorf("%s: an earlier view has %d keys", what, got)
 				}
-				put(many, "last", nil) // so the deletions are in the past
+				put(many, "last", nil) // so that the deletions are in the past
 				must(t, many.Compact(many.Revision()))
 				if many.ClearDeleted(2*all) || many.Deleted() != 0 {
 					t.Errorf("%s: %d deleted keys are still indexed", what, many.Deleted())

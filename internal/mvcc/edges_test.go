@@ -8,7 +8,8 @@ import (
 	"testing"
 )
 
-// filledWith returns a store with some keys, each put several times in revisions of their own.
+// filledWith returns a store in which each key has been put several times, each time in its own
+// revision.
 func filledWith(keys, versions int) *Store {
 	s := New()
 	for i := range keys {
@@ -19,8 +20,8 @@ func filledWith(keys, versions int) *Store {
 	return s
 }
 
-// One call of Scrub drops about as many records as its budget, however the history is distributed
-// over keys, and a budget of one record also finishes.
+// TestScrubBudget checks that one call of Scrub drops about as many records as its budget, however
+// the history is distributed over keys. Scrub finishes even with a budget of one record.
 func TestScrubBudget(t *testing.T) {
 	const all, most = 1000, 100
 	for _, x := range []struct{ keys, versions, rounds int }{
@@ -84,8 +85,9 @@ func TestScrubbed(t *testing.T) {
 	}
 }
 
-// Restore accepts an empty store and the last sub-revision. It rejects two tombstones of a key with
-// no put in between at the compacted revision, and more than one version of a key before it.
+// TestRestoreBounds checks that Restore accepts an empty store and the largest sub-revision. It
+// must reject two tombstones of a key at the compacted revision without a put in between, and more
+// than one version of a key before the compacted revision.
 func TestRestoreBounds(t *testing.T) {
 	kv := func(key string, created, mod, version int64) KeyValue {
 		return KeyValue{Key: key, CreateRevision: created, ModRevision: mod, Version: version}
@@ -134,7 +136,8 @@ func TestPutSize(t *testing.T) {
 	}
 }
 
-// Only a read of the past visits deleted keys, even in a transaction.
+// TestVisitsInTxn checks that only reads at past revisions visit deleted keys, even in a
+// transaction.
 func TestVisitsInTxn(t *testing.T) {
 	s := filledWith(4, 1)
 	past := s.Revision()

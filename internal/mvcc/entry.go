@@ -10,20 +10,20 @@ import (
 type record struct {
 	KeyValue
 
-	// prev is the version that this one replaced, zero if the key did not exist. It is a revision,
-	// not a pointer, so that old history can be freed while newer records are in use.
+	// prev is the revision of the version that this one replaced, or zero if the key did not exist.
+	// It is not a pointer, so that old history can be freed while newer records are in use.
 	prevMain int64
 	prevSub  int32
 
 	sub int32
 }
 
-// ShortValue is the size, in bytes, of the largest value that the store copies.
+// ShortValue is the size in bytes of the largest value that the store copies.
 const ShortValue = 168
 
-// newRecord returns a record with a value. A short value is copied behind the record, in the same
-// allocation, which saves the garbage collector an object. The sizes are the allocator's size
-// classes.
+// newRecord returns a record with a value. A short value is copied into the same allocation, after
+// the record, so that the garbage collector has one object fewer to track. The sizes match the
+// allocator's size classes.
 func newRecord(value []byte) *record {
 	switch n := len(value); {
 	case n == 0 || n > ShortValue:
@@ -73,7 +73,7 @@ func (r *record) prev() (Revision, bool) {
 	return Revision{r.prevMain, int64(r.prevSub)}, r.prevMain != 0
 }
 
-// kv returns the pair that a reader sees, nil if r is nil or a tombstone.
+// kv returns the pair that a reader sees. It is nil if r is nil or a tombstone.
 func (r *record) kv() *KeyValue {
 	if r == nil || r.tombstone() {
 		return nil
@@ -81,28 +81,28 @@ func (r *record) kv() *KeyValue {
 	return &r.KeyValue
 }
 
-// entry holds the versions of one key. The owner of the store appends to it while views read it and
-// select their version by revision.
+// entry contains the versions of one key. The owner of the store appends versions while views read
+// the entry and select their version by revision.
 //
-// Invariant: its versions are exactly the records that the history has of this key, unless Scrub
-// has replaced the entry.
+// Invariant: the versions are exactly the records of this key in the history, unless Scrub has
+// replaced the entry.
 type entry struct {
 	newest atomic.Pointer[record]
 
-	// older holds all versions but the newest, nil if there are none. Between the two steps of push
-	// it includes the newest, too.
+	// older contains all versions except the newest. It is nil if there are none. While push is
+	// running, it may include the newest as well.
 	older atomic.Pointer[versions]
 }
 
-// versions is a list that one goroutine appends to while others read it. The first n of recs are
-// valid and never change.
+// versions is a list that one goroutine appends to while others read it. The first n elements of
+// recs are valid and never change.
 type versions struct {
 	n    atomic.Int64
 	recs []*record
 }
 
-// push makes r the newest version. It first adds the previous one to older, so that a reader that
-// finds r too new finds all others.
+// push makes r the newest version. It first adds the previous newest version to older, so that a
+// reader for which r is too new finds all other versions there.
 func (e *entry) push(r *record) {
 	if last := e.newest.Load(); last != nil {
 		e.demote(last)
@@ -113,7 +113,7 @@ func (e *entry) push(r *record) {
 func (e *entry) demote(last *record) {
 	v := e.older.Load()
 	if v == nil {
-		two := &struct { // most keys have no more than two
+		two := &struct { // most keys have at most two
 			versions
 			room [2]*record
 		}{}
@@ -137,7 +137,7 @@ func (e *entry) demote(last *record) {
 	v.n.Store(n + 1)
 }
 
-// at returns the newest version at or before the revision, nil if there is none.
+// at returns the newest version at or before a revision, or nil if there is none.
 func (e *entry) at(rev int64) *record {
 	r := e.newest.Load()
 	if r.ModRevision <= rev {
@@ -151,7 +151,7 @@ func (e *entry) at(rev int64) *record {
 	return old[i-1]
 }
 
-// olds returns the older versions, oldest first. The newest may be among them.
+// olds returns the older versions, oldest first. They may include the newest version.
 func (e *entry) olds() []*record {
 	if v := e.older.Load(); v != nil {
 		return v.recs[:v.n.Load()]
@@ -159,14 +159,15 @@ func (e *entry) olds() []*record {
 	return nil
 }
 
-// chain holds the versions of a key at one moment, oldest first.
+// chain contains the versions of a key at one point in time, oldest first.
 type chain struct {
 	old  []*record
-	last *record // after old; nil if old already has it
+	last *record // follows old; nil if old already includes it
 }
 
 func (e *entry) chain() chain {
-	c := chain{last: e.newest.Load()} // load it first: then olds has everything before it
+	// load newest before olds, so that olds has every version before it
+	c := chain{last: e.newest.Load()}
 	c.old = e.olds()
 	if n := len(c.old); n > 0 && !c.old[n-1].rev().less(c.last.rev()) {
 		c.last = nil
@@ -188,7 +189,7 @@ func (c *chain) at(i int) *record {
 	return c.last
 }
 
-// since returns the index of the first version at or after the revision.
+// since returns the index of the first version at or after a revision.
 func (c *chain) since(rev int64) int {
 	return sort.Search(c.len(), func(i int) bool { return c.at(i).ModRevision >= rev })
 }

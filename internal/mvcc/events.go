@@ -6,18 +6,19 @@ import (
 	"slices"
 )
 
-// Events returns the changes from a revision on, in order, at most maxEvents of them (0 or less for
-// no limit). It never splits a revision (W1), so it returns at least one, even if that is larger.
-// To continue, call it again from next, which is above the view's revision when nothing is left. It
-// returns ErrCompacted if from is before the compacted revision.
+// Events returns the changes from a revision on, in order. It returns at most maxEvents of them, or
+// all if maxEvents is 0 or less. It never splits a revision (W1), so it returns at least one
+// revision, even if that exceeds maxEvents. To continue, call it again with next, which is larger
+// than the view's revision if nothing is left. Events returns ErrCompacted if from is before the
+// compacted revision.
 //
-// At the compacted revision itself the changes are still there, but without Prev.
+// At the compacted revision itself, the changes are still available, but without Prev.
 func (v *View) Events(from int64, maxEvents int) (events []Event, next int64, err error) {
 	return v.EventsIn("", "\x00", from, maxEvents)
 }
 
-// EventsIn is Events for the keys of a range, given as for Range. If the range has few keys, the
-// cost depends on their changes only. If it returns no events, there are none.
+// EventsIn is like Events, but only for the keys of a range, specified as for Range. If the range
+// has few keys, the cost depends only on their changes. If it returns no events, there are none.
 func (v *View) EventsIn(
 	key, end string, from int64, maxEvents int,
 ) (events []Event, next int64, err error) {
@@ -37,10 +38,11 @@ func (v *View) EventsIn(
 	return b.events, b.next, nil
 }
 
-// entriesIn returns the entries of a span, if they are few compared with the history to be read.
+// entriesIn returns the entries of a span, if there are few compared with the part of the history
+// that would otherwise have to be read.
 func (v *View) entriesIn(sp span, from int64) (entries []*entry, few bool) {
 	if sp.open {
-		return nil, false // probably all keys
+		return nil, false // probably most keys
 	}
 	// Finding an entry costs about as much as skipping this many records.
 	const worth = 8
@@ -72,8 +74,8 @@ func (b *batch) add(r *record, prev *KeyValue) (ok bool) {
 			b.next = r.ModRevision
 			return false
 		}
-		// The limit is inside a revision. Leave that revision to the next batch, unless it is the
-		// only one.
+		// The limit falls within a revision. Leave that revision for the next batch, unless it is
+		// the only one.
 		if b.events[0].KV.ModRevision != last {
 			for b.events[n-1].KV.ModRevision == last {
 				n--
@@ -88,7 +90,7 @@ func (b *batch) add(r *record, prev *KeyValue) (ok bool) {
 	return true
 }
 
-// byHistory walks all changes in the history.
+// byHistory goes through all changes in the history.
 func (b *batch) byHistory(sp span, from int64) {
 	for r := range b.v.log.from(Revision{Main: from}) {
 		if r.Key < sp.lo || sp.past(r.Key) {
@@ -100,7 +102,7 @@ func (b *batch) byHistory(sp span, from int64) {
 	}
 }
 
-// prevOf returns the previous version, nil if there was none or it was compacted. All versions
+// prevOf returns the previous version, or nil if there was none or it was compacted. All versions
 // before the compacted revision count as compacted, regardless of Scrub's progress.
 func (v *View) prevOf(r *record) *KeyValue {
 	rev, ok := r.prev()
@@ -114,7 +116,7 @@ func (v *View) prevOf(r *record) *KeyValue {
 	return p.kv()
 }
 
-// byKey walks the versions of the keys.
+// byKey goes through the versions of each key.
 func (b *batch) byKey(entries []*entry, from int64) {
 	var changes []change
 	for _, e := range entries {
@@ -132,7 +134,7 @@ func (b *batch) byKey(entries []*entry, from int64) {
 	if len(b.events) == 0 {
 		return
 	}
-	// changesOf may have omitted what follows the last event.
+	// changesOf may have omitted changes after the last event.
 	last := b.events[len(b.events)-1].KV.ModRevision
 	for _, e := range entries {
 		c := e.chain()
@@ -147,8 +149,8 @@ type change struct {
 	prev *KeyValue
 }
 
-// changesOf appends the changes of one key from a revision on. It omits changes beyond those that
-// fit into the batch with a complete revision, because they come later.
+// changesOf appends the changes of one key from a revision on. If these changes alone fill the
+// batch, it stops at the end of that revision, because later changes would not fit.
 func (b *batch) changesOf(e *entry, from int64, changes []change) []change {
 	c := e.chain()
 	first := c.since(from)
@@ -168,7 +170,7 @@ func (b *batch) changesOf(e *entry, from int64, changes []change) []change {
 	return changes
 }
 
-// goneError is ErrCompacted with the revision that was requested.
+// goneError is an ErrCompacted that reports the requested revision.
 type goneError struct{ from, compacted int64 }
 
 func (e *goneError) Error() string {

@@ -8,27 +8,27 @@ import (
 	"slices"
 )
 
-// Record is one change, as a snapshot of the store contains it.
+// Record is one change, as contained in a snapshot of the store.
 type Record struct {
-	// KeyValue is the pair that was put. A tombstone has only Key, ModRevision and, as its Lease,
+	// KeyValue is the pair that was put. A tombstone has only Key, ModRevision and Lease, which is
 	// the cause of the deletion (see Txn.DeleteFor).
 	KeyValue
 
-	// Sub is the position of the change in its revision, ModRevision.
+	// Sub is the position of the change within its revision, ModRevision.
 	Sub int64
 
 	// Tombstone is true if the change deleted the key.
 	Tombstone bool
 
-	// WrittenFor is the name of the writer, "" for none.
+	// WrittenFor is the name of the writer, or "" if there is none.
 	WrittenFor string
 }
 
 // revision returns the record's position in the history.
 func (r *Record) revision() Revision { return Revision{r.ModRevision, r.Sub} }
 
-// Records yields everything that has not been compacted, in the order of revisions. Restore makes
-// the same store from it. The result does not depend on Scrub's progress.
+// Records yields everything that has not been compacted, in revision order. Restore builds the same
+// store from these records. The result does not depend on Scrub's progress.
 func (v *View) Records() iter.Seq[Record] {
 	return func(yield func(Record) bool) {
 		for r := range v.kept() {
@@ -43,7 +43,7 @@ func (v *View) Records() iter.Seq[Record] {
 	}
 }
 
-// kept yields the records that will stay. It skips those that Scrub has yet to drop.
+// kept yields the records that are not superfluous. It skips those that Scrub has yet to drop.
 func (v *View) kept() iter.Seq[*record] {
 	return func(yield func(*record) bool) {
 		gone := v.unswept()
@@ -65,8 +65,8 @@ func (v *View) kept() iter.Seq[*record] {
 	}
 }
 
-// unswept returns, in order, the revisions of the versions that the compaction has made superfluous
-// and that Scrub may not have dropped yet, except tombstones.
+// unswept returns the revisions, in order, of versions that the compaction made superfluous and
+// that Scrub may not have dropped yet. It excludes tombstones.
 func (v *View) unswept() []Revision {
 	if v.swept == v.compacted {
 		return nil
@@ -88,10 +88,10 @@ func (v *View) unswept() []Revision {
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// Hash returns a CRC-32C of all changes up to the revision, 0 for the view's own, and the compacted
-// revision. Two stores with the same history, compacted at the same revision, have the same hash,
-// regardless of Scrub's progress. It returns ErrCompacted or ErrFutureRevision. It reads the whole
-// history: 1,000,000 records take about 0.2 s.
+// Hash returns a CRC-32C of all changes up to a revision (0 means the view's revision), and the
+// compacted revision. Two stores with the same history, compacted at the same revision, have the
+// same hash, regardless of Scrub's progress. Hash returns ErrCompacted or ErrFutureRevision. It
+// reads the whole history: 1,000,000 records take about 0.2 s.
 func (v *View) Hash(rev int64) (hash uint32, compactRev int64, err error) {
 	at, err := v.resolve(rev)
 	if err != nil {
@@ -109,7 +109,7 @@ func (v *View) Hash(rev int64) (hash uint32, compactRev int64, err error) {
 	return hash, v.compacted, nil
 }
 
-// encode appends the record without its value, in a form that is unique to each record.
+// encode appends the record without its value. No two different records have the same encoding.
 func (r *record) encode(buf []byte) []byte {
 	for _, n := range [...]int64{
 		r.ModRevision, int64(r.sub), r.CreateRevision, r.Version, r.Lease,

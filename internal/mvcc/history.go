@@ -11,33 +11,33 @@ import (
 // chunkSize is the number of records in a new chunk of the history.
 const chunkSize = 256
 
-// history is the list of all records in the order of their revisions: chunks, found through a tree,
-// and the tail. The result of snapshot never changes: the owner appends behind the end of that
-// tail, and replaces chunks.
+// history is the list of all records in revision order. It consists of chunks, which are found
+// through a tree, and a tail. The result of snapshot never changes, because the owner only appends
+// after the end of its tail, and replaces chunks.
 type history struct {
 	dir  *directory
-	tail []*record // after dir, fewer than chunkSize
+	tail []*record // records after dir, fewer than chunkSize
 
-	// generation counts the snapshots. A chunk of the current generation is in no snapshot and may
-	// be changed in place.
+	// generation counts the snapshots. A chunk of the current generation is in no snapshot and can
+	// be modified in place.
 	generation uint64
 
-	// frozen is a copy of dir, nil after dir has changed.
+	// frozen is a copy of dir. It is nil if dir has changed since.
 	frozen *directory
 }
 
-// chunk is a part of the history. Its records are at or after first and before the next chunk's
-// first. The record at first itself may have been dropped.
+// chunk is a part of the history. Its records are at or after first, and before the first of the
+// next chunk. The record at first itself may have been dropped.
 type chunk struct {
 	first      Revision
 	generation uint64
 	recs       []*record
 }
 
-// given is the generation of a chunk that must always be copied.
+// given is the generation of a chunk that must be copied before every modification.
 const given = ^uint64(0)
 
-// chunkRef repeats first, so that a search need not read the chunk.
+// chunkRef repeats the chunk's first, so that a search need not read the chunk.
 type chunkRef struct {
 	first Revision
 	*chunk
@@ -62,20 +62,20 @@ func (h *history) snapshot() history {
 	return history{dir: h.frozen, tail: h.tail}
 }
 
-// change returns the directory for changes.
+// change returns the directory for modification.
 func (h *history) change() *directory {
 	h.frozen = nil
 	return h.dir
 }
 
-// set stores a chunk of this generation with these records.
+// set stores a chunk of the current generation with the given records.
 func (h *history) set(first Revision, recs []*record) *chunk {
 	c := &chunk{first: first, generation: h.generation, recs: recs}
 	h.change().Set(chunkRef{first, c})
 	return c
 }
 
-// append adds a record that follows all others.
+// append adds a record, which must come after all other records.
 func (h *history) append(r *record) {
 	h.tail = append(h.tail, r)
 	if len(h.tail) == chunkSize {
@@ -83,8 +83,8 @@ func (h *history) append(r *record) {
 	}
 }
 
-// seal moves the tail, which is not empty, into the directory. It reuses the tail's array only if
-// no snapshot has it.
+// seal moves the tail, which must not be empty, into the directory. A snapshot may share the array
+// of the tail. So if a full tail becomes a chunk of its own, that chunk is never modified in place.
 func (h *history) seal() {
 	first := h.tail[0].rev()
 	last, ok := h.dir.Max()
@@ -99,8 +99,8 @@ func (h *history) seal() {
 	h.tail = make([]*record, 0, chunkSize)
 }
 
-// chunkOf returns the only chunk that can contain a revision outside the tail, nil if the revision
-// is before all chunks.
+// chunkOf returns the chunk that contains a revision outside the tail, if any does. It returns nil
+// if the revision is before all chunks.
 func (h *history) chunkOf(rev Revision) (c *chunk) {
 	h.dir.Descend(chunkRef{first: rev}, func(ref chunkRef) bool {
 		c = ref.chunk
@@ -113,10 +113,10 @@ func (h *history) inTail(rev Revision) bool {
 	return len(h.tail) > 0 && !rev.less(h.tail[0].rev())
 }
 
-// place returns the index of the first record of recs at or after rev.
+// place returns the index of the first record in recs at or after rev.
 func place(recs []*record, rev Revision) int {
-	// Usually each revision has one change and none was dropped, so the index follows from the
-	// number.
+	// Usually each revision has one change and no record was dropped, so the index can be computed
+	// from the revision number.
 	if len(recs) > 0 {
 		guess := rev.Main - recs[0].ModRevision
 		if guess >= 0 && guess < int64(len(recs)) && recs[guess].rev() == rev {
@@ -126,7 +126,7 @@ func place(recs []*record, rev Revision) int {
 	return sort.Search(len(recs), func(i int) bool { return !recs[i].rev().less(rev) })
 }
 
-// find returns the record of that revision, nil if there is none.
+// find returns the record of a revision, or nil if there is none.
 func (h *history) find(rev Revision) *record {
 	recs := h.tail
 	if !h.inTail(rev) {
@@ -142,7 +142,7 @@ func (h *history) find(rev Revision) *record {
 	return nil
 }
 
-// chunks yields the records at or after rev, in order, in slices that the caller must not change.
+// chunks yields the records at or after rev, in order, in slices that the caller must not modify.
 func (h *history) chunks(rev Revision) iter.Seq[[]*record] {
 	return func(yield func([]*record) bool) {
 		if !h.inTail(rev) {
@@ -180,7 +180,7 @@ func (h *history) from(rev Revision) iter.Seq[*record] {
 	}
 }
 
-// countFrom returns the number of records at or after rev, but at most most.
+// countFrom returns the number of records at or after rev, but no more than most.
 func (h *history) countFrom(rev Revision, most int) int {
 	n := 0
 	for recs := range h.chunks(rev) {
@@ -192,8 +192,8 @@ func (h *history) countFrom(rev Revision, most int) int {
 	return n
 }
 
-// drop removes the record of that revision, which must not be in the tail. It reports whether
-// there was one.
+// drop removes the record of a revision and reports whether there was one. The record must not be
+// in the tail.
 func (h *history) drop(rev Revision) bool {
 	if h.inTail(rev) {
 		panic("mvcc: drop from the tail of the history")
@@ -217,8 +217,8 @@ func (h *history) drop(rev Revision) bool {
 	return true
 }
 
-// merge joins a chunk that has become small with the next one if that is small too, and drops it if
-// it is empty.
+// merge joins a chunk that has become small with the next one, if that is small as well. If the
+// chunk is empty, merge drops it.
 func (h *history) merge(first Revision) {
 	var refs [2]chunkRef
 	n := 0

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// CheckInvariants walks the whole store and returns the first inconsistency. It is slow: use it
+// CheckInvariants walks the entire store and returns the first inconsistency. It is slow: use it
 // only in tests and the simulator.
 func (s *Store) CheckInvariants() error {
 	versions, cleared := 0, 0
@@ -50,8 +50,8 @@ func (s *Store) CheckInvariants() error {
 	return s.checkEnds()
 }
 
-// checkSize compares the size, and each writer's, with the sum over the records that will stay, now
-// and after each compaction.
+// checkSize compares the sizes of the store and of each writer with sums over the records that are
+// not superfluous.
 func (s *Store) checkSize() error {
 	view := s.View()
 	if view.Size() != s.Size() {
@@ -81,7 +81,7 @@ func (s *Store) checkSize() error {
 	return nil
 }
 
-// tally is how much each writer has, by name.
+// tally maps the names of writers to the data charged to them.
 type tally map[string]Written
 
 func (t tally) add(name string, bytes, keys int64) {
@@ -89,7 +89,7 @@ func (t tally) add(name string, bytes, keys int64) {
 	t[name] = Written{Name: name, Bytes: w.Bytes + bytes, Keys: w.Keys + keys}
 }
 
-// tallyRecords adds the size of records, and the number of keys on leases.
+// tallyRecords adds the size of records and the number of keys on leases.
 func (s *Store) tallyRecords(records []Record, of tally) error {
 	next := make(map[string]*Record)
 	for i := range slices.Backward(records) {
@@ -98,7 +98,7 @@ func (s *Store) tallyRecords(records []Record, of tally) error {
 		after := next[r.Key]
 		if len(r.Value) > ShortValue && after != nil && after.Lease != r.Lease &&
 			bytes.Equal(after.Value, r.Value) {
-			cost = recordCost // the value counts there
+			cost = recordCost // the value is counted in the next record
 			if &after.Value[0] != &r.Value[0] {
 				return fmt.Errorf("key %q has the same value twice", r.Key)
 			}
@@ -108,14 +108,14 @@ func (s *Store) tallyRecords(records []Record, of tally) error {
 		}
 		next[r.Key] = r
 		if s.atHead(r) && (r.Tombstone || after != nil) {
-			cost = 0 // kept only for watches from this revision
+			cost = 0 // kept only for watches that start at this revision
 		}
 		of.add(r.WrittenFor, cost, 0)
 	}
 	return nil
 }
 
-// tallyLives adds the size of keys, each from its creation to its deletion.
+// tallyLives adds the fixed cost of keys. A key counts once from its creation to its deletion.
 func (s *Store) tallyLives(records []Record, of tally) {
 	alive := make(map[string]*Record)
 	for i := range records {
@@ -133,12 +133,13 @@ func (s *Store) tallyLives(records []Record, of tally) {
 	}
 }
 
-// atHead reports whether the record is of the current revision and the store was compacted at it.
+// atHead reports whether the record belongs to the current revision, and that revision is also the
+// compacted one.
 func (s *Store) atHead(r *Record) bool {
 	return s.compacted == s.revision && r.ModRevision == s.revision
 }
 
-// checkEnds checks that the ends of revisions are in order.
+// checkEnds checks that the entries of ends are in revision order.
 func (s *Store) checkEnds() error {
 	err := s.ends.check(s.compacted, s.revision)
 	for _, w := range s.writers {

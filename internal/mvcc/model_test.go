@@ -12,8 +12,8 @@ import (
 // and the list of all changes.
 type model struct {
 	compacted int64
-	states    []map[string]*KeyValue // by revision; 0 and 1 are empty
-	changes   []Event                // all, in order
+	states    []map[string]*KeyValue // by revision; revisions 0 and 1 are empty
+	changes   []Event                // all changes in order
 }
 
 func newModel() *model { return &model{states: []map[string]*KeyValue{{}, {}}} }
@@ -24,7 +24,7 @@ func (m *model) clone() *model {
 
 func (m *model) revision() int64 { return int64(len(m.states)) - 1 }
 
-// modelTxn is a transaction on the model; now is the state that it sees.
+// modelTxn is a transaction on the model. now is the state visible to it.
 type modelTxn struct {
 	m      *model
 	now    map[string]*KeyValue
@@ -102,7 +102,7 @@ func (m *model) rangeKeys(key, end string, o RangeOptions) (RangeResult, error) 
 	return rangeOf(m.states[rev], m.revision(), key, end, o), nil
 }
 
-// rangeOf computes a range over a state, step by step as the API documents it.
+// rangeOf computes the result of a range by following the API documentation literally.
 func rangeOf(
 	state map[string]*KeyValue, revision int64, key, end string, o RangeOptions,
 ) RangeResult {
@@ -177,8 +177,8 @@ func (m *model) events(key, end string, from int64, limit int) ([]Event, int64, 
 	return out, next, nil
 }
 
-// records returns what a compaction keeps: all changes at or after the compacted revision, and for
-// each other key its last put.
+// records returns the records that a compaction keeps: all changes at or after the compacted
+// revision, and the last put of each key that existed at that revision.
 func (m *model) records() []Record {
 	last := make(map[string]int)
 	for i, ev := range m.changes {

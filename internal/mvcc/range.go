@@ -8,11 +8,10 @@ import (
 	"slices"
 )
 
-// SortBy is the order of a range.
+// SortBy is the sort order of a range.
 type SortBy int
 
-// None sorts by key, as ByKey does, and ignores Descend. Pairs that are equal in the sort order are
-// in the order of their keys.
+// None sorts by key, like ByKey, but ignores Descend. Pairs that compare equal are ordered by key.
 const (
 	None SortBy = iota
 	ByKey
@@ -22,24 +21,23 @@ const (
 	ByValue
 )
 
-// RangeOptions select and order the keys of a range.
+// RangeOptions selects and sorts the keys of a range.
 type RangeOptions struct {
-	// Revision is the revision to read at, 0 (or less) for the latest.
+	// Revision is the revision to read at. 0 or less means the latest.
 	Revision int64
 
-	// Limit is the maximum number of keys, 0 (or less) for all. It applies last, after filters and
-	// sorting.
+	// Limit is the maximum number of keys. 0 or less means no limit. It is applied last, after
+	// filtering and sorting.
 	Limit int64
 
-	// The filters keep the keys with revisions from Min to Max, both included; 0 is no
-	// bound.
+	// The filters keep only keys with revisions from Min to Max, inclusive. 0 means no bound.
 	MinModRevision, MaxModRevision       int64
 	MinCreateRevision, MaxCreateRevision int64
 
 	SortBy  SortBy
 	Descend bool
 
-	// CountOnly requests only Count. Limit, filters and order are ignored.
+	// CountOnly requests only Count. Limit, filters and sort order are ignored.
 	CountOnly bool
 }
 
@@ -53,7 +51,7 @@ type RangeResult struct {
 	// More reports whether the limit omitted keys.
 	More bool
 
-	// Revision is the latest revision of the store, not the one that was read.
+	// Revision is the latest revision of the store, not the revision that was read.
 	Revision int64
 }
 
@@ -69,8 +67,8 @@ func (o *RangeOptions) wants(kv *KeyValue) bool {
 		(o.MaxCreateRevision == 0 || kv.CreateRevision <= o.MaxCreateRevision)
 }
 
-// order sorts the pairs, which come in key order. If at most fewest are wanted it finds only those,
-// without sorting the others.
+// order sorts the pairs, which must be in key order. If at most fewest pairs are wanted, it selects
+// those pairs without sorting the rest.
 func (o *RangeOptions) order(kvs []*KeyValue) []*KeyValue {
 	by := o.by()
 	switch {
@@ -84,12 +82,12 @@ func (o *RangeOptions) order(kvs []*KeyValue) []*KeyValue {
 	return kvs
 }
 
-// fewest is how many pairs are found without sorting all of them. A reader of the head of a wait
-// queue, as in etcd's locks, wants one.
+// fewest is the maximum number of pairs that are selected without sorting all pairs. A client that
+// reads the head of a wait queue, as in etcd's locks, wants only one.
 const fewest = 16
 
-// Comparisons returns roughly how many times each pair of the range is compared with others: 0 for
-// key order.
+// Comparisons returns roughly how many times each pair of the range is compared with others. It is
+// 0 for key order.
 func (o *RangeOptions) Comparisons() int64 {
 	switch {
 	case o.CountOnly || o.by() == nil:
@@ -101,7 +99,8 @@ func (o *RangeOptions) Comparisons() int64 {
 	}
 }
 
-// firstOf returns the first n pairs in an order. Equal pairs keep their order.
+// firstOf returns the first n pairs, as ordered by the comparison function. Equal pairs keep their
+// order.
 func firstOf(kvs []*KeyValue, n int, by func(a, b *KeyValue) int) []*KeyValue {
 	first := make([]*KeyValue, 0, n+1)
 	for _, kv := range kvs {
@@ -117,7 +116,7 @@ func firstOf(kvs []*KeyValue, n int, by func(a, b *KeyValue) int) []*KeyValue {
 	return first
 }
 
-// by returns the comparison, nil for key order.
+// by returns the comparison function, or nil for key order.
 func (o *RangeOptions) by() func(a, b *KeyValue) int {
 	var by func(a, b *KeyValue) int
 	switch o.SortBy {
@@ -138,26 +137,27 @@ func (o *RangeOptions) by() func(a, b *KeyValue) int {
 	return by
 }
 
-// state holds the data that reads need. The store's state changes; a view's does not.
+// state is the data needed for reads. The state of a store changes, but the state of a view does
+// not.
 type state struct {
 	revision  int64
 	compacted int64
 
-	// live holds the keys that exist at revision, dead those deleted at or after the revision of
-	// the last sweep.
+	// live contains the keys that exist at revision. dead contains the keys that were deleted at or
+	// after the revision of the last sweep.
 	live, dead *tree
 
 	log history
 
-	// swept is the compacted revision that Scrub has finished. While it is less than compacted,
-	// cursor is the first record that Scrub has not visited for it.
+	// swept is the compacted revision up to which Scrub has finished. If it is less than compacted,
+	// cursor is the first record that Scrub has not visited in the current sweep.
 	swept  int64
 	cursor Revision
 
-	size int64 // of the records that will stay: see sized
+	size int64 // total size of the records that are not superfluous: see sized
 }
 
-// resolve returns the revision of a read with this argument.
+// resolve returns the revision at which to read, given a revision argument.
 func (s *state) resolve(rev int64) (int64, error) {
 	switch {
 	case rev <= 0:
@@ -170,7 +170,7 @@ func (s *state) resolve(rev int64) (int64, error) {
 	return rev, nil
 }
 
-// scan calls fn for the keys that existed at the revision, in order, until it returns false.
+// scan calls fn for the keys that existed at a revision, in order, until fn returns false.
 func (s *state) scan(sp span, rev int64, fn func(*KeyValue) bool) {
 	visit := func(it item) bool {
 		if kv := it.e.at(rev).kv(); kv != nil {
@@ -195,7 +195,7 @@ func (s *state) ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
 	}
 }
 
-// getAt returns the version of the key at the revision, nil if it did not exist.
+// getAt returns the version of a key at a revision, or nil if the key did not exist.
 func (s *state) getAt(key string, rev int64) *KeyValue {
 	it, ok := s.live.Get(item{key: key})
 	if !ok && rev < s.revision {
@@ -226,8 +226,8 @@ func (s *state) rangeKeys(key, end string, o RangeOptions) (RangeResult, error) 
 	return res, nil
 }
 
-// visits estimates at little cost how many keys a range visits. A range at a past revision also
-// visits keys deleted since. Any revision is allowed.
+// visits is a cheap estimate of how many keys a range visits. A range at a past revision also
+// visits keys that have been deleted since. Any revision is allowed.
 func (s *state) visits(key, end string, o *RangeOptions, past bool) int64 {
 	if end == "" {
 		return 1
@@ -283,8 +283,8 @@ func (s *state) rangeFirst(res *RangeResult, sp span, rev int64, o *RangeOptions
 	}
 }
 
-// rangePast is rangeFirst at a past revision, at which keys can be counted only by visiting all of
-// them. It visits them once.
+// rangePast is like rangeFirst, but at a past revision. There is no way to count the keys without
+// visiting all of them, so it visits each key once.
 func (s *state) rangePast(res *RangeResult, sp span, rev int64, o *RangeOptions) {
 	if o.SortBy == ByKey && o.Descend {
 		s.rangeAll(res, sp, rev, o)
@@ -311,7 +311,7 @@ func (s *state) rangeAll(res *RangeResult, sp span, rev int64, o *RangeOptions) 
 	all := int64(len(res.KVs))
 	res.KVs = o.order(res.KVs)
 	if o.Limit > 0 && all > o.Limit {
-		// Copy, so that a small answer does not keep a large array alive.
+		// Copy, so that a small result does not keep a large array alive.
 		res.KVs = slices.Clone(res.KVs[:o.Limit])
 		res.More = true
 	}

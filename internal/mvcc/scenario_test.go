@@ -10,8 +10,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// The scenarios in testdata document the semantics of etcd's data model. Run with -rewrite to
-// update them.
+// TestScenarios runs the scripts in testdata, which document the semantics of etcd's data model.
+// Run with -rewrite to update them.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		r := &runner{s: New(), views: make(map[string]*View)}
@@ -29,8 +29,8 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// runner executes the commands of a scenario. Plain words are a range's key and end, where "*"
-// means the end of all keys; name=value are options.
+// runner executes the commands of a scenario. Plain arguments are the key and end of a range, where
+// "*" is the end of the key space. Arguments of the form name=value are options.
 type runner struct {
 	s     *Store
 	views map[string]*View
@@ -39,7 +39,7 @@ type runner struct {
 
 func (r *runner) printf(format string, args ...any) { fmt.Fprintf(&r.out, format, args...) }
 
-// words returns the plain arguments, padded to two, and the options.
+// words returns the plain arguments, padded to at least two, and the options.
 func words(d *datadriven.TestData) (w []string, options map[string]string) {
 	options = make(map[string]string)
 	for _, a := range d.CmdArgs {
@@ -131,7 +131,7 @@ func (r *runner) run(d *datadriven.TestData) error {
 	return nil
 }
 
-// valueOf expands a value such as 180*x, which stands for 180 times x.
+// valueOf expands a value such as 180*x, which means x repeated 180 times.
 func valueOf(s string) []byte {
 	n, of, ok := strings.Cut(s, "*")
 	if !ok {
@@ -140,7 +140,7 @@ func valueOf(s string) []byte {
 	return bytes.Repeat([]byte(of), int(number(n)))
 }
 
-// written is the reverse of valueOf.
+// written is the inverse of valueOf.
 func written(v []byte) string {
 	if len(v) < 100 {
 		return string(v)

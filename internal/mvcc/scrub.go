@@ -3,18 +3,18 @@ package mvcc
 // scrubStep is how many records Scrub takes from the history at a time.
 const scrubStep = 256
 
-// Scrub visits this many records for each that was added, so that it keeps up with any writer. In
-// one call it visits at most mostScrub, or its budget if that is larger.
+// For each added record, Scrub visits scrubFactor records, so that it keeps up with any writer. A
+// single call visits at most mostScrub, or its budget if that is larger.
 const (
 	scrubFactor = 2
 	mostScrub   = 1 << 15
 )
 
-// Scrub frees memory that the last compaction made superfluous. The budget is approximately the
-// number of records that it visits or drops; it takes more if many were added since. It reports
-// whether work is left. A record costs a few microseconds, less in large steps, because data shared
-// with views is copied only once between two calls of View. Scrub does not change the results of
-// the store and its views.
+// Scrub frees memory that the last compaction made superfluous, and reports whether there is work
+// left. The budget is approximately the number of records that it visits or drops. If many records
+// have been added since the last call, Scrub exceeds the budget. Each record takes a few
+// microseconds, and less in large steps, because data shared with views is copied only once between
+// two calls of View. Scrub does not change the results of the store and its views.
 func (s *Store) Scrub(budget int) (more bool) {
 	if s.open {
 		panic("mvcc: Scrub during a transaction")
@@ -55,8 +55,8 @@ func (s *Store) Scrub(budget int) (more bool) {
 	return true
 }
 
-// unvisited returns at most the next n records that Scrub has not visited, as a separate list,
-// because cleaning changes the history.
+// unvisited returns the next n records that Scrub has not visited, or fewer if fewer are left. It
+// returns a separate list, because cleaning modifies the history.
 func (s *Store) unvisited(n int) []*record {
 	recs := make([]*record, 0, n)
 	for r := range s.log.from(s.cursor) {
@@ -68,8 +68,8 @@ func (s *Store) unvisited(n int) []*record {
 	return recs
 }
 
-// clean drops at most limit versions of a key that no read can request any more. It drops as many
-// as it can, not only the one that Scrub visited, so that a key is rarely copied twice.
+// clean drops versions of a key that no read can request any longer, but at most limit. It drops as
+// many as it can, not only the version that Scrub visited, so that a key is rarely copied twice.
 func (s *Store) clean(key string, limit int) (work int, done bool) {
 	e := s.entries[key]
 	if e == nil {
@@ -79,7 +79,8 @@ func (s *Store) clean(key string, limit int) (work int, done bool) {
 	n := 0
 	for n < c.len() && s.superfluous(&c, n) {
 		if n == limit {
-			// A key with very many versions is done in parts, and copied with the last part.
+			// A key with a large number of versions is cleaned in several steps. Only the last step
+			// copies the remaining versions.
 			s.replace(e.without(n))
 			return n, false
 		}
@@ -102,8 +103,8 @@ func (s *Store) clean(key string, limit int) (work int, done bool) {
 	return n + len(recs)/16, true
 }
 
-// superfluous reports whether no read or watch from the compacted revision on can need version i of
-// a key. Changes at that revision itself can still be watched.
+// superfluous reports whether no read or watch at or after the compacted revision needs version i
+// of a key. Changes at the compacted revision itself can still be watched.
 func (s *Store) superfluous(c *chain, i int) bool {
 	r := c.at(i)
 	if r.ModRevision >= s.compacted {
@@ -119,11 +120,14 @@ func (s *Store) forget(r *record) {
 	}
 }
 
-// ClearDeleted visits at most the next most deleted keys, and drops those that no read can request
-// any more. It reports whether more are left. Their number depends on the progress of Scrub, so
-// Visits clears all of them once after each compaction, which takes about half a microsecond per
-// key; an earlier ClearDeleted saves that time. Versions and entries are left to Scrub. It does not
-// change the results of the store.
+// ClearDeleted visits deleted keys, no more than most, and drops those that no read can request any
+// longer. The next call continues where this one stopped. ClearDeleted reports whether there are
+// more keys to visit.
+//
+// The number of deleted keys depends on Scrub's progress. To be independent of it, Visits clears
+// all deleted keys, once after each compaction, which takes about half a microsecond per key.
+// Calling ClearDeleted earlier saves that time. Versions and entries are left to Scrub.
+// ClearDeleted does not change the results of the store.
 func (s *Store) ClearDeleted(most int) (more bool) {
 	if s.Cleared() {
 		return false
@@ -157,11 +161,11 @@ func (s *Store) Cleared() bool {
 
 // clearing is the progress of ClearDeleted.
 type clearing struct {
-	done int64  // the compacted revision for which all deleted keys were visited
-	from string // for the current one, the next key
+	done int64  // the last compacted revision for which all deleted keys have been visited
+	from string // the next key to visit for the current compacted revision
 }
 
-// replace replaces the key's entry. Views keep the old one.
+// replace replaces the entry of a key. Views keep the old entry.
 func (s *Store) replace(e *entry) {
 	last := e.newest.Load()
 	s.entries[last.Key] = e
@@ -169,28 +173,28 @@ func (s *Store) replace(e *entry) {
 	case !last.tombstone():
 		s.changeLive().Set(item{last.Key, e})
 	case last.ModRevision < s.compacted:
-		s.changeDead().Delete(item{key: last.Key}) // no read can request it
+		s.changeDead().Delete(item{key: last.Key}) // no read can request the key
 	default:
 		s.changeDead().Set(item{last.Key, e})
 	}
 }
 
-// newEntry returns an entry with these versions, at least one, oldest first. It takes ownership of
-// the slice.
+// newEntry returns an entry with the given versions, oldest first. There must be at least one. It
+// takes ownership of the slice.
 func newEntry(recs []*record) *entry {
 	e := new(entry)
 	n := len(recs) - 1
 	e.newest.Store(recs[n])
 	if n > 0 {
-		v := &versions{recs: recs} // the slot after n is free, as in push
+		v := &versions{recs: recs} // slot n is unused, as in push
 		v.n.Store(int64(n))
 		e.older.Store(v)
 	}
 	return e
 }
 
-// without returns an entry without the first n versions, which must not be all. It shares the list
-// with e, which must not be appended to any more.
+// without returns an entry without the first n versions. At least one version must remain. The new
+// entry shares its list with e, which must no longer be appended to.
 func (e *entry) without(n int) *entry {
 	old := e.older.Load()
 	v := &versions{recs: old.recs[n:]}

@@ -5,9 +5,9 @@ import (
 	"sort"
 )
 
-// Memory of a record, and of a key from its creation to its deletion, excluding the bytes of key
-// and value: the record and its slots in the history, its entry and ends; the entry and its slots
-// in tree and map.
+// These are approximate memory sizes, excluding the bytes of keys and values. recordCost covers a
+// record and its slots in the history, in its entry and in ends. keyCost covers a key from its
+// creation to its deletion: the entry, and its slots in the tree and the map.
 const (
 	recordCost = 128
 	keyCost    = 128
@@ -17,18 +17,18 @@ func (r *record) cost() int64 { return recordCost + int64(len(r.Value)) }
 
 func lifeCost(key string) int64 { return keyCost + int64(len(key)) }
 
-// PutSize returns the maximum by which a put can increase the size.
+// PutSize returns the maximum amount by which a put can increase the size.
 func PutSize(key string, value []byte) int64 {
 	return recordCost + int64(len(value)) + lifeCost(key)
 }
 
-// KeepSize is the maximum by which a put can increase the size if it keeps the key's value and
-// changes its lease.
+// KeepSize is the maximum amount by which a put can increase the size if it keeps the value of the
+// key and changes its lease.
 const KeepSize = recordCost + ShortValue
 
-// inherit lets r share the bytes of its value with last, the previous version, so that they count
-// once. It does so, and returns true, if the values are equal, the leases differ, and last does not
-// have the bytes in its own allocation. So a key that outlives its lease takes no more memory than
+// inherit lets r share the bytes of its value with last, the previous version, so that they are
+// counted once. It does so, and returns true, only if the values are equal, the leases differ, and
+// last's value has its own allocation. So a key that outlives its lease takes no more memory than
 // before. Clients that put the same value again expect the state to grow, as it does in etcd. last
 // may be nil.
 func (r *record) inherit(last *record) bool {
@@ -40,14 +40,15 @@ func (r *record) inherit(last *record) bool {
 	return true
 }
 
-// sized counts a record that becomes the newest of its key, after last (nil if none).
+// sized counts a record that becomes the newest version of its key. last is the previous version,
+// or nil.
 //
-// The size covers the records that View.Records yields, regardless of Scrub's progress; records
-// that a compaction has made superfluous do not count. So each record is noted under the first
-// compacted revision that makes it superfluous. That is known when the next record of its key is
-// stored: it is that record's revision. A tombstone ends its key, which counts once for each
-// creation. A value that the next version inherits ends with that version. Size documents one
-// exception.
+// The size covers the records that View.Records yields, regardless of Scrub's progress. Records
+// that a compaction has made superfluous do not count. So each record is registered under the first
+// compacted revision that makes it superfluous. That is the revision of the key's next record, so
+// it is known once the next record is stored. A tombstone ends its key, which counts once per
+// creation. If the next version inherits a value, the value ends with that version. For one
+// exception, see Size.
 func (s *Store) sized(r, last *record) {
 	inherited := int64(0)
 	if r.inherit(last) {
@@ -68,7 +69,7 @@ func (s *Store) sized(r, last *record) {
 	}
 }
 
-// count counts a record for its writers, as sized does for the store.
+// count counts a record for its writers, just as sized does for the store.
 func (r *record) count(last *record, inherited int64) {
 	w := r.writer
 	w.grow(r.cost() + lifeCost(r.Key))
@@ -88,21 +89,22 @@ func (r *record) count(last *record, inherited int64) {
 	}
 }
 
-// ends records how many bytes each compaction removes from the size. They are added in the order of
-// revisions, except for the last two.
+// ends records how many bytes each compaction subtracts from the size. Entries are added in
+// revision order, except that the last two may be added in either order.
 //
-// Invariant: no chunk is empty, and revisions and sums increase.
+// Invariant: no chunk is empty; revisions and sums increase.
 type ends struct {
 	chunks [][]end
-	before int64 // the sum of all that has ended
+	before int64 // the sum of everything that has already ended
 }
 
-// end is the number of bytes that end at its revision or before, since the store was created.
+// end is a revision and the total number of bytes, since the store was created, that end at or
+// before it.
 type end struct{ revision, sum int64 }
 
 const endsChunk = 1024
 
-// add records n more bytes that end at a revision, at the earliest the one before the last.
+// add records n more bytes that end at a revision. At most one recorded revision may be later.
 func (e *ends) add(revision, n int64) {
 	sum := e.before
 	if last := len(e.chunks) - 1; last >= 0 {
@@ -121,7 +123,7 @@ func (e *ends) add(revision, n int64) {
 	e.push(end{revision, sum + n})
 }
 
-// addBefore is add for the revision before the last.
+// addBefore is like add, for a revision before the last recorded one.
 func (e *ends) addBefore(revision, n int64) {
 	last := e.pop()
 	e.add(revision, n)
@@ -130,7 +132,7 @@ func (e *ends) addBefore(revision, n int64) {
 
 func (e *ends) push(v end) {
 	switch n := len(e.chunks); {
-	case n == 0: // most of the many writers have few
+	case n == 0: // most writers have few entries, and there are many writers
 		e.chunks = append(e.chunks, nil)
 	case len(e.chunks[n-1]) >= endsChunk:
 		e.chunks = append(e.chunks, make([]end, 0, endsChunk))
@@ -148,7 +150,7 @@ func (e *ends) pop() end {
 	return v
 }
 
-// left returns the number of bytes that end at any later revision.
+// left returns the number of bytes that end at later revisions.
 func (e *ends) left() int64 {
 	if n := len(e.chunks); n > 0 {
 		c := e.chunks[n-1]
@@ -157,7 +159,7 @@ func (e *ends) left() int64 {
 	return 0
 }
 
-// take removes the bytes that end at or before a revision, and returns their number.
+// take removes the bytes that end at or before a revision, and returns how many there were.
 func (e *ends) take(revision int64) (bytes int64) {
 	n := sort.Search(len(e.chunks), func(i int) bool { return e.chunks[i][0].revision > revision })
 	if n == 0 {

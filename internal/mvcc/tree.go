@@ -6,11 +6,11 @@ import (
 	"github.com/tidwall/btree"
 )
 
-// treeDegree bounds a node to 31 items. Smaller nodes cost less to copy when a key is created or
-// deleted; larger ones make look-ups no faster.
+// treeDegree limits a node to 31 items. Smaller nodes are cheaper to copy when a key is created or
+// deleted. Larger nodes do not make lookups faster.
 const treeDegree = 16
 
-// item is an element of the trees. It includes the key, so that a search need not read entries.
+// item is an element of a tree. It includes the key, so that a search need not read entries.
 type item struct {
 	key string
 	e   *entry
@@ -23,14 +23,15 @@ func newTree() *tree {
 	return btree.NewBTreeGOptions(less, btree.Options{Degree: treeDegree, NoLocks: true})
 }
 
-// span is a range of keys: from lo on, and below hi unless it is open.
+// span is a range of keys, from lo up to, but not including, hi. If open is set, there is no upper
+// bound.
 type span struct {
 	lo, hi string
 	open   bool
 }
 
-// spanOf returns the span of a range in etcd's convention: no end means the key alone, "\x00" every
-// key from there on.
+// spanOf returns the span of a range in etcd's convention: an empty end means the single key, and
+// "\x00" means every key at or after it.
 func spanOf(key, end string) span {
 	switch end {
 	case "":
@@ -41,21 +42,21 @@ func spanOf(key, end string) span {
 	return span{lo: key, hi: end}
 }
 
-// past reports whether the key is above the span.
+// past reports whether a key is after the span.
 func (sp span) past(key string) bool { return !sp.open && key >= sp.hi }
 
-// ascend calls fn for the items in the span, in order, until it returns false.
+// ascend calls fn for the items in a span, in order, until fn returns false.
 func ascend(t *tree, sp span, fn func(item) bool) {
 	t.Ascend(item{key: sp.lo}, func(it item) bool {
 		return !sp.past(it.key) && fn(it)
 	})
 }
 
-// descend calls fn for the items in the span, in reverse order, until it returns false.
+// descend calls fn for the items in a span, in reverse order, until fn returns false.
 func descend(t *tree, sp span, fn func(item) bool) {
 	visit := func(it item) bool {
 		if sp.past(it.key) {
-			return true // the end itself is not in the span
+			return true // the end is not part of the span
 		}
 		return it.key >= sp.lo && fn(it)
 	}
@@ -66,7 +67,7 @@ func descend(t *tree, sp span, fn func(item) bool) {
 	t.Descend(item{key: sp.hi}, visit)
 }
 
-// ascendBoth is ascend over two trees that have no key in common.
+// ascendBoth is like ascend, but over two trees that have no keys in common.
 func ascendBoth(a, b *tree, sp span, fn func(item) bool) {
 	if b.Len() == 0 {
 		ascend(a, sp, fn)
@@ -91,10 +92,11 @@ func ascendBoth(a, b *tree, sp span, fn func(item) bool) {
 	}
 }
 
-// countByStep bounds the items that count visits one by one; for more it computes ranks.
+// countByStep is the maximum number of items that count visits individually. For more items, it
+// computes ranks.
 const countByStep = 64
 
-// count returns the number of items in the span, in O(log² n).
+// count returns the number of items in a span in O(log² n) time.
 func count(t *tree, sp span) int {
 	n := 0
 	ascend(t, sp, func(item) bool {
@@ -111,7 +113,7 @@ func count(t *tree, sp span) int {
 	return hi - rank(t, sp.lo)
 }
 
-// rank returns the number of items before the key.
+// rank returns the number of items before a key.
 func rank(t *tree, key string) int {
 	return sort.Search(t.Len(), func(i int) bool {
 		it, _ := t.GetAt(i)

@@ -41,8 +41,8 @@ func TestEarlyStop(t *testing.T) {
 	}
 }
 
-// History finds, counts and drops records by revision across many chunks, like a sorted slice.
-// Slices it returned earlier do not change.
+// TestHistory compares a history with a sorted slice. It finds, counts and drops records by
+// revision across many chunks. Slices that the history returned earlier must not change.
 func TestHistory(t *testing.T) {
 	h := newHistory()
 	r := rand.New(rand.NewSource(3))
@@ -92,7 +92,8 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// A reader between the two steps of push sees each version once.
+// TestChainDuringPush checks that a reader between the two steps of push sees each version exactly
+// once.
 func TestChainDuringPush(t *testing.T) {
 	e := new(entry)
 	for rev := range int64(10) {
@@ -106,13 +107,13 @@ func TestChainDuringPush(t *testing.T) {
 		if e.at(rev+2) != r || e.at(1) != nil || e.at(rev+9) != r {
 			t.Fatalf("wrong version at %d", rev+2)
 		}
-		v := e.older.Load() // undo it
+		v := e.older.Load() // undo the step
 		v.n.Store(v.n.Load() - 1)
 	}
 }
 
-// FirstOf finds the same pairs as sorting all of them, breaks ties by key, and allocates only for
-// the pairs it returns.
+// TestFirstOfMany checks that firstOf finds the same pairs as sorting all of them, and breaks ties
+// by key. To find the first pair, it compares each pair at most once.
 func TestFirstOfMany(t *testing.T) {
 	s := New()
 	for i := range 500 {
@@ -141,7 +142,8 @@ func TestFirstOfMany(t *testing.T) {
 
 func (v *View) mustAll() []*KeyValue { return slices.Collect(v.Ascend("", "\x00", 0)) }
 
-// A deletion in parts does not copy the events it has collected so far.
+// TestDeleteFirstCopiesNothing checks that a deletion in parts does not copy the events collected
+// so far.
 func TestDeleteFirstCopiesNothing(t *testing.T) {
 	s := New()
 	for i := range 2000 {

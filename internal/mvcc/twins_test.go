@@ -12,11 +12,11 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// modelKeys are few, so they collide often, and awkward: prefixes of each other, the smallest and
-// largest keys, bytes that are not text.
+// modelKeys is short, so that operations often affect the same keys. It contains awkward keys:
+// prefixes of each other, the smallest and largest keys, and bytes that are not text.
 var modelKeys = []string{"\x00", "a", "a\x00", "a\x00b", "ab", "b", "ba", "c\xff", "d", "\xff\xff"}
 
-// source makes the choices of a run: at random, or from the fuzzer.
+// source makes the choices in a run, either at random or from fuzzer input.
 type source interface{ Intn(n int) int }
 
 type bytesSource struct{ data []byte }
@@ -30,7 +30,7 @@ func (b *bytesSource) Intn(n int) int {
 	return x % n
 }
 
-// twins has a store, its model, and views taken along the way.
+// twins is a store and its model, with views taken along the way.
 type twins struct {
 	t     testing.TB
 	src   source
@@ -80,12 +80,12 @@ func (w *twins) options() RangeOptions {
 	return o
 }
 
-// step performs one random operation on both.
+// step performs one random operation on both the store and the model.
 func (w *twins) step(n int) {
 	switch w.src.Intn(13) {
 	case 0:
 		rev := int64(w.src.Intn(int(w.m.revision()) + 2))
-		if w.src.Intn(2) == 0 { // more often a useful one
+		if w.src.Intn(2) == 0 { // prefer a revision that can be compacted
 			rev = w.m.compacted + 1 + int64(w.src.Intn(4))
 		}
 		w.compact(rev)
@@ -123,15 +123,15 @@ func (w *twins) compact(rev int64) {
 
 func (w *twins) scrub(budget int) {
 	if !w.s.Scrub(budget) {
-		// Everything that is not needed is gone.
+		// Everything that is no longer needed must be gone.
 		if got, want := w.s.records(), len(w.m.records()); got != want {
 			w.t.Fatalf("%d records after a full sweep, want %d", got, want)
 		}
 	}
 }
 
-// clearDeleted clears some deleted keys. In the end, only those that a read can still ask for are
-// left.
+// clearDeleted clears some deleted keys. Once all possible keys are cleared, the only deleted keys
+// left are those that a read can still request.
 func (w *twins) clearDeleted(most int) {
 	left := w.s.dead.Len()
 	more := w.s.ClearDeleted(most)
@@ -161,7 +161,8 @@ func (w *twins) txn(n int) {
 			w.readInside(tx, mtx)
 		default:
 			value := fmt.Appendf(nil, "%d.%d", n%7, i)
-			if w.src.Intn(3) == 0 { // not a copy, and mostly the previous version's value
+			// a value long enough to be shared, and usually equal to the previous one
+			if w.src.Intn(3) == 0 {
 				value = bytes.Repeat([]byte{byte(w.src.Intn(2))}, ShortValue+1)
 			}
 			lease := int64(w.src.Intn(3))
@@ -201,7 +202,7 @@ func (w *twins) delete(tx *Txn, mtx *modelTxn, key, end string) {
 	}
 }
 
-// readInside compares reads within a transaction that may have changed something.
+// readInside compares reads within a transaction that may have made changes.
 func (w *twins) readInside(tx *Txn, mtx *modelTxn) {
 	seen := *w.m
 	if len(mtx.events) > 0 {
@@ -222,8 +223,8 @@ func (w *twins) readInside(tx *Txn, mtx *modelTxn) {
 	}
 }
 
-// visits compares the cost of a range in the past: the number of keys in the history, however far
-// the store is scrubbed, and the number of keys then visited.
+// visits checks the cost of a range at a past revision. The reported cost must equal the number of
+// keys in the history, regardless of scrubbing, and the number of keys actually visited.
 func (w *twins) visits(tx *Txn, mtx *modelTxn, key, end string, o RangeOptions) {
 	last := make(map[string]Event)
 	for _, ev := range slices.Concat(w.m.changes, mtx.events) {
@@ -247,7 +248,7 @@ func (w *twins) visits(tx *Txn, mtx *modelTxn, key, end string, o RangeOptions) 
 	}
 }
 
-// compare reads a view and its model in random ways.
+// compare compares random reads of a view with its model.
 func (w *twins) compare(p pair) {
 	key, end, o := w.key(), w.end(), w.options()
 	got, err := p.v.Range(key, end, o)
@@ -308,7 +309,7 @@ func (w *twins) run(steps int) {
 	}
 }
 
-// restore replaces the store by one made from its records.
+// restore replaces the store with one restored from its records.
 func (w *twins) restore() {
 	v := w.s.View()
 	s, err := Restore(v.Revision(), v.Compacted(), func(yield func(Record) bool) {
@@ -328,7 +329,7 @@ func (w *twins) restore() {
 	w.s = s
 }
 
-// checkStore fails the test if the store's invariants do not hold.
+// checkStore fails the test if an invariant of the store is violated.
 func checkStore(t testing.TB, s *Store) {
 	t.Helper()
 	if err := s.CheckInvariants(); err != nil {
@@ -336,8 +337,8 @@ func checkStore(t testing.TB, s *Store) {
 	}
 }
 
-// The store agrees with the model after random operations, and its views never change. Each
-// operation is followed by random reads of the newest view and of older ones.
+// TestModel checks that the store agrees with the model after random operations, and that its views
+// never change. Each operation is followed by random reads of the current view and of older views.
 func TestModel(t *testing.T) {
 	for seed := range tier.Budget(4, 24) {
 		t.Run(fmt.Sprint("seed=", seed), func(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Txn is a write transaction. All its changes have one revision, the next one. Its own reads see
-// them at once; Views see them after End. There is no rollback: the caller checks everything that
-// can fail before it changes anything.
+// Txn is a write transaction. All its changes share one revision, the next one. Its own reads see
+// the changes immediately. Views see them after End. A Txn cannot be rolled back, so the caller
+// must check everything that can fail before it changes anything.
 type Txn struct {
 	s       *Store
 	changed bool
@@ -16,7 +16,8 @@ type Txn struct {
 	events  []Event
 }
 
-// Begin opens a transaction; End must close it. It panics if one is open.
+// Begin opens a transaction, which must be closed by End. It panics if a transaction is already
+// open.
 func (s *Store) Begin() *Txn {
 	if s.open {
 		panic("mvcc: Begin during a transaction")
@@ -26,9 +27,9 @@ func (s *Store) Begin() *Txn {
 	return &s.txn
 }
 
-// End closes the transaction and returns the store's revision and the changes, in order. Without
-// changes the revision is the previous one. The caller owns the events until the next Begin, and
-// forever if their capacity exceeds KeptEvents.
+// End closes the transaction. It returns the store's revision and the changes, in order. If there
+// are no changes, the revision is the previous one. The caller owns the events until the next
+// Begin. If their capacity exceeds KeptEvents, the caller owns them permanently.
 func (t *Txn) End() (rev int64, events []Event) {
 	t.check()
 	s := t.s
@@ -38,7 +39,7 @@ func (t *Txn) End() (rev int64, events []Event) {
 	return s.revision, events
 }
 
-// KeptEvents is the largest capacity for events that is reused.
+// KeptEvents is the largest capacity for which the memory of events is reused.
 const KeptEvents = 256
 
 // recycled returns an empty slice for the events of the next transaction.
@@ -56,28 +57,29 @@ func (t *Txn) check() {
 	}
 }
 
-// Get returns the latest version of the key as the transaction sees it, nil if there is none.
+// Get returns the latest version of a key, including changes of this transaction, or nil if there
+// is none.
 func (t *Txn) Get(key string) *KeyValue {
 	t.check()
 	return t.s.Get(key)
 }
 
-// Range reads a range of keys as View.Range does, and sees the transaction's changes.
+// Range is like View.Range, but sees the transaction's own changes.
 func (t *Txn) Range(key, end string, o RangeOptions) (RangeResult, error) {
 	t.check()
 	return t.s.state.rangeKeys(key, end, o)
 }
 
-// Ascend yields the keys of a range as View.Ascend does, and sees the transaction's changes. The
-// caller must change nothing during the iteration.
+// Ascend is like View.Ascend, but sees the transaction's own changes. The caller must not change
+// anything during the iteration.
 func (t *Txn) Ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
 	t.check()
 	return t.s.state.ascend(key, end, rev)
 }
 
-// Visits returns approximately how many keys Range would visit, even after changes: a range with a
-// revision then counts as one at a past revision, even if it is the latest. The result is the same
-// in all stores with the same history, regardless of Scrub's progress.
+// Visits returns approximately how many keys Range would visit, even after changes. A range with a
+// revision is treated as a range at a past revision, even if the revision is the latest. The result
+// is the same in all stores with the same history, regardless of Scrub's progress.
 func (t *Txn) Visits(key, end string, o RangeOptions) int64 {
 	t.check()
 	past := o.Revision > 0
@@ -87,7 +89,8 @@ func (t *Txn) Visits(key, end string, o RangeOptions) int64 {
 	return t.s.visits(key, end, &o, past)
 }
 
-// begin gives a new record its revision, and starts the revision with the first record.
+// begin assigns a revision to a new record. The first record of a transaction starts a new
+// revision.
 func (t *Txn) begin(r *record) *record {
 	t.check()
 	s := t.s
@@ -101,14 +104,15 @@ func (t *Txn) begin(r *record) *record {
 	return r
 }
 
-// Put is PutFor without a writer.
+// Put is like PutFor, but without a writer.
 func (t *Txn) Put(key string, value []byte, lease int64) (prev *KeyValue) {
 	return t.PutFor(nil, key, value, lease)
 }
 
-// PutFor sets the value of the key for a writer, nil for none, and attaches it to the lease, 0 for
-// none, instead of its previous one. It returns the previous version, nil if there was none. The
-// store keeps the value, which the caller must not modify, but copies a short one.
+// PutFor sets the value of a key on behalf of a writer, which may be nil. It attaches the key to
+// the lease instead of the previous one. Lease 0 means none. PutFor returns the previous version,
+// or nil if there was none. The store copies a short value. It keeps a long one, so the caller must
+// not modify it afterwards.
 func (t *Txn) PutFor(writer *Writer, key string, value []byte, lease int64) (prev *KeyValue) {
 	r := t.begin(newRecord(value))
 	s := t.s
@@ -123,7 +127,7 @@ func (t *Txn) PutFor(writer *Writer, key string, value []byte, lease int64) (pre
 		s.changeLive().Set(item{key, e})
 	default:
 		last := e.newest.Load()
-		r.Key = last.Key // share the bytes among versions
+		r.Key = last.Key // versions share the bytes of the key
 		if prev = last.kv(); prev != nil {
 			r.CreateRevision, r.Version = prev.CreateRevision, prev.Version+1
 			r.prevMain, r.prevSub = last.ModRevision, last.sub
@@ -136,7 +140,7 @@ func (t *Txn) PutFor(writer *Writer, key string, value []byte, lease int64) (pre
 	return prev
 }
 
-// PutAgain puts an existing key unchanged, for its writer, but on another lease.
+// PutAgain puts an existing key with the same value and writer, but a different lease.
 func (t *Txn) PutAgain(key string, lease int64) {
 	kv := t.Get(key)
 	t.PutFor(kv.writer, key, kv.Value, lease)

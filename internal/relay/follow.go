@@ -23,9 +23,9 @@ import (
 const (
 	// connectTime is the timeout for one attempt to become a relay of a member.
 	connectTime = 2 * time.Second
-	// A member that has sent nothing for beat is probed. If it does not respond within silence, the
-	// relay leaves it. The timeout is oldSilence for a member that the relay has already moved away
-	// from.
+	// The relay probes a member that has sent nothing for beat. If the member does not respond
+	// within silence, the relay leaves it. The timeout is oldSilence for a member that the relay
+	// has already moved away from.
 	beat       = 500 * time.Millisecond
 	silence    = 2 * time.Second
 	oldSilence = 500 * time.Millisecond
@@ -61,7 +61,7 @@ type members struct {
 	log    *slog.Logger
 	count  *metrics
 	all    sync.WaitGroup
-	// changes is called when a member is found or lost. there is true if one was found.
+	// changes is called when a member is found (there is true) or lost.
 	changes func(there bool)
 
 	mu      sync.Mutex // guards the following fields

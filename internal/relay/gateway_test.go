@@ -26,7 +26,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// site is a relay's HTTP server.
+// site is the HTTP server of a relay.
 type site struct {
 	*testing.T
 	url    string
@@ -34,10 +34,10 @@ type site struct {
 	relay  *running
 }
 
-// ports counts the ports of the tests' relays.
+// ports counts the ports used by relays in tests.
 var ports atomic.Int64
 
-// serveHTTP starts a relay for a member on a local port, with TLS if there are certificates.
+// serveHTTP starts a relay for a member on a local port. It uses TLS if a is not nil.
 func serveHTTP(t *testing.T, cfg relay.Config, a *certs.Authority) *site {
 	t.Helper()
 	at := fmt.Sprint("127.0.0.1:", ports.Add(1))
@@ -67,7 +67,7 @@ func serveHTTP(t *testing.T, cfg relay.Config, a *certs.Authority) *site {
 	return s
 }
 
-// run starts a relay at an endpoint, and waits until it serves.
+// run starts a relay on an endpoint and waits until it is serving.
 func run(t testing.TB, cfg relay.Config, endpoint string) *running {
 	t.Helper()
 	r, err := relay.New(cfg)
@@ -118,7 +118,7 @@ func (s *site) get(method, path, body string, headers ...string) (int, string) {
 	return w.StatusCode, string(text)
 }
 
-// call makes a call that must succeed, and returns a field of the response.
+// call makes a call that is expected to succeed, and returns a field of the response.
 func (s *site) call(path, body, field string, headers ...string) string {
 	s.Helper()
 	code, text := s.get("POST", path, body, headers...)
@@ -148,7 +148,7 @@ func (s *site) line(lines *bufio.Reader, want string) string {
 }
 
 // converse opens a bidirectional stream with a first message. It returns a function that sends
-// more, and the responses.
+// further messages, and a reader of the responses.
 func (s *site) converse(path, first string) (say func(text string), answers *bufio.Reader) {
 	s.Helper()
 	r, w := io.Pipe()
@@ -164,8 +164,9 @@ func (s *site) converse(path, first string) (say func(text string), answers *buf
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
-// A relay's gateway works like a member's, including the page: unary calls, streams of responses,
-// and bidirectional streams, for etcd's API and leasehold.v1, with TLS and HTTP/2 and without.
+// TestGateway checks that a relay's gateway works like a member's, including the page. It tests
+// unary calls, server streams and bidirectional streams, for etcd's API and leasehold.v1, both with
+// TLS and HTTP/2 and without.
 func TestGateway(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -224,9 +225,10 @@ func TestGateway(t *testing.T) {
 	})
 }
 
-// A page from another site cannot reach the cluster through a relay and a browser. Requests for
-// another host, without TLS, from another origin, or of kinds that browsers send without a
-// preflight, are refused before they reach the member. Listed hosts and origins are allowed.
+// TestGatewayGuards checks that a page from another site cannot reach the cluster through a browser
+// and a relay. Requests for another host, without TLS, from another origin, or of types that
+// browsers send without a preflight, are rejected before they reach the member. Listed hosts and
+// origins are allowed.
 func TestGatewayGuards(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -284,7 +286,8 @@ func TestGatewayGuards(t *testing.T) {
 	})
 }
 
-// --ui and --enable-grpc-gateway work as on a member, and the log has the page's address.
+// TestGatewaySettings checks that --ui and --enable-grpc-gateway work as on a member, and that the
+// log contains the address of the page.
 func TestGatewaySettings(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -328,7 +331,8 @@ func TestGatewaySettings(t *testing.T) {
 	})
 }
 
-// When a relay stops, the streams of its gateway end with the reason, and none is cut off.
+// TestGatewayStops checks that when a relay stops, the streams of its gateway end with the reason
+// instead of being cut off.
 func TestGatewayStops(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		var log harness.Log

@@ -31,8 +31,8 @@ const (
 	maxWaiting  = 64 << 10
 	maxRequests = 1 << 20
 	// roundTime is the timeout for a round. If half of the shortest TTL in the round is less than
-	// that, it is used instead. After the timeout, the waiting renewals are sent to the member on
-	// their clients' streams. The member's response then also explains the delay.
+	// that, the timeout is shortened to it. After the timeout, the waiting renewals are sent to the
+	// member on their clients' streams. The member's response then also explains the delay.
 	roundTime = 2 * time.Second
 )
 
@@ -51,7 +51,7 @@ type keeping struct {
 	least   time.Duration // shortest TTL of the renewals waiting for the next round; 0 if none
 	sent    time.Time     // when the previous round was sent
 	late    time.Time     // when the current round times out
-	renewed time.Time     // when the last outcome of a round that renewed any group arrived
+	renewed time.Time     // when the outcome of a round that renewed any group last arrived
 	closed  bool
 }
 
@@ -64,7 +64,7 @@ type tended struct {
 
 	waiting int  // bytes of renewals that are waiting for a round or to be sent to the member
 	counted int  // the cost of these renewals, as passed to count
-	through bool // the client will not send anything more
+	through bool // the client has finished sending
 	count   func(bytes int)
 }
 
@@ -152,7 +152,7 @@ func (k *keeping) joinLocked(c *channel.Channel, j *pb.RelayJoined) {
 
 const minJoined = 64
 
-// now returns the time of the agent's clock.
+// now returns the time on the agent's clock.
 func (k *keeping) now() lease.Instant { return lease.Instant(time.Since(k.began).Milliseconds()) }
 
 // confirmed reports whether the member can reach a leader. This is the case if a round was
@@ -350,8 +350,8 @@ func (w *waiting) cost() int { return len(w.message) + leaseCost*len(w.ids) }
 
 const leaseCost = 128
 
-// closeSend signals that the client will not send anything more. If renewals are waiting, this
-// happens after they have been answered.
+// closeSend signals that the client has finished sending. If renewals are waiting, it does so after
+// they have been answered.
 func (k *keeping) closeSend(c *channel.Channel) {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -21,7 +21,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// session is a client that keeps one lease alive over its own stream.
+// session is a client that keeps a single lease alive over its own stream.
 type session struct {
 	stream pb.StreamService_OpenClient
 	lease  *pb.Lease
@@ -93,9 +93,9 @@ func (r *running) metric(t testing.TB, name string) (value string) {
 	return value
 }
 
-// Renewals of many clients are answered by rounds, except for the first of each lease. Each client
-// gets what a member would return, including why its lease is gone, and can send other requests in
-// between.
+// TestRenewalsThroughRelay checks that renewals of many clients are answered by rounds, except for
+// the first renewal of each lease. Each client receives what a member would return, including why
+// its lease is gone, and can send other requests in between.
 func TestRenewalsThroughRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -163,7 +163,7 @@ func TestRenewalsThroughRelay(t *testing.T) {
 	})
 }
 
-// receiving returns the number of relayed streams with a goroutine that receives.
+// receiving returns the number of relayed streams that have a receiving goroutine.
 func receiving() (n int) {
 	stacks := make([]byte, 1<<24)
 	stacks = stacks[:runtime.Stack(stacks, true)]
@@ -176,9 +176,9 @@ func receiving() (n int) {
 	return n
 }
 
-// A relayed stream that is idle, or only renews, has no receiving goroutine at the member, and gets
-// one when something else arrives. The test is not parallel, since it counts goroutines of the
-// process.
+// TestStreamsRestBehindRelay checks that a relayed stream that is idle, or only renews, has no
+// receiving goroutine at the member. It gets one when any other request arrives. The test is not
+// parallel because it counts goroutines of the whole process.
 func TestStreamsRestBehindRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -190,7 +190,8 @@ func TestStreamsRestBehindRelay(t *testing.T) {
 			t.Helper()
 			for n := receiving(); n > 0; n = receiving() {
 				select {
-				case <-time.After(10 * time.Millisecond): // nothing signals the end of a goroutine
+				// there is no signal for the end of a goroutine
+				case <-time.After(10 * time.Millisecond):
 				case <-ctx.Done():
 					t.Fatalf("%d idle streams have a receiving goroutine", n)
 				}
@@ -217,7 +218,7 @@ func TestStreamsRestBehindRelay(t *testing.T) {
 	})
 }
 
-// remaining returns a lower bound of the lease's remaining time, or a negative value if the lease
+// remaining returns a lower bound on the lease's remaining time, or a negative value if the lease
 // is gone.
 func (s *session) remaining(t testing.TB, id int64) time.Duration {
 	t.Helper()
@@ -230,8 +231,8 @@ func (s *session) remaining(t testing.TB, id int64) time.Duration {
 	return time.Duration(l.RemainingMs) * time.Millisecond
 }
 
-// The lease of a client that is gone or silent ends one TTL after its last renewal, although the
-// relay renews its group until it notices.
+// TestDeadClientBehindRelay checks that the lease of a client that is gone or silent ends one TTL
+// after its last renewal, even though the relay renews the lease's group until it detects that.
 func TestDeadClientBehindRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -255,7 +256,7 @@ func TestDeadClientBehindRelay(t *testing.T) {
 		rounds(15 * time.Second)
 		_ = other.Close()
 		rounds(40 * time.Second)
-		// A renewal waits for a round, and remaining times are rounded, so allow one second.
+		// Allow one second, because a renewal waits for a round and remaining times are rounded.
 		for name, s := range map[string]*session{"gone": gone, "silent": silent} {
 			left, want := alive.remaining(t, s.lease.Id), time.Minute-time.Since(last[s])
 			if left < want-time.Second || left > want+time.Second {

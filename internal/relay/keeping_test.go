@@ -14,12 +14,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// kept is a relay's end of a link. The test acts as the member.
+// kept is the relay's end of a link. The test plays the member.
 type kept struct {
 	*testing.T
 	*keeping
 	sent   chan []*pb.RelayFrame
-	frames []*pb.RelayFrame // received and not consumed
+	frames []*pb.RelayFrame // received but not consumed yet
 	come   chan []*pb.RelayFrame
 }
 
@@ -41,13 +41,13 @@ func keeps(t *testing.T, f func(k *kept)) {
 	})
 }
 
-// client opens a client's stream, and makes lease 1, with a TTL of 10 s, join group 5 after some
-// rounds.
+// client opens a client's stream. It then makes lease 1, with a TTL of 10 s, join group 5 after the
+// given number of rounds.
 func (k *kept) client(token, rounds uint64) *channel.Channel {
 	return k.clientOf(10_000, token, rounds)
 }
 
-// clientOf is client with another TTL, in milliseconds.
+// clientOf is like client with another TTL, in milliseconds.
 func (k *kept) clientOf(ttl int64, token, rounds uint64) *channel.Channel {
 	k.Helper()
 	c, err := k.link.Open(&pb.RelayCall{})
@@ -63,7 +63,7 @@ func (k *kept) clientOf(ttl int64, token, rounds uint64) *channel.Channel {
 	return c
 }
 
-// next returns the relay's next frame, or nil if it sends none for a minute.
+// next returns the relay's next frame, or nil if there is none within a minute.
 func (k *kept) next() *pb.RelayFrame {
 	for len(k.frames) == 0 {
 		select {
@@ -77,7 +77,7 @@ func (k *kept) next() *pb.RelayFrame {
 	return f
 }
 
-// asks sends a renewal of lease 1, and reports whether it waits for a round.
+// asks sends a renewal of lease 1 and reports whether it is waiting for a round.
 func (k *kept) asks(c *channel.Channel, token uint64) bool {
 	b, err := proto.Marshal(renewalOf(7, &pb.RenewRequest{Ids: []int64{1}, Tokens: []uint64{token}}))
 	if err != nil {
@@ -91,7 +91,8 @@ func (k *kept) outcome(number uint64, groups ...*pb.RelayGroup) {
 	synctest.Wait()
 }
 
-// Rounds are a twentieth of the TTL apart, however often clients renew.
+// TestPauseBetweenRounds checks that rounds are a twentieth of the TTL apart, no matter how often
+// clients renew.
 func TestPauseBetweenRounds(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(9, 0)
@@ -109,7 +110,8 @@ func TestPauseBetweenRounds(t *testing.T) {
 	})
 }
 
-// A round is late after two seconds, or after half of the TTL if that is less.
+// TestRoundTime checks that a round times out after two seconds, or after half of the TTL if that
+// is shorter.
 func TestRoundTime(t *testing.T) {
 	for ttl, want := range map[int64]time.Duration{
 		10_000: 2 * time.Second, 1_000: 500 * time.Millisecond,
@@ -128,8 +130,8 @@ func TestRoundTime(t *testing.T) {
 	}
 }
 
-// A round shows that the member reaches a leader if it renews a group, and has not been waiting for
-// its outcome for long.
+// TestConfirmed checks that a round that renews a group confirms that the member can reach a
+// leader. The confirmation ends when a later round has been waiting too long for its outcome.
 func TestConfirmed(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(9, 0)
@@ -157,8 +159,9 @@ func TestConfirmed(t *testing.T) {
 	})
 }
 
-// A renewal waits for a hundredth of the TTL, and is answered by the outcome of the next round.
-// This holds only for the client that the member checked, with the same token.
+// TestKeeping checks that a renewal waits for a hundredth of the TTL and is answered by the outcome
+// of the next round. This applies only to the client that the member has checked, with the same
+// token.
 func TestKeeping(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(9, 0)
@@ -190,7 +193,7 @@ func TestKeeping(t *testing.T) {
 			!slices.Equal(m.Responses[0].GetRenew().GetTtlMs(), []int64{10_000}) {
 			t.Errorf("the client received %v, %v", m, err)
 		}
-		// Then the client is silent.
+		// From here on, the client is silent.
 		began = time.Now().Add(-100 * time.Millisecond)
 		r = k.next().GetRound()
 		if took := time.Since(began); took != 4*time.Second || len(r.GetGroups()) != 0 ||
@@ -203,8 +206,8 @@ func TestKeeping(t *testing.T) {
 	})
 }
 
-// If its lease has left its group, or the round has no outcome in time, a renewal goes to
-// the member over the client's stream, and all groups end.
+// TestKeepingFails checks that a renewal goes to the member over the client's stream, and that all
+// groups end, if the lease has left its group or the round has no outcome in time.
 func TestKeepingFails(t *testing.T) {
 	for name, answer := range map[string]func(k *kept){
 		"left": func(k *kept) {
@@ -223,9 +226,9 @@ func TestKeepingFails(t *testing.T) {
 			answer(k)
 			rounds, frames := uint64(1), 2
 			if name == "left" {
-				frames = 3 // a round in which the lease leaves, in case it joined again
+				frames = 3 // one more round, in which the lease leaves in case it joined again
 			}
-			var own []*pb.RelayFrame // of the client's stream
+			var own []*pb.RelayFrame // frames on the client's stream
 			for range frames {
 				f := k.next()
 				if r := f.GetRound(); r != nil {
@@ -250,8 +253,8 @@ func TestKeepingFails(t *testing.T) {
 	}
 }
 
-// Renewals that wait for a round count for the client until they are answered or passed on, or the
-// client's stream has ended.
+// TestWaitingRenewalsAreCounted checks that the memory of renewals waiting for a round is charged
+// to the client until they are answered or forwarded, or the client's stream ends.
 func TestWaitingRenewalsAreCounted(t *testing.T) {
 	for _, end := range []string{"answered", "failed", "ended"} {
 		t.Run(end, func(t *testing.T) {
@@ -288,8 +291,8 @@ func TestWaitingRenewalsAreCounted(t *testing.T) {
 	}
 }
 
-// A client that renews one lease many times per message, and does not read, uses no more of the
-// relay's memory than others.
+// TestAnswersAreBounded checks that a client that renews one lease many times per message, without
+// reading, uses no more of the relay's memory than other clients.
 func TestAnswersAreBounded(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(9, 0)
@@ -320,8 +323,8 @@ func TestAnswersAreBounded(t *testing.T) {
 	})
 }
 
-// All renewals of a client that half-closes go to the member before the half-close; otherwise they
-// would get no response.
+// TestFailedRenewalsBeforeTheEnd checks that all renewals of a client that half-closes its stream
+// reach the member before the half-close. Otherwise they would get no response.
 func TestFailedRenewalsBeforeTheEnd(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(9, 0)
@@ -345,7 +348,8 @@ func TestFailedRenewalsBeforeTheEnd(t *testing.T) {
 	})
 }
 
-// A relay's memory for a client depends on the leases it keeps now, not on those it has ever kept.
+// TestJoinedIsBounded checks that a relay's memory for a client depends on the leases that the
+// client currently keeps alive, not on all the leases that it has ever kept alive.
 func TestJoinedIsBounded(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(7, 0)
@@ -363,8 +367,9 @@ func TestJoinedIsBounded(t *testing.T) {
 	})
 }
 
-// If a client's connection ends before the member reports that its lease joined, the lease leaves.
-// Otherwise the group's other clients would keep it alive.
+// TestKeepingClientGone checks that if a client disconnects before the member reports that its
+// lease has joined, the lease leaves the group. Otherwise the group's other clients would keep it
+// alive.
 func TestKeepingClientGone(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c, err := k.link.Open(&pb.RelayCall{})
@@ -382,7 +387,8 @@ func TestKeepingClientGone(t *testing.T) {
 	})
 }
 
-// The leases of a closed client leave in rounds without a pause between them.
+// TestLeavesGoAtOnce checks that the leases of a disconnected client leave in consecutive rounds
+// without pauses.
 func TestLeavesGoAtOnce(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c, err := k.link.Open(&pb.RelayCall{})

@@ -21,14 +21,14 @@ import (
 // Equal watches of leasehold.v1 are merged. The first watch is sent to the member unchanged. The
 // other watches are also sent to the member, but changed so that they receive no events. The member
 // still responds to them, checks the permissions of their clients, and ends them. Their events come
-// from an additional watch that the relay opens and that they share. That watch is the same call by
-// the same principal. If the principal loses its permission, the member ends that watch before
-// sending any more events.
+// from an additional watch that they share. The relay opens the shared watch with the same call and
+// the same principal. If the principal loses its permission, the member ends the shared watch
+// before sending any more events.
 //
 // The relay tracks the revision that each client has reached (follower.at). A watch joins the
-// shared watch if that one has, or will have, all missing events. Otherwise, it first catches up
-// with a separate call. The watch of a slow client does the same once the client has read its
-// waiting messages.
+// shared watch if the shared watch has, or will have, all events that the client is missing.
+// Otherwise, the watch first catches up with a separate call. A slow client's watch also catches up
+// with a separate call, once the client has read its waiting messages.
 
 const (
 	// maxMerged limits the size, in bytes, of watch requests that can be merged.
@@ -42,15 +42,15 @@ const (
 	// catchUpEvery is the interval between progress notifications, in milliseconds, for a watch
 	// that is catching up.
 	catchUpEvery = 100
-	// apartTime is how long the watches of a principal are not merged after a limit of that
-	// principal rejected another watch.
+	// apartTime is how long a principal's watches are not merged after one of that principal's
+	// limits has rejected another watch.
 	apartTime = time.Minute
 	// againTime is the delay before reopening a shared watch that has ended.
 	againTime = time.Second
 	// refusalTime is how long to wait after a failure for the member to report the reason.
 	refusalTime = time.Second
-	// maxTurns limits the number of watches of a call that catch up concurrently. turnTime limits
-	// how long each of them can do so while others are waiting.
+	// maxTurns limits how many of a call's watches catch up concurrently. turnTime limits how long
+	// each of them can do so while other watches are waiting.
 	maxTurns = 4
 	turnTime = time.Second
 	// A watch that is rejected by a limit retries after firstPause. The delay doubles with each
@@ -174,7 +174,7 @@ func (m *merger) leave(f *follower) {
 	}
 }
 
-// isApartLocked reports whether the watches of a principal must not be merged.
+// isApartLocked reports whether a principal's watches must not be merged.
 func (m *merger) isApartLocked(who principal) bool {
 	now := time.Now()
 	for k, until := range m.apart {
@@ -186,8 +186,8 @@ func (m *merger) isApartLocked(who principal) bool {
 	return apart
 }
 
-// setApart records that a limit prevents the relay from opening watches for a principal in addition
-// to those of its clients.
+// setApart records that a limit prevents the relay from opening its own watches for a principal, in
+// addition to the watches of its clients.
 func (m *merger) setApart(who principal) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -271,7 +271,7 @@ func (g *group) distribute(c *channel.Channel, t watchMessage) {
 		return
 	}
 	if t.fragment || len(t.bytes) > largeMessage {
-		// Each watch gets this message through a separate call when it has room for it.
+		// Each watch gets this message through a separate call once its client has room for it.
 		g.forgetLocked(t.revision)
 		g.dismissLocked()
 		return
@@ -387,7 +387,7 @@ func (c *caller) call(address string) *pb.RelayCall {
 	}
 }
 
-// mergeable returns the request of a watch without its start revision. ok is false for watches that
+// mergeable returns a watch's request without its start revision. ok is false for watches that
 // cannot be merged: large watches, watches without events, and watches with unknown options.
 func mergeable(r *pb.WatchRequest) (ask *pb.WatchRequest, what string, ok bool) {
 	if len(r.GetKey()) == 0 || r.StartRevision < 0 || r.NoPut && r.NoDelete ||

@@ -13,7 +13,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A watch with progress notifications gets them while nothing changes, merged or not.
+// TestMergedProgress checks that a watch with progress notifications receives them while nothing
+// changes, whether it is merged or not.
 func TestMergedProgress(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -38,7 +39,7 @@ func TestMergedProgress(t *testing.T) {
 	})
 }
 
-// openWatches returns the number of a member's open watch calls.
+// openWatches returns the number of open watch calls at a member.
 func openWatches(t *testing.T, member *running) int {
 	t.Helper()
 	const labels = `{grpc_method="Watch",grpc_service="leasehold.v1.StoreService",` +
@@ -50,8 +51,8 @@ func openWatches(t *testing.T, member *running) int {
 	return n
 }
 
-// A client with very many watches that does not read makes the relay open only a few calls. When it
-// reads again, it gets every event.
+// TestMergedManyBehind checks that for a client that has a large number of watches and does not
+// read, the relay opens only a few calls. When the client resumes reading, it receives every event.
 func TestMergedManyBehind(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		const watches = 100

@@ -35,7 +35,7 @@ func put(t testing.TB, c *client.Client, key, value string) int64 {
 	return r.Revision
 }
 
-// number returns a gauge of the relay.
+// number returns the value of a relay's gauge.
 func (r *running) number(t testing.TB, name string) int {
 	t.Helper()
 	n, err := strconv.Atoi(r.metric(t, name))
@@ -45,9 +45,10 @@ func (r *running) number(t testing.TB, name string) int {
 	return n
 }
 
-// Merged watches get each event once and in order from their start, whenever they begin and end,
-// with many writes per revision or many revisions (W1). Watches over streams and calls, from now or
-// earlier, are compared with everything written.
+// TestMergedWatches checks that merged watches receive each event once and in order from their
+// start, no matter when they begin and end, with many writes per revision and many revisions (W1).
+// Watches over streams and calls, from the current or an earlier revision, are compared with
+// everything written.
 func TestMergedWatches(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -58,7 +59,7 @@ func TestMergedWatches(t *testing.T) {
 		for range 3 {
 			clients = append(clients, inprocess.Connect(t, client.Config{}, r.endpoint))
 		}
-		// These watches last as long as the others, which join the one that these share.
+		// These watches last longer than all others. They share a watch, which the others join.
 		held, release := context.WithCancel(soon(t))
 		for range 2 {
 			w, err := clients[0].Watch(held, store.Watch{Key: "k"})
@@ -119,7 +120,7 @@ func TestMergedWatches(t *testing.T) {
 	})
 }
 
-// follow watches for some events, and compares them with what was written.
+// follow watches until it has received some events, and compares them with what was written.
 func follow(t *testing.T, c *client.Client, written *sync.Map, rng *rand.Rand, first int64) {
 	ctx := soon(t)
 	ask := store.Watch{Key: "k"}
@@ -158,7 +159,7 @@ func follow(t *testing.T, c *client.Client, written *sync.Map, rng *rand.Rand, f
 	}
 }
 
-// equalWatches opens watches of a key in separate calls, and waits until they have begun.
+// equalWatches opens watches of a key in separate calls and waits until they have started.
 func equalWatches(
 	t testing.TB, ctx context.Context, conn *grpc.ClientConn, key string, n int,
 ) (list []pb.StoreService_WatchClient) {
@@ -176,15 +177,15 @@ func equalWatches(
 	return list
 }
 
-// A client that does not read delays no other, and gets everything when it reads again: small and
-// large events, and fragmented revisions.
+// TestMergedSlowReader checks that a client that does not read does not delay other clients. When
+// it resumes reading, it receives everything: small and large events, and fragmented revisions.
 func TestMergedSlowReader(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
 		r := start(t, relay.Config{Endpoints: inprocess.Endpoints(m)})
 		writer := inprocess.Connect(t, client.Config{}, m[0].Endpoint())
 		slow := dial(t, r.endpoint)
-		lazy := equalWatches(t, soon(t), slow, "k", 4) // on one connection, which soon blocks
+		lazy := equalWatches(t, soon(t), slow, "k", 4) // all on one connection, which soon blocks
 		quick := equalWatches(t, soon(t), dial(t, r.endpoint), "k", 2)
 		const events = 160
 		var want []int64
@@ -230,7 +231,8 @@ func TestMergedSlowReader(t *testing.T) {
 	})
 }
 
-// users creates users who may read the key k, and enables access control. It returns root's client.
+// users creates users that can read the key k, and enables access control. It returns root's
+// client.
 func users(t *testing.T, m *inprocess.Member, names ...string) *clientv3.Client {
 	t.Helper()
 	ctx := soon(t)
@@ -261,7 +263,7 @@ func users(t *testing.T, m *inprocess.Member, names ...string) *clientv3.Client 
 	return root
 }
 
-// as returns the context for calls by a user, after logging in.
+// as logs a user in and returns a context for its calls.
 func as(t *testing.T, conn *grpc.ClientConn, name string) context.Context {
 	t.Helper()
 	r, err := etcdserverpb.NewAuthClient(conn).Authenticate(soon(t),
@@ -272,8 +274,8 @@ func as(t *testing.T, conn *grpc.ClientConn, name string) context.Context {
 	return metadata.AppendToOutgoingContext(soon(t), "token", r.Token)
 }
 
-// Only watches of the same principal are merged. One that loses its permission gets only that
-// error, and the others continue (A1).
+// TestMergedRights checks that only watches of the same principal are merged. A watch that loses
+// its permission receives only that error, and the other watches continue (A1).
 func TestMergedRights(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)

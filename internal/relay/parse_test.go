@@ -25,8 +25,8 @@ func renewalOf(id uint64, r *pb.RenewRequest) *pb.ClientMessage {
 	}
 }
 
-// The relay answers only renewals by ID itself. A message with anything else, including a field of
-// a later version, goes to the member.
+// TestParseRenewal checks that the relay itself answers only renewals by ID. A message containing
+// anything else, including a field of a later version, goes to the member.
 func TestParseRenewal(t *testing.T) {
 	ids, leases := []int64{1, -2}, []lease.ID{1, -2}
 	simple := func() *pb.ClientMessage { return renewalOf(7, &pb.RenewRequest{Ids: ids}) }
@@ -84,7 +84,7 @@ func TestParseRenewal(t *testing.T) {
 	}
 }
 
-// A renewal that the relay parses means what the client sent.
+// FuzzParseRenewal checks that a renewal parsed by the relay means what the client sent.
 func FuzzParseRenewal(f *testing.F) {
 	for _, m := range []*pb.ClientMessage{
 		renewalOf(1, &pb.RenewRequest{Ids: []int64{1}}),

@@ -306,7 +306,7 @@ func (f *frontend) shutdown(endAll func()) {
 	})
 	defer tooLate.Stop()
 	f.serving.Go(f.direct.GracefulStop)
-	f.grpc.GracefulStop() // this also ends the calls of the gateway
+	f.grpc.GracefulStop() // this also ends the gateway's calls
 	f.endHTTP()
 	ctx, cancel := context.WithTimeout(context.Background(), stopTime)
 	defer cancel()

@@ -35,14 +35,14 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// running is a test's relay.
+// running is a relay that a test has started.
 type running struct {
 	endpoint string
 	stop     context.CancelFunc
 	done     chan error
 }
 
-// end stops the relay like a signal, and waits for it.
+// end stops the relay, as a signal would, and waits for it.
 func (r *running) end(t testing.TB) {
 	t.Helper()
 	r.stop()
@@ -52,7 +52,7 @@ func (r *running) end(t testing.TB) {
 	r.done <- nil
 }
 
-// start starts a relay for the given members, and waits until it serves.
+// start starts a relay for the given members and waits until it is serving.
 func start(t testing.TB, cfg relay.Config) *running {
 	t.Helper()
 	path := filepath.Join(inprocess.Dir(t), "r")
@@ -69,7 +69,8 @@ func soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// leasehold.v1 works through a relay: keep-alive, watches and locks.
+// TestClientThroughRelay checks that leasehold.v1 works through a relay: keep-alives, watches and
+// locks.
 func TestClientThroughRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -135,8 +136,8 @@ func TestClientThroughRelay(t *testing.T) {
 	})
 }
 
-// When a relay stops, its clients move elsewhere and lose no lease, event or write. Two relays stop
-// in turn; one client starts at a member.
+// TestRelayStops checks that when a relay stops, its clients reconnect elsewhere without losing a
+// lease, an event or a write. Two relays stop in turn. One client starts at a member.
 func TestRelayStops(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -197,7 +198,8 @@ func TestRelayStops(t *testing.T) {
 	})
 }
 
-// When a member stops, the relay continues its calls at another, like any client.
+// TestMemberStops checks that when a member stops, the relay continues its calls at another member,
+// like any client.
 func TestMemberStops(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 3)
@@ -225,8 +227,8 @@ func TestMemberStops(t *testing.T) {
 	})
 }
 
-// A relay promises nothing: if the member falls silent, the lease ends no later than without a
-// relay.
+// TestRelayPromisesNothing checks that a relay makes no promises of its own. If the member becomes
+// unresponsive, the lease ends no later than without a relay.
 func TestRelayPromisesNothing(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -250,14 +252,14 @@ func TestRelayPromisesNothing(t *testing.T) {
 		frozen := time.Now()
 		defer line.SetFrozen(false)
 		<-l.Context().Done()
-		// Requests sent before the member fell silent may have been answered.
+		// Requests sent before the member became unresponsive may have been answered.
 		if end := l.ValidUntil(); end.After(frozen.Add(ttl)) {
 			t.Errorf("the lease was valid until %v after the member fell silent", end.Sub(frozen))
 		}
 	})
 }
 
-// etcd's clients work through a relay.
+// TestEtcdThroughRelay checks that etcd's clients work through a relay.
 func TestEtcdThroughRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -310,8 +312,8 @@ func TestEtcdThroughRelay(t *testing.T) {
 	})
 }
 
-// A call that relays cannot carry fails alone, without effect on other clients: here a method whose
-// name is not UTF-8.
+// TestStrangeMethod checks that a call that a relay cannot carry fails without affecting other
+// clients. Here the method name is not valid UTF-8.
 func TestStrangeMethod(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -344,8 +346,9 @@ func TestStrangeMethod(t *testing.T) {
 	})
 }
 
-// When a relay stops, a stream without HTTP/2 ends with an error that makes its client reconnect
-// elsewhere, whether it has had a response, has sent nothing, or was only named.
+// TestDirectStreams checks that when a relay stops, a stream without HTTP/2 ends with an error that
+// makes its client reconnect elsewhere. One stream has received a response, another has sent
+// nothing, and on a third connection only the stream's name has been sent.
 func TestDirectStreams(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -396,7 +399,8 @@ func TestDirectStreams(t *testing.T) {
 				t.Errorf("stream %s: ended with %v", name, err)
 			}
 		}
-		// It is closed by now, perhaps with a reset, if the relay had not read everything.
+		// The connection is closed by now. It may have been reset if the relay had not read
+		// everything.
 		if err := begun.SetReadDeadline(time.Now().Add(time.Minute)); err != nil {
 			t.Fatal(err)
 		}
@@ -406,7 +410,7 @@ func TestDirectStreams(t *testing.T) {
 	})
 }
 
-// A request above the relay's limit is refused, and does not hang.
+// TestTooLargeRequest checks that a request above the relay's limit is rejected and does not hang.
 func TestTooLargeRequest(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -419,8 +423,8 @@ func TestTooLargeRequest(t *testing.T) {
 	})
 }
 
-// A relay leaves a member that falls silent while the relay sends it more requests than it can
-// buffer.
+// TestSilentWhileSending checks that a relay abandons its member if the member becomes unresponsive
+// while the relay sends it more requests than it can buffer.
 func TestSilentWhileSending(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -454,8 +458,8 @@ func TestSilentWhileSending(t *testing.T) {
 	})
 }
 
-// A relay does not disconnect clients that are still reading large responses, even more of them
-// than it has room for small ones.
+// TestLargeAnswersAtOnce checks that a relay does not disconnect clients that are still reading
+// large responses, even if the responses together exceed its usual limit.
 func TestLargeAnswersAtOnce(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -480,7 +484,8 @@ func TestLargeAnswersAtOnce(t *testing.T) {
 			calls = append(calls, s)
 		}
 		for _, s := range calls {
-			if _, err := s.Header(); err != nil { // there is a response, not completely read
+			// the response has begun but is not completely read
+			if _, err := s.Header(); err != nil {
 				t.Fatal(err)
 			}
 		}

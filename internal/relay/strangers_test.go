@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// A connection to a relay may have only a few calls until a member reports that a caller on it has
-// logged in.
+// TestStrangersAtARelay checks that a connection to a relay can have only a few calls until a
+// member reports that a caller on it has logged in.
 func TestStrangersAtARelay(t *testing.T) {
 	t.Parallel()
 	const calls, few = 400, 256
@@ -32,7 +32,7 @@ func TestStrangersAtARelay(t *testing.T) {
 			list = append(list, w)
 		}
 		for _, w := range list {
-			// A refused call has ended or soon will; any other gets a response.
+			// A refused call has ended or will end soon. Any other call receives a response.
 			_ = w.Send(&etcdserverpb.WatchRequest{
 				RequestUnion: &etcdserverpb.WatchRequest_CreateRequest{
 					CreateRequest: &etcdserverpb.WatchCreateRequest{Key: []byte("k")},

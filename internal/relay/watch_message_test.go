@@ -8,7 +8,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// The head that a relay builds for a watch response equals the original, for that request.
+// TestHead checks that the head that a relay builds for a watch response decodes to the original
+// response, with the given request ID.
 func TestHead(t *testing.T) {
 	body, err := proto.Marshal(&pb.WatchResponse{Header: &pb.Header{Revision: 7}, Fragment: true})
 	if err != nil {
@@ -39,7 +40,8 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// Watches are equal only if they differ in nothing but their start and the client's address.
+// TestEqual checks that watches count as equal only if they differ in nothing except their start.
+// Callers count as equal regardless of their addresses.
 func TestEqual(t *testing.T) {
 	watch := func() *pb.WatchRequest { return &pb.WatchRequest{Key: []byte("k"), ProgressMs: 5} }
 	_, same, _ := mergeable(watch())
@@ -87,7 +89,8 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// Whatever a member sends, the relay parses it as the protobuf library does.
+// FuzzWatchMessage checks that the relay parses any message from a member like the protobuf
+// library.
 func FuzzWatchMessage(f *testing.F) {
 	for _, m := range []*pb.WatchResponse{
 		{Header: &pb.Header{Revision: 3}},
@@ -122,8 +125,8 @@ func FuzzWatchMessage(f *testing.F) {
 	})
 }
 
-// The recent events that shared watches keep for new watchers have a common limit, and are freed at
-// the end.
+// TestRecentOfAll checks that there is a common limit on the recent events that shared watches keep
+// for new watchers, and that the events are freed when the watches end.
 func TestRecentOfAll(t *testing.T) {
 	m := newMerger(newMetrics())
 	const groups = maxAllRecent/maxRecent + 100

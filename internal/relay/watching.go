@@ -113,7 +113,7 @@ func (w *watching) begin(id uint64, r *pb.WatchRequest) (merged bool) {
 }
 
 // add adds a watch. It returns false if the call has ended or already has a watch with the same ID.
-// The member reports the latter.
+// In the second case, the member reports the error.
 func (w *watching) add(f *follower) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -307,7 +307,7 @@ func (f *follower) catchUp() {
 			wait = firstPause
 			continue // let other watches have a turn
 		case errors.Is(err, errRefused) && f.group.merger.catchesUp(f.group.key.who):
-			// the watches that are catching up use up the limit and will release it
+			// other watches that are catching up use up the limit until they finish
 			wait = firstPause
 		case !errors.Is(err, errRefused) || wait > lastPause:
 			f.failLate(ctx)

@@ -8,7 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// When a stream at another member ends, the leader soon checkpoints its leases (T9, L7).
+// TestAbandonedElsewhere checks that when a stream ends at another member, the leader soon
+// checkpoints its leases (T9, L7).
 func TestAbandonedElsewhere(t *testing.T) {
 	m := startWith(t, fsm.Config{Lease: lease.Config{Untended: 250}})
 	if err := m.r.Campaign(); err != nil {
@@ -44,8 +45,8 @@ func TestAbandonedElsewhere(t *testing.T) {
 	}
 }
 
-// A follower reports the end of a stream in its next message to the leader, once, and not to later
-// leaders.
+// TestAbandonHere checks that a follower reports the end of a stream in its next message to the
+// leader. It does so once, and not to later leaders.
 func TestAbandonHere(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -73,8 +74,8 @@ func TestAbandonHere(t *testing.T) {
 	}
 }
 
-// While a checkpoint is in flight, neither newly silent leases nor those collected for the next one
-// wake the leader repeatedly.
+// TestNoSpinWhileCheckpointing checks that while a checkpoint is in flight, the leader is not woken
+// up repeatedly by newly silent leases or by leases collected for the next checkpoint.
 func TestNoSpinWhileCheckpointing(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 1000)
@@ -83,10 +84,10 @@ func TestNoSpinWhileCheckpointing(t *testing.T) {
 	m.grant(2, 1000)
 	m.now += 400
 	m.r.Advance(m.now)
-	m.take() // lease 1 is silent; its checkpoint is not synced yet
+	m.take() // lease 1 is silent, and its checkpoint is not synced yet
 	m.now++
 	m.r.Advance(m.now)
-	m.take() // lease 2 is silent too, and waits
+	m.take() // lease 2 is silent too, and is waiting
 	if at, ok := m.r.Next(); !ok || at <= m.now+checkpointEvery {
 		t.Errorf("wakes up at %d, %v; now is %d", at, ok, m.now)
 	}
@@ -105,7 +106,8 @@ func TestNoSpinWhileCheckpointing(t *testing.T) {
 	}
 }
 
-// Before a leader stops, it checkpoints all silent leases at once, and leaves healthy ones alone.
+// TestCheckpointAll checks that before a leader stops, it checkpoints all silent leases together
+// but no healthy ones.
 func TestCheckpointAll(t *testing.T) {
 	m := startWith(t, fsm.Config{Lease: lease.Config{Untended: 250}})
 	if err := m.r.Campaign(); err != nil {

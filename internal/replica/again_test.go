@@ -11,14 +11,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// isolate drops all messages from and to member 1.
+// isolate drops all messages to and from member 1.
 func (c *cluster) isolate() {
 	for _, id := range []uint64{2, 3} {
 		c.cut[link2{1, id}], c.cut[link2{id, 1}] = true, true
 	}
 }
 
-// leaderless makes members forget their leader.
+// leaderless makes members drop their leader.
 func (c *cluster) leaderless(ids ...uint64) {
 	c.t.Helper()
 	for _, id := range ids {
@@ -27,15 +27,15 @@ func (c *cluster) leaderless(ids ...uint64) {
 	c.run()
 }
 
-// reelected deposes member 1, which was isolated while it led, and re-elects it. Entries of its log are
-// then proposed in the later term.
+// reelected deposes member 1, which was isolated while it led, and re-elects it. Its log entries
+// are then proposed in the later term.
 func (c *cluster) reelected() {
 	c.t.Helper()
 	c.depose()
 	c.reelect()
 }
 
-// depose tells member 1, which is isolated, that it no longer leads.
+// depose informs member 1, which is isolated, that it no longer leads.
 func (c *cluster) depose() {
 	c.t.Helper()
 	p := c.members[1]
@@ -49,7 +49,7 @@ func (c *cluster) depose() {
 	}
 }
 
-// reelect elects member 1, which was deposed.
+// reelect elects member 1 again after it was deposed.
 func (c *cluster) reelect() {
 	c.t.Helper()
 	p := c.members[1]
@@ -63,8 +63,9 @@ func (c *cluster) reelect() {
 	}
 }
 
-// A renewal that waited for the entry that clears its checkpoint is answered once, although the
-// entry is applied in a later term of the same leader, where it has no effect.
+// TestLeadsAgainWhileClearing checks that a renewal waiting for the entry that clears its
+// checkpoint is answered once. The entry is applied in a later term of the same leader, where it
+// has no effect.
 func TestLeadsAgainWhileClearing(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -85,13 +86,13 @@ func TestLeadsAgainWhileClearing(t *testing.T) {
 	}
 }
 
-// A renewal that waited for the end of its lease is answered even if the leader that decided the
-// end is deposed.
+// TestLeadsAgainWhileExpiring checks that a renewal waiting for the end of its lease is answered
+// even if the leader that decided the expiry is deposed.
 func TestLeadsAgainWhileExpiring(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
 	c.propose(p, &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 1000}}, "grant")
-	c.pass(1050) // past its last checkpoint, for which the expiry would wait
+	c.pass(1050) // past its last checkpoint, which would delay the expiry
 	c.isolate()
 	c.pass(300)
 	c.renew(p, 1)
@@ -105,8 +106,8 @@ func TestLeadsAgainWhileExpiring(t *testing.T) {
 	}
 }
 
-// Requests of a member's clients that waited for a leader proceed when the member itself is
-// elected.
+// TestElectedWithWaitingRequests checks that client requests waiting at a member for a leader
+// proceed when the member itself is elected.
 func TestElectedWithWaitingRequests(t *testing.T) {
 	c := caching(t)
 	p := c.members[2]
@@ -133,8 +134,8 @@ func TestElectedWithWaitingRequests(t *testing.T) {
 	}
 }
 
-// A change of the cluster version that arrives during a leadership transfer is appended when the
-// transfer fails, and so are the commands after it.
+// TestVersionWaitsForTransfer checks that a version change that arrives during a leadership
+// transfer is appended when the transfer fails. So are the commands after it.
 func TestVersionWaitsForTransfer(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -152,8 +153,8 @@ func TestVersionWaitsForTransfer(t *testing.T) {
 	}
 }
 
-// The leader retries raising the cluster version after the first attempt failed because a member
-// spoke an older one.
+// TestVersionIsRaisedAfterARefusal checks that the leader retries raising the cluster version if
+// the first attempt failed because a member supported only an older version.
 func TestVersionIsRaisedAfterARefusal(t *testing.T) {
 	one, two := version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2}
 	m := leadWith(t, two, two)
@@ -175,7 +176,8 @@ func TestVersionIsRaisedAfterARefusal(t *testing.T) {
 	}
 }
 
-// The memory of an entry's commands is reused once that entry is applied, and not before.
+// TestQueueReusesMemory checks that the memory of an entry's commands is reused once that entry is
+// applied, but not earlier.
 func TestQueueReusesMemory(t *testing.T) {
 	q := newQueue(t)
 	q.m.cfg.MaxBatch = 2 // one command per entry
@@ -196,8 +198,8 @@ func TestQueueReusesMemory(t *testing.T) {
 	}
 }
 
-// A write that waits for a cache when its leader is deposed waits again when the same member is
-// re-elected, because the gate's state was of the old term.
+// TestLeadsAgainWhileWritesWait checks that a write waiting for a cache when its leader is deposed
+// waits again when the same member is re-elected. The gate starts with a new state in each term.
 func TestLeadsAgainWhileWritesWait(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
@@ -213,7 +215,7 @@ func TestLeadsAgainWhileWritesWait(t *testing.T) {
 	c.want("next write", c.put(c.members[1], "c2", 0), "revision")
 }
 
-// A follower keeps no list of leases that have started to hold something.
+// TestFollowersForgetHolds checks that a follower does not keep a list of leases with new holds.
 func TestFollowersForgetHolds(t *testing.T) {
 	c := caching(t)
 	c.hold(c.members[2], 1, 60_000)

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The deletion of very many keys gets its own entry and takes several consecutive steps. Until it
-// is complete, none of it is visible and later commands wait.
+// TestDeletionInSteps checks that deleting a large number of keys gets its own entry and takes
+// several consecutive steps. Until it is complete, none of it is visible and later commands wait.
 func TestDeletionInSteps(t *testing.T) {
 	const keys = 3*stepPuts + 1
 	m := lead(t)
@@ -52,8 +52,8 @@ func TestDeletionInSteps(t *testing.T) {
 	}
 }
 
-// A read of the past after a compaction waits while deleted keys are cleared over several steps,
-// even if both were proposed together.
+// TestPastInSteps checks that a read of the past after a compaction waits while deleted keys are
+// cleared over several steps, even if the read and the compaction were proposed together.
 func TestPastInSteps(t *testing.T) {
 	const keys = 5 * stepPuts
 	m := lead(t)
@@ -100,8 +100,8 @@ func TestPastInSteps(t *testing.T) {
 	}
 }
 
-// A reader never sees a lease with only some of its keys deleted: a read during the deletion is
-// answered after it.
+// TestReadAmidDeletion checks that no reader sees a lease with only some of its keys deleted. A
+// read received during the deletion is answered after it.
 func TestReadAmidDeletion(t *testing.T) {
 	const keys = stepPuts + 1
 	m := lead(t)
@@ -129,7 +129,8 @@ func TestReadAmidDeletion(t *testing.T) {
 	}
 }
 
-// The same at a follower, with a read that the leader has already confirmed.
+// TestFollowersReadAmidDeletion does the same on a follower, with a read that the leader has
+// already confirmed.
 func TestFollowersReadAmidDeletion(t *testing.T) {
 	const keys = 2 * stepPuts
 	c := newCluster(t, 1, 2, 3)
@@ -157,15 +158,15 @@ func TestFollowersReadAmidDeletion(t *testing.T) {
 	}
 	c.propose(c.members[1], remove, "delete")
 	for range 10 {
-		c.run() // the cluster is idle although the deletion is incomplete
+		c.run() // the cluster is idle, although the deletion is incomplete
 	}
 	if seen != 0 {
 		t.Errorf("read %d keys after the deletion", seen)
 	}
 }
 
-// A leader counts keys that are not applied yet when it estimates the time of a deletion. Here they
-// are in its log, and on no other member.
+// TestDeletionCountsKeysInFlight checks that a leader includes unapplied keys when it estimates how
+// long a deletion takes. Here, the keys are only in the leader's log.
 func TestDeletionCountsKeysInFlight(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	leader := c.members[1]

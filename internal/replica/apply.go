@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// applyCommitted applies committed entries, as many as this step has time for.
+// applyCommitted applies as many committed entries as this step has time for.
 func (r *Replica) applyCommitted() {
 	for e := r.raft.next(); e != nil; e = r.raft.next() {
 		if !r.apply(e) {
@@ -18,7 +18,7 @@ func (r *Replica) applyCommitted() {
 }
 
 // apply applies one committed entry. If that would take too long for one step, it does part of the
-// work in advance and returns false.
+// expensive work and returns false. The next step continues with the same entry.
 func (r *Replica) apply(e *raftpb.Entry) (done bool) {
 	if r.out.Failed != nil || e.GetIndex() <= r.machine.Index() {
 		return true
@@ -54,8 +54,8 @@ func (r *Replica) apply(e *raftpb.Entry) (done bool) {
 	return true
 }
 
-// ahead does some of the expensive work that an entry needs before it is applied, and reports
-// whether there is more to do.
+// ahead does some of the expensive work that must be done before an entry is applied, and reports
+// whether more remains.
 func (r *Replica) ahead(groups []fsm.Group) (more bool) {
 	for _, g := range groups {
 		for _, c := range g.Commands {
@@ -68,8 +68,8 @@ func (r *Replica) ahead(groups []fsm.Group) (more bool) {
 		r.machine.Ahead(groups[0].Commands[0])
 }
 
-// read decodes an entry: its commands, or the change of Raft's configuration that it contains. The
-// commands are valid until scratch is released.
+// read decodes an entry into its commands or its change of Raft's configuration. The commands are
+// valid until scratch is released.
 func (r *Replica) read(e *raftpb.Entry) (_ []fsm.Group, change *raftpb.ConfChangeV2, err error) {
 	data := e.GetData()
 	if e.GetType() != raftpb.EntryNormal {
@@ -88,8 +88,8 @@ func (r *Replica) read(e *raftpb.Entry) (_ []fsm.Group, change *raftpb.ConfChang
 	return groups, change, err
 }
 
-// applyCommands applies the commands of an entry, and answers those that came through this member.
-// It returns the result of the last one.
+// applyCommands applies the commands of an entry. If this member or one of its clients proposed a
+// command, it handles the result. It returns the result of the last command.
 func (r *Replica) applyCommands(e *raftpb.Entry, groups []fsm.Group) (last fsm.Result) {
 	own := r.takeInflight(e.GetIndex(), e.GetTerm())
 	proposals := own
@@ -119,7 +119,8 @@ func (r *Replica) applyCommands(e *raftpb.Entry, groups []fsm.Group) (last fsm.R
 	return last
 }
 
-// vetEntry returns an error if the commands of an entry can be decoded but not applied.
+// vetEntry returns an error if the commands of an entry cannot be applied, although they were
+// decoded.
 func (r *Replica) vetEntry() error {
 	if v := r.machine.Version().Number; r.scratch.reader.Version() > v {
 		return fmt.Errorf("%w: its version is %d, the cluster version is %d", fsm.ErrCorrupt,
@@ -128,8 +129,8 @@ func (r *Replica) vetEntry() error {
 	return nil
 }
 
-// answer passes the results of an applied entry to its proposals. Results of a leader's own
-// commands are ignored by the leader of another term.
+// answer passes the results of an applied entry to its proposals. A leader ignores the results of
+// internal commands that were proposed in another term.
 func (r *Replica) answer(term uint64, ps []*Proposal, results []fsm.Result) {
 	for i, p := range ps {
 		if r.lead != nil {
@@ -154,8 +155,8 @@ func (r *Replica) answer(term uint64, ps []*Proposal, results []fsm.Result) {
 }
 
 // takeInflight returns the proposals of the applied entry (index, term), if this member proposed
-// it. Proposals of this member's clients that are certain to be lost are proposed again; other
-// members notice the loss of theirs themselves.
+// it. It proposes again any commands from this member's clients that are certain to be lost. Other
+// members detect the loss of their own clients' commands.
 func (r *Replica) takeInflight(index, term uint64) (found []*Proposal) {
 	found, lost := r.inflight.take(index, term)
 	r.relay.commands.again(own(lost))
@@ -169,7 +170,7 @@ type scratch struct {
 	members []uint64
 }
 
-// release frees the memory of an entry.
+// release frees the memory used for an entry.
 func (s *scratch) release() {
 	s.reader.Release()
 	if cap(s.results) > keptMost {

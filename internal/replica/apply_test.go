@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// commit passes committed entries from the leader, member 2, to a follower.
+// commit sends committed entries from the leader, member 2, to a follower.
 func (m *member) commit(entries ...*raftpb.Entry) {
 	m.t.Helper()
 	last := m.r.raft.last
@@ -37,7 +37,7 @@ func putEntry(key string) []byte {
 	return fsm.AppendCommand(fsm.AppendEntry(nil, 1), &fsm.Put{Key: key})
 }
 
-// After an entry that cannot be applied, nothing is applied.
+// TestStopsAtUnappliableEntry checks that no entry is applied after one that cannot be applied.
 func TestStopsAtUnappliableEntry(t *testing.T) {
 	m := start(t, 2)
 	m.commit(&raftpb.Entry{Data: putEntry("a")}, &raftpb.Entry{Data: []byte{0}},
@@ -47,7 +47,7 @@ func TestStopsAtUnappliableEntry(t *testing.T) {
 	}
 }
 
-// An entry that a snapshot already contains changes nothing.
+// TestEntryBeforeTheState checks that an entry already contained in a snapshot changes nothing.
 func TestEntryBeforeTheState(t *testing.T) {
 	m := start(t, 2)
 	m.commit(&raftpb.Entry{Data: putEntry("a")})
@@ -59,7 +59,8 @@ func TestEntryBeforeTheState(t *testing.T) {
 	}
 }
 
-// An entry that only an older release can apply is not blamed on another member.
+// TestEntryOfAnOldVersion checks that no other member is blamed for an entry that only an older
+// release can apply.
 func TestEntryOfAnOldVersion(t *testing.T) {
 	for _, old := range []bool{true, false} {
 		m, err := start(t, 2), encoding.ErrOlder
@@ -74,7 +75,8 @@ func TestEntryOfAnOldVersion(t *testing.T) {
 	}
 }
 
-// A command forwarded by another member does not answer a local one with the same number.
+// TestCommandOfAnotherOrigin checks that a command forwarded by another member does not complete a
+// local command with the same number.
 func TestCommandOfAnotherOrigin(t *testing.T) {
 	m := start(t, 2)
 	m.commit(&raftpb.Entry{})
@@ -91,13 +93,13 @@ func TestCommandOfAnotherOrigin(t *testing.T) {
 	}
 }
 
-// A deposed leader applies its own decisions like any other member, once a later leader commits
-// them.
+// TestDecisionOfAnEarlierLeader checks that a deposed leader applies its own earlier decisions,
+// like any other member, once a later leader commits them.
 func TestDecisionOfAnEarlierLeader(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
 	c.propose(p, &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 1000}}, "grant")
-	c.pass(1050) // past its last checkpoint, for which the expiry would wait
+	c.pass(1050) // past its last checkpoint, which would delay the expiry
 	for _, id := range []uint64{2, 3} {
 		c.cut[link2{id, 1}] = true
 	}

@@ -9,64 +9,65 @@ import (
 	"leasehold.dev/lease"
 )
 
-// patienceAsks is how many election timeouts reads and renewals wait for a leader. It is less than
-// the patience for commands, so that a holder still has time to try another member.
+// patienceAsks is how long reads and renewals wait for a leader, in election timeouts. It is
+// smaller than patience, the limit for commands, so that a holder still has time to try another
+// member.
 const patienceAsks = 3
 
-// asker forwards the reads and renewals of this member's clients, and the messages of its caches,
-// to the leader. It sends one confirm round at a time, for everything that arrived during the
-// previous one, and independently of it one round of groups (see holder.Agent). Both are answered
-// after the leader's own confirm rounds, so one exchange of heartbeats suffices for any number of
-// members and clients.
+// asker forwards reads and renewals from this member's clients, and messages from its caches, to
+// the leader. It requests one confirm round at a time. Each round covers everything that arrived
+// during the previous one. Independently, it sends one round of groups at a time (see
+// holder.Agent). The leader answers both kinds of round after its own confirm rounds, so one
+// exchange of heartbeats suffices for any number of members and clients.
 //
-// Sending a request again is harmless: a read has no effect, and a renewed lease's time counts from
+// Sending a request again is harmless. A read has no effect. A renewed lease's time counts from
 // when the leader received the renewal, which is after the holder sent it (T2).
 type asker struct {
 	m        *local
 	reads    []*Read   // for the next round
-	renewals []Renewal // likewise
-	current  *question // sent, not yet confirmed
-	open     []asked   // renewals by number, some of them already answered
-	over     int       // how many of open are answered
-	// agent keeps the leases of this member's clients alive, and round holds the leases that join
-	// with the round in progress. Round numbers are sent with firstRound added, which differs in
-	// each incarnation of the member.
+	renewals []Renewal // for the next round
+	current  *question // sent but not yet confirmed
+	open     []asked   // renewals that were sent, sorted by number; some have been answered
+	over     int       // number of answered entries in open
+	// agent keeps the leases of this member's clients alive. round holds the leases that are to
+	// join groups in the round in progress. The round numbers sent to the leader start above
+	// firstRound, which differs in each incarnation of the member.
 	agent      holder.Agent[struct{}, Renewal]
 	round      []Ask
-	roundAt    uint64 // the tick at which it was sent
+	roundAt    uint64 // tick at which round was sent
 	rounds     uint64 // number of rounds sent
 	firstRound uint64
 	done       []confirmed
-	// abandoned are leases to report in the next message, if there still is a leader then. The
-	// report may be lost.
+	// abandoned holds the leases to report as abandoned in the next message. If no leader is known
+	// at that time, they are not reported. The report may also be lost.
 	abandoned []lease.ID
 	// gone holds the abandoned leases that may still join a group, each with the last round in
-	// which it can join. After that round, they leave the group.
+	// which it can join. A lease that does join is removed from its group again.
 	gone   map[lease.ID]uint64
 	caches cacheRelay
-	last   uint64 // last number assigned to a round, a renewal or a cache message
+	last   uint64 // last number assigned to a round, renewal or cache message
 	idle   int    // ticks since current was sent
 }
 
-// question is a round that was requested.
+// question is a confirm round that was requested from the leader.
 type question struct {
 	id    uint64
 	reads []*Read
-	// queries are the leases that the reads ask about, read by read.
+	// queries lists the leases that the reads ask about, grouped by read.
 	queries []lease.ID
-	// fills are the fills of the reads, in order.
+	// fills lists the fills of the reads, in order.
 	fills []Fill
 }
 
 type asked struct {
 	seq     uint64
-	at      uint64 // the tick at which it was last sent
+	at      uint64 // tick at which it was last sent
 	renewal Renewal
-	// answered is true if the entry is obsolete: see asker.sweep.
+	// answered marks an entry that asker.sweep can remove.
 	answered bool
 }
 
-// confirmed is a round whose reads may run once index is applied.
+// confirmed is a round whose reads can run once index has been applied.
 type confirmed struct {
 	index uint64
 	reads []*Read
@@ -74,18 +75,18 @@ type confirmed struct {
 
 func (a *asker) full() bool { return a.room() <= 0 }
 
-// room returns how many more requests may wait for the next round.
+// room returns how many more requests can wait for the next round.
 func (a *asker) room() int {
 	waiting := len(a.reads) + len(a.renewals) + a.agent.Waiting() + len(a.caches.opens)
 	return maxForwarded - waiting
 }
 
-// fill adds a round to m, if requests wait and no round is in progress.
+// fill adds a round to m if requests are waiting and no round is in progress.
 func (a *asker) fill(m *Forward, now uint64) {
 	m.Abandoned, a.abandoned = a.abandoned, nil
 	var more bool
 	if a.last, more = a.caches.fill(m, a.last, now); more {
-		return // the last of them carries the round
+		return // the last message carries the round
 	}
 	a.fillRenewals(m, now)
 	if a.current != nil || len(a.reads) == 0 {
@@ -109,8 +110,8 @@ func (a *asker) fill(m *Forward, now uint64) {
 	q.fill(m)
 }
 
-// fillRenewals adds a round of groups to m, and the renewals of leases that are in no group, if
-// there are any and no round is in progress.
+// fillRenewals adds a round of groups to m, together with the renewals of leases that are in no
+// group. It does nothing if no renewals are due or a round is in progress.
 func (a *asker) fillRenewals(m *Forward, now uint64) {
 	if len(a.renewals) > 0 {
 		a.agent.Want()
@@ -127,13 +128,14 @@ func (a *asker) fillRenewals(m *Forward, now uint64) {
 		a.open = append(a.open, asked{seq: a.last, at: now, renewal: n})
 		m.Renewals = append(m.Renewals, Ask{a.last, n.ID, n.Token})
 		if n.Access != a.m.machine.Access() {
-			m.Access = 0 // no lease joins: the caller of this lease may have lost its permission
+			// no lease joins a group, because this lease's caller may have lost its permission
+			m.Access = 0
 		}
 	}
 	a.renewals, a.round, a.roundAt = nil, m.Renewals, now
 }
 
-// resetGroups ends all groups. Renewals that were waiting for a round are sent individually.
+// resetGroups ends all groups. Renewals that were waiting for a round will be sent individually.
 func (a *asker) resetGroups() {
 	for _, x := range a.agent.Reset() {
 		a.renewals = append(a.renewals, x.Of)
@@ -145,9 +147,10 @@ func (q *question) fill(m *Forward) {
 	m.Round, m.Queries, m.Fills = q.id, q.queries, q.fills
 }
 
-// rewind takes back all requests, because they must be sent to another leader.
+// rewind takes back all requests that were sent to the leader, so that they can be sent to another
+// one.
 func (a *asker) rewind() {
-	a.abandoned = nil // to a new leader, these leases are untended anyway
+	a.abandoned = nil // a new leader treats these leases as untended anyway
 	if a.current != nil {
 		a.reads = slices.Concat(a.current.reads, a.reads)
 		a.current = nil
@@ -164,7 +167,7 @@ func (a *asker) rewind() {
 	a.caches.rewind()
 }
 
-// take removes and returns all requests, because this member is the leader now.
+// take removes and returns all requests, because this member has become the leader.
 func (a *asker) take() unanswered {
 	a.rewind()
 	all := unanswered{reads: a.reads, renewals: a.renewals, opens: a.caches.opens}
@@ -172,16 +175,16 @@ func (a *asker) take() unanswered {
 	return all
 }
 
-// give accepts the requests that this member did not answer while it led.
+// give accepts the requests that this member left unanswered when it stopped leading.
 func (a *asker) give(all unanswered) {
 	a.reads = append(a.reads, all.reads...)
 	a.caches.opens = append(a.caches.opens, all.opens...)
 	a.renewals = append(a.renewals, all.renewals...)
 }
 
-// renew accepts a renewal, or rejects it if too many requests wait. The agent treats all clients of
-// this member as one holder: when a client disconnects, the lease leaves its group, and joins again
-// if another client keeps it alive.
+// renew accepts a renewal, or rejects it if too many requests are waiting. The agent treats all
+// clients of this member as a single holder. When a client disconnects, its leases leave their
+// groups. They join again if another client keeps them alive.
 func (a *asker) renew(n Renewal) {
 	delete(a.gone, n.ID)
 	switch {
@@ -194,7 +197,7 @@ func (a *asker) renew(n Renewal) {
 	}
 }
 
-// openCache accepts an OpenCache, or rejects it if too many requests wait.
+// openCache accepts an OpenCache, or rejects it if too many requests are waiting.
 func (a *asker) openCache(o OpenCache) {
 	if a.full() {
 		a.m.out.refuseOpen(o, ErrOverloaded)
@@ -203,14 +206,14 @@ func (a *asker) openCache(o OpenCache) {
 	a.caches.opens = append(a.caches.opens, o)
 }
 
-// ack accepts an acknowledgement if there is room: it may be lost.
+// ack accepts an acknowledgement if there is room. Acknowledgements may be lost.
 func (a *asker) ack(c AckCache) {
 	if len(a.caches.acks) < maxForwarded {
 		a.caches.acks = append(a.caches.acks, c)
 	}
 }
 
-// read accepts a read, or rejects it if too many requests wait.
+// read accepts a read, or rejects it if too many requests are waiting.
 func (a *asker) read(q *Read) {
 	if a.full() {
 		a.m.out.refuseRead(q, ErrOverloaded)
@@ -219,8 +222,8 @@ func (a *asker) read(q *Read) {
 	a.reads = append(a.reads, q)
 }
 
-// abandon records leases that are no longer kept alive. It reports those that are in no group to
-// the leader, if there is one.
+// abandon records leases that are no longer kept alive. If a leader is known, it will be informed
+// of those that are not in a group.
 func (a *asker) abandon(ids []lease.ID) {
 	for _, id := range ids {
 		if a.agent.Leave(struct{}{}, id) || a.m.leader == 0 {
@@ -233,12 +236,13 @@ func (a *asker) abandon(ids []lease.ID) {
 			if a.gone == nil {
 				a.gone = make(map[lease.ID]uint64)
 			}
-			a.gone[id] = a.rounds + 1 // waiting leases join with this round
+			a.gone[id] = a.rounds + 1 // leases that are waiting now can join in this round
 		}
 	}
 }
 
-// next returns when the next lease with a silent holder must leave its group, if a leader is known.
+// next returns when the next lease with a silent holder must leave its group. It returns false if
+// no leader is known.
 func (a *asker) next() (lease.Instant, bool) {
 	if a.m.leader == 0 || a.agent.Pending() {
 		return 0, false
@@ -246,13 +250,14 @@ func (a *asker) next() (lease.Instant, bool) {
 	return a.agent.SilentAt()
 }
 
-// empty reports whether no request waits for the leader, or for an index that it has confirmed.
+// empty reports whether no request is waiting, neither for the leader nor for a confirmed index to
+// be applied.
 func (a *asker) empty() bool {
 	return len(a.reads)+len(a.renewals)+len(a.open)+len(a.done)+a.agent.Waiting() == 0 &&
 		a.current == nil && !a.agent.Pending() && a.caches.empty()
 }
 
-// again adds to msg the requests that seem to be lost.
+// again adds requests that seem to be lost to msg.
 func (a *asker) again(msg *Forward) {
 	now, patience := a.m.ticks, uint64(a.m.cfg.ElectionTicks)
 	if a.current != nil {
@@ -270,8 +275,8 @@ func (a *asker) again(msg *Forward) {
 	a.caches.again(msg, now, patience)
 }
 
-// expire answers requests that have waited too long: no leader is known, or it cannot be reached,
-// or its committed entries do not arrive.
+// expire answers requests that have waited too long, because no leader is known, the leader cannot
+// be reached, or its committed entries do not arrive.
 func (a *asker) expire() {
 	out := &a.m.out
 	limit := uint64(patienceAsks * a.m.cfg.ElectionTicks)
@@ -286,7 +291,7 @@ func (a *asker) expire() {
 	a.reads = slices.DeleteFunc(a.reads, stale)
 	aged := func(q *Read) bool { return old(q.born) }
 	if q := a.current; q != nil && slices.ContainsFunc(q.reads, aged) {
-		// The round is dropped as a whole; its newer reads go into the next one.
+		// The entire round is dropped. Its reads that have not timed out go into the next round.
 		a.current = nil
 		a.reads = slices.Concat(slices.DeleteFunc(q.reads, stale), a.reads)
 	}
@@ -312,7 +317,7 @@ func (a *asker) expire() {
 	a.caches.expire(out, old)
 }
 
-// renewed answers renewals in one pass, since there may be very many.
+// renewed answers all renewals in m in one pass, because there may be many.
 func (a *asker) renewed(m *Reply) {
 	joins := a.roundDone(m)
 	waiting := codeOf(errWaiting)
@@ -323,7 +328,8 @@ func (a *asker) renewed(m *Reply) {
 		switch i, ok := a.find(n.Seq); {
 		case !ok:
 		case n.Code == waiting:
-			a.open[i].renewal.born = a.m.ticks // only the leader decides how long the renewal waits
+			// only the leader decides how long this renewal waits
+			a.open[i].renewal.born = a.m.ticks
 		default:
 			a.answer(i, n.TTL, n.Code.err())
 		}
@@ -335,7 +341,8 @@ func (a *asker) renewed(m *Reply) {
 	}
 }
 
-// roundDone records the outcome of a round. It reports whether it was the round in progress.
+// roundDone records the outcome of a round of groups, and reports whether it was the round in
+// progress.
 func (a *asker) roundDone(m *Reply) bool {
 	if m.GroupRound <= a.firstRound || !a.agent.Pending() {
 		return false
@@ -350,7 +357,7 @@ func (a *asker) roundDone(m *Reply) bool {
 	return !a.agent.Pending()
 }
 
-// joined records that a lease has joined a group with the completed round.
+// joined records that a lease joined a group in the completed round.
 func (a *asker) joined(n *Renewed, round uint64) {
 	if len(a.round) == 0 || n.Seq-a.round[0].Seq >= uint64(len(a.round)) {
 		return
@@ -366,14 +373,14 @@ func (a *asker) joined(n *Renewed, round uint64) {
 	a.agent.Joined(a.m.now, j)
 }
 
-// find returns the position of the open renewal with a number.
+// find returns the position of the open renewal numbered seq.
 func (a *asker) find(seq uint64) (int, bool) {
 	return slices.BinarySearchFunc(a.open, seq, func(o asked, seq uint64) int {
 		return cmp.Compare(o.seq, seq)
 	})
 }
 
-// answer answers the open renewal at a position.
+// answer answers the open renewal at position i.
 func (a *asker) answer(i int, ttl lease.TTL, err error) {
 	o := &a.open[i]
 	if o.answered {
@@ -384,8 +391,8 @@ func (a *asker) answer(i int, ttl lease.TTL, err error) {
 	a.m.out.renewed(o.renewal, ttl, err)
 }
 
-// sweep removes answered renewals once they are half of all. Some renewals wait for long, and
-// answers arrive in many replies.
+// sweep removes answered renewals once they make up half of the list. Some renewals wait a long
+// time, and the answers are spread over many replies.
 func (a *asker) sweep() {
 	if 2*a.over >= len(a.open) {
 		a.open = slices.DeleteFunc(a.open, func(o asked) bool { return o.answered })
@@ -417,10 +424,10 @@ func (a *asker) confirmed(m *Reply) {
 	}
 }
 
-// release answers the rounds whose index has been applied here.
+// release answers the rounds whose index has been applied on this member.
 func (a *asker) release() {
 	if a.m.machine.Midway() {
-		return // a reader of leases would see half of a deletion
+		return // a reader of leases would see a half-finished deletion
 	}
 	n := 0
 	for ; n < len(a.done) && a.done[n].index <= a.m.machine.Index(); n++ {

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// newAsker returns an asker of a member that has a leader, in an empty state.
+// newAsker returns an asker for a member that has a leader and an empty state.
 func newAsker() *asker {
 	machine := fsm.New(fsm.Config{})
 	return &asker{m: &local{
@@ -46,8 +46,8 @@ func asksAbout(leases int, size int) *Read {
 	return q
 }
 
-// A round has at most as many leases and reads as fit into one message. Other reads wait for the
-// next round.
+// TestRoundsAreBounded checks that a round contains at most as many leases and reads as fit into
+// one message. The remaining reads wait for the next round.
 func TestRoundsAreBounded(t *testing.T) {
 	for name, c := range map[string]struct {
 		reads []*Read
@@ -71,8 +71,8 @@ func TestRoundsAreBounded(t *testing.T) {
 	}
 }
 
-// Requests that do not fit are refused at once. Acknowledgements and reports of abandoned leases
-// may be dropped.
+// TestAsksAreRefused checks that requests that do not fit are rejected immediately.
+// Acknowledgements and reports of abandoned leases can be dropped.
 func TestAsksAreRefused(t *testing.T) {
 	a := newAsker()
 	a.agent.Joined(0, holder.Join[struct{}]{ID: 1, Group: 1, TTL: 5000})
@@ -104,7 +104,8 @@ func TestAsksAreRefused(t *testing.T) {
 	}
 }
 
-// An asker is empty when nothing waits for the leader or for delivery.
+// TestAskerIsEmpty checks that an asker is empty when nothing is waiting for the leader or for
+// delivery.
 func TestAskerIsEmpty(t *testing.T) {
 	for name, wait := range map[string]func(*asker){
 		"nothing": func(*asker) {},
@@ -135,8 +136,8 @@ func TestAskerIsEmpty(t *testing.T) {
 	}
 }
 
-// A new leader gets everything that the old one did not answer, once and in order, but no reports
-// of abandoned leases.
+// TestAskerChangesLeader checks that a new leader receives everything that the old leader did not
+// answer, once and in order, except reports of abandoned leases.
 func TestAskerChangesLeader(t *testing.T) {
 	a := newAsker()
 	first, second := &Read{}, &Read{}
@@ -175,7 +176,8 @@ func TestAskerChangesLeader(t *testing.T) {
 	}
 }
 
-// Lost requests are repeated: a round after two heartbeats, a renewal after an election timeout.
+// TestAskedAgain checks that lost requests are resent: a round after two heartbeats, a renewal
+// after an election timeout.
 func TestAskedAgain(t *testing.T) {
 	a := newAsker()
 	a.read(&Read{})
@@ -207,62 +209,5 @@ func TestAskedAgain(t *testing.T) {
 	}
 	if !slices.Equal(opens, []uint64{10, 20}) {
 		t.Errorf("caches were reopened at %v", opens)
-	}
-}
-
-// Reads and renewals wait a few election timeouts for a leader. Newer reads go into the next round.
-func TestAskerExpires(t *testing.T) {
-	a := newAsker()
-	old, young := &Read{}, &Read{born: 1}
-	a.read(old)
-	a.read(young)
-	a.renew(Renewal{ID: 1})
-	a.renew(Renewal{ID: 2, born: 1})
-	a.filled()
-	a.renew(Renewal{ID: 3})
-	a.renew(Renewal{ID: 4, born: 1})
-	a.m.ticks = uint64(patienceAsks*a.m.cfg.ElectionTicks) - 1
-	round := a.current
-	if a.expire(); a.current != round || len(a.m.out.Reads) != 0 {
-		t.Error("a request ended too early")
-	}
-	a.m.ticks++
-	a.expire()
-	ids, errs := a.answered()
-	if !slices.Equal(ids, []lease.ID{3, 1}) || !errors.Is(errs[0], ErrNoLeader) ||
-		!errors.Is(errs[1], ErrNoLeader) {
-		t.Errorf("answered %v, %v", ids, errs)
-	}
-	if !slices.Equal(a.m.out.Reads, []*Read{old}) || !errors.Is(old.Err, ErrNoLeader) ||
-		a.current != nil || !slices.Equal(a.reads, []*Read{young}) {
-		t.Errorf("%d reads answered, %d waiting", len(a.m.out.Reads), len(a.reads))
-	}
-}
-
-// Only a complete answer to the current round counts.
-func TestConfirmedRound(t *testing.T) {
-	read := &Read{Leases: []lease.ID{1, 2}, Fill: &Fill{}}
-	other := &Read{Leases: []lease.ID{3}, Fill: &Fill{}}
-	for name, c := range map[string]struct {
-		reply Reply
-		want  bool
-	}{
-		"whole":           {Reply{Left: make([]Left, 3), Filled: []bool{false, true}}, true},
-		"one lease fewer": {Reply{Left: make([]Left, 2), Filled: []bool{true, true}}, false},
-		"one fill fewer":  {Reply{Left: make([]Left, 3), Filled: []bool{true}}, false},
-		"another round":   {Reply{Round: 9, Left: make([]Left, 3), Filled: []bool{true, true}}, false},
-	} {
-		a := newAsker()
-		a.read(read)
-		a.read(other)
-		a.filled()
-		c.reply.Term, c.reply.Round = 3, c.reply.Round+a.last
-		read.Fill.Term, other.Fill.Term = 0, 0
-		if a.confirmed(&c.reply); (len(a.done) == 1) != c.want || (a.current == nil) != c.want {
-			t.Errorf("%s: %d rounds done", name, len(a.done))
-		}
-		if c.want && (read.Fill.Term != 0 || other.Fill.Term != 3 || len(read.Left) != 2) {
-			t.Errorf("%s: %+v, %+v", name, read.Fill, other.Fill)
-		}
 	}
 }

@@ -6,25 +6,26 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// backlog holds entries that are committed and not applied. Many may be committed at once, for
-// example after a disk or other members were slow. A step applies only as many as it has time for,
-// and the next step follows at once.
+// backlog holds entries that are committed but not yet applied. Many entries can be committed at
+// the same time, for example after a disk or other members were slow. A step applies only as many
+// as it has time for, and another step follows immediately.
 type backlog struct {
-	committed []*raftpb.Message // with entries
-	applied   int               // entries of the first of them
-	spent     int64             // the time of the commands applied in this step
+	committed []*raftpb.Message // messages with entries
+	applied   int               // number of applied entries in the first message
+	spent     int64             // total cost of the commands applied in this step
 }
 
-// stepTime is the time of commands (see fsm.Cost) after which a step applies no further entry:
-// about ten milliseconds. A leader makes no entry that takes longer, except for a single command.
+// stepTime is the total cost of commands (see fsm.Cost) after which a step applies no further
+// entry. It is about ten milliseconds. A leader never makes an entry that takes longer, unless a
+// single command does.
 const stepTime = 8192 * fsm.OpTime
 
 func (b *backlog) add(m *raftpb.Message) { b.committed = append(b.committed, m) }
 
 func (b *backlog) any() bool { return len(b.committed) > 0 }
 
-// next returns the next entry to apply, or nil if there is none or this step has no time for it.
-// Instead it may return a message whose entries have all been applied.
+// next returns the next entry to apply. It returns nil if the backlog is empty or this step has no
+// time left. If all entries of a message have been applied, it returns that message instead.
 func (b *backlog) next() (e *raftpb.Entry, over *raftpb.Message) {
 	if len(b.committed) == 0 {
 		b.committed = nil
@@ -43,13 +44,13 @@ func (b *backlog) next() (e *raftpb.Entry, over *raftpb.Message) {
 	return e, nil
 }
 
-// again puts back the last entry from next: this step has no time for the rest of it.
+// again puts back the entry that next returned last, because this step has no time to finish it.
 func (b *backlog) again() {
 	b.applied--
 	b.spent = stepTime
 }
 
-// spend counts the time of a command that was applied.
+// spend adds the cost of an applied command to this step.
 func (b *backlog) spend(time int64) { b.spent += time }
 
 // rest ends the step.

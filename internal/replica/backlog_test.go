@@ -7,7 +7,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Very many commands committed at once are applied in order over several consecutive steps.
+// TestManyCommittedAtOnce checks that a large number of commands committed together is applied in
+// order over several consecutive steps.
 func TestManyCommittedAtOnce(t *testing.T) {
 	const puts = 5 * stepPuts
 	m := lead(t)

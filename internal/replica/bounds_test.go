@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A follower forwards the messages of caches within the transport's limit, in order, and ahead of
-// the reads that follow them.
+// TestCacheMessagesAreBounded checks that a follower forwards cache messages within the transport's
+// limit, in order, and ahead of any reads that follow them.
 func TestCacheMessagesAreBounded(t *testing.T) {
 	const n = 30
 	long := []keyrange.Range{{Key: strings.Repeat("k", 1<<20)}}
@@ -69,7 +69,8 @@ func TestCacheMessagesAreBounded(t *testing.T) {
 	}
 }
 
-// Invalidations go to another member in messages within the transport's limit.
+// TestInvalidationsAreBounded checks that messages with invalidations for another member stay
+// within the transport's limit.
 func TestInvalidationsAreBounded(t *testing.T) {
 	c := caching(t)
 	leader, key := c.members[1], "c"+strings.Repeat("k", 900<<10)
@@ -94,8 +95,8 @@ func TestInvalidationsAreBounded(t *testing.T) {
 	}
 }
 
-// Messages with forwarded commands and log entries stay within the transport's limit, whichever
-// part of them is large.
+// TestForwardIsBounded checks that messages with forwarded commands and log entries stay within the
+// transport's limit, whichever part of them is large.
 func TestForwardIsBounded(t *testing.T) {
 	const n, batch, large = 60, 1 << 20, 1400 << 10
 	big := strings.Repeat("k", large)
@@ -154,8 +155,8 @@ func TestForwardIsBounded(t *testing.T) {
 	}
 }
 
-// A command too large for any message is refused, by leaders and followers. The commands around it
-// proceed.
+// TestTooLarge checks that leaders and followers reject a command too large for any message.
+// Commands before and after it proceed.
 func TestTooLarge(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -183,8 +184,8 @@ func TestTooLarge(t *testing.T) {
 	}
 }
 
-// A message with a large command has nothing else. Otherwise a message has at most MaxBeside bytes
-// besides its batch of commands.
+// TestMessageIsBounded checks that a message with a large command contains nothing else. Any other
+// message has at most MaxBeside bytes in addition to its batch of commands.
 func TestMessageIsBounded(t *testing.T) {
 	const batch, large = 1 << 20, 6 << 20
 	here := &local{
@@ -231,8 +232,9 @@ func TestMessageIsBounded(t *testing.T) {
 	}
 }
 
-// A follower without a leader queues a bounded number of commands and requests and refuses the rest
-// at once. The queued ones are answered in time, which makes room.
+// TestFollowerIsBounded checks that a follower without a leader queues a bounded number of commands
+// and requests, and rejects the rest immediately. The queued requests time out, which frees their
+// space.
 func TestFollowerIsBounded(t *testing.T) {
 	m := start(t, 2)
 	for range maxForwarded + 10 {
@@ -266,8 +268,9 @@ func TestFollowerIsBounded(t *testing.T) {
 	}
 }
 
-// Very many commands and renewals through a follower are all answered, the commands in order, even
-// if the first message of each is lost.
+// TestManyThroughFollower checks that a large number of commands and renewals sent through a
+// follower are all answered, the commands in order, even if the first messages to the leader are
+// lost.
 func TestManyThroughFollower(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -295,12 +298,13 @@ func TestManyThroughFollower(t *testing.T) {
 	}
 }
 
-// If the refusal of a command is lost, its outcome is unknown, and it does not stay queued.
+// TestLostRefusal checks that if the refusal of a command is lost, the command has an unknown
+// outcome and does not remain queued.
 func TestLostRefusal(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
 	c.run()
-	c.members[1].r.ticks += 10 // no longer new, so it refuses at once
+	c.members[1].r.ticks += 10 // no longer a new leader, so it refuses immediately
 	p := c.members[2]
 	c.cut[link2{1, 2}] = true
 	c.propose(p, &fsm.AddMember{Member: fsm.Member{ID: 4, PeerURLs: []string{url(4)}}}, "add")

@@ -6,64 +6,65 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Fill requests permission, with a [Read], to cache the result. The ranges must lie within what the
-// lease holds, and the lease's cache must be open.
+// Fill is the part of a [Read] that requests permission to cache the result. The ranges must lie
+// within the ranges that the lease holds, and the lease's cache must be open.
 type Fill struct {
 	// ID and Token identify the lease.
 	ID     lease.ID
 	Token  lease.Token
 	Ranges []keyrange.Range
-	// Term is the answer: the leader's term, in which any key that was read is invalidated before
-	// it changes; or 0 if nothing may be cached.
+	// Term is the answer. If it is not 0, it is the leader's term. For the rest of that term, every
+	// key that was read is invalidated before it changes. 0 means that nothing may be cached.
 	Term uint64
 }
 
-// OpenCache reports the contents of the cache of a lease's holder, and requests that this member
-// send its invalidations from now on. [Replica.OpenCache] accepts it, and Output.Opened returns it
-// once, with Term or Err set.
+// OpenCache reports what the cache of a lease's holder contains, and requests that this member send
+// the cache's invalidations from now on. It is passed to [Replica.OpenCache], and returned once in
+// Output.Opened, with Term or Err set.
 type OpenCache struct {
 	ID lease.ID
-	// Token is the token of the lease that the holder knows.
+	// Token is the lease's token as known to the holder.
 	Token lease.Token
-	// Has is everything in the cache. After making this list, the holder must not cache anything
+	// Has lists everything in the cache. After making this list, the holder must not cache anything
 	// else until its last OpenCache is answered.
 	Has []keyrange.Range
 	// Term is the answer: the leader's term.
 	Term uint64
-	// Err is nil; or lease.ErrNotFound if there is no such lease, or it holds nothing, so that the
-	// cache must drop everything; or the reason for an unknown outcome.
+	// Err is nil if the cache is open. It is lease.ErrNotFound if the lease does not exist or holds
+	// no ranges. In that case, the cache must drop everything. Any other error explains why the
+	// outcome is unknown.
 	Err error
-	// Owner belongs to the caller, to identify the request.
+	// Owner is set by the caller to identify the request.
 	Owner any
 
-	born uint64 // the tick at which it arrived
-	// from is the member that relayed it, incarnation is that member's, and seq is its number
-	// there; 0 if it came from a client of this member.
+	born uint64 // tick at which it arrived
+	// from is the member that relayed the request, incarnation is that member's incarnation, and
+	// seq is the member's number for the request. All are 0 if a client of this member sent it.
 	from, incarnation, seq uint64
 }
 
-// AckCache acknowledges invalidations. It has no answer, and may be lost.
+// AckCache acknowledges invalidations. It is not answered and may be lost.
 type AckCache struct {
 	ID    lease.ID
 	Token lease.Token
-	// Seq is the number of an Invalidation in Term. The ranges named by it and by those with lower
-	// numbers are dropped. 0 acknowledges none.
+	// Seq is the number of an Invalidation in Term. It acknowledges that the ranges in that and all
+	// earlier Invalidations have been dropped. 0 acknowledges nothing.
 	Term, Seq uint64
-	// Open is the Term in the answer to the cache's last OpenCache, 0 if there is none yet. Until
-	// the leader receives it, the leader may have only an older OpenCache, and assumes that the
-	// cache may have everything that the lease holds.
+	// Open is the Term from the answer to the cache's last OpenCache, or 0 if that has not been
+	// answered. Until the leader receives this value, it may have received only an older OpenCache.
+	// So it assumes that the cache may contain everything that the lease holds.
 	Open uint64
-	// Dropped is what the cache dropped on its own. It must not overlap a range that is being read
-	// again, or was read again since.
+	// Dropped lists what the cache dropped on its own initiative. It must not overlap a range that
+	// is being read again or has been read again since.
 	Dropped []keyrange.Range
 }
 
-// Invalidation is what a cache must drop and acknowledge: everything within Drop. It must not keep
-// the result of a read in progress that overlaps Drop either.
+// Invalidation requires a cache to drop everything within Drop and to acknowledge that. The cache
+// must also discard the result of any read in progress that overlaps Drop.
 type Invalidation struct {
 	ID    lease.ID
 	Token lease.Token
-	// Term is the leader's. Seq increases within it.
+	// Term is the leader's term. Seq increases within a term.
 	Term, Seq uint64
 	Drop      []keyrange.Range
 }
@@ -78,8 +79,8 @@ func (r *Replica) OpenCache(o OpenCache) {
 	r.relay.asks.openCache(o)
 }
 
-// AckCache sends the leader what a cache has dropped. Among inputs that arrive together,
-// acknowledgements must be passed before reads, in the order in which they arrived.
+// AckCache reports to the leader what a cache has dropped. Among inputs that arrive together,
+// acknowledgements must be passed in order of arrival, and before any read.
 func (r *Replica) AckCache(a AckCache) {
 	if r.lead == nil {
 		r.relay.asks.ack(a)
@@ -88,7 +89,7 @@ func (r *Replica) AckCache(a AckCache) {
 	r.lead.gate.ack(&a, directory.Origin{Member: r.cfg.ID})
 }
 
-// opened answers an OpenCache once this member is confirmed as the leader.
+// opened answers an OpenCache. It is called once this member is confirmed as the leader.
 func (l *leadership) opened(o OpenCache) {
 	l.gate.openCache(&o)
 	if o.from != 0 {
@@ -98,7 +99,7 @@ func (l *leadership) opened(o OpenCache) {
 	l.m.out.Opened = append(l.m.out.Opened, o)
 }
 
-// sendInvalidations sends invalidations to caches.
+// sendInvalidations sends pending invalidations to the members that serve the caches.
 func (l *leadership) sendInvalidations() {
 	l.sendSlow()
 	d := l.gate.caches
@@ -117,7 +118,7 @@ func (l *leadership) sendInvalidations() {
 	size := 0
 	for _, n := range d.Invalidations() {
 		if size > maxCacheBytes {
-			l.remotes.send() // what is ready for each member
+			l.remotes.send() // send what is ready for each member
 			size = 0
 		}
 		size += 48 + rangesSize(n.Drop)
@@ -133,8 +134,8 @@ func (l *leadership) sendInvalidations() {
 	}
 }
 
-// CacheStats returns statistics of the caches that this member knows of while it leads. It walks
-// all caches.
+// CacheStats returns statistics about the caches that this member tracks while it leads. It visits
+// every cache.
 func (r *Replica) CacheStats() directory.Stats {
 	if r.lead == nil || r.lead.gate.caches == nil {
 		return directory.Stats{}
@@ -142,7 +143,7 @@ func (r *Replica) CacheStats() directory.Stats {
 	return r.lead.gate.caches.Stats()
 }
 
-// cacheLease returns the lease of a cache; for an orphan, the lease in its last state.
+// cacheLease returns the lease of a cache. For an orphan, it returns the lease's last state.
 func (m *local) cacheLease(id lease.ID, token lease.Token) (lease.Info, bool) {
 	if o, ok := m.machine.Orphan(token); ok {
 		return o.Lease, true

@@ -14,13 +14,13 @@ import (
 // cache is a client's cache, controlled by the test.
 type cache struct {
 	c     *cluster
-	p     *peer // with its stream
+	p     *peer // the member with its stream
 	id    lease.ID
 	token lease.Token
-	term  uint64 // of the last acknowledged opening
+	term  uint64 // the term in which it was last opened
 }
 
-// caching starts a cluster that member 1 leads.
+// caching starts a cluster led by member 1.
 func caching(t testing.TB) *cluster {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -28,7 +28,7 @@ func caching(t testing.TB) *cluster {
 	return c
 }
 
-// hold grants a lease that holds the keys from "c" up to "d", and opens its cache.
+// hold grants a lease with a hold on the keys in ["c", "d"), and opens its cache.
 func (c *cluster) hold(p *peer, id lease.ID, ttl lease.TTL) *cache {
 	c.t.Helper()
 	c.propose(p, &fsm.Grant{
@@ -66,7 +66,7 @@ func (k *cache) open(has ...string) {
 	k.confirm()
 }
 
-// ask requests the opening and returns the answer, without confirming it to the leader.
+// ask requests to open the cache and returns the answer, without confirming it to the leader.
 func (k *cache) ask(has ...string) string {
 	k.c.t.Helper()
 	o := OpenCache{ID: k.id, Token: k.token, Owner: k.c.ask(k.p, "open", fmt.Sprint(k.id))}
@@ -87,7 +87,7 @@ func (k *cache) confirm() {
 	k.c.run()
 }
 
-// fill reads a key and reports whether it may be cached.
+// fill reads a key and reports whether it can be cached.
 func (k *cache) fill(key string) bool {
 	k.c.t.Helper()
 	q := &Read{
@@ -103,7 +103,7 @@ func (k *cache) fill(key string) bool {
 	return q.Fill.Term != 0 && q.Fill.Term == k.term
 }
 
-// mustFill reads a key that must be cacheable.
+// mustFill reads a key and fails the test if it cannot be cached.
 func (k *cache) mustFill(key string) {
 	k.c.t.Helper()
 	if !k.fill(key) {
@@ -129,7 +129,8 @@ func (k *cache) invalidations() (drop []string, last Invalidation) {
 	return slices.Compact(drop), last
 }
 
-// ack acknowledges the received invalidations, which must be those keys.
+// ack acknowledges the received invalidations. It fails the test unless they cover exactly these
+// keys.
 func (k *cache) ack(want ...string) {
 	k.c.t.Helper()
 	drop, last := k.invalidations()
@@ -143,7 +144,7 @@ func (k *cache) ack(want ...string) {
 	k.c.run()
 }
 
-// put proposes a put and returns a function that returns its outcome, "" while there is none.
+// put proposes a put. The returned function returns its outcome, or "" if it is still pending.
 func (c *cluster) put(p *peer, key string, id lease.ID) func() string {
 	return c.command(p, &fsm.Put{Key: key, Value: []byte("v"), Lease: id})
 }

@@ -5,8 +5,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkpoint returns the command that replicates the remaining time of silent leases, and marks it
-// as proposed. It returns nil if no checkpoint is due.
+// checkpoint returns a command that replicates the remaining time of silent leases, and marks the
+// leases as proposed. It returns nil if no checkpoint is due.
 func (e *expirer) checkpoint() fsm.Command {
 	if e.checkpointing || e.waits() || e.m.now < e.silence && e.afterAll == nil {
 		return nil
@@ -34,13 +34,14 @@ func (e *expirer) checkpointed(silent []lease.Checkpoint, applied bool) {
 	}
 }
 
-// clear returns the command that clears the checkpoint of a lease, and marks it as proposed.
+// clear returns a command that clears the checkpoint of a lease, and counts the command as
+// proposed.
 func (e *expirer) clear(id lease.ID, token lease.Token) *fsm.Checkpoint {
 	e.clearing++
 	return &fsm.Checkpoint{Term: e.m.term, Leases: []lease.Checkpoint{{ID: id, Token: token}}}
 }
 
-// checkpointAll calls done once the remaining time of every silent lease is replicated.
+// checkpointAll calls done once the remaining time of every silent lease has been replicated.
 func (e *expirer) checkpointAll(done func()) {
 	e.m.lessor.CheckpointAll()
 	e.afterAll = done

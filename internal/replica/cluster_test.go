@@ -23,16 +23,17 @@ type cluster struct {
 	t       testing.TB
 	members map[uint64]*peer
 	now     lease.Instant
-	cut     map[link2]bool       // messages on these links are lost
-	lose    func(*Message) bool  // so are messages that it selects, if not nil; it sees all others
-	held    map[link2][]*Message // messages on these links wait
+	cut     map[link2]bool // messages on these links are lost
+	// if not nil, sees every other message and reports whether to drop it
+	lose    func(*Message) bool
+	held    map[link2][]*Message // messages on these links are held back
 	twice   map[link2]bool       // messages on these links arrive twice
-	late    []*Message           // taken off their links, to be delivered much later
+	late    []*Message           // messages taken off their links, to be delivered much later
 	asks    map[string]string    // outcomes of client requests, by name
 	open    []string             // names of requests without an outcome
 	events  []string             // events since the last check
-	sent    map[string]int       // messages by kind
-	silence silence.Config       // of members that start from now on
+	sent    map[string]int       // number of messages by type
+	silence silence.Config       // for members started from now on
 }
 
 type link2 struct{ from, to uint64 }
@@ -42,22 +43,22 @@ type peer struct {
 	id            uint64
 	r             *Replica
 	log           *raft.MemoryStorage
-	disk          image // the newest snapshot
+	disk          image // the latest snapshot
 	appends       []*raftpb.Message
 	inbox         []*Message
 	incarnation   uint64
 	began         lease.Instant
-	entries       int // with data, appended
+	entries       int // appended entries with data
 	down          bool
-	hung          bool // its process is stopped
+	hung          bool // its process is paused
 	stuck         bool // syncs hang
 	removed       bool
-	failed        error // why it stopped
+	failed        error // the error that stopped it
 	was           role
 	invalidations []Invalidation // invalidations sent to its caches
-	slow          []SlowCache    // caches that are slow now
-	were          []SlowCache    // all caches that the leader reported as slow
-	forwarded     []*Proposal    // with a trace
+	slow          []SlowCache    // currently slow caches
+	were          []SlowCache    // every cache that the leader has ever reported as slow
+	forwarded     []*Proposal    // forwarded commands with a trace
 }
 
 func newCluster(t testing.TB, voters ...uint64) *cluster {
@@ -94,14 +95,14 @@ func (c *cluster) check(err error) {
 	}
 }
 
-// join adds a process for a member without data.
+// join adds a process for a member that has no data yet.
 func (c *cluster) join(id uint64) {
 	p := &peer{id: id, log: raft.NewMemoryStorage()}
 	c.members[id] = p
 	c.start(p)
 }
 
-// start starts an incarnation of a member with the contents of its disk.
+// start starts a new incarnation of a member from the contents of its disk.
 func (c *cluster) start(p *peer) {
 	c.t.Helper()
 	m := fsm.New(fsm.Config{})
@@ -122,7 +123,7 @@ func (c *cluster) start(p *peer) {
 	p.r.Advance(c.now)
 }
 
-// kill ends an incarnation of a member. Unsynced data is lost.
+// kill stops a member's current incarnation. Unsynced data is lost.
 func (c *cluster) kill(p *peer) {
 	p.down, p.appends, p.inbox, p.stuck, p.invalidations = true, nil, nil, false, nil
 	c.open = slices.DeleteFunc(c.open, func(name string) bool {
@@ -132,7 +133,7 @@ func (c *cluster) kill(p *peer) {
 
 func (c *cluster) ids() []uint64 { return slices.Sorted(maps.Keys(c.members)) }
 
-// run runs until nothing more can happen.
+// run runs the cluster until it is idle.
 func (c *cluster) run() {
 	c.t.Helper()
 	for range 10_000 {
@@ -175,7 +176,8 @@ func (c *cluster) step(p *peer) (busy bool) {
 func (c *cluster) deliver(p *peer, m *Message) {
 	c.t.Helper()
 	if m.Raft.GetType() != raftpb.MsgSnap {
-		if err := p.r.Step(m); !errors.Is(err, raft.ErrStepPeerNotFound) { // removed in the meantime
+		// the sender has been removed in the meantime
+		if err := p.r.Step(m); !errors.Is(err, raft.ErrStepPeerNotFound) {
 			c.check(err)
 		}
 		return
@@ -224,7 +226,7 @@ func (c *cluster) persist(p *peer) {
 	}
 }
 
-// carry carries out the outputs of a step.
+// carry processes the outputs of a step.
 func (c *cluster) carry(p *peer, out Output) {
 	c.t.Helper()
 	p.appends = append(p.appends, out.Append...)
@@ -248,7 +250,7 @@ func (c *cluster) carry(p *peer, out Output) {
 		if q.origin.Member != 0 {
 			c.t.Errorf("member %d answered a command of member %d", p.id, q.origin.Member)
 		}
-		if q.Owner != nil { // otherwise no one waits for it
+		if q.Owner != nil { // without an owner, no test waits for it
 			c.answer(q.Owner.(string), outcome(q))
 		}
 	}
@@ -357,7 +359,7 @@ func (c *cluster) note(format string, args ...any) {
 	c.events = append(c.events, fmt.Sprintf(format, args...))
 }
 
-// answer records the outcome of the named request. A second outcome is an error.
+// answer records the outcome of the named request. It reports a second outcome as an error.
 func (c *cluster) answer(name, text string) {
 	c.t.Helper()
 	if old, ok := c.asks[name]; ok {
@@ -368,7 +370,7 @@ func (c *cluster) answer(name, text string) {
 	c.note("%s -> %s", name, text)
 }
 
-// ask names a client's request to a member.
+// ask returns a unique name for a client's request to a member.
 func (c *cluster) ask(p *peer, words ...string) string {
 	name := fmt.Sprintf("%d: %s", p.id, strings.Join(words, " "))
 	for n := 2; c.asks[name] != "" || slices.Contains(c.open, name); n++ {
@@ -401,7 +403,7 @@ func (c *cluster) read(p *peer, id lease.ID) {
 	p.r.Read(q)
 }
 
-// pass advances time on all running members, with a tick every 100 ms.
+// pass advances time for all running members, with a tick every 100 ms.
 func (c *cluster) pass(d lease.Instant) {
 	c.t.Helper()
 	for end := c.now + d; c.now < end; {
@@ -429,7 +431,7 @@ func (c *cluster) pass(d lease.Instant) {
 	}
 }
 
-// connect reports to a member how long its connections have existed, as the shell does.
+// connect reports to a member how long each of its connections has existed, as the shell does.
 func (c *cluster) connect(p *peer) {
 	for _, id := range c.ids() {
 		o := c.members[id]
@@ -439,8 +441,8 @@ func (c *cluster) connect(p *peer) {
 	}
 }
 
-// state describes each member's keys and leases. It checks that members at equal indexes have equal
-// states (S3), and that Raft counts votes from the voters in the state.
+// state describes each member's keys and leases. It checks that members at the same index have the
+// same state (S3), and that Raft's voters match the voters in the state.
 func (c *cluster) state() string {
 	c.t.Helper()
 	hashes := make(map[uint64]uint32) // by index

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// comparing returns a cluster whose leader has compared the states once and repeats it every
-// second.
+// comparing returns a cluster whose leader has compared the states once and compares them again
+// every second.
 func comparing(t *testing.T, voters ...uint64) (c *cluster, leader *peer) {
 	c = newCluster(t, voters...)
 	for _, p := range c.members {
@@ -27,11 +27,11 @@ func comparing(t *testing.T, voters ...uint64) (c *cluster, leader *peer) {
 	return c, leader
 }
 
-// damage changes a member's state without a log entry.
+// damage changes a member's state without writing a log entry.
 func damage(p *peer) { p.r.machine.Apply(&fsm.Put{Key: "damaged"}) }
 
-// A member with a differing state stops, even if it leads, and does not start again on its data.
-// The others continue.
+// TestDamagedMemberStops checks that a member whose state differs stops, even if it leads, and
+// cannot restart from its data. The other members continue.
 func TestDamagedMemberStops(t *testing.T) {
 	for _, leads := range []bool{true, false} {
 		c, bad := comparing(t, 1, 2, 3)
@@ -65,7 +65,8 @@ func TestDamagedMemberStops(t *testing.T) {
 	}
 }
 
-// Each member reports its own hash only, and requests hashes only when they are due.
+// TestHashesOnlyFromOwner checks that a member can report only its own hash, and that hashes are
+// requested only when due.
 func TestHashesOnlyFromOwner(t *testing.T) {
 	for _, c := range []struct {
 		from    uint64 // 0 for the leader itself
@@ -96,8 +97,9 @@ func TestHashesOnlyFromOwner(t *testing.T) {
 	}
 }
 
-// A member that gets a damaged state as a snapshot stops, even if it is cut off after reporting its
-// hash and the log before the snapshot is gone.
+// TestDamagedSnapshot checks that a member stops when it receives a snapshot in which it is marked
+// as damaged. Here the member is cut off after reporting its hash, and the log before the snapshot
+// is gone.
 func TestDamagedSnapshot(t *testing.T) {
 	c, leader := comparing(t, 1, 2, 3)
 	bad, before := c.members[leader.id%3+1], leader.r.machine.HashedAt()
@@ -112,7 +114,7 @@ func TestDamagedSnapshot(t *testing.T) {
 		}
 	}
 	for _, p := range c.members {
-		p.r.cfg.CompareTicks = 0 // no entry after the snapshot
+		p.r.cfg.CompareTicks = 0 // write no entry after the snapshot
 	}
 	c.lose = nil
 	if c.pass(2000); !errors.Is(bad.failed, ErrDamaged) {
@@ -125,7 +127,8 @@ func TestDamagedSnapshot(t *testing.T) {
 	}
 }
 
-// A member reports only the hash that was requested last.
+// TestReportHashOfRequestedState checks that a member reports only the most recently requested
+// hash.
 func TestReportHashOfRequestedState(t *testing.T) {
 	_, leader := comparing(t, 1, 2)
 	of, before := leader.r.machine.Image(), leader.r.Status().Pending
@@ -138,8 +141,9 @@ func TestReportHashOfRequestedState(t *testing.T) {
 	}
 }
 
-// A leader compares the states after a tenth of Config.CompareTicks, and then every CompareTicks,
-// once it is primary and has another member.
+// TestCompareTicks checks that a leader first compares the states after a tenth of
+// Config.CompareTicks, and then every CompareTicks. It does so only once it is primary and has
+// another member.
 func TestCompareTicks(t *testing.T) {
 	for _, x := range []struct {
 		name    string
@@ -181,7 +185,8 @@ func TestCompareTicks(t *testing.T) {
 	}
 }
 
-// Of two members that differ, neither is known to be right. Both continue, and writes are refused.
+// TestSplitMembers checks that when two members differ, both continue but reject writes, because
+// neither is known to be correct.
 func TestSplitMembers(t *testing.T) {
 	c, leader := comparing(t, 1, 2)
 	damage(leader)

@@ -21,8 +21,9 @@ func same(a, b *Message) bool {
 	return reflect.DeepEqual(a, b)
 }
 
-// Later releases read all messages of this release, and encode them the same way while they speak
-// its version. The messages are in a file that never changes.
+// TestCorpus checks that this release decodes and encodes all messages exactly as in a file that
+// never changes. Later releases must decode these messages too, and encode them the same way while
+// they use this version.
 func TestCorpus(t *testing.T) {
 	var records []corpus.Record
 	for i, m := range messages() {
@@ -35,9 +36,10 @@ func TestCorpus(t *testing.T) {
 	corpus.Check(t, "testdata/v1/messages.txt", records)
 }
 
-// No bit of a message is ignored: each flipped bit is an error, a different meaning, or a sign of a
-// newer release. A file lists how many bits of each byte are unused, so that they stay so in
-// messages of this version. Raft's messages are in protobuf, which has its own rules.
+// TestNoBitIsIgnored checks that no bit of a message is ignored. Each flipped bit causes an error,
+// changes the meaning, or indicates a newer release. A file records how many bits of each byte are
+// unused, so that they remain unused in messages of this version. Raft messages are skipped because
+// protobuf has its own rules.
 func TestNoBitIsIgnored(t *testing.T) {
 	var unknown []corpus.Record
 	for i, m := range messages() {

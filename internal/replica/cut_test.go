@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// changesOf counts how many times f changes the length of a list.
+// changesOf counts how often the length of a list changes while f is called n times.
 func changesOf(n int, length func() int, f func(i int)) (changes int) {
 	before := length()
 	for i := range n {
@@ -17,8 +17,8 @@ func changesOf(n int, length func() int, f func(i int)) (changes int) {
 	return changes
 }
 
-// Answers to very many renewals, or refusals of very many commands, do not shift the list for each
-// one.
+// TestManyAnswers checks that answering many renewals, or rejecting many commands, does not shift
+// the list once per item.
 func TestManyAnswers(t *testing.T) {
 	const n = 1000
 	m := &local{}

@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// crowd is a member whose callers wait for an answer before their next command.
+// crowd is a member whose callers wait for an answer before they send their next command.
 type crowd struct {
 	*member
 	held int // number of delays
@@ -18,7 +18,7 @@ func newCrowd(t *testing.T) *crowd {
 	return c
 }
 
-// ask proposes n commands at once and reports whether they are delayed.
+// ask proposes n commands in one step and reports whether they are delayed.
 func (c *crowd) ask(n int) bool {
 	c.t.Helper()
 	for range n {
@@ -41,15 +41,16 @@ func (c *crowd) sync() int {
 	return len(c.proposals) - before
 }
 
-// A caller that is notified by another's answer, like the next holder of a lock, was not there to
-// be counted. The previous entry shows that there are two callers.
+// TestDelayTurns covers callers that are notified by another caller's answer, like the next holder
+// of a lock. The second caller is not counted, because it sends nothing before it is notified. The
+// previous entry shows that there are two callers.
 func TestDelayTurns(t *testing.T) {
 	c := newCrowd(t)
 	c.ask(1)                     // a holder unlocks
-	c.sync()                     // it is answered, and the next one is notified
-	c.ask(1)                     // it returns to the queue, which starts a sync
-	c.ask(1)                     // the next one unlocks just afterwards
-	if c.sync(); c.r.Delayed() { // this command waits in vain: no one else was notified
+	c.sync()                     // it is answered, and the next holder is notified
+	c.ask(1)                     // the first holder rejoins the queue, which starts a sync
+	c.ask(1)                     // the next holder unlocks just afterwards
+	if c.sync(); c.r.Delayed() { // the delay is useless: no other caller was notified
 		c.r.EndDelay()
 		c.take()
 	}
@@ -62,19 +63,8 @@ func TestDelayTurns(t *testing.T) {
 	}
 }
 
-func TestDelayAlone(t *testing.T) {
-	c := newCrowd(t)
-	for range 100 {
-		c.ask(1)
-		c.sync()
-	}
-	if c.held > 0 {
-		t.Errorf("a single caller waited %d times", c.held)
-	}
-}
-
-// Callers that stay away are waited for once, no longer than the shell allows, and then ever less
-// often.
+// TestDelayEnds checks that if expected callers do not return, commands wait for them once, no
+// longer than the shell allows, and less and less often after that.
 func TestDelayEnds(t *testing.T) {
 	c := newCrowd(t)
 	for round := range 200 {
@@ -88,7 +78,7 @@ func TestDelayEnds(t *testing.T) {
 		if n := c.sync(); n != 8 {
 			t.Fatalf("round %d: %d answered", round, n)
 		}
-		if c.ask(1) { // seven stay away
+		if c.ask(1) { // seven callers do not return
 			c.r.EndDelay()
 			c.take()
 		}
@@ -99,7 +89,7 @@ func TestDelayEnds(t *testing.T) {
 	}
 }
 
-// Callers that were answered long ago are not expected back.
+// TestDelayStale checks that commands do not wait for callers that were answered long ago.
 func TestDelayStale(t *testing.T) {
 	c := newCrowd(t)
 	c.ask(8)

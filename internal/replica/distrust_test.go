@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A write that arrives while the clock is not trusted waits for a dead cache until the lease of the
-// cache may have ended, counted from its refresh. Another cache delays the expiry itself, so
-// nothing else lets the write proceed.
+// TestWriterWaitsForRefreshedLease checks that a write that arrives while the clock is not trusted
+// waits for a dead cache until the cache's lease could have ended, counted from its refresh.
+// Another cache delays the expiry itself, so nothing else can let the write proceed.
 func TestWriterWaitsForRefreshedLease(t *testing.T) {
 	c := caching(t)
 	dead, other := c.hold(c.members[2], 1, 6000), c.hold(c.members[3], 2, 60_000)
@@ -33,9 +33,9 @@ func TestWriterWaitsForRefreshedLease(t *testing.T) {
 	}
 }
 
-// An expiry that was decided before a clock jump and still waits at the gate is withdrawn (T10),
-// and decided again after the lease's full TTL. Expiries that have left the gate have their outcome
-// first.
+// TestExpiryAtGateIsWithdrawn checks that an expiry that was decided before a clock jump and is
+// still waiting at the gate is withdrawn (T10). It is decided again after the lease's full TTL.
+// Expiries that have already left the gate complete first.
 func TestExpiryAtGateIsWithdrawn(t *testing.T) {
 	const leases, inTheLog = 300, 256
 	m := lead(t)
@@ -73,8 +73,8 @@ func TestExpiryAtGateIsWithdrawn(t *testing.T) {
 	}
 }
 
-// A single lease's expiry that is in the log when the clock jumps has its outcome before leases are
-// refreshed. The renewal waiting for it is answered (T5).
+// TestSingleExpiryInTheLog checks that if a single lease's expiry is in the log when the clock
+// jumps, it completes before leases are refreshed. The renewal waiting for it is answered (T5).
 func TestSingleExpiryInTheLog(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 2000)
@@ -105,8 +105,8 @@ func TestSingleExpiryInTheLog(t *testing.T) {
 	}
 }
 
-// A re-elected leader gives an orphan its full time again, because its clock may have jumped in
-// between. The orphan's holds are not late before then.
+// TestOrphanOfAnEarlierTerm checks that a re-elected leader restarts an orphan's full time, because
+// its clock could have jumped in the meantime. The orphan's holds do not become late any earlier.
 func TestOrphanOfAnEarlierTerm(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 3000)

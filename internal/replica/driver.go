@@ -9,21 +9,21 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// driver drives the Raft library. Messages from other members and reports from the disk go in.
-// Entries to save and messages to send go to the output; committed entries wait in the backlog to
-// be applied. The driver validates messages from outside, because the library panics on a message
-// that makes no sense.
+// driver drives the Raft library. Its inputs are messages from other members and reports from the
+// disk. It adds the entries to save and the messages to send to the output. Committed entries wait
+// in the backlog to be applied. The driver validates messages from outside, because the library
+// panics on an inconsistent message.
 type driver struct {
 	m         *local
 	node      node
 	conf      *raftpb.ConfState // as of the last applied entry
 	committed uint64            // index of the last entry known to be committed
-	last      uint64            // index of the log's last entry, durable or not
-	appending int               // appends of entries that are not durable yet
+	last      uint64            // index of the last entry in the log, durable or not
+	appending int               // number of appends that are not durable yet
 	backlog   backlog
-	offered   uint64 // index of the snapshot that the library may accept now; 0 for none
+	offered   uint64 // index of the snapshot that the library can accept now; 0 if none
 	state     raft.StateType
-	elections uint64 // started by this member
+	elections uint64 // number of elections started by this member
 }
 
 // newDriver returns a driver that continues from the contents of the log.
@@ -65,10 +65,10 @@ func newDriver(m *local) (*driver, error) {
 	}, nil
 }
 
-// step passes another member's message to the library, unless it makes no sense. A commit beyond
-// the end of the log, or a different entry in place of a committed one, makes the library panic.
-// Such a panic shows that the disk has lost entries that this member had acknowledged. Any other
-// panic is a bug in this program and is re-raised.
+// step passes another member's message to the library, unless it is inconsistent. The library
+// panics on a commit index beyond the end of the log, and on an entry that conflicts with a
+// committed one. Such a panic means that the disk lost entries that this member had acknowledged.
+// Any other panic is a bug in this program and is raised again.
 func (d *driver) step(m *raftpb.Message) (err error) {
 	if err := d.vet(m); err != nil {
 		return err
@@ -79,7 +79,7 @@ func (d *driver) step(m *raftpb.Message) (err error) {
 		case contradiction:
 			err = fmt.Errorf("%w: %s from %x: %s", ErrImpossible, m.GetType(), m.GetFrom(), said)
 		default:
-			panic(said) // the stack still shows where it began
+			panic(said) // the stack still shows where the panic began
 		}
 	}()
 	if err := d.node.Step(m); err != nil {
@@ -95,15 +95,15 @@ func (d *driver) persisted(m *raftpb.Message) {
 	}
 }
 
-// respond routes the responses of a message that was carried out.
+// respond routes the responses of a message after it has been carried out.
 func (d *driver) respond(m *raftpb.Message) {
 	for _, resp := range m.GetResponses() {
 		d.route(resp)
 	}
 }
 
-// ready processes what the library has ready. It returns this member's current role, the entries to
-// append, and the completed confirm rounds.
+// ready processes everything that the library has ready. It returns this member's current role, the
+// entries to append, and the completed confirm rounds.
 func (d *driver) ready() (now role, entries []*raftpb.Entry, done []raft.ReadState) {
 	rd := d.node.Ready()
 	now = d.m.role
@@ -124,7 +124,7 @@ func (d *driver) ready() (now role, entries []*raftpb.Entry, done []raft.ReadSta
 	return now, rd.Entries, rd.ReadStates
 }
 
-// route passes one of the library's messages to its destination.
+// route delivers one of the library's messages to its destination.
 func (d *driver) route(m *raftpb.Message) {
 	switch m.GetTo() {
 	case raft.LocalAppendThread:
@@ -140,8 +140,8 @@ func (d *driver) route(m *raftpb.Message) {
 	}
 }
 
-// append outputs a message to be saved, and tracks the end of the log. The library must accept only
-// a snapshot that it was offered.
+// append adds a message to the output to be saved, and tracks the end of the log. The library can
+// accept a snapshot only if it was offered.
 func (d *driver) append(m *raftpb.Message) {
 	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
 		if d.last = s.GetMetadata().GetIndex(); d.last != d.offered {
@@ -155,8 +155,8 @@ func (d *driver) append(m *raftpb.Message) {
 	d.m.out.Append = append(d.m.out.Append, m)
 }
 
-// next returns the next committed entry, if there is one and this step has time for it. It notifies
-// the library when the last entry of a message has been applied.
+// next returns the next committed entry, or nil if there is none or this step has no time for it.
+// When all entries of a message have been applied, next notifies the library.
 func (d *driver) next() *raftpb.Entry {
 	for {
 		e, over := d.backlog.next()
@@ -167,7 +167,7 @@ func (d *driver) next() *raftpb.Entry {
 	}
 }
 
-// change applies a committed change of the membership, unless it is impossible.
+// change applies a committed membership change. It returns an error if the change is impossible.
 func (d *driver) change(c *raftpb.ConfChangeV2) error {
 	if err := d.possible(c); err != nil {
 		return err
@@ -176,8 +176,8 @@ func (d *driver) change(c *raftpb.ConfChangeV2) error {
 	return nil
 }
 
-// propose proposes an entry, or fails if the library has no room for it, or if this leader is
-// handing over.
+// propose proposes an entry. It fails if the library has no room for the entry, or if this leader
+// is handing over leadership.
 func (d *driver) propose(data []byte) error {
 	if d.node.Propose(data) != nil {
 		return ErrOverloaded
@@ -185,16 +185,16 @@ func (d *driver) propose(data []byte) error {
 	return nil
 }
 
-// proposeChange is propose for a change of the membership. It succeeded if the library appends the
+// proposeChange proposes a membership change. The proposal succeeds if the library appends the
 // entry.
 func (d *driver) proposeChange(c *raftpb.ConfChangeV2) { d.node.ProposeConfChange(c) }
 
-// confirm requests a confirm round from the quorum. Until it is done, each heartbeat requests it
-// again; see askAgain for the case without heartbeats.
+// confirm requests a confirm round from the quorum. Every heartbeat repeats the request until the
+// round is done. If there are no heartbeats, askAgain repeats it.
 func (d *driver) confirm(id uint64) { d.node.ReadIndex(binary.BigEndian.AppendUint64(nil, id)) }
 
-// stepDown advances Raft's clock at this leader, until the library finds that no majority has
-// answered for an election timeout. Raft's safety does not depend on ticks.
+// stepDown makes this leader step down. It advances Raft's clock until the library finds that no
+// majority has answered for an election timeout. Raft's safety does not depend on ticks.
 func (d *driver) stepDown() {
 	for range 2 * d.m.cfg.ElectionTicks {
 		if d.node.BasicStatus().RaftState != raft.StateLeader {
@@ -204,5 +204,5 @@ func (d *driver) stepDown() {
 	}
 }
 
-// transferring reports whether this member leads and is handing over, and so accepts nothing.
+// transferring reports whether this leader is handing over leadership, and so accepts no proposals.
 func (d *driver) transferring() bool { return d.node.BasicStatus().LeadTransferee != raft.None }

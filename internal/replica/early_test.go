@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// notPrimary makes member 1 lead in a new term before it applies an entry of that term.
+// notPrimary makes member 1 the leader of a new term before it has applied any entry of that term.
 func (c *cluster) notPrimary() {
 	c.t.Helper()
 	p := c.members[1]
@@ -24,9 +24,9 @@ func (c *cluster) notPrimary() {
 	}
 }
 
-// T6: before a leader has applied an entry of its own term, it does not track caches. It ignores
-// messages about them, and commands wait for the next leader and for acknowledgements from the
-// caches.
+// TestNotYetPrimaryKnowsNoCaches checks that a leader does not track caches before it has applied
+// an entry of its own term (T6). Until then, the leader ignores messages about caches. Commands
+// wait for the next leader and for acknowledgments from the caches.
 func TestNotYetPrimaryKnowsNoCaches(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
@@ -56,8 +56,8 @@ func TestNotYetPrimaryKnowsNoCaches(t *testing.T) {
 	c.want("write", w, "revision")
 }
 
-// A newly elected leader reports no lag for members that have not answered yet, even before it is
-// primary.
+// TestLagsBeforePrimary checks that a newly elected leader, even before it is primary, reports no
+// lag for members that have not responded yet.
 func TestLagsBeforePrimary(t *testing.T) {
 	c := caching(t)
 	c.notPrimary()
@@ -66,8 +66,8 @@ func TestLagsBeforePrimary(t *testing.T) {
 	}
 }
 
-// A write that was about to leave the gate when its leader was deposed is done by the next leader.
-// Its cache had acknowledged the invalidation.
+// TestReadyWriteOutlivesLeader checks that if a leader is deposed just before a write leaves the
+// gate, the next leader executes the write. The cache has already acknowledged the invalidation.
 func TestReadyWriteOutlivesLeader(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
@@ -89,8 +89,9 @@ func TestReadyWriteOutlivesLeader(t *testing.T) {
 	c.want("write", w, "revision")
 }
 
-// C1: if a leader is deposed before it confirms a fill, the reader must not cache what it reads
-// through the next leader, which does not know of the fill.
+// TestFillOfADeposedLeader checks that if a leader is deposed before it confirms a fill, the reader
+// does not cache the result that it gets through the next leader, which has no record of the fill
+// (C1).
 func TestFillOfADeposedLeader(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -116,8 +117,8 @@ func TestFillOfADeposedLeader(t *testing.T) {
 	}
 }
 
-// A cache whose lease has a lock delay is waited for only until the lease expires. The delay is for
-// the keys; no one uses the cache any more.
+// TestCacheOfADelayedLease checks that writes wait for the cache of a lease with a lock delay only
+// until the lease expires. The delay protects the keys; the cache is no longer in use.
 func TestCacheOfADelayedLease(t *testing.T) {
 	c := caching(t)
 	grant := c.command(c.members[2], &fsm.Grant{
@@ -142,8 +143,9 @@ func TestCacheOfADelayedLease(t *testing.T) {
 	}
 }
 
-// A write in the log of a deposed leader is answered when that member is re-elected and applies it,
-// before it is primary and tracks caches.
+// TestWriteOfAnEarlierTerm checks that a write in the log of a deposed leader is answered when that
+// member is re-elected and applies it. At that time, the member is not yet primary and does not
+// track caches.
 func TestWriteOfAnEarlierTerm(t *testing.T) {
 	c := caching(t)
 	c.hold(c.members[1], 1, 60_000)

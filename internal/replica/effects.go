@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// writeOf returns the possible effects of a command on caches, whichever branch of a transaction
-// runs.
+// writeOf returns the possible effects of a command on caches. For a transaction, it includes the
+// effects of both branches.
 func writeOf(l *lease.Lessor, c fsm.Command) *directory.Write {
 	e := effects{lessor: l, w: &directory.Write{}}
 	switch c := fsm.Inner(c).(type) {
@@ -24,7 +24,8 @@ func writeOf(l *lease.Lessor, c fsm.Command) *directory.Write {
 		e.revoke(c)
 	case *fsm.ChangeTTL:
 		e.w.Renews = append(e.w.Renews, e.leaseNamed(c.ID, c.Name))
-	case *fsm.Expire: // no key of its leases is cached, but the directory must know which end
+	// no key of these leases is cached, but the directory must know which leases end
+	case *fsm.Expire:
 		e.w.Ends, e.w.Urgent = taking(l, c.Leases), true
 	default:
 		if fsm.TakesRights(c) {
@@ -34,8 +35,8 @@ func writeOf(l *lease.Lessor, c fsm.Command) *directory.Write {
 	return e.w
 }
 
-// taking returns the leases whose keys are deleted when they expire now. With a lock delay, the
-// keys are deleted later.
+// taking returns the due leases whose keys are deleted when they expire. If a lease has a lock
+// delay, its keys are deleted later.
 func taking(l *lease.Lessor, due []lease.Due) (out []lease.ID) {
 	for _, d := range due {
 		info, _ := l.Lookup(d.ID)
@@ -49,8 +50,8 @@ func taking(l *lease.Lessor, due []lease.Due) (out []lease.ID) {
 type effects struct {
 	lessor *lease.Lessor
 	w      *directory.Write
-	// granted are leases that the transaction grants, by ID, with their names. If the request is
-	// repeated, the ID refers to the lease with the name instead.
+	// granted maps the ID of each lease that the transaction grants to the lease's name. If the
+	// request is a retry, the ID refers to the existing lease with that name.
 	granted map[lease.ID]string
 }
 
@@ -58,9 +59,10 @@ func (e *effects) touch(key, end string) {
 	e.w.Touches = append(e.w.Touches, keyrange.Range{Key: key, End: end})
 }
 
-// leaseNamed returns the lease with an ID or, if the ID is 0, with a name. By the time the command
-// is applied, another lease may have the name. But that lease has a different token and secret, so
-// a command that carries the token or secret of this one does not affect it.
+// leaseNamed returns the lease with the given ID or, if the ID is 0, the lease with the given name.
+// By the time the command is applied, the name may belong to another lease. But a command with the
+// token or secret of the lease returned here does not affect the other lease, which has a different
+// token and secret.
 func (e *effects) leaseNamed(id lease.ID, name string) lease.ID {
 	if id == 0 {
 		info, _ := e.lessor.ByName(name)
@@ -84,11 +86,12 @@ func (e *effects) put(c *fsm.Put) {
 func (e *effects) revoke(c *fsm.Revoke) {
 	e.w.Ends = append(e.w.Ends, e.leaseNamed(c.ID, c.Name))
 	if c.ID == 0 && c.Name != "" && (c.Token == 0 || c.Token > e.lessor.LastToken()) {
-		// It is unknown which lease will have the name then, and which keys that lease will have.
+		// It is not known which lease will have this name when the command is applied, or which
+		// keys that lease will have.
 		e.w.Touches = append(e.w.Touches, keyrange.All)
 	}
 	if name, ok := e.granted[c.ID]; ok {
-		// It is unknown which lease this will be, and which keys it will have.
+		// It is not known which lease will have this name, or which keys that lease will have.
 		e.w.Touches = append(e.w.Touches, keyrange.All)
 		if info, ok := e.lessor.ByName(name); ok {
 			e.w.Ends = append(e.w.Ends, info.ID)
@@ -130,8 +133,8 @@ func (e *effects) op(op *fsm.Op) {
 	}
 }
 
-// grant records the name of the lease, which a repetition of the request refers to, and the renewal
-// if the grant asks for one.
+// grant records the name of the lease, because a repeated request refers to the lease by its name.
+// It also records that the lease is renewed, if the grant requests that.
 func (e *effects) grant(c *fsm.Grant) {
 	t := &c.Terms
 	if t.RequestID == "" {

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestEffects: the possible effects of a command include those of every branch, and of every lease
-// that a repeated grant may name.
+// TestEffects checks that the possible effects of a command include the effects of every branch,
+// and of every lease that a repeated grant can name.
 func TestEffects(t *testing.T) {
 	m := lead(t)
 	named := lease.Terms{ID: 5, TTL: 5000, Name: "n", RequestID: "r"}
@@ -65,7 +65,7 @@ func TestEffects(t *testing.T) {
 		{"change of the TTL", &fsm.ChangeTTL{ID: 5}, write{Renews: ids(5)}},
 		{"renewal", &fsm.Txn{Then: []fsm.Op{{Touch: &fsm.Touch{ID: 5}}}}, write{Renews: ids(5)}},
 		{"expiry", &fsm.Expire{Leases: []lease.Due{{ID: 5}, {ID: 6}}}, write{
-			Ends: ids(5), Urgent: true, // the other's keys go after its lock delay
+			Ends: ids(5), Urgent: true, // the keys of lease 6 are deleted after its lock delay
 		}},
 		{"put by name", &fsm.Put{Key: "a", LeaseName: "n"}, write{
 			Touches: key("a"), AttachesAny: true,

@@ -5,43 +5,46 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkpointEvery is how long silent leases are collected for one entry, in milliseconds, unless an
-// entry is full earlier. No client waits for the entry, but if the leader fails in the meantime,
-// the leases last that much longer.
+// checkpointEvery is how long silent leases are collected for one entry, in milliseconds. A full
+// entry is proposed earlier. No client waits for the entry. But if the leader fails before the
+// entry is committed, the leases last that much longer.
 const checkpointEvery = 100
 
 // retryEvery is the delay before a rejected entry is proposed again, in milliseconds. Raft rejects
-// entries while too much is uncommitted, for example when the disks of all followers are frozen,
-// and it logs a warning each time.
+// entries while too much is uncommitted, for example when the disks of all followers have stalled.
+// It logs a warning each time.
 const retryEvery = 100
 
-// expirer decides, at a primary, which leases expire in the next entry, and whose remaining time is
-// replicated. One entry of each kind is in the log at a time; the next is made when it has been
-// applied. So expiry takes a bounded share of the log (T13): however many leases end together,
+// expirer runs on a primary. It decides which leases expire in the next entry, and for which leases
+// the remaining time is replicated. The log contains at most one unapplied entry of each kind. This
+// bounds the share of the log that expiry takes (T13): however many leases end at the same time,
 // clients' commands wait for at most one entry.
 type expirer struct {
 	m                       *local
-	began                   uint64 // tick of the election, later of the promotion
+	began                   uint64 // tick of the election, and later of the promotion
 	expiring, checkpointing bool
-	silence                 lease.Instant // when the next checkpoint may be proposed
+	silence                 lease.Instant // when the next checkpoint can be proposed
 	refused                 refusal
-	clearing                int           // entries in the log that clear a checkpoint
-	oldest                  lease.Instant // expiry of the first lease in the entry in the log
-	// afterAll is called once the remaining time of every silent lease is replicated.
+	clearing                int // number of entries in the log that clear a checkpoint
+	// expiry of the first lease in the Expire that is in the log
+	oldest lease.Instant
+	// afterAll is called once the remaining time of every silent lease has been replicated.
 	afterAll func()
-	// refresh is true while the clock is not trusted, until every lease has its full TTL again.
+	// refresh is true while the clock is not trusted. It is reset once every lease has its full TTL
+	// again.
 	refresh bool
 }
 
-// refusal is when Raft last rejected an entry. The next attempt is made at retry, or as soon as an
-// entry after index is applied, since that frees space.
+// refusal records when Raft last rejected an entry. The next attempt is made at retry, or earlier
+// if an entry after index has been applied, because that frees space.
 type refusal struct {
 	retry lease.Instant
 	index uint64
 }
 
-// due returns the leases that the next entry expires: at most MaxExpire of them, with at most twice
-// as many keys, unless the first lease alone has more (T14). The others stay due.
+// due returns the leases to expire in the next entry. It returns at most MaxExpire leases with at
+// most twice as many keys in total, unless the first lease alone has more (T14). The other leases
+// stay due.
 func (e *expirer) due() []lease.Due {
 	if e.waits() {
 		return nil
@@ -59,16 +62,16 @@ func (e *expirer) due() []lease.Due {
 	return due
 }
 
-// expire returns the command that expires leases, and marks it as proposed.
+// expire returns a command that expires the leases, and marks it as proposed.
 func (e *expirer) expire(due []lease.Due) *fsm.Expire {
 	e.expiring = true
 	e.oldest = e.m.now - lease.Instant(due[0].Late)
 	return &fsm.Expire{Term: e.m.term, Leases: due}
 }
 
-// expired handles the outcome of an expiry. A command that Raft rejected has no effect for certain,
-// so its leases are alive and due again. A timeout never counts as a rejection: it leaves the
-// outcome unknown (T5, T12).
+// expired handles the outcome of an expiry. If Raft rejected the command, it certainly has no
+// effect, so its leases are alive and due again. A timeout never counts as a rejection, because
+// after a timeout the outcome is unknown (T5, T12).
 func (e *expirer) expired(due []lease.Due, decided lease.Instant, applied bool) {
 	for i := range due {
 		if applied {
@@ -81,24 +84,24 @@ func (e *expirer) expired(due []lease.Due, decided lease.Instant, applied bool) 
 	}
 }
 
-// pause records that Raft rejected an entry with a command of the expirer.
+// pause records that Raft rejected an entry of the expirer.
 func (e *expirer) pause() {
 	e.refused = refusal{e.m.now + retryEvery, e.m.machine.Index()}
 }
 
-// mayRefresh reports whether all leases must get their full TTL again, and no earlier decision is
-// in the log.
+// mayRefresh reports whether all leases must get their full TTL again, and none of the expirer's
+// earlier entries is still in the log.
 func (e *expirer) mayRefresh() bool {
 	return e.refresh && !e.expiring && !e.checkpointing && e.clearing == 0
 }
 
-// fresh reports whether this leader has led for less than an election timeout, so that others may
-// not have had time to answer it.
+// fresh reports whether this leader has led for less than an election timeout. Other members may
+// not have had time to answer it yet.
 func (e *expirer) fresh() bool {
 	return e.m.ticks < e.began+uint64(e.m.cfg.ElectionTicks)
 }
 
-// overdue returns how far the first lease of the entry in the log is past its expiry.
+// overdue returns the time since the expiry of the first lease in the Expire that is in the log.
 func (e *expirer) overdue() lease.TTL {
 	if !e.expiring {
 		return 0
@@ -106,7 +109,7 @@ func (e *expirer) overdue() lease.TTL {
 	return lease.TTL(e.m.now - e.oldest)
 }
 
-// next returns when there may be something to propose without an input.
+// next returns when there may be something to propose even if no input arrives.
 func (e *expirer) next() (lease.Instant, bool) {
 	at, ok := e.soonest()
 	if e.waits() {
@@ -115,12 +118,12 @@ func (e *expirer) next() (lease.Instant, bool) {
 	return at, ok
 }
 
-// waits reports whether proposals are postponed, because Raft would reject them.
+// waits reports whether proposals are postponed because Raft would reject them.
 func (e *expirer) waits() bool {
 	return e.m.now < e.refused.retry && e.m.machine.Index() == e.refused.index
 }
 
-// soonest is next, provided that Raft accepts every entry.
+// soonest is like next, but assumes that Raft accepts every entry.
 func (e *expirer) soonest() (lease.Instant, bool) {
 	if !e.m.primary || e.expiring || e.refresh {
 		return 0, false
@@ -132,8 +135,8 @@ func (e *expirer) soonest() (lease.Instant, bool) {
 	if at > e.m.now || !e.checkpointing && e.m.now >= e.silence {
 		return at, ok
 	}
-	// Leases that are silent now wait for the outcome of a checkpoint, which is an input, or until
-	// more are collected. Leases that fall due meanwhile do not wait.
+	// Silent leases wait until more have been collected. While a checkpoint is in flight, they wait
+	// for its outcome, which is an input. Leases that become due in the meantime do not wait.
 	due, ok := e.m.lessor.NextDue()
 	if !e.checkpointing && e.silence < due {
 		due = e.silence

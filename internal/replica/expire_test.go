@@ -9,7 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// newExpirer returns the expirer of a primary in term 2, with leases 1 to n of one second each.
+// newExpirer returns the expirer of a primary in term 2 with leases 1 to n, each with a TTL of one
+// second.
 func newExpirer(t *testing.T, n lease.ID) *expirer {
 	t.Helper()
 	return newExpirerWith(t, lease.Config{}, n)
@@ -38,7 +39,8 @@ func (e *expirer) pass(d lease.Instant) {
 	e.m.lessor.Advance(e.m.now)
 }
 
-// Due leases are taken one entry at a time. If the entry is lost, they are due again (T12, T13).
+// TestExpirerTakesSome checks that due leases are taken one entry at a time. If an entry is lost,
+// its leases become due again (T12, T13).
 func TestExpirerTakesSome(t *testing.T) {
 	e := newExpirer(t, 6)
 	if due := e.due(); len(due) > 0 {
@@ -83,8 +85,8 @@ func TestExpirerTakesSome(t *testing.T) {
 	}
 }
 
-// One checkpoint is in flight at a time, and lost ones are repeated. Completion is reported when
-// none is left.
+// TestExpirerCheckpoints checks that only one checkpoint is in flight at a time and that a lost
+// checkpoint is retried. The callback runs once no lease needs a checkpoint.
 func TestExpirerCheckpoints(t *testing.T) {
 	e := newExpirer(t, 2)
 	e.pass(900) // no renewals
@@ -109,14 +111,15 @@ func TestExpirerCheckpoints(t *testing.T) {
 	}
 }
 
-// A leader wakes up when a lease becomes due or silent. While silent leases wait, it wakes up when
-// the next lease is due or the wait ends, and at once if it has to checkpoint before it stops.
+// TestExpirerNext checks that a leader wakes up when a lease becomes due or silent. While silent
+// leases are pending, it wakes up when the next lease is due or the wait ends. It wakes up
+// immediately if it has to checkpoint before it stops.
 func TestExpirerNext(t *testing.T) {
 	const due, silent = -1, -2
 	for name, c := range map[string]struct {
 		pass lease.Instant
 		set  func(e *expirer)
-		want lease.Instant // 0: none; due, silent: as the lessor says
+		want lease.Instant // 0: never; due, silent: the instant reported by the lessor
 	}{
 		"at first, when they become silent":  {10, func(*expirer) {}, silent},
 		"silent":                             {600, func(*expirer) {}, 600},
@@ -149,17 +152,9 @@ func TestExpirerNext(t *testing.T) {
 	}
 }
 
-// A leader without leases does not wake up for the next checkpoint.
-func TestExpirerNextWithoutLeases(t *testing.T) {
-	e := newExpirer(t, 0)
-	e.silence = 300
-	if at, ok := e.next(); ok {
-		t.Errorf("wakes up at %d", at)
-	}
-}
-
-// A leader wakes up when a cache for which a write waits is gone or late, and at once while
-// commands wait for the next step. It does not wake up while it distrusts its clock.
+// TestGateNext checks that a leader wakes up when a cache that delays a write becomes late or its
+// lease ends. It wakes up immediately while commands wait for the next step, and not at all while
+// it distrusts its clock.
 func TestGateNext(t *testing.T) {
 	e := newExpirer(t, 0)
 	g := gate{m: e.m, leases: leases{e.m, e}}
@@ -185,7 +180,7 @@ func TestGateNext(t *testing.T) {
 	if now, err := g.caches.Admit(&directory.Write{Touches: all}); now || err != nil {
 		t.Fatal(now, err)
 	}
-	next("a write waits", 0, false, 1000) // until its cache is late
+	next("a write waits", 0, false, 1000) // until the cache is late
 	next("a write waits", 70, true, 70)
 	next("a write waits", 5000, true, 1000)
 	e.refresh = true

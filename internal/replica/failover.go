@@ -10,33 +10,35 @@ import (
 )
 
 // failover replaces a dead leader within milliseconds. When a process dies, its connections break
-// and new ones are refused. A member that notices this need not wait for the election timeout: it
-// drops the leader. One of these members campaigns, and the others a little later, in case that one
-// cannot win. A mistake costs an election and nothing else, because no promise depends on timeouts
+// and new connections are refused. A member that detects this drops the leader without waiting for
+// the election timeout. One of these members campaigns. The others campaign a little later, in case
+// the first cannot win. A mistake costs only an election, because no promise depends on timeouts
 // (rule 4).
 type failover struct {
 	m     *local
-	at    lease.Instant // when to campaign; 0 for never
+	at    lease.Instant // when to campaign; 0 means never
 	tries int
 }
 
 const (
-	// stagger is how long each member waits for the one before it, in milliseconds: longer than an
-	// election takes on a local network.
+	// stagger is how long each candidate waits after the previous one, in milliseconds. It is
+	// longer than an election takes on a local network.
 	stagger = 25
-	// campaignTries bounds how many times a member campaigns before it leaves the rest to the
-	// election timeout. Members that have not noticed the leader's death reject the candidate until
-	// their own election timeout has passed, so it keeps trying for longer than the usual second.
+	// campaignTries is the number of times a member campaigns before it leaves the rest to the
+	// election timeout. Members that have not detected the leader's death reject the candidate
+	// until their own election timeout has passed. So the candidate keeps trying for longer than
+	// the usual timeout of one second.
 	campaignTries = 40
 )
 
-// begin schedules a campaign to replace a leader that is gone.
+// begin schedules a campaign to replace a dead leader.
 func (f *failover) begin(dead uint64) {
 	f.tries = 0
 	f.at = max(f.m.now, 1) + f.place(dead)*stagger
 }
 
-// place returns how many voters that could replace a dead leader have lower IDs than this member.
+// place returns this member's position among the voters that can replace a dead leader. It is the
+// number of such voters with lower IDs.
 func (f *failover) place(dead uint64) (n lease.Instant) {
 	for _, m := range f.m.machine.View().Members {
 		if !m.Learner && m.ID < f.m.cfg.ID && m.ID != dead {
@@ -46,8 +48,9 @@ func (f *failover) place(dead uint64) (n lease.Instant) {
 	return n
 }
 
-// due reports whether to campaign now, and if so schedules the next attempt: the others may not
-// have noticed yet that the leader is gone, or may have longer logs.
+// due reports whether to campaign now. If so, it schedules the next attempt. An attempt can fail
+// because other members have not detected yet that the leader is gone, or because they have longer
+// logs.
 func (f *failover) due() bool {
 	if f.at == 0 || f.m.now < f.at {
 		return false
@@ -61,8 +64,8 @@ func (f *failover) due() bool {
 	return true
 }
 
-// follow reacts to changes of the role: once a member has raised the term, its candidate gets time
-// to win.
+// follow reacts to role changes. When the term rises, this member gives the candidate of the new
+// term time to win.
 func (f *failover) follow(was role) {
 	switch {
 	case f.at == 0:
@@ -74,14 +77,14 @@ func (f *failover) follow(was role) {
 }
 
 // Gone reports to the replica that another member's process has ended or restarted: its connections
-// broke and new ones are refused.
+// broke, and new ones are refused.
 func (r *Replica) Gone(member uint64) {
 	r.Unreachable(member)
 	r.links.gone(member)
 	r.replace(member)
 }
 
-// replace starts to campaign if the member is the leader; it is gone or unresponsive.
+// replace schedules a campaign if member, which is gone or unresponsive, is the leader.
 func (r *Replica) replace(member uint64) {
 	if member != r.leader || !r.voter(r.cfg.ID) {
 		return
@@ -96,15 +99,14 @@ func (r *Replica) forgetLeader() {
 	}
 }
 
-// campaign campaigns to replace a leader that is gone.
+// campaign starts an election if an attempt to replace a dead leader is due.
 func (r *Replica) campaign() {
 	if r.failover.due() {
-		_ = r.Campaign() // does nothing if this member no longer has a vote
+		_ = r.Campaign() // has no effect if this member is no longer a voter
 	}
 }
 
-// Connected reports to the replica the time since which this member has been connected to another
-// without interruption.
+// Connected reports when the current uninterrupted connection to another member began.
 func (r *Replica) Connected(member uint64, since lease.Instant) {
 	r.links.connected(member, since)
 }
@@ -115,9 +117,9 @@ func (r *Replica) Unreachable(member uint64) {
 	r.raft.node.ReportUnreachable(member)
 }
 
-// Transfer hands the leadership to a member, if it keeps up. After an election timeout, Status
-// shows which member leads. Transfer returns ErrNoLeader on a member that does not lead, and
-// ErrBadTransferee for a member without a vote.
+// Transfer hands leadership to a member if that member keeps up. After an election timeout, Status
+// shows which member leads. Transfer returns ErrNoLeader if this member does not lead, and
+// ErrBadTransferee if the other member is not a voter.
 func (r *Replica) Transfer(to uint64) error {
 	switch {
 	case !r.leading:
@@ -130,10 +132,10 @@ func (r *Replica) Transfer(to uint64) error {
 	return nil
 }
 
-// Yield hands the leadership to the follower with the most complete log, because this member is
-// about to stop, or its disk is stuck. It reports whether there is one. If this member still leads
-// at the next call, that follower did not take over, for instance because its disk is stuck too;
-// Yield then tries the next one.
+// Yield hands leadership to the follower with the most complete log, because this member is about
+// to stop or its disk is stuck. It reports whether there is such a follower. If this member still
+// leads at the next call, the follower did not take over, for instance because its disk is also
+// stuck. Yield then tries the next follower.
 func (r *Replica) Yield() bool {
 	if !r.leading || r.raft.transferring() {
 		return r.leading

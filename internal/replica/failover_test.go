@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// planning returns the failover state of member 5 in a cluster of voters 2, 3, 5 and 6 and learner
-// 1.
+// planning returns the failover state of member 5 in a cluster with voters 2, 3, 5 and 6 and
+// learner 1.
 func planning(t *testing.T, now lease.Instant) *failover {
 	t.Helper()
 	m := fsm.New(fsm.Config{})
@@ -24,8 +24,8 @@ func planning(t *testing.T, now lease.Instant) *failover {
 	return f
 }
 
-// When the leader dies, the first candidate campaigns at once, and each other voter a little after
-// its predecessor.
+// TestFailoverPlan checks that when the leader dies, the first candidate campaigns immediately and
+// the remaining voters follow at short intervals.
 func TestFailoverPlan(t *testing.T) {
 	for _, c := range []struct {
 		now  lease.Instant
@@ -44,8 +44,8 @@ func TestFailoverPlan(t *testing.T) {
 	}
 }
 
-// A member repeats its campaign a limited number of times, and starts over when the next leader
-// dies.
+// TestFailoverTries checks that a member retries its campaign a limited number of times, and that
+// the limit is reset when the next leader dies.
 func TestFailoverTries(t *testing.T) {
 	f := planning(t, 0)
 	for range 2 {
@@ -70,13 +70,14 @@ func TestFailoverTries(t *testing.T) {
 	}
 }
 
-// A member with a leader, or that leads, does not campaign. While another member may win, it waits.
+// TestFailoverEnds checks that a member does not campaign if it leads or has a leader. It waits
+// while another member could still win.
 func TestFailoverEnds(t *testing.T) {
 	was := role{term: 7}
 	for name, c := range map[string]struct {
 		now    role
-		follow lease.Instant // time of the campaign if it follows; 0 for none
-		due    bool          // whether it campaigns if it follows no one
+		follow lease.Instant // when it campaigns if it is a follower; 0 for never
+		due    bool          // whether it campaigns if it has no leader
 	}{
 		"nothing new":    {was, 2000, true},
 		"a later term":   {role{term: 8}, 1000 + 4*stagger, true},
@@ -108,7 +109,8 @@ func TestFailoverEnds(t *testing.T) {
 	}
 }
 
-// A learner never campaigns. It keeps its leader until there is another.
+// TestLearnerKeepsLeader checks that a learner never campaigns. It keeps its leader until there is
+// a new one.
 func TestLearnerKeepsLeader(t *testing.T) {
 	c := caching(t)
 	c.pass(1000)
@@ -122,7 +124,8 @@ func TestLearnerKeepsLeader(t *testing.T) {
 	}
 }
 
-// A leader that was just elected hands over even if no voter has acknowledged any of its log.
+// TestYieldAtOnce checks that a newly elected leader can transfer leadership even if no voter has
+// acknowledged any of its log.
 func TestYieldAtOnce(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.lose = func(m *Message) bool { return m.Raft.GetType() == raftpb.MsgApp }
@@ -134,8 +137,9 @@ func TestYieldAtOnce(t *testing.T) {
 	}
 }
 
-// A leader hands over to a responsive voter, never to a learner, and reports if there is none.
-// Another request does not interrupt the first hand-over.
+// TestYieldToVoters checks that a leader transfers leadership to a responsive voter, never to a
+// learner, and returns an error if there is no such voter. A second request does not interrupt the
+// first transfer.
 func TestYieldToVoters(t *testing.T) {
 	c := newCluster(t, 1, 2)
 	l := c.members[1].r

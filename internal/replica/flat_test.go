@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// BenchmarkFlat measures the cost of a command, in nanoseconds, with a backlog of 1,000 and of
-// 100,000 commands that were committed at once or that wait for a leader. BenchmarkFlat of test/sim
-// has the other operations.
+// BenchmarkFlat measures the cost of one command, in nanoseconds, with a backlog of 1,000 and of
+// 100,000 commands. The backlog is either committed all at once or waiting for a leader.
+// BenchmarkFlat in test/sim covers the other operations.
 func BenchmarkFlat(b *testing.B) {
 	const few, many = 1_000, 100_000
 	for _, c := range []struct {
@@ -42,7 +42,7 @@ func BenchmarkFlat(b *testing.B) {
 	}
 }
 
-// applyBacklog returns the time to apply n puts that are committed at once.
+// applyBacklog returns the time to apply n puts that were committed together.
 func applyBacklog(b *testing.B, n int) time.Duration {
 	m := lead(b)
 	for i := range n {

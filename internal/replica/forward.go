@@ -8,46 +8,46 @@ import (
 	"leasehold.dev/lease"
 )
 
-// patience is how many election timeouts a command waits for a leader to accept it.
+// patience is how long a command waits for a leader to accept it, in election timeouts.
 const patience = 5
 
-// maxForwarded is the maximum number of commands, and also of other requests, that may wait for
-// another member.
+// maxForwarded is the maximum number of commands that can wait for another member. A separate limit
+// of the same size applies to all other requests.
 const maxForwarded = 1 << 16
 
-// forwarder sends the commands of this member's clients to another leader, and finds their outcome
-// in the log.
+// forwarder sends commands from this member's clients to another leader, and finds their outcome in
+// the log.
 //
 // Commands are numbered as they are sent. The leader of a term accepts each number once and in
-// order, so sending again is harmless. A command sent in a term enters the log in that term or
-// never. So once an entry of a later term is applied, commands that have not been applied are lost
-// for certain, and are sent to the new leader. So the death of a leader leaves no command's outcome
-// unknown.
+// order, so sending a command again is harmless. A command sent in a term enters the log in that
+// term or not at all. So once an entry of a later term has been applied, any command that has not
+// been applied is certainly lost, and can be sent to the new leader. The death of a leader leaves
+// no command with an unknown outcome.
 type forwarder struct {
 	m     *local
-	queue []*Proposal // not sent, or certain to be lost
-	sent  []sent      // by number; terms never decrease
-	next  uint64      // the number of the next command
+	queue []*Proposal // not sent yet, or certain to be lost
+	sent  []sent      // sorted by number; terms never decrease
+	next  uint64      // number of the next command
 
-	term     uint64 // of the last command sent
+	term     uint64 // term of the last command sent
 	version  byte   // cluster version that the leader of term understands
-	base     uint64 // the first number in term
-	received uint64 // the leader of term has all lower numbers
-	idle     int    // ticks since the leader reported progress
+	base     uint64 // first number used in term
+	received uint64 // the leader of term has received every command with a lower number
+	idle     int    // ticks since the leader last made progress
 	over     int    // approximate number of rejected commands in sent
 }
 
-// sent is a command in flight. The proposal is nil once its client was answered.
+// sent is a command in flight. The proposal is nil once its client has been answered.
 type sent struct {
 	seq, term uint64
-	at        lease.Instant // when it was first sent in the term
+	at        lease.Instant // when it was first sent in this term
 	command   fsm.Command
 	proposal  *Proposal
 }
 
 func (f *forwarder) full() bool { return len(f.queue)+len(f.sent)-f.over >= maxForwarded }
 
-// propose accepts a command, or rejects it if too many wait.
+// propose accepts a command, or rejects it if too many are waiting.
 func (f *forwarder) propose(p *Proposal) {
 	if f.full() {
 		f.m.out.refuse(p, ErrOverloaded)
@@ -56,7 +56,7 @@ func (f *forwarder) propose(p *Proposal) {
 	f.queue = append(f.queue, p)
 }
 
-// again puts commands that are certain to be lost before all others.
+// again puts commands that are certain to be lost at the front of the queue.
 func (f *forwarder) again(own []*Proposal) {
 	if len(own) > 0 {
 		f.queue = slices.Concat(own, f.queue)
@@ -79,16 +79,16 @@ func (f *forwarder) message() Forward {
 	return Forward{Term: f.term, First: f.next, Base: f.base}
 }
 
-// fill moves commands from the queue into msg. It sends nothing until the leader has confirmed the
-// previous commands, so that commands that arrive meanwhile share the next message. Commands that
-// need more than the first version wait until the leader's version is known: a message that the
-// leader cannot decode would be lost as a whole.
+// fill moves commands from the queue into msg. While the leader has not confirmed the previous
+// commands, it adds none, unless groupMax are waiting. So commands that arrive in the meantime
+// share the next message. Commands that require a version later than the first wait until the
+// leader's version is known, because a leader that cannot decode a message discards all of it.
 func (f *forwarder) fill(msg *Forward) {
 	if f.received < f.next && len(f.queue) < groupMax {
 		return
 	}
 	n := 0
-	known := f.m.machine.Term() == f.term // the leader's version
+	known := f.m.machine.Term() == f.term // whether the leader's version is known
 	for n < len(f.queue) && n < groupMax && len(msg.body) < f.m.cfg.MaxBatch &&
 		(known || has(f.version, f.queue[n].Command)) {
 		p := f.queue[n]
@@ -109,8 +109,9 @@ func (f *forwarder) fill(msg *Forward) {
 	f.queue = f.queue[n:]
 }
 
-// tick rejects commands that have waited too long, and resends those that the leader seems not to
-// have received. Time that commands spend waiting for caches at the leader does not count.
+// tick rejects commands that have waited too long, and resends commands that the leader does not
+// seem to have received. The time that commands spend waiting for caches at the leader does not
+// count.
 func (f *forwarder) tick() {
 	m := f.m
 	limit := uint64(patience * m.cfg.ElectionTicks)
@@ -157,15 +158,15 @@ func (f *forwarder) find(seq uint64) (int, bool) {
 	})
 }
 
-// reached records that the leader of term has all numbers below next.
+// reached records that the leader of term has received every command with a number below next.
 func (f *forwarder) reached(term, next uint64) {
 	if term == f.term && next > f.received && next <= f.next {
 		f.received, f.idle = next, 0
 	}
 }
 
-// refused handles the leader's rejections of commands. Rejected commands are removed from sent in
-// bulk, once they are half of it, because a leader may reject very many.
+// refused handles the leader's rejections. A leader may reject many commands, so they are removed
+// from sent in bulk, once they make up half of it.
 func (f *forwarder) refused(list []Refusal) {
 	for _, no := range list {
 		if i, ok := f.find(no.Seq); ok && f.sent[i].proposal != nil {
@@ -179,11 +180,12 @@ func (f *forwarder) refused(list []Refusal) {
 	}
 }
 
-// applied answers the commands of one group of an entry that came through this member.
+// applied answers the commands in one group of an entry that were forwarded by this member.
 func (f *forwarder) applied(term uint64, g fsm.Group, results []fsm.Result) {
 	first, end := g.Origin.Seq, g.Origin.Seq+uint64(len(g.Commands))
 	i, _ := f.find(first)
-	k := i // commands of an earlier incarnation, and those without a waiting client, are missing
+	// commands of an earlier incarnation, or whose client is no longer waiting, are not in sent
+	k := i
 	for ; k < len(f.sent) && f.sent[k].seq < end; k++ {
 		if p := f.sent[k].proposal; p != nil {
 			p.Result, p.Index = results[f.sent[k].seq-first], f.m.machine.Index()
@@ -196,8 +198,8 @@ func (f *forwarder) applied(term uint64, g fsm.Group, results []fsm.Result) {
 	}
 }
 
-// requeue puts back, for the next leader, commands that are certain to be lost because an entry of
-// term has been applied.
+// requeue puts back commands that are certain to be lost because an entry of term has been applied.
+// They will be sent to the next leader.
 func (f *forwarder) requeue(term uint64) {
 	n := 0
 	var again []*Proposal
@@ -212,15 +214,15 @@ func (f *forwarder) requeue(term uint64) {
 	}
 }
 
-// swallowed rejects commands sent in term or before: a snapshot replaced the entries, so their
-// outcome is unknown.
+// swallowed rejects commands sent in term or earlier. Their outcome is unknown, because a snapshot
+// replaced the entries.
 func (f *forwarder) swallowed(term uint64) {
 	f.giveUp(func(s *sent) bool { return s.term <= term })
 }
 
-// giveUp rejects the commands for which late returns true; their outcome is unknown. A command
-// without a waiting client is kept until the leader has it, because the leader accepts numbers only
-// in order.
+// giveUp rejects the commands for which late returns true. Their outcome is unknown. A command
+// whose client is no longer waiting is kept until the leader has received it, because the leader
+// accepts numbers only in order.
 func (f *forwarder) giveUp(late func(*sent) bool) {
 	kept := f.sent[:0]
 	for _, s := range f.sent {

@@ -2,7 +2,6 @@ package replica
 
 import (
 	"errors"
-	"slices"
 	"strings"
 	"testing"
 
@@ -30,53 +29,17 @@ func (f *forwarder) proposeKeys(keys ...string) (all []*Proposal) {
 	return all
 }
 
-// A forwarded command is answered by its log entry, refused by the leader, found lost when an entry
-// of a later term arrives, or has an unknown outcome after a snapshot.
-func TestForwarderOutcomes(t *testing.T) {
-	f := newForwarder()
-	all := f.proposeKeys("a", "b", "c", "d")
-	msg := f.message()
-	f.fill(&msg)
-	f.applied(3, fsm.Group{
-		Origin: fsm.Origin{Member: 2, Seq: 99}, Commands: make([]fsm.Command, 2),
-	}, []fsm.Result{{Revision: 7}, {Revision: 8}})
-	if all[0].Result.Revision != 8 || f.received != 101 {
-		t.Errorf("%+v, the leader has those below %d", all[0], f.received)
-	}
-	f.refused([]Refusal{{Seq: 101, Code: codeOf(ErrOverloaded)}, {Seq: 7}})
-	if !errors.Is(all[1].Err, ErrOverloaded) {
-		t.Errorf("refused: %v", all[1].Err)
-	}
-	f.requeue(3)
-	if len(f.queue) > 0 {
-		t.Error("commands of the same term count as lost")
-	}
-	f.requeue(4)
-	if !slices.Equal(f.queue, all[2:]) || len(f.sent) != 0 {
-		t.Fatalf("%d commands resent, %d kept", len(f.queue), len(f.sent))
-	}
-	f.begin(4)
-	msg = f.message()
-	f.fill(&msg)
-	if f.swallowed(4); !errors.Is(all[2].Err, ErrLeaderChanged) {
-		t.Errorf("after a snapshot: %v", all[2].Err)
-	}
-	want := []*Proposal{all[0], all[1], all[2], all[3]}
-	if !slices.Equal(f.m.out.Proposals, want) {
-		t.Errorf("%d answers", len(f.m.out.Proposals))
-	}
-}
-
-// An unsent command is refused after a while. A sent one then has an unknown outcome, but it may
-// wait longer if caches may delay it at the leader.
+// TestForwarderPatience checks what happens when a command times out. An unsent command is
+// rejected. A sent command has an unknown outcome, but it can wait longer if caches could delay it
+// at the leader.
 func TestForwarderPatience(t *testing.T) {
 	const limit = patience * 10
 	for name, c := range map[string]struct {
 		now  role
 		sent bool
-		ttl  lease.TTL // of the caches
+		ttl  lease.TTL // of the leases with caches
 		at   lease.Instant
-		born uint64 // when it ends; 0 for not yet
+		born uint64 // when it times out; 0 for not yet
 	}{
 		"not sent":              {role{term: 3}, false, 0, 0, limit},
 		"without a leader":      {role{term: 3}, true, 60_000, 0, limit},
@@ -113,8 +76,8 @@ func TestForwarderPatience(t *testing.T) {
 	}
 }
 
-// A refusal answers one command, once. Refused commands are removed once they are half of all; the
-// others keep waiting.
+// TestForwarderRefusals checks that a refusal completes one command, once. Refused commands are
+// removed from the list once they make up half of it. The rest remain pending.
 func TestForwarderRefusals(t *testing.T) {
 	f := newForwarder()
 	all := f.proposeKeys("a", "b", "c", "d")
@@ -132,8 +95,8 @@ func TestForwarderRefusals(t *testing.T) {
 	}
 }
 
-// With Config.RefuseForwarded, a leader refuses other members' commands and accepts those of its
-// own clients.
+// TestRefuseForwarded checks that with Config.RefuseForwarded a leader rejects commands from other
+// members but accepts commands from its own clients.
 func TestRefuseForwarded(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -157,8 +120,8 @@ func TestRefuseForwarded(t *testing.T) {
 	}
 }
 
-// A message has at most groupMax commands, and those that begin within MaxBatch bytes. That many
-// are sent without waiting for earlier answers.
+// TestForwarderBounds checks that a message has at most groupMax commands, each of which begins
+// within the first MaxBatch bytes. A full message is sent without waiting for earlier answers.
 func TestForwarderBounds(t *testing.T) {
 	f := newForwarder()
 	f.proposeKeys(make([]string, groupMax+1)...)

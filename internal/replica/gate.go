@@ -9,22 +9,22 @@ import (
 	"leasehold.dev/lease"
 )
 
-// gate delays commands that change what caches may have, until those caches have dropped it or
-// their leases have passed their expiry (C1). All of a leader's commands go through it, whatever
-// their origin. Directory.Admit (directory/write.go) decides which commands wait; the gate connects
-// it with the log.
+// gate delays commands that change cached data. A command waits until the caches have dropped the
+// data or their leases have passed their expiry (C1). All commands at a leader pass through the
+// gate, whatever their origin. Directory.Admit (directory/write.go) decides which commands wait.
+// The gate connects the directory with the log.
 //
-// While no lease holds ranges, a command costs the gate one comparison.
+// While no lease holds ranges, the gate costs each command only one comparison.
 type gate struct {
 	m      *local
 	leases leases
 	// caches is nil until this member is primary.
 	caches *directory.Directory
-	// early are commands that arrived before this member was primary: until then, it may not know
-	// all leases that hold ranges. Others are here because a step had no time left for them: it
-	// had to examine very many caches for the commands before them.
+	// early holds commands that arrived before this member was primary, because until then the
+	// member may not know all leases that hold ranges. It also holds commands for which a step had
+	// no time left, because the commands before them required examining many caches.
 	early []*Proposal
-	// parked are renewals of leases whose caches have pending invalidations, by lease.
+	// parked holds the renewals of each lease whose cache has pending invalidations.
 	parked  parking
 	singles singles
 }
@@ -38,7 +38,7 @@ type leases struct {
 // Keys implements directory.State.
 func (l leases) Keys(id lease.ID) iter.Seq[string] { return l.m.lessor.EachKey(id) }
 
-// Expiry implements directory.State. It returns no expiry while the clock is not trusted (T10).
+// Expiry implements directory.State. It returns false while the clock is not trusted (T10).
 func (l leases) Expiry(id lease.ID) (lease.Instant, bool) {
 	at, ok := l.m.lessor.Expiry(id)
 	if l.expiry.refresh {
@@ -47,9 +47,9 @@ func (l leases) Expiry(id lease.ID) (lease.Instant, bool) {
 	return at, ok
 }
 
-// open starts to track caches: this member is primary. A cache from an earlier term may have
-// everything that its lease holds. If the gate was already open, this member was promoted again to
-// restart the countdowns of the leases.
+// open starts tracking caches, because this member is now primary. A cache that was opened in an
+// earlier term may contain everything that its lease holds. If the gate is already open, this
+// member has been promoted again to restart the countdowns of the leases.
 func (g *gate) open() {
 	if g.caches != nil {
 		g.caches.Recheck()
@@ -68,7 +68,7 @@ func (g *gate) open() {
 	}
 }
 
-// close returns all commands and renewals that still wait, in order.
+// close returns all commands and renewals that are still waiting, in order.
 func (g *gate) close() (all []*Proposal, parked []Renewal) {
 	if g.caches != nil {
 		for _, w := range g.caches.Waiting() {
@@ -81,10 +81,11 @@ func (g *gate) close() (all []*Proposal, parked []Renewal) {
 	return append(all, g.early...), g.parked.takeAll(g.m.ticks)
 }
 
-// maxEarly is how many client commands may wait to pass the gate.
+// maxEarly is the number of client commands that can wait to pass the gate.
 const maxEarly = 1 << 18
 
-// ask reports whether a command may proceed now. If not, and without an error, it waits here.
+// ask reports whether a command can proceed now. If it cannot and there is no error, the command
+// waits in the gate.
 func (g *gate) ask(p *Proposal) (now bool, err error) {
 	switch {
 	case g.caches == nil || p.internal == nil && (len(g.early) > 0 || g.caches.Spent()):
@@ -106,7 +107,7 @@ func (g *gate) ask(p *Proposal) (now bool, err error) {
 	return now, nil
 }
 
-// passed records that a command got its number in the queue.
+// passed records that the queue has assigned a number to a command.
 func (g *gate) passed(p *Proposal) {
 	g.caches.Admitted(p.write)
 	if p.internal != nil && p.internal.single != nil {
@@ -114,32 +115,32 @@ func (g *gate) passed(p *Proposal) {
 	}
 }
 
-// ended records that a command has its outcome, or will not get one from this leader.
+// ended records that a command has an outcome, or that this leader will not produce one.
 func (g *gate) ended(p *Proposal) {
 	if w := p.write; w != nil && g.caches != nil {
 		g.caches.Finish(w)
 	}
 }
 
-// waits reports whether anything may be waiting here.
+// waits reports whether anything may be waiting in the gate.
 func (g *gate) waits() bool {
 	return g.caches != nil && (!g.caches.Idle() || len(g.parked.of)+len(g.early) > 0)
 }
 
-// hasReady reports whether a command that waited for caches may proceed.
+// hasReady reports whether a command that waited for caches can proceed.
 func (g *gate) hasReady() bool { return g.caches != nil && g.caches.HasReady() }
 
-// pending reports whether the cache of a lease has pending invalidations, so that the lease must
-// not be renewed. This member is primary.
+// pending reports whether the cache of a lease has pending invalidations. While it has, the lease
+// must not be renewed. This member must be primary.
 func (g *gate) pending(id lease.ID) bool {
 	return !g.caches.Idle() && g.caches.Pending(id)
 }
 
-// holds reports whether a lease has a cache. Such a lease is never in a group: it must not be
-// renewed while its cache has pending invalidations.
+// holds reports whether a lease has a cache. Such a lease is never in a group, because it must not
+// be renewed while its cache has pending invalidations.
 func (g *gate) holds(id lease.ID) bool { return g.caches.Holds(id) }
 
-// single returns the command that expires a lease separately, if some cache may have its keys.
+// single returns a command that expires one lease separately, if the lease's keys may be cached.
 func (g *gate) single(d lease.Due) *Proposal {
 	w := &directory.Write{Ends: taking(g.m.lessor, []lease.Due{d}), Urgent: true}
 	if !g.caches.Concerns(w) {
@@ -154,8 +155,8 @@ func (g *gate) single(d lease.Due) *Proposal {
 	return s.proposal
 }
 
-// distrust restarts the full time of every orphan, since the clock did not measure the time so far,
-// and cancels expiries that have not passed the gate.
+// distrust restarts the full time of every orphan, because the clock may not have measured the time
+// so far. It also cancels expiries that have not passed the gate.
 func (g *gate) distrust() (back []*Proposal) {
 	if g.caches != nil {
 		g.caches.Refresh(g.m.now)
@@ -166,7 +167,7 @@ func (g *gate) distrust() (back []*Proposal) {
 	return g.singles.unproposed()
 }
 
-// follow processes the leases whose holds changed in the last entry.
+// follow processes the leases whose held ranges changed in the last entry.
 func (g *gate) follow(changed []fsm.Holding) {
 	for _, h := range changed {
 		ranges := g.m.machine.Holds(h.ID)
@@ -181,7 +182,7 @@ func (g *gate) follow(changed []fsm.Holding) {
 	}
 }
 
-// orphaned processes an orphan. Its time ends when the lease would have ended, since no promise
+// orphaned tracks an orphan. Its time ends when the lease would have ended, because no promise
 // extends beyond that. A member that did not time the lease assumes the full TTL.
 func (g *gate) orphaned(o fsm.Orphan, wide bool) {
 	l := &o.Lease
@@ -193,7 +194,7 @@ func (g *gate) orphaned(o fsm.Orphan, wide bool) {
 	}, wide)
 }
 
-// next returns when the gate next has something to do, or at if that is earlier.
+// next returns when the gate next has work to do, or at if that is earlier.
 func (g *gate) next(at lease.Instant, ok bool) (lease.Instant, bool) {
 	switch {
 	case g.caches != nil && (len(g.early) > 0 || g.caches.Behind()):
@@ -207,9 +208,9 @@ func (g *gate) next(at lease.Instant, ok bool) (lease.Instant, bool) {
 	return at, ok
 }
 
-// fill records that a cache is about to contain the result of a read, and reports whether it may.
-// The record is made before the confirm round: a leader that has been replaced fails that round,
-// and its records no longer matter.
+// fill records that a cache is about to contain the result of a read, and reports whether the cache
+// is allowed to. It does so before the confirm round. If the leader has been replaced, that round
+// fails, and the leader's records no longer matter.
 func (g *gate) fill(f *Fill, from directory.Origin) bool {
 	if g.caches == nil || !g.caches.Fill(directory.Fill{
 		ID: f.ID, Token: f.Token, Ranges: f.Ranges, From: from,
@@ -220,7 +221,7 @@ func (g *gate) fill(f *Fill, from directory.Origin) bool {
 	return true
 }
 
-// ack processes an acknowledgement of a cache.
+// ack processes an acknowledgement from a cache.
 func (g *gate) ack(a *AckCache, from directory.Origin) {
 	if g.caches != nil {
 		g.caches.Ack(directory.Ack{
@@ -230,7 +231,7 @@ func (g *gate) ack(a *AckCache, from directory.Origin) {
 	}
 }
 
-// openCache opens a cache once this member is confirmed as the leader.
+// openCache opens a cache. It is called once this member is confirmed as the leader.
 func (g *gate) openCache(o *OpenCache) {
 	from := directory.Origin{Member: g.m.cfg.ID}
 	if o.from != 0 {

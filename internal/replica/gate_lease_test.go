@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A command through a follower waits at the leader for a dead cache's remaining time, and then has
-// its outcome (T15).
+// TestFollowerKeepsCommand checks that a command sent through a follower waits at the leader for a
+// dead cache's remaining time and then completes (T15).
 func TestFollowerKeepsCommand(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 30_000)
@@ -21,7 +21,8 @@ func TestFollowerKeepsCommand(t *testing.T) {
 	c.want("after the cache's time", w, "revision")
 }
 
-// Renewals through the log wait for pending invalidations like other commands.
+// TestLoggedRenewalWaitsForAck checks that renewals through the log wait for pending invalidations,
+// like other commands.
 func TestLoggedRenewalWaitsForAck(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 5000)
@@ -41,7 +42,8 @@ func TestLoggedRenewalWaitsForAck(t *testing.T) {
 	c.want("another TTL", change, "revision")
 }
 
-// When the last lease with holds ends, the commands that wait for it proceed.
+// TestLastCacheEnds checks that when the last lease with holds ends, the commands waiting for its
+// cache proceed.
 func TestLastCacheEnds(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 2000)
@@ -54,8 +56,9 @@ func TestLastCacheEnds(t *testing.T) {
 	c.want("renewal through the log of an ended lease", touch, lease.ErrNotFound.Error())
 }
 
-// T15, T19: a renewal that waits for its cache's acknowledgement goes to the next leader when this
-// one is deposed, for clients of any member. A holder never waits for an answer that cannot come.
+// TestRenewalAtGateOutlivesLeader checks that if a leader is deposed while a renewal waits for its
+// cache's acknowledgment, the renewal goes to the next leader, whichever member its client uses
+// (T15, T19). A holder never waits for an answer that cannot come.
 func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 	for name, many := range map[string]bool{"one": false, "many": true} {
 		t.Run(name, func(t *testing.T) {
@@ -74,7 +77,7 @@ func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 			renew(c.members[1], 1)
 			c.pass(2500)
 			renew(c.members[2], 2)
-			c.pass(2000) // longer than a renewal waits for a leader; it is not repeated
+			c.pass(2000) // longer than a renewal waits for a leader; it is not resent
 			if n := len(c.members[1].r.lead.gate.parked.of[2]); n != 1 {
 				t.Errorf("%d renewals wait, want one", n)
 			}
@@ -100,8 +103,9 @@ func TestRenewalAtGateOutlivesLeader(t *testing.T) {
 	}
 }
 
-// The time that a renewal waited for its cache does not count as waiting for a leader: a deposed
-// leader that was cut off forwards it to the next leader.
+// TestRenewalAtGateOutlivesPartition checks that the time a renewal spent waiting for its cache
+// does not count as waiting for a leader. A deposed leader that was cut off forwards the renewal to
+// the next leader.
 func TestRenewalAtGateOutlivesPartition(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
@@ -129,9 +133,9 @@ func TestRenewalAtGateOutlivesPartition(t *testing.T) {
 	}
 }
 
-// A renewal that waits at the leader, because the end of its lease waits for a dead cache, is not
-// refused by the follower that relayed it, alone or in a batch. Neither is the renewal of the
-// cache's own lease.
+// TestFollowerWaitsForEnd checks that a follower does not reject a renewal that it relayed while
+// the renewal waits at the leader. The end of its lease is delayed by a dead cache. This applies to
+// single and batched renewals, and to renewals of the cache's own lease.
 func TestFollowerWaitsForEnd(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 20_000)

@@ -5,13 +5,14 @@ import (
 	"fmt"
 	"testing"
 
+	"leasehold.dev/internal/directory"
 	"leasehold.dev/internal/fsm"
 	"leasehold.dev/internal/keyrange"
 	"leasehold.dev/lease"
 )
 
-// Puts that need checks of many caches do not make a step long. The rest pass the gate in the
-// following steps, which start at once, in order.
+// TestManyCachesToCheck checks that puts that require checking many caches do not make a step long.
+// The remaining puts pass the gate in order in the following steps, which start immediately.
 func TestManyCachesToCheck(t *testing.T) {
 	const caches, puts, most = 300, 2000, 262_144/300 + 1
 	m := lead(t)
@@ -31,7 +32,8 @@ func TestManyCachesToCheck(t *testing.T) {
 	}
 	m.take()
 	m.persist()
-	m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("c/%d", puts-1)}}) // after the others
+	// proposed after the others
+	m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("c/%d", puts-1)}})
 	early = len(m.r.lead.gate.early)
 	for steps := 0; early > 0; steps++ {
 		if at, ok := m.r.Next(); !ok || at > m.now {
@@ -56,8 +58,8 @@ func TestManyCachesToCheck(t *testing.T) {
 	}
 }
 
-// A bounded number of client commands wait before the gate. The leader's own commands do not wait
-// there.
+// TestGateQueueIsBounded checks that only a bounded number of client commands can wait before the
+// gate. The leader's own commands do not wait there.
 func TestGateQueueIsBounded(t *testing.T) {
 	m := lead(t)
 	gate := &m.r.lead.gate
@@ -81,8 +83,8 @@ func TestGateQueueIsBounded(t *testing.T) {
 	}
 }
 
-// L2: client commands that wait several steps because of many caches do not delay the end of a
-// lease.
+// TestExpiryBesideManyCommands checks that client commands that wait for several steps because of
+// many caches do not delay the end of a lease (L2).
 func TestExpiryBesideManyCommands(t *testing.T) {
 	const caches, puts, id = 300, 5000, 1000
 	m := lead(t)
@@ -106,8 +108,8 @@ func TestExpiryBesideManyCommands(t *testing.T) {
 	}
 }
 
-// Leases whose expiry takes more cache checks than a step has for clients' commands do not delay
-// these commands.
+// TestCommandsBesideLargeExpiries checks that client commands are not delayed by leases whose
+// expiry needs more cache checks than a step allows for client commands.
 func TestCommandsBesideLargeExpiries(t *testing.T) {
 	const caches, leases, keys, puts = 300, 10, 1000, 2000 // 300,000 checks per lease
 	m := lead(t)
@@ -139,9 +141,9 @@ func TestCommandsBesideLargeExpiries(t *testing.T) {
 	}
 }
 
-// However many leases with cached keys end together, a client's command has its outcome with the
-// next entry, and each step does only a part of the work. All caches acknowledge late, at once, and
-// each step has a put.
+// TestManyExpireSingly checks that no matter how many leases with cached keys end together, a
+// client's command completes with the next entry, and each step does only part of the work. All
+// caches acknowledge late and in the same step, and each step has a put.
 func TestManyExpireSingly(t *testing.T) {
 	const leases, caches, steps = 3000, 4, 40
 	m := manyDue(t, leases, caches)
@@ -170,4 +172,37 @@ func TestManyExpireSingly(t *testing.T) {
 		}
 		m.persist()
 	}
+}
+
+// manyDue returns a leader with due leases of one key each, and caches that have all of these keys.
+func manyDue(tb testing.TB, leases, caches int) *member {
+	m := lead(tb)
+	m.r.cfg.MaxExpire = 512
+	held := []keyrange.Range{{Key: "c/", End: "c0"}}
+	for i := range leases {
+		id := lease.ID(caches + 1 + i)
+		m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: id, TTL: 1000}}})
+		m.r.Propose(&Proposal{Command: &fsm.Put{Key: fmt.Sprintf("c/%08d", i), Lease: id}})
+	}
+	m.finish()
+	for i := range caches {
+		id := lease.ID(1 + i)
+		m.do(&fsm.Grant{Terms: lease.Terms{ID: id, TTL: 60_000}, Holds: held})
+		info, _ := m.m.Lessor().Lookup(id)
+		m.r.OpenCache(OpenCache{ID: id, Token: info.Token})
+		m.settle()
+		m.r.AckCache(AckCache{ID: id, Token: info.Token, Open: m.r.term})
+		for i := range leases {
+			f := Fill{ID: id, Token: info.Token, Ranges: []keyrange.Range{
+				{Key: fmt.Sprintf("c/%08d", i)},
+			}}
+			if !m.r.lead.gate.fill(&f, directory.Origin{Member: self}) {
+				tb.Fatal("the cache may not keep the keys")
+			}
+		}
+	}
+	m.proposals = nil
+	m.now += 2000
+	m.r.Advance(m.now)
+	return m
 }

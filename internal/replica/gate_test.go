@@ -9,8 +9,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// C1: a write of a cached key waits until all caches have dropped it, on any member. Meanwhile the
-// key can be read but not cached, and other keys can be written.
+// TestWriteWaitsForAcks checks that a write to a cached key waits until the caches on all members
+// have dropped the key (C1). Meanwhile the key can be read but not cached, and other keys can be
+// written.
 func TestWriteWaitsForAcks(t *testing.T) {
 	c := caching(t)
 	near, far := c.hold(c.members[1], 1, 5000), c.hold(c.members[2], 2, 5000)
@@ -37,8 +38,8 @@ func TestWriteWaitsForAcks(t *testing.T) {
 	c.want("write of a key that is no longer cached", c.put(c.members[2], "c3", 0), "revision")
 }
 
-// C1: the gate holds back every kind of command: ranges, both branches of transactions, nested
-// transactions, and the end of a lease with its keys.
+// TestAllCommandsAreGated checks that the gate holds back every type of command: ranges, both
+// branches of transactions, nested transactions, and the end of a lease with its keys (C1).
 func TestAllCommandsAreGated(t *testing.T) {
 	put := fsm.Op{Put: &fsm.Put{Key: "c1"}}
 	never := []fsm.Compare{{Key: "no", Target: fsm.TargetVersion, Number: 7}}
@@ -64,7 +65,7 @@ func TestAllCommandsAreGated(t *testing.T) {
 			w := c.command(c.members[3], cmd)
 			c.want("before the acknowledgement", w, "")
 			k.invalidations()
-			k.c.pass(2500) // the invalidation was lost, and is resent
+			k.c.pass(2500) // the invalidation was lost and is resent
 			if drop, n := k.invalidations(); len(drop) != 1 {
 				t.Fatalf("invalidated %q", drop)
 			} else {
@@ -78,8 +79,9 @@ func TestAllCommandsAreGated(t *testing.T) {
 	}
 }
 
-// C1: an unresponsive cache delays a write by at most its lease's remaining time. The lease is not
-// renewed in the meantime, and no other renewal or write waits (T15).
+// TestDeadCacheDelaysByItsTime checks that an unresponsive cache delays a write by at most the
+// remaining time of its lease (C1). The lease is not renewed in the meantime, and no other renewal
+// or write waits (T15).
 func TestDeadCacheDelaysByItsTime(t *testing.T) {
 	c := caching(t)
 	k, other := c.hold(c.members[2], 1, 3000), c.hold(c.members[3], 2, 3000)
@@ -114,7 +116,8 @@ func TestDeadCacheDelaysByItsTime(t *testing.T) {
 	}
 }
 
-// A parked renewal proceeds after the cache's acknowledgement, and counts from then.
+// TestRenewalWaitsForAck checks that a parked renewal proceeds after the cache's acknowledgment,
+// and that the TTL counts from that time.
 func TestRenewalWaitsForAck(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 3000)
@@ -148,8 +151,8 @@ func TestRenewalWaitsForAck(t *testing.T) {
 	}
 }
 
-// C1, T20: a lease with cached keys expires, on its own, once the caches have dropped them. Leases
-// with other keys that end at the same time do not wait.
+// TestExpiryIsGated checks that a lease with cached keys expires once the caches have dropped them,
+// in its own entry (C1, T20). Leases with other keys that end at the same time do not wait.
 func TestExpiryIsGated(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 8000)
@@ -185,8 +188,8 @@ func TestExpiryIsGated(t *testing.T) {
 	}
 }
 
-// C1: a new leader treats every cache as wide until the cache has reported its keys and confirmed
-// that it is open. An old report alone does not count.
+// TestNewLeaderHonoursHolds checks that a new leader treats every cache as wide until the cache has
+// reported its keys and confirmed that it is open (C1). An old report alone does not count.
 func TestNewLeaderHonoursHolds(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 9000)
@@ -202,7 +205,7 @@ func TestNewLeaderHonoursHolds(t *testing.T) {
 	if k.fill("c3") {
 		t.Error("cached without opening the cache in the new term")
 	}
-	k.invalidations() // which is lost
+	k.invalidations() // this invalidation is lost
 	if text := k.ask("c1"); text == "" || k.term < 3 {
 		t.Fatalf("open: %s", text)
 	}
@@ -217,7 +220,8 @@ func TestNewLeaderHonoursHolds(t *testing.T) {
 	k.mustFill("c1")
 }
 
-// A write that waits for a cache when its leader dies waits for it at the next leader.
+// TestLeaderChangeDuringPendingWrite checks that a write waiting for a cache when its leader dies
+// waits for the same cache at the next leader.
 func TestLeaderChangeDuringPendingWrite(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 9000)
@@ -236,8 +240,8 @@ func TestLeaderChangeDuringPendingWrite(t *testing.T) {
 	}
 }
 
-// T6: before a leader has applied an entry of its own term, it may not know all holds, so no
-// command passes the gate.
+// TestNotYetPrimaryHoldsBack checks that no command passes the gate before the leader has applied
+// an entry of its own term, because until then it might not know all holds (T6).
 func TestNotYetPrimaryHoldsBack(t *testing.T) {
 	m := start(t)
 	if err := m.r.Campaign(); err != nil {
@@ -263,8 +267,8 @@ func TestNotYetPrimaryHoldsBack(t *testing.T) {
 	}
 }
 
-// C1: a command that was in flight when a hold began was not checked against it. Nothing may be
-// cached until the command is done.
+// TestFillWaitsForCommandInFlight covers a command in flight when a hold begins, which was not
+// checked against that hold. Nothing can be cached until the command has completed (C1).
 func TestFillWaitsForCommandInFlight(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -274,7 +278,7 @@ func TestFillWaitsForCommandInFlight(t *testing.T) {
 	})
 	early := c.put(c.members[2], "c1", 0)
 	c.want("grant", grant, "")
-	// The grant is synced now; the put waits for its own sync.
+	// The grant is synced now, while the put waits for its own sync.
 	for _, id := range c.ids() {
 		c.persist(c.members[id])
 	}
@@ -300,7 +304,8 @@ func TestFillWaitsForCommandInFlight(t *testing.T) {
 	k.mustFill("c1")
 }
 
-// C1: the same with a command in the commit delay when the hold begins.
+// TestFillWaitsForDelayedCommand checks the same for a command in the commit delay when the hold
+// begins (C1).
 func TestFillWaitsForDelayedCommand(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -312,7 +317,7 @@ func TestFillWaitsForDelayedCommand(t *testing.T) {
 		Terms: lease.Terms{ID: 1, TTL: 5000}, Holds: []keyrange.Range{{Key: "c", End: "d"}},
 	})
 	early := c.put(p, "c1", 0)
-	for _, id := range []uint64{2, 3, 1} { // the leader's own disk is last
+	for _, id := range []uint64{2, 3, 1} { // the leader's own disk comes last
 		c.persist(c.members[id])
 		c.run()
 	}
@@ -335,8 +340,8 @@ func TestFillWaitsForDelayedCommand(t *testing.T) {
 	k.mustFill("c1")
 }
 
-// T10, T5: expiries that wait for caches are withdrawn when the clock jumps. All leases get their
-// full TTL again, and no earlier decision takes effect.
+// TestRefreshWithdrawsExpiries checks that expiries waiting for caches are withdrawn when the clock
+// jumps (T10, T5). All leases get their full TTL again, and no earlier decision takes effect.
 func TestRefreshWithdrawsExpiries(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
@@ -344,7 +349,7 @@ func TestRefreshWithdrawsExpiries(t *testing.T) {
 	c.run()
 	c.want("attach", c.put(c.members[1], "c1", 9), "revision")
 	k.mustFill("c1")
-	c.now += 2500 // in one step, so that no checkpoint was written before
+	c.now += 2500 // in one step, so that no checkpoint is written first
 	c.run()
 	r := c.members[1].r
 	if r.lead.gate.singles.list.Len() != 1 {
@@ -378,8 +383,8 @@ func TestRefreshWithdrawsExpiries(t *testing.T) {
 }
 
 // jumpWhileExpiring makes the clock jump while the expiry of a lease is in the log and the disks
-// are stuck. during runs before unstick. Leases get their full TTL again once the outcome of the
-// expiry is known.
+// are stuck. It calls during before unstick. Leases get their full TTL again once the outcome of
+// the expiry is known.
 func (c *cluster) jumpWhileExpiring(during func()) {
 	c.t.Helper()
 	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 8, TTL: 1000}}, "grant")
@@ -412,7 +417,8 @@ func (c *cluster) unstick() {
 	c.run()
 }
 
-// C1, T10: while the clock is not trusted, no cache's lease counts as ended.
+// TestCacheWhileClockIsNotTrusted checks that no cache's lease counts as ended while the clock is
+// not trusted (C1, T10).
 func TestCacheWhileClockIsNotTrusted(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 3000)
@@ -428,7 +434,8 @@ func TestCacheWhileClockIsNotTrusted(t *testing.T) {
 	c.want("write", w, "revision")
 }
 
-// The gate holds a bounded number of commands. The rest are refused and have no effect.
+// TestGateIsBounded checks that only a bounded number of commands can wait at the gate. The rest
+// are rejected and have no effect.
 func TestGateIsBounded(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)
@@ -454,8 +461,9 @@ func TestGateIsBounded(t *testing.T) {
 	}
 }
 
-// A member may acknowledge a write before the leader, whose disk is slow, has applied it. Until
-// then the key can be read but not cached.
+// TestFillBeforeLeaderHasApplied covers a member that acknowledges a write before the leader, whose
+// disk is slow, has applied it. Until the leader has applied it, the key can be read but not
+// cached.
 func TestFillBeforeLeaderHasApplied(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 5000)
@@ -476,8 +484,8 @@ func TestFillBeforeLeaderHasApplied(t *testing.T) {
 	k.mustFill("c1")
 }
 
-// The most overdue of the leases that expire singly is reported, in whatever order they are added
-// and removed.
+// TestSinglesInOrder checks that the most overdue of the leases that expire singly is reported,
+// regardless of the order in which they are added and removed.
 func TestSinglesInOrder(t *testing.T) {
 	var l singles
 	var all []*single

@@ -9,42 +9,43 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Keeper identifies what keeps groups of leases alive: a stream from a client or a relay to the
-// leader, or another member. The caller draws the Keepers of streams: above 0, below firstMember,
-// and each only once while the process runs.
+// Keeper identifies a process that keeps groups of leases alive: a client or relay with a stream to
+// the leader, or another member. The caller assigns the Keepers of streams. They must be above 0
+// and below firstMember, and each can be used only once in the life of the process.
 type Keeper uint64
 
-// firstMember is the first Keeper that a leader draws for another member.
+// firstMember is the first Keeper that a leader assigns to another member.
 const firstMember Keeper = 1 << 63
 
-// GroupRenewals is the part of a Renewals about the groups of its keeper, and the outcome.
+// GroupRenewals is the part of a Renewals that concerns the keeper's groups, with its outcome.
 type GroupRenewals struct {
-	// Keeper is the owner of the groups that the renewed leases join, one group per TTL. Leases
-	// that must be checked separately do not join. Each lease is in one group at a time. 0 means
-	// that they join none.
+	// Keeper owns the groups that the renewed leases join, one group per TTL. Leases that must be
+	// checked separately do not join a group. Each lease is in at most one group. If Keeper is 0,
+	// no lease joins a group.
 	Keeper Keeper
-	// Access are the users and roles that allowed the keeper to renew the leases. If they have
-	// changed since, no lease joins: the keeper may no longer be allowed to renew one of them.
+	// Access is the state of users and roles that allowed the keeper to renew the leases. If that
+	// state has changed since, no lease joins, because the keeper may no longer be allowed to renew
+	// one of them.
 	Access *access.State
-	// Joined has an element for each lease, if there is a keeper: the group of the lease, 0 for
-	// none. It is set when the Renewals is in Output.Together. Rounds is then the number of rounds
-	// that the keeper's groups have had.
+	// Joined has one element for each lease if there is a keeper: the group that the lease joined,
+	// or 0. Rounds is the number of the last answered round of the keeper's groups. Both are set
+	// when the Renewals is in Output.Together.
 	Joined []lease.GroupID
 	Rounds uint64
-	// Round are the leases that leave the keeper's groups, and the groups to renew after that. If
-	// there are any, Take returns the Renewals once in Output.Groups, with a RenewedGroup for each
-	// of the groups. Round numbers increase, or are 0 if the keeper does not count rounds.
+	// Round lists the leases that leave the keeper's groups, and the groups to renew after that. If
+	// there are any, Take returns the Renewals once in Output.Groups, with one RenewedGroup for
+	// each group. Round numbers increase, or are 0 if the keeper does not count rounds.
 	holder.Round
 	Renewed []holder.RenewedGroup
-	// End is set if the keeper is gone: its stream has ended. Such a request contains nothing else,
-	// and is not answered.
+	// End is set if the keeper's stream has ended. Such a request contains nothing else and is not
+	// answered.
 	End bool
 }
 
-// asks reports whether there is anything to answer.
+// asks reports whether the request needs an answer.
 func (g *GroupRenewals) asks() bool { return len(g.Leave)+len(g.Renew) > 0 }
 
-// over answers that no groups were renewed.
+// over sets the answer that no groups were renewed.
 func (g *GroupRenewals) over() {
 	g.Renewed = make([]holder.RenewedGroup, len(g.Renew))
 	for i, id := range g.Renew {
@@ -52,29 +53,30 @@ func (g *GroupRenewals) over() {
 	}
 }
 
-// keepers are a leader's groups, by keeper and TTL. They end with the leadership: a group promises
-// nothing by itself, and keepers join their leases again at the next leader.
+// keepers holds a leader's groups, by keeper and TTL. They end with the leadership. That is
+// harmless: a group alone promises nothing, and keepers let their leases join groups of the next
+// leader.
 type keepers struct {
 	m      *local
 	of     map[Keeper]*keeper
-	room   int           // the number of keepers above which those without groups are removed
+	room   int           // number of keepers above which those without groups are removed
 	access *access.State // as of the last entry
 }
 
-// keeper is a leader's state of a Keeper.
+// keeper is a leader's state for one Keeper.
 type keeper struct {
 	groups map[lease.TTL]lease.GroupID
 	rounds uint64 // number of the last answered round
-	full   bool   // the request found no room for another group; see keepers.join
+	full   bool   // the current request found no room for another group; see keepers.join
 }
 
-// join adds a lease that was just renewed to the group of a keeper and a TTL.
+// join adds a lease that has just been renewed to the keeper's group for its TTL.
 func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 	its := k.need(by)
 	g := its.groups[n.TTL]
 	if !k.m.lessor.HasGroup(g) {
 		if g == 0 && len(its.groups) >= MaxGroups {
-			// A request may have very many leases, so prune is tried only for the first one that
+			// A request can contain many leases, so prune is tried only for the first one that
 			// finds no room.
 			if its.full = its.full || !k.prune(its.groups); its.full {
 				return 0
@@ -91,13 +93,13 @@ func (k *keepers) join(by Keeper, id lease.ID, n lease.Renewal) lease.GroupID {
 	return g
 }
 
-// MaxGroups bounds the groups of a keeper: each takes memory at the leader, and a round lists all
-// of them. All clients of a follower share its groups. If they use more TTLs than that, the other
-// leases are renewed individually, which costs more but keeps every promise. Groups that have ended
-// count until their slots are needed.
+// MaxGroups bounds the number of groups per keeper, because each group takes memory at the leader
+// and every round lists all of them. All clients of a follower share its groups. If they use more
+// TTLs than that, the remaining leases are renewed individually, which costs more but keeps every
+// promise. Groups that have ended count until their slots are needed.
 const MaxGroups = 64
 
-// prune removes groups that have ended, and reports whether there were any.
+// prune removes groups that have ended, and reports whether it removed any.
 func (k *keepers) prune(groups map[lease.TTL]lease.GroupID) bool {
 	before := len(groups)
 	maps.DeleteFunc(groups, func(_ lease.TTL, g lease.GroupID) bool { return !k.m.lessor.HasGroup(g) })
@@ -106,8 +108,8 @@ func (k *keepers) prune(groups map[lease.TTL]lease.GroupID) bool {
 
 const minRoom = 64
 
-// need returns a keeper, and creates it if it is new. A renewal may arrive after the end of its
-// keeper, so keepers without groups are removed occasionally.
+// need returns the state of a keeper, creating it if necessary. A renewal can arrive after its
+// keeper has ended, so keepers without groups are removed occasionally.
 func (k *keepers) need(by Keeper) *keeper {
 	its := k.of[by]
 	if its == nil {
@@ -167,8 +169,8 @@ func (k *keeper) has(g lease.GroupID) bool {
 	return false
 }
 
-// settle checks confirmed groups again, like [leadership.settle]: leases that left a group since
-// its renewal are reported with this renewal, not with a later one.
+// settle checks groups again after the confirm round, like [leadership.settle]. A lease that left a
+// group since the group was renewed is reported now rather than in a later round.
 func (k *keepers) settle(r *GroupRenewals) {
 	if r.Number > 0 {
 		k.need(r.Keeper).rounds = r.Number
@@ -185,7 +187,7 @@ func (k *keepers) settle(r *GroupRenewals) {
 	}
 }
 
-// joined checks again a lease that has joined a group.
+// joined returns g if a lease that joined g is still in it, and 0 otherwise.
 func (k *keepers) joined(id lease.ID, g lease.GroupID) lease.GroupID {
 	if g != 0 && k.m.lessor.GroupOf(id) != g {
 		return 0
@@ -201,7 +203,7 @@ func (k *keepers) rounds(by Keeper) uint64 {
 	return 0
 }
 
-// end ends the groups of a keeper that is gone. Its leases become untended.
+// end ends the groups of a keeper. Its leases become untended.
 func (k *keepers) end(by Keeper) {
 	if its := k.of[by]; its != nil {
 		k.dissolve(its, true)
@@ -217,7 +219,7 @@ func (k *keepers) dissolve(its *keeper, untended bool) {
 }
 
 // follow ends all groups if users or roles have changed. So a lease that the keeper may no longer
-// hold leaves its group in the very revision of the change. The others join again.
+// hold leaves its group in the same revision as the change. The other leases can join again.
 func (k *keepers) follow(now *access.State) {
 	if now == k.access {
 		return

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// groupsOf is a keeper with leases at the only voter.
+// groupsOf is a keeper whose leases are at a sole voter.
 type groupsOf struct {
 	*member
 	by Keeper
@@ -53,8 +53,8 @@ func (g groupsOf) renew(id lease.GroupID) holder.RenewedGroup {
 	return g.ask(GroupRenewals{Round: holder.Round{Renew: []lease.GroupID{id}}})[0]
 }
 
-// Leases join a keeper's groups by TTL. The renewal of a group reports which leases have left it.
-// No stream can renew another's group.
+// TestGroups checks that leases join a keeper's groups by TTL. Renewing a group reports which
+// leases have left it. No stream can renew another stream's group.
 func TestGroups(t *testing.T) {
 	m := lead(t)
 	for id := range lease.ID(6) {
@@ -79,7 +79,7 @@ func TestGroups(t *testing.T) {
 	if r := a.renew(g); r.TTL != 10_000 || !slices.Equal(r.Left, []lease.ID{1}) {
 		t.Errorf("after a revocation: %+v", r)
 	}
-	// The holder's other stream has the lease now.
+	// The lease has now moved to the holder's other stream.
 	if its := b.join(2, 6); its[0] == 0 || its[0] == g || its[1] != its[0] {
 		t.Errorf("joined %v", its)
 	}
@@ -102,7 +102,8 @@ func TestGroups(t *testing.T) {
 	}
 }
 
-// A lease with a cache joins no group, since its renewals may have to wait.
+// TestGroupsOfCaches checks that a lease with a cache does not join any group, because its renewals
+// can be delayed.
 func TestGroupsOfCaches(t *testing.T) {
 	m := lead(t)
 	m.r.Propose(&Proposal{Command: &fsm.Grant{
@@ -115,14 +116,14 @@ func TestGroupsOfCaches(t *testing.T) {
 	}
 }
 
-// Groups end with the leader's term.
+// TestGroupsEndWithLeadership checks that groups end with the leader's term.
 func TestGroupsEndWithLeadership(t *testing.T) {
 	m := lead(t)
 	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 10_000}}})
 	m.settle()
 	a := groupsOf{m, 1}
 	g := a.join(1)[0]
-	m.r.lead.distrust() // like a new term, this refreshes all leases
+	m.r.lead.distrust() // refreshes all leases, like a new term
 	m.settle()
 	if r := a.renew(g); r.TTL != 0 {
 		t.Errorf("the group was renewed: %+v", r)
@@ -132,33 +133,8 @@ func TestGroupsEndWithLeadership(t *testing.T) {
 	}
 }
 
-// A change of users or roles ends all groups in its revision. A renewal that was authorized before
-// the change joins none.
-func TestGroupsAndAccess(t *testing.T) {
-	m := lead(t)
-	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 10_000}}})
-	m.settle()
-	a := groupsOf{m, 1}
-	g := a.join(1)[0]
-	m.r.Propose(&Proposal{Command: &fsm.RoleAdd{Name: "r"}})
-	m.settle()
-	if r := a.renew(g); g == 0 || r.TTL != 0 {
-		t.Errorf("group %d was renewed: %+v", g, r)
-	}
-	for _, now := range []bool{false, true} {
-		b := together(1)
-		if b.Keeper = a.by; now {
-			b.Access = m.m.Access()
-		}
-		m.r.RenewAll(b)
-		m.settle()
-		if joined := b.Joined[0] != 0; joined != now {
-			t.Errorf("authorized after the change %v: joined %v", now, joined)
-		}
-	}
-}
-
-// A keeper has a bounded number of groups. When one ends, another can begin.
+// TestMaxGroups checks that the number of groups per keeper is bounded. When a group ends, another
+// can begin.
 func TestMaxGroups(t *testing.T) {
 	m := lead(t)
 	a := groupsOf{m, 1}
@@ -176,22 +152,24 @@ func TestMaxGroups(t *testing.T) {
 	}
 }
 
-// A renewal that arrives after its keeper has ended leaves nothing behind.
+// TestKeepersAreForgotten checks that a renewal that arrives after its keeper has ended leaves no
+// state behind.
 func TestKeepersAreForgotten(t *testing.T) {
 	m := lead(t)
 	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 10_000}}})
 	m.settle()
 	for by := range Keeper(10 * minRoom) {
 		m.r.RenewAll(&Renewals{GroupRenewals: GroupRenewals{Keeper: by + 1, End: true}})
-		groupsOf{m, by + 1}.join(1) // the lease moves from the earlier keeper's group
+		groupsOf{m, by + 1}.join(1) // moves the lease out of the earlier keeper's group
 	}
 	if n := len(m.r.lead.keepers.of); n > 2*minRoom {
 		t.Errorf("%d keepers, one of them with a group", n)
 	}
 }
 
-// A lease leaves as of a renewal of its group, and only the group named in the request. A join
-// reports how many rounds were answered before it. A new round starts without groups.
+// TestGroupRounds checks that a lease leaves only the group named in the request, as of a given
+// renewal of that group. A join reports how many rounds were answered before it. A round marked as
+// fresh starts without groups.
 func TestGroupRounds(t *testing.T) {
 	m := lead(t)
 	for id := range lease.ID(2) {

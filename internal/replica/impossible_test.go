@@ -19,7 +19,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A commit index beyond the end of the log is an error, not a panic.
+// TestCommitBeyondTheLog checks that a commit index beyond the end of the log causes an error, not
+// a panic.
 func TestCommitBeyondTheLog(t *testing.T) {
 	m := start(t, 2)
 	err := m.r.Step(raftMessage(&raftpb.Message{
@@ -31,8 +32,8 @@ func TestCommitBeyondTheLog(t *testing.T) {
 	}
 }
 
-// A panic that no message caused stays a panic, because it is a bug. Here the library has lost its
-// logger, which every step needs.
+// TestBugPanics checks that a panic not caused by a message is not recovered, because it is a bug.
+// Here the library has lost its logger, which every step needs.
 func TestBugPanics(t *testing.T) {
 	m := start(t, 2)
 	defer func() {
@@ -48,7 +49,8 @@ func TestBugPanics(t *testing.T) {
 	t.Errorf("error %v", err)
 }
 
-// Impossible messages are refused with an error that names the sender, and the replica continues.
+// TestImpossibleMessages checks that an impossible message is rejected with an error naming the
+// sender, and that the replica continues.
 func TestImpossibleMessages(t *testing.T) {
 	app := func(change func(*raftpb.Message)) *raftpb.Message {
 		m := &raftpb.Message{
@@ -127,7 +129,8 @@ func TestImpossibleMessages(t *testing.T) {
 	}
 }
 
-// A leader rejects acknowledgements of entries that its log does not have.
+// TestAcknowledgedBeyondTheLog checks that a leader rejects acknowledgments of entries that its log
+// does not have.
 func TestAcknowledgedBeyondTheLog(t *testing.T) {
 	m := lead(t)
 	err := m.r.Step(raftMessage(&raftpb.Message{
@@ -139,9 +142,9 @@ func TestAcknowledgedBeyondTheLog(t *testing.T) {
 	}
 }
 
-// A committed entry that cannot be applied stops the member, with a different error if the entry is
-// of a newer release. No part of it is applied. The leader commits it in the message that carries
-// it.
+// TestEntryThatCannotBeApplied checks that a committed entry that cannot be applied stops the
+// member, and that no part of the entry is applied. An entry of a newer release causes a different
+// error. The leader sends and commits the entry in the same message.
 func TestEntryThatCannotBeApplied(t *testing.T) {
 	change, old := raftpb.EntryConfChangeV2.Enum(), raftpb.EntryConfChange.Enum()
 	put := fsm.AppendCommand(fsm.AppendEntry(nil, 1), &fsm.Put{Key: "k"})
@@ -157,7 +160,7 @@ func TestEntryThatCannotBeApplied(t *testing.T) {
 		"half a change": {&raftpb.Entry{Data: append(newChange(t), 7), Type: change}, ErrImpossible},
 		"no old change": {&raftpb.Entry{Data: []byte("no"), Type: old}, ErrImpossible},
 		"an old change": {&raftpb.Entry{Data: oldChange(t, 0), Type: old}, ErrImpossible},
-		// Decoded as a new one, this change has an invalid transition.
+		// Decoded as a new change, this one has an invalid transition.
 		"an old change with an ID": {&raftpb.Entry{Data: oldChange(t, 9), Type: old}, ErrImpossible},
 		// This change leaves a joint configuration.
 		"a change of nothing": {&raftpb.Entry{Type: change}, ErrImpossible},
@@ -196,7 +199,7 @@ func newChange(t *testing.T) []byte {
 	return data
 }
 
-// oldChange is a membership change in the encoding that members do not use.
+// oldChange is a membership change in the old encoding, which members do not use.
 func oldChange(t *testing.T, id uint64) []byte {
 	data, err := proto.Marshal(&raftpb.ConfChange{Id: &id, NodeId: new(uint64(9))})
 	if err != nil {
@@ -205,8 +208,9 @@ func oldChange(t *testing.T, id uint64) []byte {
 	return data
 }
 
-// A command that no member could decode from the log is refused, whichever member it comes through,
-// because every member would have to stop at its entry.
+// TestUnreadableIsNotProposed checks that a command that no member could decode from the log is
+// rejected, regardless of the member that received it. Otherwise every member would have to stop at
+// its entry.
 func TestUnreadableIsNotProposed(t *testing.T) {
 	deep := &fsm.Txn{}
 	for range 40 {
@@ -234,8 +238,8 @@ func TestUnreadableIsNotProposed(t *testing.T) {
 	}
 }
 
-// No message from another member causes a panic. The fuzzer sends followers and leaders messages of
-// all types with random fields, encoded and decoded.
+// FuzzStep checks that no message from another member causes a panic. It sends followers and
+// leaders messages of all types with random fields, encoded and decoded.
 func FuzzStep(f *testing.F) {
 	for i := range uint64(200) {
 		f.Add(i, []byte{})
@@ -308,7 +312,7 @@ func anyMessage(rng *rand.Rand, last uint64) *raftpb.Message {
 	plausible := rng.IntN(2) == 0
 	for i := range rng.IntN(4) {
 		e := &raftpb.Entry{Term: number(), Index: number()}
-		if plausible { // otherwise none would reach the log
+		if plausible { // otherwise no message would reach the log
 			e.Term, e.Index = m.Term, new(m.GetIndex()+uint64(i)+1)
 		}
 		if rng.IntN(3) == 0 {

@@ -6,20 +6,21 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// inflight holds this member's entries that are in the log and not yet applied, in log order. They
-// outlive the term of the leader that proposed them: only the log decides their outcome.
+// inflight holds this member's entries that are in the log but not yet applied, in log order. An
+// entry outlives the term of the leader that proposed it, because only the log decides its outcome.
 type inflight []batch
 
 // batch is one entry.
 type batch struct {
 	index, term uint64 // index is 0 until the entry is appended
-	number      uint64 // of the first proposal in its leader's queue; 0 for a change of the membership
-	time        int64  // upper bound for its commands: see fsm.Cost
-	proposals   []*Proposal
+	// number of the first proposal in its leader's queue; 0 for a membership change
+	number    uint64
+	time      int64 // upper bound on the cost of its commands: see fsm.Cost
+	proposals []*Proposal
 }
 
-// assign sets the index of the last proposed entry: entries of this member's term that carry data
-// are its own, in the order of proposal.
+// assign sets the index of the last proposed entry. During this member's term as leader, all
+// entries that carry data are its own, in the order in which it proposed them.
 func (f inflight) assign(entries []*raftpb.Entry, term uint64) {
 	for _, e := range entries {
 		if len(e.GetData()) == 0 || e.GetTerm() != term {
@@ -32,8 +33,8 @@ func (f inflight) assign(entries []*raftpb.Entry, term uint64) {
 }
 
 // take returns the proposals of the entry (index, term), which is being applied, if this member
-// proposed it. Proposals at earlier indexes, and all those of earlier terms, have been overwritten
-// by another leader's entries and are certain to be lost: terms in a log never decrease.
+// proposed it. Proposals at earlier indexes or from earlier terms are certain to be lost: another
+// leader's entries have overwritten them, because terms in a log never decrease.
 func (f *inflight) take(index, term uint64) (found, lost []*Proposal) {
 	n := 0
 	for ; n < len(*f); n++ {
@@ -51,7 +52,7 @@ func (f *inflight) take(index, term uint64) (found, lost []*Proposal) {
 	return found, lost
 }
 
-// swallow returns the proposals of entries up to index, which a snapshot has replaced.
+// swallow returns the proposals of the entries up to index, which a snapshot has replaced.
 func (f *inflight) swallow(index uint64) (all []*Proposal) {
 	for len(*f) > 0 && (*f)[0].index <= index {
 		all = append(all, (*f)[0].proposals...)
@@ -60,7 +61,8 @@ func (f *inflight) swallow(index uint64) (all []*Proposal) {
 	return all
 }
 
-// unassigned removes the last proposed entry if it has no index: Raft did not append it.
+// unassigned removes the last proposed entry if it has no index, because Raft did not append it. It
+// reports whether it removed one.
 func (f *inflight) unassigned() bool {
 	last := len(*f) - 1
 	if last < 0 || (*f)[last].index != 0 {
@@ -70,7 +72,7 @@ func (f *inflight) unassigned() bool {
 	return true
 }
 
-// first returns the number of the first proposal, or next if there is none.
+// first returns the number of the first proposal, or next if there are no proposals.
 func (f inflight) first(next uint64) uint64 {
 	for i := range f {
 		if n := f[i].number; n != 0 {
@@ -80,7 +82,7 @@ func (f inflight) first(next uint64) uint64 {
 	return next
 }
 
-// time returns an upper bound on the time of all commands.
+// time returns an upper bound on the total cost of all commands.
 func (f inflight) time() (all int64) {
 	for i := range f {
 		all += f[i].time
@@ -95,7 +97,7 @@ func (f inflight) setsVersion() bool {
 	})
 }
 
-// of returns the proposals made in a term.
+// of returns the proposals made in the given term.
 func (f inflight) of(term uint64) (all []*Proposal) {
 	for i := range f {
 		if f[i].term == term {

@@ -3,13 +3,10 @@ package replica
 import (
 	"slices"
 	"testing"
-
-	"go.etcd.io/raft/v3/raftpb"
-
-	"leasehold.dev/internal/fsm"
 )
 
-// The outcome of this member's entries follows from the log alone, for entries of two terms.
+// TestInflight checks that the log alone determines the outcome of this member's entries, for
+// entries of two terms.
 func TestInflight(t *testing.T) {
 	a, b, c := &Proposal{}, &Proposal{}, &Proposal{}
 	entries := func() inflight {
@@ -43,51 +40,5 @@ func TestInflight(t *testing.T) {
 	}
 	if all := f.of(4); !slices.Equal(all, []*Proposal{c}) || len(f.of(2)) != 0 {
 		t.Errorf("of term 4: %v", all)
-	}
-}
-
-// A proposed entry gets its index when Raft appends it, and is withdrawn if Raft appends an empty
-// entry instead.
-func TestInflightIndex(t *testing.T) {
-	f := inflight{{term: 3, number: 9, proposals: []*Proposal{{Command: &fsm.SetVersion{}}}}}
-	entry := func(index, term uint64, data string) *raftpb.Entry {
-		return &raftpb.Entry{Index: &index, Term: &term, Data: []byte(data)}
-	}
-	f.assign([]*raftpb.Entry{entry(10, 2, "another's"), entry(11, 3, "")}, 3)
-	if f[0].index != 0 {
-		t.Fatalf("index %d", f[0].index)
-	}
-	if n := f.first(20); n != 9 || !f.setsVersion() {
-		t.Errorf("the first without an outcome has number %d", n)
-	}
-	f.assign([]*raftpb.Entry{entry(12, 3, "its own"), entry(13, 3, "another")}, 3)
-	if f[0].index != 12 || f.unassigned() {
-		t.Errorf("index %d", f[0].index)
-	}
-	f = append(f, batch{term: 3})
-	if !f.unassigned() || len(f) != 1 || f.unassigned() {
-		t.Errorf("%d entries left", len(f))
-	}
-	if n := (inflight{{term: 3}}).first(20); n != 20 {
-		t.Errorf("a change of the membership has number %d", n)
-	}
-}
-
-// An entry that Raft did not append is removed, and no other.
-func TestUnassigned(t *testing.T) {
-	for _, c := range []struct {
-		list inflight
-		want bool
-		left int
-	}{
-		{nil, false, 0},
-		{inflight{{}}, true, 0},
-		{inflight{{index: 5}}, false, 1},
-		{inflight{{index: 5}, {}}, true, 1},
-	} {
-		f := c.list
-		if got := f.unassigned(); got != c.want || len(f) != c.left {
-			t.Errorf("from %v: %v, %d left", c.list, got, len(f))
-		}
 	}
 }

@@ -16,7 +16,7 @@ import (
 type brokenLog struct {
 	*raft.MemoryStorage
 	state, end error
-	fails      int // the read of the end that fails, counted from 1
+	fails      int // the read of the last index that fails, counted from 1
 	asked      int
 }
 
@@ -33,8 +33,8 @@ func (l *brokenLog) LastIndex() (uint64, error) {
 	return n, err
 }
 
-// New returns the error of a log that cannot be read. The read fails after the library is done with
-// it, since the library panics.
+// TestNewFails checks that New returns the error of a log that cannot be read. The failing read
+// comes after the library has read the log, since the library would panic.
 func TestNewFails(t *testing.T) {
 	m := start(t)
 	broken := errors.New("broken")
@@ -57,15 +57,8 @@ func TestNewFails(t *testing.T) {
 	}
 }
 
-// Request numbers begin at 1, because 0 means none.
-func TestFirstNumber(t *testing.T) {
-	if m := start(t, 2); m.r.relay.commands.next != 1 || m.r.relay.asks.last != 1 {
-		t.Errorf("commands begin at %d", m.r.relay.commands.next)
-	}
-}
-
-// S2: a leader ignores commands that were forwarded in another term. Their member sends them again,
-// so they would be executed twice.
+// TestForwardOfAnotherTerm checks that a leader ignores commands forwarded in another term. The
+// sender will resend them, so they would be executed twice if the leader accepted them (S2).
 func TestForwardOfAnotherTerm(t *testing.T) {
 	m := lead(t)
 	term := m.r.Status().Term
@@ -82,7 +75,7 @@ func TestForwardOfAnotherTerm(t *testing.T) {
 	}
 }
 
-// Only the leader of the current term can answer a request.
+// TestReplyOfAnother checks that only the leader of the current term can answer a request.
 func TestReplyOfAnother(t *testing.T) {
 	c := caching(t)
 	p := c.members[2]
@@ -108,7 +101,7 @@ func TestReplyOfAnother(t *testing.T) {
 	}
 }
 
-// watching starts a cluster led by member 1, whose members watch each other.
+// watching starts a cluster led by member 1 whose members monitor each other.
 func watching(t *testing.T) *cluster {
 	t.Helper()
 	c := newCluster(t, 1, 2, 3)
@@ -121,7 +114,8 @@ func watching(t *testing.T) *cluster {
 	return c
 }
 
-// A member that was itself delayed draws no conclusion from what it did not hear in the meantime.
+// TestDelayedMember checks that a member that was itself delayed does not conclude anything from
+// messages that were missing in the meantime.
 func TestDelayedMember(t *testing.T) {
 	for _, hung := range []bool{false, true} {
 		c := watching(t)
@@ -144,14 +138,8 @@ func TestDelayedMember(t *testing.T) {
 	}
 }
 
-func TestFollowerDelaysNothing(t *testing.T) {
-	m := start(t, 2)
-	if m.r.EndDelay(); m.r.Delayed() {
-		t.Error("a follower delays commands")
-	}
-}
-
-// A member that does not lead, or is not primary yet, has no caches.
+// TestCacheStatsWithoutTheLead checks that a member that does not lead, or is not yet primary,
+// reports no caches.
 func TestCacheStatsWithoutTheLead(t *testing.T) {
 	follower, early := start(t, 2), start(t)
 	if err := early.r.Campaign(); err != nil {
@@ -167,7 +155,8 @@ func TestCacheStatsWithoutTheLead(t *testing.T) {
 	}
 }
 
-// T12: the longest overdue time is known while the entry of the expiry is being synced.
+// TestOverdueInTheLog checks that the longest overdue time is reported while the expiry's entry is
+// being synced (T12).
 func TestOverdueInTheLog(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 1000)
@@ -183,7 +172,8 @@ func TestOverdueInTheLog(t *testing.T) {
 	}
 }
 
-// A member without a leader forgets slow caches after some ticks.
+// TestSlowCachesNeedALeader checks that a member without a leader drops its list of slow caches
+// after some ticks.
 func TestSlowCachesNeedALeader(t *testing.T) {
 	m := start(t, 2)
 	m.r.slow.set([]SlowNotice{{ID: 1}})
@@ -196,8 +186,8 @@ func TestSlowCachesNeedALeader(t *testing.T) {
 	}
 }
 
-// The election count has a member's own elections, won or lost, and those of a sole voter, but not
-// those of others.
+// TestElectionsAreCounted checks that a member's election count includes only its own campaigns,
+// whether won or lost, including those of a sole voter.
 func TestElectionsAreCounted(t *testing.T) {
 	if n := lead(t).r.Status().Elections; n != 1 {
 		t.Errorf("a sole voter began %d elections", n)
@@ -213,7 +203,7 @@ func TestElectionsAreCounted(t *testing.T) {
 		}
 	}
 	p := c.members[2]
-	c.check(p.r.Step(raftMessage(&raftpb.Message{ // it answers, in the same term
+	c.check(p.r.Step(raftMessage(&raftpb.Message{ // p responds in its current term
 		Type: raftpb.MsgHeartbeat.Enum(), From: new(uint64(1)), To: new(uint64(2)),
 		Term: new(p.r.term - 1),
 	})))

@@ -11,9 +11,9 @@ import (
 )
 
 // Restore accepts a snapshot from another member: its message, and the state that was streamed
-// separately. It reports whether the snapshot is accepted. Then Output.Append has a message with
-// it. When the shell reaches that message, it atomically makes the streamed snapshot the newest on
-// disk. The state is replaced once that is durable (Persisted).
+// separately. It reports whether it accepted the snapshot. If so, Output.Append will contain a
+// message with the snapshot. When the shell reaches that message, it atomically makes the streamed
+// snapshot the newest on disk. Once the snapshot is durable (see Persisted), it replaces the state.
 func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, err error) {
 	index := m.GetSnapshot().GetMetadata().GetIndex()
 	if index != machine.Index() {
@@ -21,7 +21,7 @@ func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, 
 			machine.Index())
 	}
 	if r.incoming != nil {
-		return false, nil // one at a time
+		return false, nil // only one at a time
 	}
 	r.incoming, r.raft.offered = machine, index
 	before := len(r.out.Append)
@@ -39,7 +39,7 @@ func (r *Replica) Restore(m *raftpb.Message, machine *fsm.Machine) (taken bool, 
 	return taken, nil
 }
 
-// install replaces the state with the streamed one.
+// install replaces the state with the streamed state.
 func (r *Replica) install(s *raftpb.Snapshot) {
 	m := r.incoming
 	r.incoming, r.raft.offered = nil, 0
@@ -54,7 +54,7 @@ func (r *Replica) install(s *raftpb.Snapshot) {
 	r.relay.commands.swallowed(s.GetMetadata().GetTerm())
 }
 
-// SnapshotSent reports how the streaming of a snapshot to a member ended. After a failure Raft
+// SnapshotSent reports whether streaming a snapshot to a member succeeded. After a failure, Raft
 // tries again.
 func (r *Replica) SnapshotSent(to uint64, ok bool) {
 	status := raft.SnapshotFinish

@@ -9,8 +9,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// L1: a checkpoint applied in the same step as a snapshot counts from now. The follower's slow disk
-// delays the snapshot until the log has the checkpoint after it.
+// TestCheckpointAfterInstall checks that a checkpoint applied in the same step as a snapshot counts
+// from the current time (L1). The follower's slow disk delays the snapshot until the log contains
+// the checkpoint that follows it.
 func TestCheckpointAfterInstall(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -34,7 +35,7 @@ func TestCheckpointAfterInstall(t *testing.T) {
 	if p.r.incoming == nil {
 		t.Fatal("no snapshot has arrived")
 	}
-	l.r.SnapshotSent(3, true) // the stream has ended; the follower's disk is still busy
+	l.r.SnapshotSent(3, true) // the stream has ended, but the follower's disk is still busy
 	c.pass(5000)
 	p.stuck = false
 	c.run()
@@ -43,8 +44,9 @@ func TestCheckpointAfterInstall(t *testing.T) {
 	}
 }
 
-// A leader sends no entries to a member that is getting a snapshot. Afterwards it continues from
-// there, or sends another snapshot if the first did not arrive.
+// TestSnapshotSent checks that a leader sends no entries to a member while that member receives a
+// snapshot. Afterwards the leader continues from the snapshot, or sends another one if the first
+// did not arrive.
 func TestSnapshotSent(t *testing.T) {
 	for _, arrived := range []bool{true, false} {
 		c := caching(t)

@@ -2,8 +2,8 @@ package replica
 
 import "cmp"
 
-// CheckInvariants walks the state machine and, on a leader, the directory of caches, and returns
-// the first inconsistency. It is slow, and meant for the simulator.
+// CheckInvariants checks the state machine and, on a leader, the directory of caches. It returns
+// the first inconsistency found. It is slow and intended for the simulator.
 func (r *Replica) CheckInvariants() error {
 	err := r.machine.CheckInvariants()
 	if r.lead == nil || r.lead.gate.caches == nil {

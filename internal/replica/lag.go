@@ -5,13 +5,12 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// A Lag is the number of committed entries that a member does not have yet, as far as the leader
-// knows.
+// A Lag is the number of committed entries that a member lacks, according to the leader.
 type Lag struct{ Member, Entries uint64 }
 
-// Lags returns how far the other members are behind, in ID order. A member that has sent nothing
-// since this leader's election may have no entries; it is left out during the first election
-// timeout. Lags returns nothing on a member that does not lead.
+// Lags returns how far the other members lag behind, in ID order. The leader does not know what a
+// member has until the member answers. During the first election timeout, Lags omits members that
+// have not answered. It returns nil on a member that does not lead.
 func (r *Replica) Lags() []Lag {
 	if r.lead == nil {
 		return nil

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// The lag of a dead member grows, including at a new leader that never heard from it. A member that
-// keeps up has no lag.
+// TestLags checks that the lag of a dead member grows, even at a new leader that has never received
+// a message from it. A member that keeps up has no lag.
 func TestLags(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.pass(3000)
@@ -52,7 +52,7 @@ func TestLags(t *testing.T) {
 	}
 }
 
-// A member with uncommitted entries has no lag.
+// TestLagsOfUncommitted checks that uncommitted entries do not count as lag.
 func TestLagsOfUncommitted(t *testing.T) {
 	c := newCluster(t, 1, 2, 3, 4, 5)
 	c.check(c.members[1].r.Campaign())

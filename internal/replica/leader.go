@@ -10,11 +10,11 @@ import (
 )
 
 // leadership is the state that a member has only while it leads. It is created when the member's
-// term as leader begins, and dropped when that ends. It joins its parts, which do not refer to each
-// other.
+// term as leader begins, and dropped when that term ends. It connects parts that do not refer to
+// each other.
 //
-// Commands take one path: propose, admit, the gate, the queue. The Replica makes entries from the
-// queue. Renewals and reads wait for a confirm round.
+// All commands take the same path: propose, admit, the gate, the queue. The Replica makes entries
+// from the queue. Renewals and reads wait for a confirm round.
 type leadership struct {
 	m       *local
 	term    uint64
@@ -25,17 +25,17 @@ type leadership struct {
 	rounds  confirm.Queue[round]
 	remotes remotes
 	keepers keepers
-	// parked are renewals of leases whose expiry is in the log, until the outcome is known, and all
-	// renewals until this member is primary.
+	// parked holds renewals of leases whose expiry is in the log, until the outcome of the expiry
+	// is known. Until this member is primary, it holds all renewals.
 	parked parking
 	early  []*Renewals // batches that arrived before this member was primary
-	// raising is true while a proposed change of the cluster version has no outcome.
+	// raising is true while the outcome of a proposed change of the cluster version is not known.
 	raising bool
-	// compareAt is the tick of the next comparison of the members' states.
+	// compareAt is the tick at which the members' states are compared next.
 	compareAt uint64
 	inflight  *inflight   // this member's entries in the log
 	slow      *slowCaches // sent to all members
-	// offers counts how many times the leadership was offered to each member.
+	// offers counts how often leadership was offered to each member.
 	offers map[uint64]int
 }
 
@@ -53,7 +53,7 @@ func newLeadership(m *local, log *inflight, slow *slowCaches, lastRound uint64) 
 	return l
 }
 
-// promote starts this member's tracker: it leads, and has applied an entry of its own term, so it
+// promote starts this member's tracker. Since this leader has applied an entry of its own term, it
 // knows every lease that an earlier leader granted.
 func (l *leadership) promote() {
 	l.m.primary = true
@@ -71,8 +71,8 @@ func (l *leadership) promote() {
 	}
 }
 
-// demote stops the tracker. Decisions in flight have no effect after the term (fsm.Expire is
-// fenced), so there is nothing to undo.
+// demote stops the tracker. There is nothing to undo: decisions in flight have no effect after the
+// term ends, because fsm.Expire is fenced.
 func (l *leadership) demote() {
 	if l.m.primary {
 		l.m.primary = false
@@ -81,10 +81,10 @@ func (l *leadership) demote() {
 	}
 }
 
-// close ends the leadership, and returns the requests of this member's clients that the next leader
-// can still serve. Entries in the log may still be committed, and their proposers wait for that.
-// The leader's own commands are dropped, even those in the log: a renewal that waits for one of
-// them is sent to the next leader instead.
+// close ends the leadership, and returns the requests from this member's clients that the next
+// leader can still serve. Entries in the log may still be committed, so their proposers keep
+// waiting. Internal commands are dropped, even those in the log. A renewal that is waiting for one
+// of them is sent to the next leader instead.
 func (l *leadership) close() (all unanswered) {
 	l.demote()
 	held, parked := l.gate.close()
@@ -114,7 +114,7 @@ func (l *leadership) close() (all unanswered) {
 	return all
 }
 
-// takeOver accepts the requests that waited for a leader before this member led.
+// takeOver accepts the requests that were waiting for a leader when this member became the leader.
 func (l *leadership) takeOver(all unanswered) {
 	for _, p := range all.commands {
 		l.admit(p)
@@ -128,27 +128,27 @@ func (l *leadership) takeOver(all unanswered) {
 	}
 }
 
-// propose accepts a command from a client, of this member or a different one. Commands reserved for
-// the leader's timers are rejected, whichever member sends them (T1).
+// propose accepts a command from a client of this member or another one. It rejects commands that
+// only the leader's timers can issue, even if another member sends them (T1).
 func (l *leadership) propose(p *Proposal) {
 	if fsm.Internal(p.Command) {
 		l.refuse(p, ErrInternal)
 		return
 	}
 	if h, ok := p.Command.(*fsm.StateHash); ok && h.Member != cmp.Or(p.origin.Member, l.m.cfg.ID) {
-		l.refuse(p, ErrInternal) // a member may report only its own hash
+		l.refuse(p, ErrInternal) // a member can report only its own hash
 		return
 	}
 	l.admit(p)
 }
 
-// proposeOwn proposes a command of the leader's timers. It bypasses the limits on clients'
-// commands.
+// proposeOwn proposes a command from the leader's timers. It is not subject to the limits on
+// clients' commands.
 func (l *leadership) proposeOwn(c fsm.Command, i internal) {
 	l.admit(&Proposal{Command: c, internal: &i})
 }
 
-// admit passes a command to the queue, at once or later. All commands pass here.
+// admit passes a command to the queue, immediately or later. All commands pass through admit.
 func (l *leadership) admit(p *Proposal) {
 	if fsm.Membership(p.Command) {
 		l.changes.waiting = append(l.changes.waiting, p)
@@ -162,7 +162,7 @@ func (l *leadership) admit(p *Proposal) {
 	}
 }
 
-// enqueue adds a command that passed the gate to the queue.
+// enqueue adds a command that has passed the gate to the queue.
 func (l *leadership) enqueue(p *Proposal) {
 	if err := l.queue.add(p); err != nil {
 		l.refuse(p, err)
@@ -171,7 +171,7 @@ func (l *leadership) enqueue(p *Proposal) {
 	l.gate.passed(p)
 }
 
-// refuse rejects a command: it is not in the log, and has no result.
+// refuse rejects a command that is not in the log.
 func (l *leadership) refuse(p *Proposal, err error) {
 	l.ended(p)
 	switch {
@@ -184,13 +184,14 @@ func (l *leadership) refuse(p *Proposal, err error) {
 	}
 }
 
-// ended records that a command has its outcome, or will not get one here.
+// ended records that a command has an outcome, or that this leader will not produce one.
 func (l *leadership) ended(p *Proposal) {
 	l.gate.ended(p)
 	l.queue.ended(p, l.inflight)
 }
 
-// outcome handles the outcome of a timer's command: it was applied, or certainly not.
+// outcome handles the outcome of a timer's command: either it was applied, or it certainly never
+// will be.
 func (l *leadership) outcome(p *Proposal, applied bool) {
 	switch c := p.Command.(type) {
 	case *fsm.Expire:
@@ -211,8 +212,8 @@ func (l *leadership) outcome(p *Proposal, applied bool) {
 	}
 }
 
-// expire proposes what the tracker reports as due: leases past their expiry, and the remaining time
-// of silent ones.
+// expire proposes commands for everything that the tracker reports as due: expiries, and
+// checkpoints of silent leases.
 func (l *leadership) expire() {
 	if !l.m.primary || l.expiry.refresh {
 		return
@@ -227,14 +228,14 @@ func (l *leadership) expire() {
 	}
 }
 
-// expiryWork bounds the directory's work per step for leases that expire separately, except that
-// one lease is always allowed. It is an eighth of the bound for clients' commands and is counted
-// apart from it, so that neither starves the other.
+// expiryWork bounds the directory's work per step for leases that expire separately. At least one
+// lease is processed per step. The bound is an eighth of the bound for clients' commands. The two
+// are counted separately, so that neither kind of work starves the other.
 const expiryWork = 1 << 15
 
-// expireSingly removes from a batch the leases whose keys some cache may have. Each of them expires
-// separately, so that a cache that does not answer delays no other lease (T15). Leases for which
-// this step has no time stay due.
+// expireSingly removes from a batch all leases whose keys may be cached. Each of these leases
+// expires separately, so that a cache that does not answer delays no other lease (T15). Leases for
+// which this step has no time remain due.
 func (l *leadership) expireSingly(due []lease.Due) (rest []lease.Due) {
 	caches := l.gate.caches
 	if caches.Idle() {
@@ -257,7 +258,7 @@ func (l *leadership) expireSingly(due []lease.Due) (rest []lease.Due) {
 	return rest
 }
 
-// expired handles the outcome of an expiry, and retries the renewals that waited for it.
+// expired handles the outcome of an expiry, and retries the renewals that were waiting for it.
 func (l *leadership) expired(p *Proposal, due []lease.Due, applied bool) {
 	if single := p.internal.single; single != nil {
 		l.gate.singles.remove(single)
@@ -273,8 +274,8 @@ func (l *leadership) expired(p *Proposal, due []lease.Due, applied bool) {
 	}
 }
 
-// distrust restarts the full TTL of every lease, once no earlier decision is in the log: the clock
-// did not measure the time before that.
+// distrust restarts the full TTL of every lease once no earlier decision is in the log, because the
+// clock may not have measured the time before that.
 func (l *leadership) distrust() {
 	l.expiry.refresh = l.m.primary
 	for _, p := range l.gate.distrust() {
@@ -284,10 +285,10 @@ func (l *leadership) distrust() {
 	l.refresh()
 }
 
-// refresh promotes again if that is needed and no earlier decision is in the log. Otherwise a lease
-// that is alive again while its Expire is in the log could be renewed and still expire (T5). And a
-// lease whose clearing entry is in the log would end by its checkpoint although its holder has
-// renewed it.
+// refresh promotes this member again if that is needed and no earlier decision is in the log. If an
+// Expire were still in the log, a lease could be alive again, be renewed, and still expire (T5). If
+// a clearing entry were still in the log, a lease could end at its checkpoint although its holder
+// has renewed it.
 func (l *leadership) refresh() {
 	if l.m.primary && l.expiry.mayRefresh() && !l.gate.singles.any() {
 		l.demote()
@@ -295,7 +296,7 @@ func (l *leadership) refresh() {
 	}
 }
 
-// raiseVersion proposes the change of the cluster version that is due, unless one is in progress.
+// raiseVersion proposes a change of the cluster version if one is due and none is in progress.
 func (l *leadership) raiseVersion() {
 	if !l.m.primary || l.raising {
 		return
@@ -306,8 +307,8 @@ func (l *leadership) raiseVersion() {
 	}
 }
 
-// compare requests the hashes of all members' states when that is due: a while after this leader's
-// term has begun, and then every Config.CompareTicks.
+// compare requests the hashes of all members' states when a comparison is due: some time after this
+// leader's term has begun, and then every Config.CompareTicks.
 func (l *leadership) compare() {
 	every := l.m.cfg.CompareTicks
 	if !l.m.primary || every == 0 || l.m.ticks < l.compareAt {
@@ -315,13 +316,13 @@ func (l *leadership) compare() {
 	}
 	l.compareAt = l.m.ticks + every
 	if len(l.m.machine.View().Members) < 2 {
-		return // no other member to compare with
+		return // there is no other member to compare with
 	}
 	l.proposeOwn(&fsm.HashState{}, internal{})
 }
 
-// openGates passes on the commands and renewals that may proceed. Commands are proposed, and
-// applied, in the order of their numbers.
+// openGates passes on the commands and renewals that can proceed. Commands are proposed and applied
+// in the order of their numbers.
 func (l *leadership) openGates() {
 	if !l.gate.waits() {
 		return
@@ -343,8 +344,8 @@ func (l *leadership) openGates() {
 	l.passEarly()
 }
 
-// passEarly passes on the commands that arrived before the gate was open, in order, as many as this
-// step has time for.
+// passEarly passes on the commands that arrived before the gate was open, in order. It passes as
+// many as this step has time for.
 func (l *leadership) passEarly() {
 	early := l.gate.early
 	l.gate.early = nil
@@ -357,7 +358,7 @@ func (l *leadership) passEarly() {
 	}
 }
 
-// followHolds processes the leases whose holds changed in the last entry.
+// followHolds processes the leases whose held ranges changed in the last entry.
 func (l *leadership) followHolds(changed []fsm.Holding) {
 	if l.gate.caches != nil {
 		l.gate.follow(changed)
@@ -365,7 +366,7 @@ func (l *leadership) followHolds(changed []fsm.Holding) {
 	}
 }
 
-// dropOrphans proposes to drop the orphans whose caches are empty, to make room for new holds.
+// dropOrphans proposes to drop the orphans whose caches are empty, which makes room for new holds.
 func (l *leadership) dropOrphans() {
 	most := l.m.cfg.MaxExpire
 	for {

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The next leases expire in an entry that is made once the previous one is applied, however long
-// its sync takes (T13).
+// TestExpiryOneEntryAtATime checks that the next leases expire in an entry created only after the
+// previous one is applied, however long its sync takes (T13).
 func TestExpiryOneEntryAtATime(t *testing.T) {
 	m := lead(t) // MaxExpire is 4
 	for id := range lease.ID(12) {
@@ -30,18 +30,18 @@ func TestExpiryOneEntryAtATime(t *testing.T) {
 	}
 }
 
-// The entry that clears a checkpoint does not count as the checkpoint in flight, of which there is
-// at most one.
+// TestClearingIsNoCheckpoint checks that an entry that clears a checkpoint does not count as a
+// checkpoint in flight. At most one checkpoint can be in flight.
 func TestClearingIsNoCheckpoint(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
 	m.pass(4000)
 	m.grant(2, 9000)
 	m.r.Renew(Renewal{ID: 1})
-	m.take() // the entry that clears lease 1's checkpoint is being synced
+	m.take() // the entry that clears the checkpoint of lease 1 is being synced
 	m.now += 4000
 	m.r.Advance(m.now)
-	m.take() // the one for lease 2 waits for it
+	m.take() // the entry for lease 2 waits for it
 	e := &m.r.lead.expiry
 	if e.clearing != 1 || !e.checkpointing {
 		t.Fatalf("%d clearing entries, checkpointing %v", e.clearing, e.checkpointing)
@@ -56,8 +56,9 @@ func TestClearingIsNoCheckpoint(t *testing.T) {
 	}
 }
 
-// If a leader that is about to stop distrusts its clock, CheckpointAll completes at once: all
-// leases have their full TTL, so there is nothing to checkpoint.
+// TestRefreshEndsCheckpointAll checks that CheckpointAll completes immediately if a leader that is
+// about to stop distrusts its clock. All leases then have their full TTL, so there is nothing to
+// checkpoint.
 func TestRefreshEndsCheckpointAll(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
@@ -69,7 +70,8 @@ func TestRefreshEndsCheckpointAll(t *testing.T) {
 	}
 }
 
-// A leader that is not primary yet does not know the cluster version, and does not raise it.
+// TestVersionIsRaisedByPrimary checks that a leader that is not yet primary does not raise the
+// cluster version, because it does not know the current one.
 func TestVersionIsRaisedByPrimary(t *testing.T) {
 	two := version.Range{Oldest: 1, Newest: 2}
 	m := leadWith(t, two, two)
@@ -85,15 +87,15 @@ func TestVersionIsRaisedByPrimary(t *testing.T) {
 	}
 }
 
-// A change of the cluster version that the log had no space for delays nothing, and does not affect
-// later commands.
+// TestVersionWithoutRoom checks that a change of the cluster version that did not fit into the log
+// neither delays nor affects later commands.
 func TestVersionWithoutRoom(t *testing.T) {
 	m := cramped(t, 1<<20)
 	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}})
-	m.take() // and its sync is in flight
+	m.take() // the put is being synced
 	hold := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
 	m.r.Propose(hold)
-	for range groupMax { // so many that they do not wait for the sync
+	for range groupMax { // groupMax commands do not wait for the sync
 		m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
 	}
 	m.take()
@@ -106,8 +108,8 @@ func TestVersionWithoutRoom(t *testing.T) {
 	}
 }
 
-// A leader may be deposed while it makes entries of its queue. The rest of the queue goes to the
-// next leader, and not into the log as well.
+// TestClosedLeadershipProposesNothing covers a leader that is deposed while it turns its queue into
+// entries. The rest of the queue goes to the next leader only, not into the log as well.
 func TestClosedLeadershipProposesNothing(t *testing.T) {
 	m := lead(t)
 	put := &Proposal{Command: &fsm.Put{Key: "k"}}
@@ -124,8 +126,9 @@ func TestClosedLeadershipProposesNothing(t *testing.T) {
 	}
 }
 
-// A forwarded command carries its trace. The leader reports the trace with the index and the time
-// spent waiting for caches. Commands without a trace are not reported.
+// TestForwardedTraces checks that a forwarded command carries its trace. The leader reports the
+// trace with the index and the time spent waiting for caches. Commands without a trace are not
+// reported.
 func TestForwardedTraces(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 5000)
@@ -149,8 +152,9 @@ func TestForwardedTraces(t *testing.T) {
 	}
 }
 
-// An orphan is dropped once it has nothing: at its revocation if its cache was never open,
-// otherwise when its time ends, even if nothing waits for it.
+// TestOrphansAreDropped checks that an orphan is dropped once its cache has nothing left. This
+// happens when the lease is revoked if the cache was never open, and otherwise when the orphan's
+// time ends, even if no write is waiting.
 func TestOrphansAreDropped(t *testing.T) {
 	m := lead(t)
 	l, all := m.r.lead, []keyrange.Range{keyrange.All}

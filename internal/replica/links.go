@@ -2,19 +2,20 @@ package replica
 
 import "leasehold.dev/lease"
 
-// links tracks a member's contact with the others. The zero value has had no contact.
+// links tracks this member's contact with the other members. In the zero value, no member has been
+// in contact.
 type links struct {
 	m  *local
-	of map[uint64]link // the members that have been heard from
+	of map[uint64]link // members that have been in contact
 }
 
-// link tracks the contact with one other member.
+// link is the contact with one other member.
 type link struct {
-	since lease.Instant // without interruption
-	last  uint64        // the tick of the last message, counted from 1; 0 if there was none
+	since lease.Instant // start of uninterrupted contact
+	last  uint64        // tick of the last message, counted from 1; 0 if none has been received
 }
 
-// received records a message from a member.
+// received records the arrival of a message from a member.
 func (k *links) received(member uint64) {
 	l, ok := k.of[member]
 	if !ok {
@@ -33,13 +34,13 @@ func (k *links) note(member uint64, l link) {
 	k.of[member] = l
 }
 
-// connected records the time since which the connection has been uninterrupted. A new leader has
-// heard from the others only recently.
+// connected records when the current uninterrupted connection began. A new leader needs this,
+// because it has only recently begun to receive messages from the others.
 func (k *links) connected(member uint64, since lease.Instant) {
 	k.note(member, link{min(since, k.m.now), k.of[member].last})
 }
 
-// broken records an interruption: the time of stability restarts.
+// broken records an interruption, so the period of uninterrupted contact starts over.
 func (k *links) broken(member uint64) {
 	if l, ok := k.of[member]; ok {
 		k.of[member] = link{k.m.now, l.last}
@@ -49,16 +50,15 @@ func (k *links) broken(member uint64) {
 // gone records that a member's process has ended or restarted.
 func (k *links) gone(member uint64) { delete(k.of, member) }
 
-// known reports whether a member has been heard from or connected since its process was last seen
-// to end.
+// known reports whether a member has been in contact since its process was last seen to end.
 func (k *links) known(member uint64) bool {
 	_, ok := k.of[member]
 	return ok
 }
 
-// active reports whether this leader has heard from a member within an election timeout, and has
-// not seen its process end since. (Raft's own RecentActive is unsuitable: each check of the quorum
-// resets it for all.)
+// active reports whether this leader has received a message from a member within an election
+// timeout and has not seen the member's process end since. (Raft's own RecentActive is unsuitable,
+// because each check of the quorum resets it for all members.)
 func (k *links) active(id uint64) bool {
 	if id == k.m.cfg.ID {
 		return true
@@ -67,9 +67,9 @@ func (k *links) active(id uint64) bool {
 	return last > 0 && k.m.ticks+1-last < uint64(k.m.cfg.ElectionTicks)
 }
 
-// stable reports whether a member has been heard from for Config.Membership.Stable. The leader uses
-// this for followers, which answer each heartbeat; a follower that has not answered counts as cut
-// off after an election timeout.
+// stable reports whether contact with a member has been uninterrupted for Config.Membership.Stable.
+// The leader calls it for followers. They answer every heartbeat, so a follower that sends no
+// answer for an election timeout counts as cut off.
 func (k *links) stable(id uint64) bool {
 	if id == k.m.cfg.ID {
 		return true

@@ -5,21 +5,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// local is the state that the parts of a replica share: this member's configuration, its clocks,
-// its role, what it has applied, and the output of the next Take. Only the Replica changes it. The
-// other parts read it, and append to out.
+// local is the state that the parts of a replica share: this member's configuration, clocks and
+// role, the applied state, and the output of the next Take. Only the Replica changes it. The other
+// parts read it, and append to out.
 type local struct {
 	cfg Config
 	times
 	role
 	machine *fsm.Machine
-	lessor  *lease.Lessor // the machine's
+	lessor  *lease.Lessor // the machine's lessor
 	out     output
 	// lastGroup is the last group of leases that this process created as a leader.
 	lastGroup lease.GroupID
 }
 
-// times are the last clock readings.
+// times holds the latest clock readings.
 type times struct {
 	now   lease.Instant
 	ticks uint64
@@ -28,25 +28,25 @@ type times struct {
 // role is the role of this member.
 type role struct {
 	term    uint64
-	leader  uint64 // the known leader's ID, 0 if unknown
+	leader  uint64 // ID of the leader; 0 if unknown
 	leading bool   // this member is the leader of term
-	primary bool   // has applied an entry of term, so its tracker runs
+	primary bool   // this member has applied an entry of term, so its tracker runs
 }
 
-// output collects the next result of Take, and keeps the last one.
+// output collects the results for the next Take, and keeps the last Output that Take returned.
 type output struct {
 	Output
 	given Output
 }
 
-// take returns the collected output, and starts a new one.
+// take returns the collected output and starts a new one.
 func (o *output) take() Output {
 	out := o.Output
 	*o = output{Output: o.given.emptied(), given: out}
 	return out
 }
 
-// emptied returns an empty Output that reuses the memory of one no longer in use.
+// emptied returns an empty Output that reuses the memory of o, which is no longer in use.
 func (o *Output) emptied() Output {
 	clear(o.Append)
 	clear(o.Proposals)
@@ -61,7 +61,8 @@ func (o *Output) emptied() Output {
 	}
 }
 
-// send sends a message to another member, in the version of the term unless the message sets one.
+// send sends a message to another member. Unless the message sets a version, the version of the
+// term is used.
 func (m *local) send(msg *Message) {
 	msg.From = m.cfg.ID
 	switch {
@@ -73,31 +74,31 @@ func (m *local) send(msg *Message) {
 	m.out.Send = append(m.out.Send, msg)
 }
 
-// refuse rejects a command of a client of this member.
+// refuse rejects a command from a client of this member.
 func (o *output) refuse(p *Proposal, err error) {
 	p.Err = err
 	o.Proposals = append(o.Proposals, p)
 }
 
-// refuseRead rejects a read of a client of this member.
+// refuseRead rejects a read from a client of this member.
 func (o *output) refuseRead(q *Read, err error) {
 	q.Err = err
 	o.Reads = append(o.Reads, q)
 }
 
-// renewed answers a renewal of a client of this member.
+// renewed answers a renewal from a client of this member.
 func (o *output) renewed(n Renewal, ttl lease.TTL, err error) {
 	n.TTL, n.Err = ttl, err
 	o.Renewals = append(o.Renewals, n)
 }
 
-// refuseOpen rejects an OpenCache of a client of this member.
+// refuseOpen rejects an OpenCache from a client of this member.
 func (o *output) refuseOpen(c OpenCache, err error) {
 	c.Err = err
 	o.Opened = append(o.Opened, c)
 }
 
-// finish answers a read of a client of this member: the state is new enough.
+// finish answers a read from a client of this member, once the state is new enough.
 func (m *local) finish(q *Read) {
 	if q.Inspect != nil {
 		q.Inspect(m.lessor)
@@ -108,7 +109,7 @@ func (m *local) finish(q *Read) {
 	m.out.Reads = append(m.out.Reads, q)
 }
 
-// voter reports whether a member has a vote.
+// voter reports whether a member is a voter.
 func (m *local) voter(id uint64) bool {
 	n, ok := m.machine.View().Member(id)
 	return ok && !n.Learner

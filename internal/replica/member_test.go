@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// member runs one replica in virtual time, with its log in memory. persist makes appends durable,
-// so a test decides how long a sync takes.
+// member runs one replica in virtual time, with its log in memory. Appends become durable only in
+// persist, so a test controls how long a sync takes.
 type member struct {
 	t       testing.TB
 	r       *Replica
@@ -30,7 +30,7 @@ type member struct {
 	together      []*Renewals
 	groups        []*Renewals
 	invalidations []Invalidation
-	entries       int // with data
+	entries       int // entries with data
 	failed        error
 }
 
@@ -62,7 +62,7 @@ func startWith(t testing.TB, c fsm.Config, voters ...uint64) *member {
 	return m
 }
 
-// restart returns the member after a crash, with the contents of its log.
+// restart returns the member after a crash. Only its log survives.
 func (m *member) restart() *member {
 	m.t.Helper()
 	again := &member{t: m.t, log: m.log, m: fsm.New(fsm.Config{})}
@@ -70,7 +70,7 @@ func (m *member) restart() *member {
 	return again
 }
 
-// begin makes a replica with the member's log and an empty machine.
+// begin creates a replica with the member's log and an empty state machine.
 func (m *member) begin() {
 	m.t.Helper()
 	m.renewals = make(map[lease.ID][]Renewal)
@@ -133,7 +133,7 @@ func (m *member) persist() {
 	}
 }
 
-// settle runs until there is nothing left to do at this instant.
+// settle runs steps and syncs until the member is idle at the current instant.
 func (m *member) settle() {
 	m.t.Helper()
 	for range 1000 {
@@ -146,7 +146,7 @@ func (m *member) settle() {
 	m.t.Fatal("the member does not become idle")
 }
 
-// pass advances time and wakes the replica when it asks.
+// pass advances time by d and wakes the replica whenever it asks.
 func (m *member) pass(d lease.Instant) {
 	m.t.Helper()
 	end := m.now + d
@@ -179,7 +179,7 @@ func (m *member) grant(id lease.ID, ttl lease.TTL) {
 	}
 }
 
-// renew returns the outcome of a renewal, which must be immediate.
+// renew renews a lease and returns the outcome. It fails the test if there is no immediate answer.
 func (m *member) renew(id lease.ID) Renewal {
 	m.t.Helper()
 	n := len(m.renewals[id])
@@ -200,11 +200,11 @@ func raftMessage(m *raftpb.Message) *Message {
 	return &Message{Version: 1, From: m.GetFrom(), To: m.GetTo(), Raft: m}
 }
 
-// discard logs nothing, but panics.
+// discard drops log output but still panics.
 var discard = &raft.DefaultLogger{Logger: log.New(io.Discard, "", 0)}
 
-// repeatElections makes Raft's election timeouts reproducible. Otherwise votes are sometimes split,
-// an election takes twice as long, and requests that wait for a leader are refused.
+// repeatElections makes Raft's election timeouts reproducible. Otherwise a vote is sometimes split,
+// the election takes twice as long, and requests waiting for a leader are rejected.
 func repeatElections(t testing.TB) {
 	if test, ok := t.(*testing.T); ok {
 		cryptotest.SetGlobalRandom(test, 1)

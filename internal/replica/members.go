@@ -11,14 +11,14 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// changes holds the waiting changes of the membership. Raft accepts one at a time, and each depends
-// on the members after the previous one.
+// changes holds membership changes waiting to be proposed. Raft accepts one change at a time, and
+// each change depends on the membership that the previous one produced.
 type changes struct {
 	waiting []*Proposal
-	busy    bool // one is in the log and not yet applied
+	busy    bool // a change is in the log but not yet applied
 }
 
-// flushChange proposes the next change of the membership.
+// flushChange proposes the next membership change.
 func (r *Replica) flushChange(l *leadership) {
 	for r.primary && !l.changes.busy && len(l.changes.waiting) > 0 {
 		p := l.changes.waiting[0]
@@ -28,7 +28,7 @@ func (r *Replica) flushChange(l *leadership) {
 		h := health{r.local, &r.links, &r.raft.node}
 		err := h.affordable(p.Command)
 		if l.expiry.fresh() && (errors.Is(err, ErrUnhealthy) || h.removesUnresponsive(p.Command)) {
-			return // a new leader does not know yet which members are active
+			return // a new leader does not yet know which members are active
 		}
 		l.changes.waiting = l.changes.waiting[1:]
 		if err == nil {
@@ -42,10 +42,10 @@ func (r *Replica) flushChange(l *leadership) {
 	}
 }
 
-// proposeChange proposes a change of the membership, and returns an error if Raft did not append
-// it. If its log has no room, Raft appends nothing. While Raft believes that an earlier change is
-// not applied, it appends an empty entry instead; that includes an earlier change for which there
-// was no room.
+// proposeChange proposes a membership change, and returns an error if Raft did not append it. If
+// Raft's log has no room, Raft appends nothing. If Raft believes that an earlier change has not
+// been applied yet, it appends an empty entry instead. It may believe that even if the earlier
+// change was never appended, because there was no room for it.
 func (r *Replica) proposeChange(p *Proposal) error {
 	r.raft.proposeChange(confChange(p, r.machine.Version().Number))
 	r.inflight = append(r.inflight, batch{term: r.term, proposals: []*Proposal{p}})
@@ -56,16 +56,16 @@ func (r *Replica) proposeChange(p *Proposal) error {
 	return nil
 }
 
-// leavesFirst hands the leadership over if c removes this leader, so that its successor removes it.
-// If the leader applied its own removal and stopped, the remaining one of two members might not
-// know that the entry is committed, and could not win an election.
+// leavesFirst hands over leadership if c removes this leader, so that its successor proposes the
+// removal. Otherwise, in a cluster of two, the leader could apply its own removal and stop before
+// the other member knows that the entry is committed. The other member could not win an election.
 func (r *Replica) leavesFirst(c fsm.Command) bool {
 	remove, ok := fsm.Inner(c).(*fsm.RemoveMember)
 	return ok && remove.ID == r.cfg.ID && r.Yield()
 }
 
-// confChange returns the change of Raft's configuration for p, with p itself as its context, in an
-// entry of a cluster version.
+// confChange returns the change of Raft's configuration for p. The change carries p in its context,
+// encoded as an entry of cluster version v.
 func confChange(p *Proposal, v byte) *raftpb.ConfChangeV2 {
 	data := fsm.AppendEntry(nil, v)
 	if p.origin.Member != 0 {
@@ -90,20 +90,20 @@ func confChange(p *Proposal, v byte) *raftpb.ConfChangeV2 {
 	return &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{single}, Context: data}
 }
 
-// readChange decodes a change of the membership. Members never write Raft's older kind of change;
-// it decodes as an empty change, which is rejected as impossible.
+// readChange decodes a membership change. Members never write Raft's older type of change. Such a
+// change decodes as an empty change, which is rejected as impossible.
 func readChange(e *raftpb.Entry) (*raftpb.ConfChangeV2, error) {
 	change := &raftpb.ConfChangeV2{}
 	return change, proto.Unmarshal(e.GetData(), change)
 }
 
-// applyChange passes a change of the membership to Raft, if the state machine accepted it.
+// applyChange passes a membership change to Raft if the state machine accepted it.
 func (r *Replica) applyChange(e *raftpb.Entry, change *raftpb.ConfChangeV2, result fsm.Result) {
 	if r.lead != nil {
 		r.lead.changes.busy = false
 	}
 	if result.Err != nil {
-		return // Raft must not see a change that failed
+		return // Raft must not apply a change that failed
 	}
 	if err := r.raft.change(change); err != nil {
 		r.unreadable(e, err)
@@ -117,8 +117,8 @@ func (r *Replica) applyChange(e *raftpb.Entry, change *raftpb.ConfChangeV2, resu
 	}
 }
 
-// askAgain repeats the confirm round in progress, if this member leads. A leader that has become
-// the only voter gets no more answers: Raft ignores those of a removed member, and there may be no
+// askAgain repeats the confirm round in progress if this member leads. This is needed when the
+// leader has become the only voter: Raft ignores answers from a removed member, and there may be no
 // other member to answer a heartbeat.
 func (r *Replica) askAgain() {
 	if r.lead == nil || r.raft.node.BasicStatus().RaftState != raft.StateLeader {

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// A newly elected leader has had no messages from the others for long, but its connections may be
-// hours old. Then a member can be added at once.
+// TestStableConnections checks that a newly elected leader can add a member immediately. It has
+// only just begun to receive messages from the others, but its connections can be hours old.
 func TestStableConnections(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -43,8 +43,8 @@ func TestStableConnections(t *testing.T) {
 	}
 }
 
-// A voter whose process has just ended does not count towards the remaining majority when another
-// is removed, even if it was active a moment ago.
+// TestRemoveAfterDeath checks that a voter whose process has just died does not count toward the
+// remaining majority when another voter is removed, even if it was active a moment ago.
 func TestRemoveAfterDeath(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -67,8 +67,8 @@ func TestRemoveAfterDeath(t *testing.T) {
 	}
 }
 
-// A new leader does not know yet whether a voter is down. It decides on the removal once the voter
-// has had time to answer.
+// TestRemoveUnresponsive checks that a new leader, which does not know yet whether a voter is down,
+// decides about a removal only after the voter has had time to respond.
 func TestRemoveUnresponsive(t *testing.T) {
 	for _, silent := range []bool{false, true} {
 		c := newCluster(t, 1, 2, 3)
@@ -91,7 +91,7 @@ func TestRemoveUnresponsive(t *testing.T) {
 	}
 }
 
-// ticks advances one member's ticks; the others answer.
+// ticks advances one member's ticks. The other members respond to it.
 func (c *cluster) ticks(p *peer, n int) {
 	c.t.Helper()
 	for range n {
@@ -100,8 +100,9 @@ func (c *cluster) ticks(p *peer, n int) {
 	}
 }
 
-// A membership change is authorized by the roles at its place in the log. Here its principal loses
-// the role root while the change waits behind another.
+// TestMembershipChangeAfterRoleRemoved checks that a membership change is authorized against the
+// roles at its position in the log. Here its principal loses the root role while the change waits
+// behind another.
 func TestMembershipChangeAfterRoleRemoved(t *testing.T) {
 	m := lead(t)
 	for _, c := range []fsm.Command{
@@ -142,7 +143,8 @@ func TestMembershipChangeAfterRoleRemoved(t *testing.T) {
 	}
 }
 
-// A committed membership change that is impossible stops the member with an error, not as removed.
+// TestImpossibleMembershipChange checks that an impossible membership change, once committed, stops
+// the member with an error and does not report it as removed.
 func TestImpossibleMembershipChange(t *testing.T) {
 	m := start(t, 2)
 	remove := raftpb.ConfChangeRemoveNode.Enum()
@@ -155,7 +157,8 @@ func TestImpossibleMembershipChange(t *testing.T) {
 	}
 }
 
-// An acknowledgement from a process that is not a member is an error.
+// TestAcknowledgementFromNonMember checks that an acknowledgment from a process that is not a
+// member is an error.
 func TestAcknowledgementFromNonMember(t *testing.T) {
 	m := lead(t)
 	err := m.r.Step(raftMessage(&raftpb.Message{
@@ -167,8 +170,9 @@ func TestAcknowledgementFromNonMember(t *testing.T) {
 	}
 }
 
-// A membership change may be applied just after Raft has heard of another leader. The open confirm
-// round still belongs to this member, and the new leader is not asked for it.
+// TestRoundStaysWithItsMember checks that an in-flight confirm round stays with this member if a
+// membership change is applied just after Raft has received a message from a new leader. The new
+// leader is not asked for the round.
 func TestRoundStaysWithItsMember(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -195,8 +199,8 @@ func TestRoundStaysWithItsMember(t *testing.T) {
 	}
 }
 
-// After messages to a member may have been lost, the leader sends one entry and waits for its
-// acknowledgement before it sends more.
+// TestUnreachableIsProbed checks that when messages to a member may have been lost, the leader
+// sends one entry and waits for its acknowledgment before sending more.
 func TestUnreachableIsProbed(t *testing.T) {
 	for name, report := range map[string]func(*Replica){
 		"nothing": nil, "unreachable": func(r *Replica) { r.Unreachable(3) },
@@ -225,9 +229,9 @@ func TestUnreachableIsProbed(t *testing.T) {
 	}
 }
 
-// A membership change that arrives before a new leader has applied its first entry waits for that,
-// because Raft would refuse it. Here a sole voter restarts with an entry in its log, and its next
-// entry is being synced.
+// TestChangeBeforePrimary checks that a membership change waits until a new leader has applied its
+// first entry, because Raft would reject it before then. Here a sole voter restarts with an entry
+// in its log, and its next entry is being synced.
 func TestChangeBeforePrimary(t *testing.T) {
 	m := lead(t)
 	m.do(&fsm.Put{Key: "k"})

@@ -17,48 +17,51 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Message travels from one member to another. Exactly one of Raft, Forward
-// and Reply is set. It is immutable once Take has returned it.
+// Message is sent from one member to another. Exactly one of Raft, Forward and Reply is set. It is
+// immutable once Take has returned it.
 //
 // Messages may be lost, repeated and reordered; Raft and the other protocols tolerate that. A
-// snapshot's message (raftpb.MsgSnap) has only its position: the shell streams the state
-// separately, see [Replica.Restore].
+// snapshot's message (raftpb.MsgSnap) contains only the snapshot's position. The shell streams the
+// state separately; see [Replica.Restore].
 type Message struct {
 	From, To uint64
-	// Version is the cluster version of the message's contents. It is one that the receiver
-	// certainly understands.
+	// Version is the cluster version in which the contents are encoded. The receiver is guaranteed
+	// to understand it.
 	Version byte
 	Raft    *raftpb.Message
 	Forward *Forward
 	Reply   *Reply
 }
 
-// Forward carries requests of another member's clients to the leader: all those since the last
+// Forward carries requests from another member's clients to the leader: all requests since the last
 // Forward.
 type Forward struct {
-	// Term is the term of the leader that the message is for; in any other term, it is ignored.
+	// Term is the term in which the receiver leads. In any other term, the receiver ignores the
+	// message.
 	Term uint64
 	// First is the number of the first command; the others follow consecutively. Base is the first
-	// number that the member used in Term; another Base means another incarnation of the member.
+	// number that the member used in Term. A different Base means a different incarnation of the
+	// member.
 	First, Base uint64
 	Commands    []fsm.Command
 	body        []byte // the encoded commands, as in an entry; see add
 	// Traces are the traces of commands, in the order of the commands. Arrived is when the message
-	// arrived, by any clock that the caller of Step chooses. It is not sent; the caller gets it
-	// back with the commands that have a trace.
+	// arrived, on any clock that the caller of Step chooses. It is not sent over the network, but
+	// returned to the caller in the proposals of traced commands.
 	Traces  []TracedCommand
 	Arrived int64
-	// Round, if not 0, requests a confirm round for the queries.
+	// Round requests a confirm round for the queries if it is not 0.
 	Round   uint64
 	Queries []lease.ID
 	// Groups, if its number is not 0, is a round of the groups that the member keeps alive. The
-	// leases of Renewals join them if Access is the version of the leader's users and roles.
+	// leases in Renewals join these groups if Access equals the leader's version of users and
+	// roles.
 	Groups   holder.Round
 	Access   uint64
 	Renewals []Ask
-	// Abandoned are leases that are no longer tended; see [Replica.Abandon].
+	// Abandoned lists leases that are no longer tended; see [Replica.Abandon].
 	Abandoned []lease.ID
-	// Acks come before the Fills of the round.
+	// Acks are processed before the Fills of the round.
 	Acks  []NumberedAck
 	Fills []Fill
 	Opens []NumberedOpen
@@ -88,47 +91,49 @@ type Ask struct {
 	Token lease.Token // see [Renewal]
 }
 
-// Reply is the leader's answer to a member's Forwards: whatever is ready. It does not mention
-// admitted commands, because the member finds their outcome in the log.
+// Reply is the leader's answer to a member's Forwards. It contains everything that is ready. It
+// does not mention admitted commands, because the member finds their outcome in the log.
 type Reply struct {
-	// Term is the leader's.
+	// Term is the leader's term.
 	Term uint64
-	// Next is the number of the first command not yet received; 0 if none was.
+	// Next is the number of the first command that the leader has not received yet; 0 if it has
+	// received no Forward.
 	Next    uint64
 	Refused []Refusal
-	// Round, if not 0, is confirmed: its reads may run once Index is applied. Left answers the
-	// round's queries, in order.
+	// Round, if not 0, is the number of a confirmed round. Its reads can run once Index is applied.
+	// Left answers the round's queries, in order.
 	Round uint64
 	Index uint64
 	Left  []Left
-	// GroupRound, if not 0, is the number of a round of groups, and Groups its outcome.
+	// GroupRound, if not 0, is the number of a completed round of groups. Groups is its outcome.
 	GroupRound uint64
 	Groups     []holder.RenewedGroup
 	Renewed    []Renewed
-	// Filled answers the round's fills, in order: whether they may be cached in Term.
+	// Filled answers the round's fills, in order. An element is true if the data can be cached in
+	// Term.
 	Filled        []bool
 	Opened        []Opened
 	Invalidations []Invalidation
-	// Slow are all slow caches, if AboutSlow is set. They are sent without a request.
+	// Slow lists all slow caches if AboutSlow is set. The leader sends it unprompted.
 	AboutSlow bool
 	Slow      []SlowNotice
 }
 
-// Refusal is the rejection of the command with a number.
+// Refusal is the rejection of the command numbered Seq.
 type Refusal struct {
 	Seq  uint64
 	Code Code
 }
 
-// Left is how long a lease will live. A lease that is not found may have a TTL here: it has
-// expired, and the TTL is what is left of its lock delay.
+// Left is how long a lease will live. If the lease is not found, a nonzero TTL means that it has
+// expired, and that this much of its lock delay remains.
 type Left struct {
 	TTL   lease.TTL
 	Found bool
 }
 
-// Renewed is the outcome of one renewal. Group, if not 0, is the group that contains the lease, as
-// of the round of groups in the same Reply.
+// Renewed is the outcome of one renewal. If Group is not 0, it is the group that contains the lease
+// as of the round of groups in the same Reply.
 type Renewed struct {
 	Seq   uint64
 	TTL   lease.TTL
@@ -136,11 +141,11 @@ type Renewed struct {
 	Group lease.GroupID
 }
 
-// Code is the encoding of an error between members.
+// Code is the encoding of an error that one member returns to another.
 type Code uint8
 
-// codes lists the errors that a leader returns to other members. A Code is an index into it, and 0
-// means no error. The indexes are on the wire: only append.
+// codes lists the errors that a leader returns to other members. A Code is an index into this list;
+// 0 means no error. The indexes are part of the wire format, so new errors must be appended.
 var codes = [...]error{
 	nil, ErrNoLeader, ErrLeaderChanged, ErrOverloaded, ErrInternal,
 	lease.ErrNotFound, ErrUnhealthy, ErrTooManyLearners, ErrLearnerNotReady,
@@ -156,7 +161,7 @@ func codeOf(err error) Code {
 	return codeOf(ErrLeaderChanged)
 }
 
-// err returns the error of c, which must be valid.
+// err returns the error for c, which must be valid.
 func (c Code) err() error { return codes[c] }
 
 func decodeCode(d *encoding.Decoder) Code {
@@ -168,14 +173,14 @@ var messageFormat = encoding.Format{
 	Name: "message between members", Version: version.Newest, Corrupt: ErrMessage,
 }
 
-// The kinds of message.
+// These constants are the kinds of message.
 const (
 	wireRaft byte = iota + 1
 	wireForward
 	wireReply
 )
 
-// AppendTo appends the encoding of m, without From and To, which the transport supplies.
+// AppendTo appends the encoding of m, except From and To, which the transport supplies.
 func (m *Message) AppendTo(b []byte) []byte {
 	b = append(b, m.Version)
 	switch {
@@ -192,13 +197,14 @@ func (m *Message) AppendTo(b []byte) []byte {
 	}
 }
 
-// fixedSize is an upper bound on the encoded parts of bounded length.
+// fixedSize is an upper bound on the total size of the encoded parts with a bounded length.
 const fixedSize = 256
 
-// tracedSize is an upper bound on the size of a TracedCommand.
+// tracedSize is an upper bound on the encoded size of a TracedCommand.
 const tracedSize = 34
 
-// Size returns an upper bound on the bytes that AppendTo appends. For a large message it is close.
+// Size returns an upper bound on the number of bytes that AppendTo appends. The bound is close for
+// a large message.
 func (m *Message) Size() int {
 	size := fixedSize
 	switch {
@@ -221,8 +227,8 @@ func (r *Reply) size() int {
 	return 16*(len(r.Refused)+len(r.Left)) + 32*len(r.Renewed) + r.cachesSize() + r.groupsSize()
 }
 
-// DecodeMessage decodes what AppendTo wrote. It retains no part of data. A message from a newer
-// release gives encoding.ErrNewer.
+// DecodeMessage decodes a message written by AppendTo. It does not retain data. For a message from
+// a newer release, it returns encoding.ErrNewer.
 func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 	m := &Message{From: from, To: to}
 	d := messageFormat.Open(data)
@@ -253,23 +259,23 @@ func DecodeMessage(from, to uint64, data []byte) (*Message, error) {
 	return m, nil
 }
 
-// Flags of a Forward: which fields it has.
+// These flags indicate which fields a Forward has.
 const (
 	forwardRenewals byte = 1 << iota
-	forwardTokens        // with the renewals
+	forwardTokens        // sent with the renewals
 	forwardGroups
 	forwardQueries
 	forwardAbandoned
 	forwardCaches
-	forwardCommands // in the form of a log entry, up to the end
-	forwardTraces   // before the commands
+	forwardCommands // encoded like a log entry, up to the end of the message
+	forwardTraces   // precede the commands
 
 	forwardFlags = forwardRenewals | forwardTokens | forwardGroups | forwardQueries |
 		forwardAbandoned | forwardCaches | forwardCommands | forwardTraces
 )
 
-// add adds a command, unless it is too large. It encodes the command right away, so that the size
-// of the message is measured and not estimated.
+// add adds a command unless the command is too large. It encodes the command immediately, so the
+// size of the message is exact rather than an estimate.
 func (f *Forward) add(c fsm.Command) (ok bool) {
 	if f.body, ok = appendCommand(f.body, c); ok {
 		f.Commands = append(f.Commands, c)
@@ -277,10 +283,10 @@ func (f *Forward) add(c fsm.Command) (ok bool) {
 	return ok
 }
 
-// encoded returns the commands as encoded in an entry.
+// encoded returns the commands in the encoding of an entry.
 func (f *Forward) encoded() []byte {
 	body := f.body
-	if body == nil { // it came from another member
+	if body == nil { // f came from another member
 		for _, c := range f.Commands {
 			body = fsm.AppendCommand(body, c)
 		}
@@ -334,7 +340,7 @@ func (f *Forward) append(b []byte, v byte) []byte {
 	return b
 }
 
-// appendID appends the ID of a lease. Most IDs are random, so a varint would be longer.
+// appendID appends a lease ID. Most IDs are random, so a varint would be longer.
 func appendID(b []byte, id lease.ID) []byte {
 	return binary.BigEndian.AppendUint64(b, uint64(id))
 }
@@ -391,7 +397,7 @@ func decodeForward(d *encoding.Decoder) (*Forward, error) {
 	return f, err
 }
 
-// Flags of a Reply: which fields it has.
+// These flags indicate which fields a Reply has.
 const (
 	replyRefused byte = 1 << iota
 	replyLeft
@@ -441,7 +447,7 @@ func (r *Reply) append(b []byte) []byte {
 	return b
 }
 
-// leftFound flags a Left whose lease was found.
+// leftFound marks a Left whose lease was found.
 const leftFound byte = 1
 
 func decodeReply(d *encoding.Decoder) *Reply {

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// NumberedAck is an AckCache in a Forward. The number shows the leader whether it was sent before a
-// round.
+// NumberedAck is an AckCache in a Forward. The number shows the leader whether the acknowledgement
+// was sent before a round.
 type NumberedAck struct {
 	Number uint64
 	AckCache
@@ -23,7 +23,7 @@ type NumberedOpen struct {
 	Has    []keyrange.Range
 }
 
-// Opened is the outcome of an OpenCache with a number.
+// Opened is the outcome of the OpenCache with the same number.
 type Opened struct {
 	Number uint64
 	Code   Code

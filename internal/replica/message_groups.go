@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// groupsFresh is the flag of a round of groups.
+// groupsFresh is the flag for Round.Fresh.
 const groupsFresh byte = 1
 
 func (f *Forward) appendGroups(b []byte) []byte {

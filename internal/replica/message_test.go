@@ -16,7 +16,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// keys returns ranges: single keys, and everything from the last one on.
+// keys returns ranges: all but the last are single keys, and the last one extends to the end of the
+// key space.
 func keys(list ...string) (out []keyrange.Range) {
 	for _, k := range list {
 		out = append(out, keyrange.Range{Key: k})
@@ -25,7 +26,7 @@ func keys(list ...string) (out []keyrange.Range) {
 	return out
 }
 
-// messages returns each kind of message, with all fields set and with none.
+// messages returns every type of message, with all fields set and with none set.
 func messages() []*Message {
 	return []*Message{
 		{Version: 1, From: 1, To: 2, Raft: &raftpb.Message{
@@ -95,8 +96,8 @@ func messages() []*Message {
 	}
 }
 
-// DecodeMessage reads what AppendTo wrote, and keeps no reference to the bytes. A prefix is no
-// message, and nothing may follow a message.
+// TestMessageRoundTrip checks that DecodeMessage decodes what AppendTo encoded, and keeps no
+// reference to the bytes. A truncated message is rejected, and so are trailing bytes.
 func TestMessageRoundTrip(t *testing.T) {
 	for _, m := range messages() {
 		data := m.AppendTo([]byte("before"))[len("before"):]
@@ -112,7 +113,8 @@ func TestMessageRoundTrip(t *testing.T) {
 		if again := got.AppendTo(nil); !bytes.Equal(again, data) {
 			t.Errorf("%s: %x became %x", kind(m), data, again)
 		}
-		if m.Raft != nil { // protobuf finds its own end; the transport's frame has a checksum
+		// a protobuf message does not mark its end; the transport's frame has a checksum
+		if m.Raft != nil {
 			continue
 		}
 		for n := range data {
@@ -126,7 +128,7 @@ func TestMessageRoundTrip(t *testing.T) {
 	}
 }
 
-// A message with a false sender or an unknown kind is refused.
+// TestMessageRefused checks that a message with a forged sender or an unknown type is rejected.
 func TestMessageRefused(t *testing.T) {
 	raw := messages()[0].AppendTo(nil)
 	for _, c := range []struct {
@@ -152,7 +154,8 @@ func TestMessageRefused(t *testing.T) {
 	}
 }
 
-// A round of groups without a number is refused. No member sends one.
+// TestGroupsRefused checks that a round of groups without a number is rejected. No member sends
+// such a round.
 func TestGroupsRefused(t *testing.T) {
 	for _, data := range [][]byte{
 		{1, wireForward, forwardGroups, 0, 0, 0, 0, 1, 0, 0, 0, 0},
@@ -164,8 +167,9 @@ func TestGroupsRefused(t *testing.T) {
 	}
 }
 
-// Each error that a leader can return to another member arrives unchanged. An error without a code
-// arrives as an unknown outcome, and an unknown code as one of a newer release.
+// TestCodes checks that every error that a leader can return to another member arrives unchanged.
+// An error without a code arrives as an unknown outcome. An unknown code arrives as an error from a
+// newer release.
 func TestCodes(t *testing.T) {
 	for i, err := range codes {
 		if c := codeOf(err); int(c) != i || !errors.Is(c.err(), err) {
@@ -181,8 +185,8 @@ func TestCodes(t *testing.T) {
 	}
 }
 
-// Bytes from the network cause no panic and no disproportionate allocation, and accepted messages
-// survive a round trip.
+// FuzzDecodeMessage checks that bytes from the network cause no panic and no disproportionate
+// allocation, and that accepted messages survive a round trip.
 func FuzzDecodeMessage(f *testing.F) {
 	for _, m := range messages() {
 		f.Add(m.AppendTo(nil))

@@ -6,15 +6,16 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// node is the Raft library's node, and records whether it was called since it last had nothing
-// ready. Each query of the library allocates, and there are several per step.
+// node wraps the Raft library's node. Asking the library whether anything is ready allocates, and a
+// step asks several times. So node records whether any method has been called since the library
+// last had nothing ready.
 type node struct {
 	raw *raft.RawNode
 	// touched is true if something may be ready.
 	touched bool
 }
 
-// touch returns the node, for a call after which something may be ready.
+// touch returns the node for a call that may make something ready.
 func (n *node) touch() *raft.RawNode {
 	n.touched = true
 	return n.raw
@@ -26,7 +27,7 @@ func (n *node) HasReady() bool {
 	return n.touched
 }
 
-// These methods pass the calls to the library.
+// These methods pass their calls to the library.
 
 func (n *node) Ready() raft.Ready             { return n.touch().Ready() }
 func (n *node) Tick()                         { n.touch().Tick() }

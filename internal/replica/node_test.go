@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Raft copies proposals, because encode reuses its memory.
+// TestRaftCopies checks that Raft copies proposals, because encode reuses its memory.
 func TestRaftCopies(t *testing.T) {
 	m := lead(t)
 	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k", Value: []byte("v")}})
@@ -21,7 +21,8 @@ func TestRaftCopies(t *testing.T) {
 	}
 }
 
-// Commands that share entries get their own answers, although memory is reused round after round.
+// TestProposalsReused checks that commands sharing an entry get their own answers, although memory
+// is reused in every round.
 func TestProposalsReused(t *testing.T) {
 	m := lead(t)
 	m.r.cfg.MaxBatch = 100

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// orphans returns the number of orphans, summed over running members.
+// orphans returns the total number of orphans on all running members.
 func (c *cluster) orphans() (n int) {
 	for _, p := range c.members {
 		if !p.down {
@@ -20,8 +20,9 @@ func (c *cluster) orphans() (n int) {
 	return n
 }
 
-// A revocation by another, a hand-over or a resumption does not wait for caches. Writes wait until
-// the old holder's cache has dropped everything (C1). Then nothing is left of it.
+// TestRevokeWaitsForNobody checks that another client's revocation, a hand-over and a resumption do
+// not wait for caches. Writes wait until the old holder's cache has dropped everything (C1). After
+// that, the orphan is gone.
 func TestRevokeWaitsForNobody(t *testing.T) {
 	secret := lease.Secret{1}
 	for name, cmd := range map[string]func(token lease.Token) fsm.Command{
@@ -78,9 +79,9 @@ func TestRevokeWaitsForNobody(t *testing.T) {
 	}
 }
 
-// An orphan that does not answer delays writers until its lease would have ended, since no one
-// renews it. Then it is dropped, even if nothing waits. Meanwhile it is reported as slow, with its
-// owner.
+// TestOrphanEndsWithItsTime checks that an unresponsive orphan delays writers until its lease would
+// have ended, since it is never renewed. Then the orphan is dropped, even if no write is waiting.
+// Until then it is reported as slow, with its owner.
 func TestOrphanEndsWithItsTime(t *testing.T) {
 	c := caching(t)
 	k, idle := c.hold(c.members[2], 1, 4000), c.hold(c.members[3], 2, 4000)
@@ -109,8 +110,8 @@ func TestOrphanEndsWithItsTime(t *testing.T) {
 	}
 }
 
-// A cache that was never open, or returned everything before its lease was revoked, as Close does,
-// is soon no orphan, without an answer.
+// TestOrphanWithNothing checks that an orphan is dropped soon, without an acknowledgment, if its
+// cache was never open or had returned everything before its lease was revoked, as Close does.
 func TestOrphanWithNothing(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 60_000)
@@ -130,8 +131,9 @@ func TestOrphanWithNothing(t *testing.T) {
 	c.want("write", c.put(c.members[3], "c1", 0), "revision")
 }
 
-// C1: a new leader knows the orphans from the log or a snapshot, even after all members restarted.
-// It gives each its full time. One that answers is dropped at once.
+// TestNewLeaderHonoursOrphans checks that a new leader finds the orphans in the log or a snapshot,
+// even after all members have restarted (C1). It gives each orphan its full time. An orphan that
+// acknowledges is dropped immediately.
 func TestNewLeaderHonoursOrphans(t *testing.T) {
 	for name, change := range map[string]func(c *cluster){
 		"log": func(c *cluster) { c.succeed(3) },
@@ -188,7 +190,8 @@ func TestNewLeaderHonoursOrphans(t *testing.T) {
 	}
 }
 
-// C1, T10: after a clock jump an orphan gets its full time again, like a lease.
+// TestRefreshOfOrphan checks that after a clock jump an orphan gets its full time again, like a
+// lease (C1, T10).
 func TestRefreshOfOrphan(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 3000)
@@ -206,7 +209,7 @@ func TestRefreshOfOrphan(t *testing.T) {
 	c.want("after its time", w, "revision")
 }
 
-// A new lease with the ID of an orphan has its own cache.
+// TestOrphanAndNewLease checks that a new lease with the same ID as an orphan has a separate cache.
 func TestOrphanAndNewLease(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 5000)
@@ -232,8 +235,9 @@ func TestOrphanAndNewLease(t *testing.T) {
 	}
 }
 
-// C1, T10: a lease is revoked while the clock is not trusted, by a command that was in the log at
-// the jump. Writes wait for its holds for its full time.
+// TestOrphanWhileClockIsNotTrusted checks that writes wait for a lease's holds for its full time if
+// the lease is revoked while the clock is not trusted, by a command that was in the log when the
+// clock jumped (C1, T10).
 func TestOrphanWhileClockIsNotTrusted(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 3000)

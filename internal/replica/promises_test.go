@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// T10: after a clock jump, leases are refreshed although a checkpoint is being cleared, and also
-// long after it was.
+// TestRefreshAfterClearing checks that leases are refreshed after a clock jump, both while a
+// checkpoint is being cleared and long after that (T10).
 func TestRefreshAfterClearing(t *testing.T) {
 	for _, during := range []bool{false, true} {
 		m := lead(t)
@@ -39,7 +39,8 @@ func TestRefreshAfterClearing(t *testing.T) {
 	}
 }
 
-// CheckpointAll of a leader that is deposed completes, and so does that of a follower, at once.
+// TestCheckpointAllWithoutTheLead checks that CheckpointAll completes when its leader is deposed.
+// On a follower, it completes immediately.
 func TestCheckpointAllWithoutTheLead(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -66,7 +67,8 @@ func TestCheckpointAllWithoutTheLead(t *testing.T) {
 	}
 }
 
-// T10: a member that distrusts its clock restarts the countdown of silent leases.
+// TestRecount checks that a member that distrusts its clock restarts the countdown of silent leases
+// (T10).
 func TestRecount(t *testing.T) {
 	c := caching(t)
 	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 50_000}}, "grant")
@@ -83,8 +85,8 @@ func TestRecount(t *testing.T) {
 	}
 }
 
-// Raft does not learn of a membership change that the state refuses. Otherwise members would count
-// votes of an unknown voter.
+// TestRefusedMemberHasNoVote checks that Raft never sees a membership change that the state machine
+// rejects. Otherwise members would count votes from an unknown voter.
 func TestRefusedMemberHasNoVote(t *testing.T) {
 	c := caching(t)
 	c.pass(1000)
@@ -100,7 +102,8 @@ func TestRefusedMemberHasNoVote(t *testing.T) {
 	}
 }
 
-// The members of an installed snapshot are in the next snapshot.
+// TestMembersOfASnapshot checks that the members in an installed snapshot are part of the next
+// snapshot.
 func TestMembersOfASnapshot(t *testing.T) {
 	c := caching(t)
 	c.pass(1000)
@@ -122,8 +125,9 @@ func TestMembersOfASnapshot(t *testing.T) {
 	}
 }
 
-// A snapshot whose state is of another index than its message is refused. One older than the log is
-// skipped, and the next one does not wait for it.
+// TestRefusedSnapshot checks that a snapshot is rejected if the index of its state differs from the
+// index in its message. A snapshot older than the log is skipped, and the next snapshot does not
+// wait for it.
 func TestRefusedSnapshot(t *testing.T) {
 	c := caching(t)
 	old := encodeImage(t, c.members[1].r.Machine(), c.members[1].r.ConfState())
@@ -170,29 +174,7 @@ func TestChangesAreTaken(t *testing.T) {
 	}
 }
 
-// S2: an entry of this term without an index is not lost when an earlier one is applied, but is
-// when another leader's entry has replaced it.
-func TestInflightWithoutIndex(t *testing.T) {
-	p, q := &Proposal{}, &Proposal{}
-	f := inflight{
-		{index: 5, term: 3, proposals: []*Proposal{p}}, {term: 3, proposals: []*Proposal{q}},
-	}
-	if found, lost := f.take(4, 3); found != nil || len(lost) > 0 || len(f) != 2 {
-		t.Errorf("earlier entry: %v, %v, %d entries", found, lost, len(f))
-	}
-	if found, lost := f.take(5, 3); len(found) != 1 || len(lost) > 0 || len(f) != 1 {
-		t.Errorf("the entry: %v, %v, %d entries", found, lost, len(f))
-	}
-	if found, lost := f.take(6, 3); found != nil || len(lost) > 0 || len(f) != 1 {
-		t.Errorf("later entry: %v, %v, %d entries", found, lost, len(f))
-	}
-	f = inflight{{index: 5, term: 3, proposals: []*Proposal{p}}}
-	if found, lost := f.take(5, 2); found != nil || len(lost) != 1 {
-		t.Errorf("replaced: %v, %v", found, lost)
-	}
-}
-
-// A request to open a cache fails after a while without a leader.
+// TestOpenCacheWithoutALeader checks that a request to open a cache times out without a leader.
 func TestOpenCacheWithoutALeader(t *testing.T) {
 	m := start(t, 2)
 	for range patienceAsks * 10 {
@@ -209,22 +191,5 @@ func TestOpenCacheWithoutALeader(t *testing.T) {
 	}
 	if len(opened) != 1 || !errors.Is(opened[0].Err, ErrNoLeader) || opened[0].Owner != "o" {
 		t.Errorf("%+v", opened)
-	}
-}
-
-// The end of a stream at the leader itself is checkpointed soon, too (T9).
-func TestAbandonedAtTheLeader(t *testing.T) {
-	m := startWith(t, fsm.Config{Lease: lease.Config{Untended: 250}})
-	if err := m.r.Campaign(); err != nil {
-		t.Fatal(err)
-	}
-	m.settle()
-	m.grant(1, 60_000)
-	m.renew(1)
-	m.pass(5000)
-	m.r.Abandon([]lease.ID{1})
-	m.pass(300)
-	if info, _ := m.m.Lessor().Lookup(1); info.Remaining == 0 {
-		t.Error("the abandoned lease has no checkpoint")
 	}
 }

@@ -6,57 +6,58 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Proposal is a command on its way through the log, and its outcome. Take returns it once, when
+// Proposal is a command on its way through the log, with its outcome. Take returns it once, when
 // Result or Err is set.
 type Proposal struct {
 	Command fsm.Command
 	Result  fsm.Result
-	// Err is the reason if there is no result.
+	// Err is the reason why there is no result.
 	Err error
-	// Index is the index of the entry in which it was applied, 0 if it was not. Wait is how it
-	// waited for caches before that, if this member was the leader.
+	// Index is the index of the entry in which the command was applied, or 0 if it was not applied.
+	// If this member was the leader, Wait describes how the command waited for caches before that.
 	Index uint64
 	Wait  CacheWait
-	// Trace is the trace of the command, or nil. It goes to the leader with the command. Arrived is
-	// when another member's command arrived at this leader, see [Forward].
+	// Trace is the trace of the command, or nil. It is sent to the leader with the command. Arrived
+	// is when a forwarded command arrived at this leader; see [Forward].
 	Trace   *Trace
 	Arrived int64
-	// Owner belongs to the caller, to identify the request.
+	// Owner is set by the caller to identify the request.
 	Owner any
-	// internal is set for the leader's own commands, which no client waits for.
+	// internal is set for the leader's own commands. No client waits for them.
 	internal *internal
-	// origin is the member that forwarded the command, and its number there.
+	// origin is the member that forwarded the command, with that member's number for it.
 	origin fsm.Origin
-	born   uint64 // the tick at which it arrived
-	// write is the gate's record of it, while needed.
+	born   uint64 // tick at which it arrived
+	// write is the gate's record of the command while the gate needs it.
 	write *directory.Write
 }
 
-// CacheWait describes how a command waited for caches. The zero value means that it did not.
+// CacheWait describes how a command waited for caches. The zero value means that it did not wait.
 type CacheWait struct {
 	For   lease.TTL
 	Until lease.Instant
-	// Drops is the number of invalidations that it waited for; for a command that changes one key,
-	// the number of caches. Last is the lease of the last cache, 0 if there was none.
+	// Drops is the number of invalidations that the command waited for. For a command that changes
+	// one key, that is the number of caches. Last is the lease of the last cache; 0 if there was
+	// none.
 	Drops int
 	Last  lease.ID
 }
 
-// Trace is the context of a trace: its ID, and that of the span of a command. The replica does not
-// interpret it.
+// Trace is the context of a trace: the trace's ID, and the ID of a command's span. The replica does
+// not interpret it.
 type Trace struct {
 	ID   [16]byte
 	Span [8]byte
 }
 
-// From returns the member that forwarded the command, 0 for this one.
+// From returns the member that forwarded the command, or 0 for this member.
 func (p *Proposal) From() uint64 { return p.origin.Member }
 
-// internal is the leader's record of a timer's command until its outcome is known.
+// internal is the leader's record of a timer's command. It is kept until the outcome is known.
 type internal struct {
-	decided lease.Instant // when an expiry was decided
-	single  *single       // if it expires a lease separately
-	clears  *Renewal      // waits for the entry that clears a checkpoint
+	decided lease.Instant // when the expiry was decided
+	single  *single       // set if the command expires a lease separately
+	clears  *Renewal      // the renewal that waits for this command to clear a checkpoint
 }
 
 // setsVersion reports whether a proposal changes the cluster version.
@@ -65,10 +66,10 @@ func (p *Proposal) setsVersion() bool {
 	return ok
 }
 
-// Propose proposes a command from a client of this member. It is answered when its entry is applied
-// here, so that a client reads its own write on any member. A command that is certain to be lost
-// with its leader is proposed again. Internal commands are rejected, whichever member sends them
-// (T1).
+// Propose proposes a command from a client of this member. The command is answered when its entry
+// is applied on this member, so a client can read its own write on any member. A command that is
+// certain to be lost with its leader is proposed again. Internal commands are rejected, even from
+// another member (T1).
 func (r *Replica) Propose(p *Proposal) {
 	p.born = r.ticks
 	switch {

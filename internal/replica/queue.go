@@ -7,28 +7,30 @@ import (
 	"leasehold.dev/internal/replica/delay"
 )
 
-// queue holds the commands that a leader has admitted and not yet proposed to Raft, in log order.
+// queue holds the commands that a leader has admitted but not yet proposed to Raft, in log order.
 // It makes entries from them.
 type queue struct {
 	m       *local
 	waiting []*Proposal
 	delay   delay.Delay
-	number  uint64 // of the last command added, counted from 1
-	// versioning is true while a change of the cluster version is in the log and not yet applied.
-	// No command may follow it until then, because the version for it is unknown.
+	number  uint64 // number of the last command added, counted from 1
+	// versioning is true while a change of the cluster version is in the log but not yet applied.
+	// Until it is applied, no command may follow it, because the version of the command's entry is
+	// unknown.
 	versioning bool
-	ceiling    byte // the version that such a change sets, between here and apply; 0 if there is none
-	spare      memory
+	// version set by a waiting or unapplied change; 0 if there is none
+	ceiling byte
+	spare   memory
 }
 
 // memory is reused for the next entry.
 type memory struct {
-	waiting []*Proposal // empty
-	entry   []byte      // unless one is being proposed
-	body    []byte      // unless a part is being encoded
+	waiting []*Proposal // an empty slice
+	entry   []byte      // nil while an entry is being proposed
+	body    []byte      // nil while a part is being encoded
 }
 
-// add appends a command, unless the cluster version at that point lacks it.
+// add appends a command unless the cluster version at that point does not include it.
 func (q *queue) add(p *Proposal) error {
 	if !has(q.version(), p.Command) {
 		return ErrVersion
@@ -44,8 +46,8 @@ func (q *queue) add(p *Proposal) error {
 	return nil
 }
 
-// version returns the cluster version after all waiting commands. It includes a change in flight
-// that lowers the version.
+// version returns the cluster version that will be in effect after all waiting commands, including
+// a change in flight that lowers the version.
 func (q *queue) version() byte {
 	v := q.m.machine.Version().Number
 	if q.ceiling != 0 {
@@ -54,38 +56,39 @@ func (q *queue) version() byte {
 	return v
 }
 
-// first returns the number of the first waiting command, or of the next one if none waits.
+// first returns the number of the first waiting command. If none is waiting, it returns the number
+// of the next command.
 func (q *queue) first() uint64 { return q.number - uint64(len(q.waiting)) + 1 }
 
-// look starts the commit delay if no append is being synced: the log is free.
+// look starts the commit delay if the log is free, that is, if no append is being synced.
 func (q *queue) look(appending int) {
 	if q.m.cfg.CommitDelay && appending == 0 {
 		q.delay.Free(len(q.waiting))
 	}
 }
 
-// due reports whether it is time for the next entries, while this many appends are being synced.
-// During a sync, commands wait, so that all of them share the next entry and the next sync (group
-// commit).
+// due reports whether to make the next entries now. appending is the number of appends that are
+// being synced. Commands that arrive during a sync wait until it is done, so that they all share
+// the next entry and the next sync (group commit).
 func (q *queue) due(appending int) bool {
 	return len(q.waiting) > 0 && (appending == 0 || len(q.waiting) >= groupMax) &&
 		!q.delayed(appending) && !q.versioning
 }
 
-// delayed reports whether only the commit delay holds commands back.
+// delayed reports whether commands are waiting only because of the commit delay.
 func (q *queue) delayed(appending int) bool {
 	return len(q.waiting) > 0 && appending == 0 && q.delay.Holds(len(q.waiting), q.m.now)
 }
 
-// load is how long the commands of an entry under construction take to apply: see fsm.Cost.
+// load tracks how long it takes to apply the commands of an entry under construction: see fsm.Cost.
 type load struct {
 	machine   *fsm.Machine
-	unapplied int64 // of commands in the log that are not applied
+	unapplied int64 // cost of the commands in the log that are not applied
 	time      int64
 }
 
-// takes adds a command, unless a step has no time for it after the previous ones. The first is
-// always accepted.
+// takes adds a command and returns true, unless a step would have no time for it after the
+// preceding commands. The first command is always accepted.
 func (l *load) takes(p *Proposal) bool {
 	t := l.machine.Time(p.Command, l.unapplied+l.time)
 	if l.time > 0 && l.time+t > stepTime {
@@ -95,10 +98,10 @@ func (l *load) takes(p *Proposal) bool {
 	return true
 }
 
-// entry returns an entry of the first waiting commands, at most groupMax and as many as one step
-// has time for. The entry is empty if the first command is too large. Unapplied is the time of the
-// commands in the log that are not applied. The data are valid until the next call: Raft copies
-// what is proposed.
+// entry returns an entry with the first waiting commands. It contains at most groupMax commands,
+// and no more than one step has time to apply. It is empty if the first command is too large.
+// unapplied is the cost of the commands in the log that have not been applied. The data is valid
+// until the next call, because Raft copies what is proposed.
 func (q *queue) entry(unapplied int64) (data []byte, of batch) {
 	data = fsm.AppendEntry(q.spare.entry[:0], q.m.machine.Version().Number)
 	of.number = q.first()
@@ -128,9 +131,9 @@ func (q *queue) entry(unapplied int64) (data []byte, of batch) {
 	return data, of
 }
 
-// run encodes commands at the start of list that another member numbered consecutively: those that
-// begin within room bytes and for which load has time. There are none if the first is too large, or
-// takes too long.
+// run encodes a run of commands from the start of list. All of them were forwarded by the same
+// member under consecutive numbers. It stops at the first command that would begin beyond room
+// bytes or for which l has no time. n is 0 if the first command is too large or takes too long.
 func (q *queue) run(list []*Proposal, room int, l *load) (body []byte, n int) {
 	body = q.spare.body[:0]
 	for next := list[0].origin; n < len(list) && list[n].origin == next &&
@@ -145,16 +148,16 @@ func (q *queue) run(list []*Proposal, room int, l *load) (body []byte, n int) {
 	return body, n
 }
 
-// remove removes the first commands, which are now in an entry or rejected.
+// remove removes the first n commands, which have been put in an entry or rejected.
 func (q *queue) remove(n int) {
 	if q.waiting = q.waiting[n:]; len(q.waiting) == 0 {
 		q.waiting, q.spare.waiting = q.spare.waiting, nil
 	}
 }
 
-// ended records that a command has its outcome, or will not get one from this leader. A command
-// that changes the cluster version is usually the one in the log, but it may have been rejected
-// before that. The ceiling stays while another change waits.
+// ended records that a command has an outcome, or that this leader will not produce one. A command
+// that changes the cluster version is usually the one in the log, but it can also have been
+// rejected before it was proposed. The ceiling remains while another such change is waiting.
 func (q *queue) ended(p *Proposal, log *inflight) {
 	if !p.setsVersion() {
 		return
@@ -165,7 +168,7 @@ func (q *queue) ended(p *Proposal, log *inflight) {
 	}
 }
 
-// release drops an entry's proposals, and memory that the next entry is unlikely to need.
+// release drops an entry's proposals, and any memory that the next entry is unlikely to need.
 func (m *memory) release(ps []*Proposal) {
 	if cap(ps) <= keptMost {
 		clear(ps)
@@ -185,20 +188,20 @@ const (
 	keptBytes = 256 << 10
 )
 
-// groupMax is how many commands may wait for one sync. Beyond that, the next entry is proposed at
-// once: the disk is behind, and pipelining helps.
+// groupMax is the number of commands that can wait for one sync. When there are more, the next
+// entry is proposed immediately, because the disk lags behind and pipelining helps.
 const groupMax = 4096
 
-// MaxCommand is the largest encoded command. An entry has fewer than Config.MaxBatch bytes before
-// its last command.
+// MaxCommand is the maximum size of an encoded command. The commands of an entry before the last
+// one take fewer than Config.MaxBatch bytes.
 const MaxCommand = 48 << 20
 
-// MaxBeside bounds the rest of a message to another member, in addition to Config.MaxBatch bytes
-// and one command or cache message of any size: the largest number of waiting requests,
-// maxCacheBytes twice, and parts of bounded length.
+// MaxBeside bounds the size of a message to another member, not counting Config.MaxBatch bytes of
+// commands and one command or cache message of any size. It covers the largest number of waiting
+// requests, twice maxCacheBytes, and parts of bounded length.
 const MaxBeside = 15 << 20
 
-// appendCommand appends a command to an entry, or returns false if it is too large.
+// appendCommand appends a command to an entry. It returns false if the command is too large.
 func appendCommand(b []byte, c fsm.Command) (_ []byte, ok bool) {
 	out := fsm.AppendCommand(b, c)
 	if len(out)-len(b) > MaxCommand {

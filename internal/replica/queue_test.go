@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// newQueue returns the queue of a leader that has applied nothing.
+// newQueue returns the queue of a leader that has not applied anything.
 func newQueue(t *testing.T) *queue {
 	t.Helper()
 	m := fsm.New(fsm.Config{})
@@ -24,14 +24,14 @@ func (q *queue) mustAdd(t *testing.T, list ...*Proposal) {
 	}
 }
 
-// next returns the next entry while all entries of the log are applied.
+// next returns the next entry as if all entries in the log were applied.
 func (q *queue) next() (data []byte, of []*Proposal) {
 	data, b := q.entry(0)
 	return data, b.proposals
 }
 
-// An entry takes no longer to apply than a step may, except for a single command, whichever member
-// sent it.
+// TestQueueFillsStep checks that an entry takes no longer to apply than the limit for one step,
+// unless it has a single command. The origin of the commands does not matter.
 func TestQueueFillsStep(t *testing.T) {
 	for _, from := range []uint64{0, 7} {
 		q := newQueue(t)
@@ -67,8 +67,9 @@ func TestQueueFillsStep(t *testing.T) {
 	}
 }
 
-// After a change of the cluster version, nothing is appended until the change is applied. Commands
-// that it will remove are refused from the time it waits.
+// TestQueueStopsAtVersion checks that nothing is appended after a change of the cluster version
+// until the change is applied. As soon as the change is queued, commands that it will disable are
+// rejected.
 func TestQueueStopsAtVersion(t *testing.T) {
 	q := newQueue(t)
 	fall := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
@@ -102,8 +103,9 @@ func TestQueueStopsAtVersion(t *testing.T) {
 	}
 }
 
-// A command may have MaxCommand bytes, anywhere in an entry. A larger one from another member,
-// perhaps of a later release, is refused when it reaches the front.
+// TestLargestCommand checks that a command can have MaxCommand bytes at any position in an entry. A
+// larger command from another member, perhaps one with a later release, is rejected when it reaches
+// the front.
 func TestLargestCommand(t *testing.T) {
 	put := &fsm.Put{Key: "k", Value: make([]byte, MaxCommand-100)}
 	put.Value = make([]byte, 2*MaxCommand-100-len(fsm.AppendCommand(nil, put)))
@@ -132,8 +134,9 @@ func TestLargestCommand(t *testing.T) {
 	}
 }
 
-// Commands behind changes of the cluster version must fit the lowest version that any of them sets.
-// A raise counts when it is applied.
+// TestQueueCountsWithTheLowestVersion checks that commands queued behind changes of the cluster
+// version must fit the lowest version that any of the changes sets. Raising the version takes
+// effect only when it is applied.
 func TestQueueCountsWithTheLowestVersion(t *testing.T) {
 	two := version.Range{Oldest: 1, Newest: 2}
 	for _, x := range []struct {
@@ -165,44 +168,5 @@ func TestQueueCountsWithTheLowestVersion(t *testing.T) {
 	}
 }
 
-// An entry accepts another command while a byte of MaxBatch is left, up to groupMax commands,
-// whichever member sent them. That many do not wait for a sync.
-func TestQueueFillsEntries(t *testing.T) {
-	for _, from := range []uint64{0, 7} {
-		q := newQueue(t)
-		for seq := range uint64(groupMax) {
-			if q.due(1) {
-				t.Fatalf("%d commands do not wait for a sync", seq)
-			}
-			q.mustAdd(t, &Proposal{
-				Command: &fsm.Put{Key: "k"}, origin: fsm.Origin{Member: from, Seq: seq},
-			})
-		}
-		if !q.due(1) {
-			t.Error("many commands wait for a sync")
-		}
-		q.mustAdd(t, &Proposal{Command: &fsm.Put{}, origin: fsm.Origin{Member: from, Seq: groupMax}})
-		if _, of := q.next(); len(of) != groupMax {
-			t.Errorf("from %d: %d commands in an entry", from, len(of))
-		}
-		of := q.waiting[:1]
-		data := fsm.AppendEntry(nil, 1)
-		if from != 0 {
-			data = fsm.AppendGroup(data, of[0].origin, 1)
-		}
-		one := len(data)
-		if from != 0 { // what is left is computed before the group begins
-			one = len(fsm.AppendEntry(nil, 1))
-		}
-		one += len(fsm.AppendCommand(nil, of[0].Command))
-		for more := range 2 {
-			q.m.cfg.MaxBatch = one + more
-			if _, of := q.next(); len(of) != 1+more {
-				t.Errorf("from %d, %d bytes left behind the first: %d commands", from, more, len(of))
-			}
-		}
-	}
-}
-
-// stepPuts is the number of puts that fit into a step.
+// stepPuts is the number of puts that fit into one step.
 const stepPuts = stepTime / fsm.OpTime

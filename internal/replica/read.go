@@ -6,14 +6,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Read waits for a confirm round. Take returns it once: when the readable state includes everything
-// acknowledged before the call of Read, or with Err set.
+// Read waits for a confirm round. Take returns it once. Either the readable state includes
+// everything that was acknowledged before Read was called, or Err is set.
 type Read struct {
 	// Inspect, if not nil, is called with the lessor when the round is done, before Take returns.
-	// It must be quick, and copy what it keeps.
+	// It must be quick, and must copy anything that it retains.
 	Inspect func(*lease.Lessor)
-	// Leases requests the remaining time of these leases from the leader. Left holds, in the same
-	// order, how long each will certainly live, and is set before Inspect is called.
+	// Leases lists leases whose remaining time the leader must report. Left holds the answers in
+	// the same order: the minimum time that each lease will live. It is set before Inspect is
+	// called.
 	Leases []lease.ID
 	Left   []Left
 	// Fill, if not nil, requests permission to cache the result.
@@ -21,12 +22,12 @@ type Read struct {
 	// Repeat, if not nil, requests the outcome of a command.
 	Repeat *Repeat
 	Err    error
-	// Owner belongs to the caller, to identify the request.
+	// Owner is set by the caller to identify the request.
 	Owner any
 
-	born uint64 // the tick at which it arrived
-	// from is the member that requested the round with that number; 0 if it was a client of this
-	// member.
+	born uint64 // tick at which it arrived
+	// from is the member that requested the read, and round is that member's number for the round.
+	// Both are 0 if a client of this member requested it.
 	from, round uint64
 	// filled is the outcome of the fills that the member sent with the round.
 	filled []bool
@@ -35,9 +36,9 @@ type Read struct {
 // Repeat is a command that may have been applied before.
 type Repeat struct {
 	Command fsm.Command
-	// Result is the outcome of that earlier application, if fsm.MayBeRepeated accepts the command.
+	// Result is the outcome of the earlier application, if fsm.MayBeRepeated accepts the command.
 	Result fsm.Result
-	Done   bool // there is a Result
+	Done   bool // whether there is a Result
 }
 
 // Read requests a confirm round that begins after this call.
@@ -50,7 +51,7 @@ func (r *Replica) Read(q *Read) {
 	r.relay.asks.read(q)
 }
 
-// read is Read at the leader, for a client of this member.
+// read handles a Read at the leader for a client of this member.
 func (l *leadership) read(q *Read) {
 	if q.Fill != nil {
 		l.gate.fill(q.Fill, directory.Origin{Member: l.m.cfg.ID})
@@ -58,7 +59,7 @@ func (l *leadership) read(q *Read) {
 	l.rounds.Next.reads = append(l.rounds.Next.reads, q)
 }
 
-// round is the batch of one confirm round.
+// round is the batch of requests that one confirm round confirms.
 type round struct {
 	reads    []*Read
 	renewals []Renewal
@@ -85,7 +86,7 @@ func (b round) Emptied() round {
 
 // release answers the rounds whose index has been applied.
 func (l *leadership) release() {
-	for !l.m.machine.Midway() { // else a reader of leases would see half of a deletion
+	for !l.m.machine.Midway() { // otherwise a reader of leases would see a half-finished deletion
 		b, index, ok := l.rounds.Release(l.m.machine.Index())
 		if !ok {
 			return
@@ -112,7 +113,7 @@ func (l *leadership) release() {
 	}
 }
 
-// left returns how long leases will certainly live. Only a primary can tell.
+// left returns the minimum time that each lease will live. Only a primary can determine this.
 func (m *local) left(ids []lease.ID) []Left {
 	out := make([]Left, len(ids))
 	for i, id := range ids {

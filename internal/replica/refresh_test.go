@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// T10: after a clock jump, every lease gets its full TTL again, and nothing expires by the new
-// reading.
+// TestRefresh checks that after a clock jump every lease gets its full TTL again, and none expires
+// by the new reading (T10).
 func TestRefresh(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 1000)
@@ -29,16 +29,16 @@ func TestRefresh(t *testing.T) {
 	}
 }
 
-// L1, T10: the clock jumps while an expiry is in the log. A renewal of that lease waits for the
-// outcome; then all other leases get their full TTL, and nothing is decided by the new reading
-// before.
+// TestRefreshWhileExpiring makes the clock jump while an expiry is in the log (L1, T10). A renewal
+// of the expiring lease waits for the outcome. After that, all other leases get their full TTL.
+// Until then, the new reading is not used for any decision.
 func TestRefreshWhileExpiring(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 1000)
 	m.grant(2, 9000)
 	m.now += 1500
 	m.r.Advance(m.now)
-	m.take() // the expiry is proposed and being synced
+	m.take() // the expiry has been proposed and is being synced
 	m.now += 3600_000
 	m.r.Advance(m.now)
 	m.r.Refresh()
@@ -69,14 +69,15 @@ func TestRefreshWhileExpiring(t *testing.T) {
 	}
 }
 
-// L1: after a pause with a checkpoint in the log, a renewal is acknowledged only after that
-// checkpoint is cleared, because the next leader counts from it.
+// TestRefreshWhileCheckpointing checks that after a pause with a checkpoint in the log, a renewal
+// is acknowledged only once that checkpoint is cleared, because the next leader would count from it
+// (L1).
 func TestRefreshWhileCheckpointing(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 10_000)
 	m.now += 4500
 	m.r.Advance(m.now)
-	m.take() // the checkpoint is proposed and being synced
+	m.take() // the checkpoint has been proposed and is being synced
 	if !m.r.lead.expiry.checkpointing {
 		t.Fatal("no checkpoint in flight")
 	}

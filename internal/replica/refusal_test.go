@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// refusals lists the errors with which this package refuses commands, by name. Those without a
-// value never go to another member, for the reason given.
+// refusals lists the errors with which this package rejects commands, by name. Errors without a
+// value are never sent to another member, for the given reason.
 var refusals = map[string]struct {
 	err  error
 	stay string
@@ -36,8 +36,8 @@ var refusals = map[string]struct {
 	"ErrBadTransferee":   {stay: "the leader itself hands over"},
 }
 
-// Each error with which a leader refuses a forwarded command arrives unchanged at the member. The
-// test finds the errors in the source of this package.
+// TestRefusalsComeBack checks that every error with which a leader rejects a forwarded command
+// reaches the other member unchanged. It finds the errors in the source of this package.
 func TestRefusalsComeBack(t *testing.T) {
 	for _, name := range namedErrors(t) {
 		r, ok := refusals[name]
@@ -52,8 +52,8 @@ func TestRefusalsComeBack(t *testing.T) {
 	}
 }
 
-// refusedAcross refuses another member's command with an error, and returns the error that its
-// client gets.
+// refusedAcross rejects another member's command with err and returns the error that the client
+// gets.
 func refusedAcross(t *testing.T, err error) error {
 	t.Helper()
 	l := lead(t)
@@ -74,8 +74,8 @@ func refusedAcross(t *testing.T, err error) error {
 	return p.Err
 }
 
-// namedErrors returns the errors that this package declares, and those of other packages in its
-// calls of refuse.
+// namedErrors returns the names of the errors that this package declares, and of other packages'
+// errors in its calls to refuse.
 func namedErrors(t *testing.T) (names []string) {
 	t.Helper()
 	paths, err := filepath.Glob("*.go")
@@ -104,7 +104,7 @@ func namedErrors(t *testing.T) (names []string) {
 	return slices.Compact(names)
 }
 
-// errorNames returns the names of errors declared in v.
+// errorNames returns the names of the errors declared in v.
 func errorNames(v *ast.ValueSpec) (names []string) {
 	for i, value := range v.Values {
 		if c, ok := value.(*ast.CallExpr); ok && called(c) == "New" {
@@ -114,7 +114,7 @@ func errorNames(v *ast.ValueSpec) (names []string) {
 	return names
 }
 
-// refusedWith returns the error of another package in a call of refuse.
+// refusedWith returns the name of another package's error in a call to refuse.
 func refusedWith(c *ast.CallExpr) []string {
 	if called(c) != "refuse" || len(c.Args) < 2 {
 		return nil

@@ -2,17 +2,17 @@ package replica
 
 import "slices"
 
-// unanswered holds requests of this member's clients, on their way from one leader to the next.
+// unanswered holds requests from this member's clients while they move from one leader to the next.
 type unanswered struct {
 	commands []*Proposal
 	reads    []*Read
 	renewals []Renewal
 	opens    []OpenCache
-	groups   []*Renewals // whose groups have ended
+	groups   []*Renewals // their groups have ended
 }
 
-// own returns the commands of this member's clients. Another member finds out by itself that its
-// clients' commands did not enter the log, and no client waits for the leader's own.
+// own returns the commands from this member's clients. The other members detect by themselves that
+// their clients' commands did not enter the log. No client waits for the leader's own commands.
 func own(all []*Proposal) (own []*Proposal) {
 	for _, p := range all {
 		if p.internal == nil && p.origin.Member == 0 {
@@ -23,7 +23,7 @@ func own(all []*Proposal) (own []*Proposal) {
 	return own
 }
 
-// unconfirmed adds the requests in a confirm round. Their promises are dropped.
+// unconfirmed adds the requests of a confirm round that did not complete. Its promises are dropped.
 func (q *unanswered) unconfirmed(b *round) {
 	for _, read := range b.reads {
 		if read.from != 0 {
@@ -46,8 +46,8 @@ func (q *unanswered) unconfirmed(b *round) {
 	}
 }
 
-// ownRenewals drops the renewals of other members' clients, which those members will send to the
-// next leader, and withdraws all promises.
+// ownRenewals drops the renewals of other members' clients, because those members will send them to
+// the next leader. It also withdraws all promises.
 func (q *unanswered) ownRenewals() {
 	q.groups = slices.DeleteFunc(q.groups, func(b *Renewals) bool { return b.from != 0 })
 	q.renewals = slices.DeleteFunc(q.renewals, func(n Renewal) bool { return n.from != 0 })
@@ -56,16 +56,16 @@ func (q *unanswered) ownRenewals() {
 	}
 }
 
-// relay sends requests of this member's clients to the leader, when that is another member. They
-// are answered by replies or through the log. While this member leads, the relay keeps only
-// requests that were sent before and have no outcome yet.
+// relay sends requests from this member's clients to the leader if another member leads. They are
+// answered by replies or through the log. While this member leads, the relay holds only requests
+// that were sent earlier and have no outcome yet.
 type relay struct {
 	m        *local
 	commands forwarder
 	asks     asker
 }
 
-// newRelay returns a relay that numbers requests starting with first.
+// newRelay returns a relay that numbers its requests from first.
 func newRelay(m *local, first uint64) relay {
 	return relay{
 		m: m, commands: forwarder{m: m, next: first},
@@ -86,19 +86,19 @@ func (r *relay) send() {
 	for {
 		msg := r.commands.message()
 		r.commands.fill(&msg)
-		if len(msg.body) <= r.m.cfg.MaxBatch { // a large command goes alone
+		if len(msg.body) <= r.m.cfg.MaxBatch { // a large command is sent alone
 			r.asks.fill(&msg, r.m.ticks)
 		}
 		if len(msg.Commands) == 0 && msg.Round == 0 && msg.Groups.Number == 0 &&
 			len(msg.Abandoned) == 0 && !msg.aboutCaches() {
 			return
 		}
-		full := msg // usually there is nothing to send, and msg stays on the stack
+		full := msg // usually there is nothing to send, and msg can stay on the stack
 		r.commands.send(&full)
 	}
 }
 
-// tick rejects requests that have waited too long, and sends again those that seem lost.
+// tick rejects requests that have waited too long, and resends requests that seem to be lost.
 func (r *relay) tick() {
 	r.commands.tick()
 	if r.asks.empty() {
@@ -115,7 +115,7 @@ func (r *relay) tick() {
 	}
 }
 
-// answered handles a reply of the leader of the current term.
+// answered handles a reply from the leader of the current term.
 func (r *relay) answered(reply *Reply) {
 	r.commands.reached(reply.Term, reply.Next)
 	r.commands.refused(reply.Refused)
@@ -127,15 +127,15 @@ func (r *relay) answered(reply *Reply) {
 	}
 }
 
-// take removes and returns the requests that wait for a leader, since this member is the leader
-// now.
+// take removes and returns the requests that wait for a leader, because this member has become the
+// leader.
 func (r *relay) take() unanswered {
 	all := r.asks.take()
 	all.commands, r.commands.queue = r.commands.queue, nil
 	return all
 }
 
-// give accepts the requests that this member did not answer while it led.
+// give accepts the requests that this member left unanswered when it stopped leading.
 func (r *relay) give(all unanswered) {
 	for _, b := range all.groups {
 		b.Renewed, b.Joined = nil, nil

@@ -5,28 +5,29 @@ import (
 	"slices"
 )
 
-// cacheRelay sends messages of this member's caches to another leader: an OpenCache until it is
-// answered, an acknowledgement once.
+// cacheRelay sends messages from this member's caches to another leader. It resends an OpenCache
+// until that is answered, but sends an acknowledgement only once.
 type cacheRelay struct {
-	opens []OpenCache // not sent
-	acks  []AckCache  // not sent
-	sent  []sentOpen  // sent, by number
+	opens []OpenCache // not sent yet
+	acks  []AckCache  // not sent yet
+	sent  []sentOpen  // sorted by number
 }
 
-// askedOpen is an OpenCache that was sent.
+// sentOpen is an OpenCache that was sent.
 type sentOpen struct {
 	number uint64
-	at     uint64 // the tick at which it was last sent
+	at     uint64 // tick at which it was last sent
 	open   OpenCache
 }
 
 func (c *cacheRelay) empty() bool { return len(c.opens)+len(c.sent) == 0 }
 
-// maxCacheBytes bounds the cache messages in one message to another member, apart from the last.
+// maxCacheBytes bounds the total size of the cache messages in one message to another member, not
+// counting the last cache message.
 const maxCacheBytes = 4 << 20
 
-// fill adds the waiting cache messages to m, numbered after last, and returns the last number. more
-// is true if m has no room for the rest. Acknowledgements go before reads.
+// fill adds the waiting cache messages to m, numbered after last, and returns the last number used.
+// more is true if m has no room for the rest. Acknowledgements precede reads.
 func (c *cacheRelay) fill(m *Forward, last, now uint64) (_ uint64, more bool) {
 	size, n := 0, 0
 	for ; n < len(c.acks) && size < maxCacheBytes; n++ {
@@ -44,7 +45,7 @@ func (c *cacheRelay) fill(m *Forward, last, now uint64) (_ uint64, more bool) {
 		size += 40 + rangesSize(o.Has)
 	}
 	c.opens = rest(c.opens, n)
-	return last, size >= maxCacheBytes // otherwise nothing is left
+	return last, size >= maxCacheBytes // if size is below the limit, all messages fit
 }
 
 // rest returns list[n:], or nil if that is empty.
@@ -55,7 +56,7 @@ func rest[T any](list []T, n int) []T {
 	return list[n:]
 }
 
-// again repeats messages that have had no answer for patience ticks, as many as fit into m.
+// again resends the messages that have not been answered for patience ticks, if they fit in m.
 func (c *cacheRelay) again(m *Forward, now, patience uint64) {
 	size := 0
 	for i := range c.sent {
@@ -67,8 +68,8 @@ func (c *cacheRelay) again(m *Forward, now, patience uint64) {
 	}
 }
 
-// rewind takes back what was sent, so that it is sent to the next leader. Acknowledgements are
-// useless to that leader.
+// rewind takes back everything that was sent, so that it can be sent to the next leader. It drops
+// acknowledgements, which are useless to the next leader.
 func (c *cacheRelay) rewind() {
 	var opens []OpenCache
 	for i := range c.sent {

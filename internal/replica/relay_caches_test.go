@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// An OpenCache has one answer: the leader's, with the term only if the cache is open, or an error
-// if no leader was found in time.
+// TestOpenHasOneAnswer checks that each OpenCache gets exactly one answer. The leader's answer has
+// a term only if the cache is open. If no leader was found in time, the answer is ErrNoLeader.
 func TestOpenHasOneAnswer(t *testing.T) {
 	var out output
 	c := cacheRelay{opens: []OpenCache{{ID: 1}, {ID: 2}, {ID: 3, born: 5}, {ID: 4, born: 5}}}

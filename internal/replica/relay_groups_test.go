@@ -12,7 +12,7 @@ import (
 
 const notFound = "lease: not found"
 
-// relaying returns a cluster led by member 1, with leases 1 to n. It counts the renewals that
+// relaying returns a cluster led by member 1, with leases 1 to n. sent counts the renewals that
 // followers forward.
 func relaying(t testing.TB, n lease.ID, ttl lease.TTL) (c *cluster, sent *relayed) {
 	t.Helper()
@@ -26,7 +26,8 @@ func relaying(t testing.TB, n lease.ID, ttl lease.TTL) (c *cluster, sent *relaye
 	return c, sent
 }
 
-// relayed counts forwarded renewals of leases and of groups, and leaves. It can drop messages.
+// relayed counts forwarded renewals of leases and groups, and leases leaving their groups. It can
+// drop messages.
 type relayed struct {
 	leases, groups, left int
 	lose                 func(*Message) bool
@@ -50,7 +51,7 @@ func (s *relayed) want(t *testing.T, leases, groups, left int) {
 	s.leases, s.groups, s.left = 0, 0, 0
 }
 
-// renewed renews leases at a member and expects each to be answered with want.
+// renewed renews leases at a member and fails the test unless each is answered with want.
 func (c *cluster) renewed(p *peer, want string, ids ...lease.ID) {
 	c.t.Helper()
 	names := c.renewAll(p, ids...)
@@ -62,7 +63,7 @@ func (c *cluster) renewed(p *peer, want string, ids ...lease.ID) {
 	}
 }
 
-// expiry returns when the leader may end a lease.
+// expiry returns the instant from which the leader can end a lease.
 func (c *cluster) expiry(id lease.ID) lease.Instant {
 	c.t.Helper()
 	for _, p := range c.members {
@@ -75,8 +76,8 @@ func (c *cluster) expiry(id lease.ID) lease.Instant {
 	return 0
 }
 
-// A follower renews a lease once by ID and then with its group. The leader ends it as if each
-// renewal had named it.
+// TestFollowerGroups checks that a follower renews a lease once by ID and then with its group. The
+// leader ends the lease as if each renewal had named it.
 func TestFollowerGroups(t *testing.T) {
 	c, sent := relaying(t, 3, 9000)
 	p := c.members[2]
@@ -92,10 +93,10 @@ func TestFollowerGroups(t *testing.T) {
 	c.propose(c.members[3], &fsm.Revoke{ID: 1}, "revoke")
 	c.run()
 	c.renewed(p, notFound, 1)
-	sent.want(t, 1, 1, 1) // it left, and was renewed by ID
+	sent.want(t, 1, 1, 1) // it left its group and was renewed by ID
 	c.renewed(c.members[3], "ttl 9000", 2)
 	c.renewed(p, "ttl 9000", 2)
-	sent.want(t, 2, 1, 1) // from one follower's group to the other's, and back
+	sent.want(t, 2, 1, 1) // from one follower's group to the other follower's group, and back
 	c.now += 1000
 	p.r.Advance(c.now)
 	p.r.Abandon([]lease.ID{3})
@@ -109,8 +110,8 @@ func TestFollowerGroups(t *testing.T) {
 	}
 }
 
-// A lease whose holder falls silent leaves its group as of its last renewal, and ends when it would
-// have without the group.
+// TestFollowerSilence checks that a lease whose holder becomes silent leaves its group as of its
+// last renewal, and ends when it would have ended without the group.
 func TestFollowerSilence(t *testing.T) {
 	c, sent := relaying(t, 2, 2000)
 	p := c.members[2]
@@ -128,8 +129,8 @@ func TestFollowerSilence(t *testing.T) {
 	}
 }
 
-// A lease whose client goes before its renewal is answered leaves the group that it joins, unless
-// another client has renewed it.
+// TestFollowerAbandonsJoining checks that if a client disconnects before the renewal of its lease
+// is answered, the lease leaves the group that it is joining, unless another client has renewed it.
 func TestFollowerAbandonsJoining(t *testing.T) {
 	for name, tt := range map[string]struct {
 		sent, again bool
@@ -143,7 +144,7 @@ func TestFollowerAbandonsJoining(t *testing.T) {
 		p := c.members[2]
 		c.held[link2{1, 2}] = nil
 		if !tt.sent {
-			c.renewAll(p, 2) // in the round before
+			c.renewAll(p, 2) // in the previous round
 			c.run()
 		}
 		c.renewAll(p, 1)
@@ -170,7 +171,8 @@ func TestFollowerAbandonsJoining(t *testing.T) {
 	}
 }
 
-// A request is answered by a confirmed round that was sent after the request arrived.
+// TestFollowerAnswersByRounds checks that a request is answered by a confirmed round that was sent
+// after the request arrived.
 func TestFollowerAnswersByRounds(t *testing.T) {
 	c, _ := relaying(t, 2, 5000)
 	p := c.members[2]
@@ -212,7 +214,8 @@ func TestFollowerAnswersByRounds(t *testing.T) {
 	}
 }
 
-// The leader processes a round once. A duplicate or late message has no lease join or leave.
+// TestFollowerRoundsOnce checks that the leader processes each round once. A duplicate or late
+// message cannot make a lease join or leave.
 func TestFollowerRoundsOnce(t *testing.T) {
 	c, sent := relaying(t, 2, 5000)
 	p := c.members[2]
@@ -246,8 +249,8 @@ func TestFollowerRoundsOnce(t *testing.T) {
 	}
 }
 
-// If a round has no outcome, all groups end and each lease is renewed by ID. So no lease stays in a
-// group that the follower does not know of.
+// TestFollowerRoundIsLost checks that if a round has no outcome, all groups end and each lease is
+// renewed by ID. So no lease stays in a group unknown to the follower.
 func TestFollowerRoundIsLost(t *testing.T) {
 	for _, answer := range []bool{false, true} {
 		t.Run(fmt.Sprint("of the answer ", answer), func(t *testing.T) {
@@ -283,8 +286,8 @@ func (p *peer) keeps(id lease.ID) bool {
 	return p.r.relay.asks.agent.Keeps(struct{}{}, id, 0) > 0
 }
 
-// A new leader has no groups. The leases join again, or their member renews them if it became the
-// leader.
+// TestFollowerAndLeaders checks that a new leader has no groups. The leases join again, or their
+// member renews them directly if it became the leader.
 func TestFollowerAndLeaders(t *testing.T) {
 	for _, to := range []uint64{3, 2} {
 		t.Run(fmt.Sprint("to ", to), func(t *testing.T) {
@@ -313,8 +316,8 @@ func TestFollowerAndLeaders(t *testing.T) {
 	}
 }
 
-// A change of users or roles ends all groups in its revision. A renewal that was authorized before
-// joins none.
+// TestFollowerAndAccess checks that a change to users or roles ends all groups at its revision. A
+// renewal authorized before that does not join any group.
 func TestFollowerAndAccess(t *testing.T) {
 	c, sent := relaying(t, 1, 5000)
 	p := c.members[2]
@@ -373,8 +376,9 @@ func TestFollowerRefuses(t *testing.T) {
 	}
 }
 
-// Under loss, duplication and delay of messages, elections and hung members, every renewal has one
-// outcome, and no lease ends before its holder stops. When all holders are gone, no lease is left.
+// TestFollowerGroupsUnderFaults checks groups while messages are lost, duplicated and delayed,
+// leaders change, and members hang. Every renewal has one outcome, and no lease ends before its
+// holder stops using it. When all holders are gone, no lease is left.
 func TestFollowerGroupsUnderFaults(t *testing.T) {
 	for seed := range uint64(60) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

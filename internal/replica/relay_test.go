@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Unanswered requests of this member's clients go to the next leader; those of other members and of
-// the leader itself do not. All promises are withdrawn.
+// TestUnanswered checks that unanswered requests from this member's clients go to the next leader.
+// Requests from other members and from the leader itself do not. All promises are withdrawn.
 func TestUnanswered(t *testing.T) {
 	mine := &Proposal{}
 	if got := own([]*Proposal{
@@ -52,7 +52,8 @@ func forwardedBy(member uint64) *Proposal {
 	return p
 }
 
-// An unanswered OpenCache is repeated, even if nothing else waits.
+// TestRelayOpensAgain checks that an unanswered OpenCache is retried even if no other request is
+// pending.
 func TestRelayOpensAgain(t *testing.T) {
 	m := newForwarder().m
 	m.role = role{term: 3, leader: 1}

@@ -11,35 +11,36 @@ import (
 	"leasehold.dev/lease"
 )
 
-// remotes are the other members, as seen by a leader that answers what they forward.
+// remotes holds a leader's state for the other members, which forward requests to it.
 type remotes struct {
 	m       *local
 	list    []*remote // in ID order
-	keepers Keeper    // how many were drawn
+	keepers Keeper    // number of Keepers assigned so far
 }
 
-// remote is what a leader stores about a member that forwards to it, in one term.
+// remote is a leader's state, during one term, for a member that forwards requests to it.
 type remote struct {
 	member uint64
 	term   uint64
-	// incarnations are those of the member in this term. A restarted member starts new numbers.
-	// Each incarnation is tracked separately, because messages of an earlier one may arrive late.
+	// incarnations lists the incarnations of the member in this term. A restarted member starts
+	// numbering its requests again, and messages from an earlier incarnation can arrive late, so
+	// each incarnation is tracked separately.
 	incarnations []incarnation
-	now          int    // index of the incarnation last heard from
-	reply        *Reply // what to send
+	now          int    // index of the incarnation that sent the last message
+	reply        *Reply // next message to send
 }
 
-// incarnation is one process of a member that forwards.
+// incarnation is one process of a member that forwards requests.
 type incarnation struct {
-	base uint64 // its first number in the term
-	next uint64 // number of the first command not received
+	base uint64 // first number that it used in the term
+	next uint64 // number of the first command not received yet
 	// keeper identifies the groups of leases that the member keeps alive for its clients. round is
-	// the last round received from it; each round is processed once.
+	// the last round received from the member; each round is processed once.
 	keeper Keeper
 	round  uint64
 }
 
-// incarnation returns the incarnation of a member whose numbers begin at base.
+// incarnation returns the incarnation of a member whose numbers start at base.
 func (r *remotes) incarnation(m *remote, base uint64) *incarnation {
 	m.now = slices.IndexFunc(m.incarnations, func(i incarnation) bool { return i.base == base })
 	if m.now < 0 {
@@ -51,7 +52,7 @@ func (r *remotes) incarnation(m *remote, base uint64) *incarnation {
 	return &m.incarnations[m.now]
 }
 
-// of returns the record of a member.
+// of returns the state for a member.
 func (r *remotes) of(member uint64) *remote {
 	i, ok := slices.BinarySearchFunc(r.list, member, func(m *remote, id uint64) int {
 		return cmp.Compare(m.member, id)
@@ -74,7 +75,7 @@ func (m *remote) refuse(seq uint64, err error) {
 	a.Refused = append(a.Refused, Refusal{seq, codeOf(err)})
 }
 
-// send sends each member what is ready for it, in ID order.
+// send sends each member the reply that is ready for it, in ID order.
 func (r *remotes) send() {
 	for _, m := range r.list {
 		if m.reply != nil {
@@ -91,12 +92,13 @@ func (r *remotes) sendTo(m *remote) {
 	m.reply = nil
 }
 
-// confirmed answers another member's round. The remaining times of leases are current, so the
-// member must read the leases as of now, too: otherwise it might see another incarnation of one.
+// confirmed answers another member's round. The remaining times belong to the current leases, so
+// the member must read the leases in their current state as well. Otherwise it might read a
+// different incarnation of a lease.
 func (r *remotes) confirmed(q *Read, index uint64, left []Left) {
 	m := r.of(q.from)
 	a := m.answer()
-	if a.Round != 0 { // one round per reply
+	if a.Round != 0 { // a reply holds one round
 		r.sendTo(m)
 		a = m.answer()
 	}
@@ -106,8 +108,8 @@ func (r *remotes) confirmed(q *Read, index uint64, left []Left) {
 	a.Round, a.Index, a.Left, a.Filled = q.round, index, left, q.filled
 }
 
-// renewed answers another member's renewal. A renewal without an outcome is not answered: the
-// member will send it again, perhaps to another leader.
+// renewed answers another member's renewal. If the renewal has no outcome, no answer is sent, and
+// the member will send the renewal again, perhaps to another leader.
 func (r *remotes) renewed(n *Renewal, ttl lease.TTL, err error) {
 	if err != nil && !errors.Is(err, lease.ErrNotFound) {
 		return
@@ -116,13 +118,13 @@ func (r *remotes) renewed(n *Renewal, ttl lease.TTL, err error) {
 	a.Renewed = append(a.Renewed, Renewed{Seq: n.seq, TTL: ttl, Code: codeOf(err)})
 }
 
-// renewedAll answers the renewals of another member that were promised together, and its round of
-// groups. Joins are in the same reply as the outcome of their round, so the member gets both or
-// neither.
+// renewedAll answers another member's renewals that were promised together, and that member's round
+// of groups. The groups that leases joined are sent in the same reply as the outcome of the round,
+// so the member receives both or neither.
 func (r *remotes) renewedAll(b *Renewals) {
 	m := r.of(b.from)
 	a := m.answer()
-	if a.GroupRound != 0 && b.Number != 0 { // one round per reply
+	if a.GroupRound != 0 && b.Number != 0 { // a reply holds one round
 		r.sendTo(m)
 		a = m.answer()
 	}
@@ -141,9 +143,10 @@ func (r *remotes) renewedAll(b *Renewals) {
 	}
 }
 
-// sayWaiting reports to the member that relayed a renewal, each time it sends it, that the renewal
-// waits at this leader: for the outcome of the lease's expiry, or for the lease's own cache.
-// Otherwise the member would conclude after a while that there is no leader.
+// sayWaiting informs the member that relayed a renewal that the renewal is waiting at this leader.
+// It can be waiting for the outcome of the lease's expiry or for the lease's own cache. The leader
+// repeats the message whenever the member resends the renewal. Otherwise the member would
+// eventually give up, as if there were no leader.
 func (r *remotes) sayWaiting(n *Renewal) {
 	if n.from != 0 {
 		a := r.of(n.from).answer()
@@ -157,8 +160,8 @@ func (r *remotes) opened(o *OpenCache) {
 	a.Opened = append(a.Opened, Opened{o.seq, codeOf(o.Err)})
 }
 
-// forwarded handles requests of another member's clients. They are admitted like those of local
-// clients.
+// forwarded handles requests from another member's clients. They are admitted like requests from
+// local clients.
 func (l *leadership) forwarded(from uint64, f *Forward) {
 	m := l.remotes.of(from)
 	now := l.remotes.incarnation(m, f.Base)
@@ -193,9 +196,9 @@ func (l *leadership) forwarded(from uint64, f *Forward) {
 	}
 }
 
-// forwardedRenewals renews leases and groups of another member. With a round, the leases join
-// groups. Each round is processed once, so that a repeated or late message cannot add a lease to a
-// group without the member's knowledge.
+// forwardedRenewals renews leases and groups of another member. If the message contains a round,
+// the leases join groups. Each round is processed only once, so that a repeated or late message
+// cannot add a lease to a group without the member's knowledge.
 func (l *leadership) forwardedRenewals(from uint64, now *incarnation, f *Forward) {
 	n := len(f.Renewals)
 	if n == 0 && f.Groups.Number == 0 || f.Groups.Number != 0 && f.Groups.Number <= now.round {
@@ -212,14 +215,15 @@ func (l *leadership) forwardedRenewals(from uint64, now *incarnation, f *Forward
 		now.round = f.Groups.Number
 		b.Keeper, b.Round, b.Access = now.keeper, f.Groups, l.m.machine.Access()
 		if f.Access != versionOf(b.Access) {
-			b.Access = new(access.State) // differs from the current state, so no lease joins
+			// a state that differs from the current one, so that no lease joins
+			b.Access = new(access.State)
 		}
 	}
 	l.renewAll(b)
 }
 
-// versionOf returns a number, never 0, that identifies the users and roles, but not their limits.
-// It is the same on all members.
+// versionOf returns a number, never 0, that identifies the state of users and roles, without their
+// limits. It is the same on all members.
 func versionOf(s *access.State) uint64 {
 	if s.Enabled() {
 		return 2*s.Revision() + 1
@@ -227,7 +231,7 @@ func versionOf(s *access.State) uint64 {
 	return 2 * s.Revision()
 }
 
-// forwardedCaches handles messages of another member's caches.
+// forwardedCaches handles messages from another member's caches.
 func (l *leadership) forwardedCaches(from uint64, f *Forward) {
 	for i := range f.Acks {
 		a := &f.Acks[i]

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// What is ready for a member goes in one reply, with the number received from its current
-// incarnation. A second round gets its own reply.
+// TestRemotes checks that everything ready for a member goes into one reply, together with the
+// number received from the member's current incarnation. A second round gets its own reply.
 func TestRemotes(t *testing.T) {
 	m := &local{cfg: Config{ID: 1}, machine: fsm.New(fsm.Config{}), role: role{term: 5}}
 	r := remotes{m: m}
@@ -17,13 +17,13 @@ func TestRemotes(t *testing.T) {
 	r.incarnation(r.of(3), 200).next = 203
 	r.of(3).refuse(200, ErrOverloaded)
 	r.renewed(&Renewal{from: 2, seq: 7}, 900, nil)
-	r.renewed(&Renewal{from: 2, seq: 8}, 0, ErrOverloaded) // which is not an outcome
+	r.renewed(&Renewal{from: 2, seq: 8}, 0, ErrOverloaded) // not an outcome
 	r.renewed(&Renewal{from: 2, seq: 9}, 0, lease.ErrNotFound)
 	for round := range uint64(2) {
 		r.confirmed(&Read{from: 3, round: round + 1, Leases: []lease.ID{1}}, 40, nil)
 	}
 	r.send()
-	r.send() // nothing more
+	r.send() // sends nothing more
 	if len(m.out.Send) != 3 {
 		t.Fatalf("%d replies", len(m.out.Send))
 	}
@@ -34,7 +34,7 @@ func TestRemotes(t *testing.T) {
 	if m.out.Send[1].To != 2 || len(two.Renewed) != 2 || two.Renewed[0] != (Renewed{Seq: 7, TTL: 900}) {
 		t.Errorf("reply to 2: %+v", two)
 	}
-	if first.Index != 40 { // although only less is applied here
+	if first.Index != 40 { // even though this member has applied less
 		t.Errorf("the state may be read at %d", first.Index)
 	}
 	if m.out.Send[2].To != 3 || three.Round != 2 || three.Term != 5 || len(three.Refused) != 0 {
@@ -42,7 +42,8 @@ func TestRemotes(t *testing.T) {
 	}
 }
 
-// A report from another member that needs no answer gets none and costs no confirm round.
+// TestForwardNeedsNoAnswer checks that a report from another member that needs no answer gets none
+// and does not cause a confirm round.
 func TestForwardNeedsNoAnswer(t *testing.T) {
 	c := caching(t)
 	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}}, "grant")

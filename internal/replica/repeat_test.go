@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A repeated command returns the outcome of the first one.
+// TestRepeat checks that a repeated command returns the outcome of the first one.
 func TestRepeat(t *testing.T) {
 	m := lead(t)
 	grant := func(id lease.ID, request string) fsm.Command {

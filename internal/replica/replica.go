@@ -16,82 +16,85 @@ type Config struct {
 	// ID is the member's ID, never 0.
 	ID uint64
 	// FirstSeq is this member's first number for forwarded commands, reads and renewals. It is
-	// random, so that no earlier incarnation of the member used the same numbers: otherwise the
-	// leader's answer to an earlier incarnation would be taken for an answer to this one.
+	// random, so that it differs from the numbers of every earlier incarnation of the member.
+	// Otherwise the leader's answer to an earlier incarnation could be mistaken for an answer to
+	// this one.
 	FirstSeq uint64
-	// Log is the log on disk. Append messages that Take returned must be visible in it before
-	// Persisted is called for them.
+	// Log is the log on disk. When Persisted is called for an append message returned by Take, the
+	// message must be visible in Log.
 	Log raft.Storage
 	// Machine is the state as of the snapshot in Log.
 	Machine *fsm.Machine
-	// ElectionTicks and HeartbeatTicks count calls of Tick.
+	// ElectionTicks and HeartbeatTicks are measured in calls of Tick.
 	ElectionTicks, HeartbeatTicks int
-	// NoPreVote lets a member raise the term without knowing whether it could win.
+	// NoPreVote lets a member raise the term without first checking whether it could win.
 	NoPreVote bool
-	// Silence configures how soon members that are not heard from count as unresponsive. The zero
-	// value leaves that to Raft's election timeout, and so does NoPreVote: without the pre-vote,
-	// one mistaken member would depose a healthy leader.
+	// Silence configures when a member that sends no messages counts as unresponsive. The zero
+	// value leaves that to Raft's election timeout. So does NoPreVote, because without the
+	// pre-vote, one mistaken member would depose a healthy leader.
 	Silence silence.Config
-	// MaxBatch is the approximate largest size of an entry, in bytes.
+	// MaxBatch is the approximate maximum size of an entry, in bytes.
 	MaxBatch int
-	// MaxExpire is the maximum number of leases that one entry expires. It bounds how long applying
-	// the entry delays others.
+	// MaxExpire is the maximum number of leases that one entry expires. It bounds how long other
+	// requests wait while the entry is applied.
 	MaxExpire int
-	// MaxUncommitted bounds the bytes of entries proposed and not yet committed. Further commands
-	// are rejected with ErrOverloaded, not queued. 0 means 256 MiB.
+	// MaxUncommitted bounds the number of bytes in entries that are proposed but not yet committed.
+	// Further commands are rejected with ErrOverloaded rather than queued. 0 means 256 MiB.
 	MaxUncommitted uint64
-	// CommitDelay lets commands wait for others that can share their sync. The shell calls EndDelay
-	// a short while after Delayed has returned true.
+	// CommitDelay makes commands wait briefly for other commands that can share their sync. When
+	// Delayed returns true, the shell calls EndDelay a short time later.
 	CommitDelay bool
-	// RefuseForwarded reports whether this leader rejects commands from other members now, with
-	// ErrOverloaded. The caller checks its own clients' commands before Propose. nil rejects none.
+	// RefuseForwarded reports whether this leader currently rejects commands from other members
+	// with ErrOverloaded. The caller checks its own clients' commands before calling Propose. If
+	// RefuseForwarded is nil, no command is rejected.
 	RefuseForwarded func() bool
-	// Membership configures which changes of the membership are rejected.
+	// Membership configures which membership changes are rejected.
 	Membership Membership
-	// CompareTicks is how often a leader compares the members' states, in ticks; 0 for never.
+	// CompareTicks is how often a leader compares the members' states, in ticks; 0 means never.
 	CompareTicks uint64
-	// Logger receives the Raft library's log. Required: the library panics through it.
+	// Logger receives the Raft library's log. It is required, because the library calls it to
+	// panic.
 	Logger raft.Logger
 }
 
-// Membership configures which changes of the membership are rejected.
+// Membership configures which membership changes are rejected.
 type Membership struct {
 	// Strict rejects changes that the currently connected voters could not commit.
 	Strict bool
-	// Stable is how long a voter must have been heard from to count as connected when a member is
-	// added.
+	// Stable is how long contact with a voter must have been uninterrupted before the voter counts
+	// as connected when a member is added.
 	Stable lease.TTL
-	// MaxLearners bounds the learners; 0 means no bound.
+	// MaxLearners is the maximum number of learners; 0 means no limit.
 	MaxLearners int
-	// MaxLag is how many entries a learner may be behind when it is promoted.
+	// MaxLag is how many entries a learner can lag behind when it is promoted.
 	MaxLag uint64
 }
 
-// maxUncommitted is the default of Config.MaxUncommitted.
+// maxUncommitted is the default for Config.MaxUncommitted.
 const maxUncommitted = 256 << 20
 
-// maxInflightBytes bounds what is sent to one member and not yet acknowledged.
+// maxInflightBytes bounds the bytes sent to one member that the member has not acknowledged yet.
 const maxInflightBytes = 32 << 20
 
-// Replica is one member of the Raft group. It is not safe for concurrent
-// use: one goroutine owns it.
+// Replica is one member of the Raft group. It is not safe for concurrent use: one goroutine owns
+// it.
 //
-// It joins parts that do not refer to each other. Each takes values and returns values, or appends
-// to the output. lead is the state that this member has only while it leads, and relay holds its
-// requests to another leader.
+// It connects parts that do not refer to each other. Each part takes values and returns values, or
+// appends to the output. lead is the state that this member has only while it leads. relay holds
+// this member's requests to the leader when another member leads.
 type Replica struct {
 	*local
 	raft     *driver
 	lead     *leadership // nil unless this member leads
 	relay    relay
 	inflight inflight     // this member's entries in the log
-	incoming *fsm.Machine // the state of a received snapshot, until that is on disk
+	incoming *fsm.Machine // state from a received snapshot, until that snapshot is on disk
 	links    links
 	failover failover
 	silence  *silence.Watch // nil if Config.Silence is disabled
 	slow     slowCaches
 	scratch  scratch
-	// lastRound is the last confirm round of the terms in which this member led before.
+	// lastRound is the last confirm round from earlier terms in which this member led.
 	lastRound uint64
 }
 
@@ -103,7 +106,7 @@ func New(c Config) (*Replica, error) {
 		return nil, err
 	}
 	m.term = d.node.BasicStatus().HardState.GetTerm()
-	first := max(c.FirstSeq, 1) // 0 means none
+	first := max(c.FirstSeq, 1) // 0 means no number
 	r := &Replica{
 		local: m, raft: d, relay: newRelay(m, first),
 		links: links{m: m}, failover: failover{m: m}, slow: slowCaches{m: m},
@@ -115,18 +118,18 @@ func New(c Config) (*Replica, error) {
 	return r, nil
 }
 
-// Machine returns the state. A received snapshot replaces it (see [Output.Restored]).
+// Machine returns the state machine. A received snapshot replaces it (see [Output.Restored]).
 func (r *Replica) Machine() *fsm.Machine { return r.machine }
 
-// Campaign starts an election now instead of after the election timeout. A sole voter calls it at
-// start, because there is no other voter to wait for.
+// Campaign starts an election immediately instead of after the election timeout. A sole voter calls
+// it at startup, because there is no other voter to wait for.
 func (r *Replica) Campaign() error {
 	return r.raft.node.Campaign()
 }
 
 // Advance moves the clock to now. It must be called with a fresh reading before any other input of
-// the same step, so that no input has a timestamp before its arrival (rule 1). The clock is boot
-// time: it runs during suspend.
+// the same step, so that no timestamp is earlier than the arrival of its input (rule 1). The clock
+// is boot time, which keeps running during suspend.
 func (r *Replica) Advance(now lease.Instant) {
 	r.now = now
 	r.lessor.Advance(now)
@@ -148,8 +151,8 @@ func (r *Replica) Tick() {
 	r.forgetLeft()
 }
 
-// Step handles a message from another member. After an [ErrImpossible] the replica must not be used
-// any more.
+// Step handles a message from another member. After it returns [ErrImpossible], the replica must
+// not be used.
 func (r *Replica) Step(m *Message) error {
 	r.received(m)
 	switch {
@@ -167,10 +170,10 @@ func (r *Replica) Step(m *Message) error {
 	return r.raft.step(m.Raft)
 }
 
-// stepForward handles requests of another member's clients.
+// stepForward handles requests from another member's clients.
 func (r *Replica) stepForward(from uint64, f *Forward) {
 	if r.lead == nil || f.Term != r.term {
-		return // the member will find the leader and send its requests there
+		return // the member will find the leader and resend its requests to it
 	}
 	r.lead.forwarded(from, f)
 }
@@ -186,8 +189,8 @@ func (r *Replica) stepReply(from uint64, m *Reply) {
 	r.relay.answered(m)
 }
 
-// Persisted reports to the replica that a message of Output.Append is durable. It must be called in
-// the order in which Take returned them.
+// Persisted reports to the replica that a message from Output.Append is durable. It must be called
+// in the order in which Take returned the messages.
 func (r *Replica) Persisted(m *raftpb.Message) {
 	r.raft.persisted(m)
 	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
@@ -197,13 +200,14 @@ func (r *Replica) Persisted(m *raftpb.Message) {
 }
 
 // Recount restarts the countdowns of silent leases: see [lease.Lessor.Recount]. The member's loop
-// calls it, leader or not, when the clock may not have measured the time since the last Advance,
-// for example after a suspend (T10). A leader must then also Refresh.
+// calls it when the clock may not have measured the time since the last Advance, for example after
+// a suspend (T10). It does so whether or not the member leads. On a leader, Refresh must also be
+// called.
 func (r *Replica) Recount() { r.lessor.Recount() }
 
-// Refresh gives every lease its full TTL from now on, as a promotion does, except silent ones. The
-// member's loop calls it after a Recount, and after it was paused for so long that holders could
-// not renew (T10).
+// Refresh gives every lease except silent ones its full TTL from now on, as a promotion does. The
+// member's loop calls it after a Recount, and after a pause of the member that was long enough to
+// keep holders from renewing (T10).
 func (r *Replica) Refresh() {
 	if r.lead != nil {
 		r.lead.distrust()
@@ -211,8 +215,8 @@ func (r *Replica) Refresh() {
 }
 
 // CheckpointAll replicates the current remaining time of each silent lease, because this leader is
-// about to stop: if all members stop, only the log survives. It calls done afterwards, or at once
-// if this member does not lead.
+// about to stop. If all members stop, only the log survives. CheckpointAll calls done when that is
+// finished, or immediately if this member does not lead.
 func (r *Replica) CheckpointAll(done func()) {
 	if !r.primary {
 		done()
@@ -221,8 +225,8 @@ func (r *Replica) CheckpointAll(done func()) {
 	r.lead.expiry.checkpointAll(done)
 }
 
-// Next returns the earliest instant at which Take may have something to do without an input, and
-// false if there is none.
+// Next returns the earliest instant at which Take may have work to do even if no input arrives. It
+// returns false if there is no such instant.
 func (r *Replica) Next() (lease.Instant, bool) {
 	if r.raft.backlog.any() {
 		return r.now, true
@@ -241,15 +245,15 @@ func (r *Replica) Next() (lease.Instant, bool) {
 	return at, ok
 }
 
-// Status is what a replica knows about the group.
+// Status is a replica's view of the group.
 type Status struct {
 	Term, Leader     uint64
 	Index, Applied   uint64
 	Leading, Primary bool
 	Pending          int
-	// Overdue is how far the longest-waiting lease is past its expiry; 0 if none is (T12).
+	// Overdue is the time since the expiry of the most overdue lease; 0 if none is overdue (T12).
 	Overdue lease.TTL
-	// Refreshing is true while Refresh waits for earlier decisions in the log.
+	// Refreshing is true while Refresh waits for the outcome of earlier decisions in the log.
 	Refreshing bool
 	// Elections is the number of elections that this member has started.
 	Elections uint64
@@ -273,8 +277,8 @@ func (r *Replica) Status() Status {
 // ConfState returns the group's configuration as of the last applied entry.
 func (r *Replica) ConfState() *raftpb.ConfState { return r.raft.conf }
 
-// Delayed reports whether commands wait only for the commit delay. The shell then calls EndDelay
-// after about the time of one or two syncs.
+// Delayed reports whether commands are waiting only because of the commit delay. If so, the shell
+// calls EndDelay after about the time of one or two syncs.
 func (r *Replica) Delayed() bool { return r.lead != nil && r.lead.queue.delayed(r.raft.appending) }
 
 // EndDelay ends the commit delay.

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Commands proposed during a sync share the next entry.
+// TestGroupCommit checks that commands proposed during a sync share the next entry.
 func TestGroupCommit(t *testing.T) {
 	m := lead(t)
 	before := m.entries
@@ -37,7 +37,7 @@ func TestGroupCommit(t *testing.T) {
 	}
 }
 
-// S2: no command is answered before its entry is durable.
+// TestAnswerWaitsForSync checks that no command is answered before its entry is durable (S2).
 func TestAnswerWaitsForSync(t *testing.T) {
 	m := lead(t)
 	p := &Proposal{Command: &fsm.Put{Key: "k"}}
@@ -53,7 +53,8 @@ func TestAnswerWaitsForSync(t *testing.T) {
 	}
 }
 
-// T1: internal commands are refused from clients. A member that does not lead proposes nothing.
+// TestAdmission checks that internal commands from clients are rejected (T1). A member that does
+// not lead proposes nothing.
 func TestAdmission(t *testing.T) {
 	m := lead(t)
 	for _, c := range []fsm.Command{&fsm.Expire{Term: 2}, &fsm.Checkpoint{Term: 2}} {
@@ -83,7 +84,8 @@ func TestAdmission(t *testing.T) {
 	}
 }
 
-// A read sees everything acknowledged before it. Inspect runs when it is answered.
+// TestReadConfirms checks that a read sees everything acknowledged before it. Inspect runs when the
+// read is answered.
 func TestReadConfirms(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 5000)
@@ -96,8 +98,8 @@ func TestReadConfirms(t *testing.T) {
 	}
 }
 
-// A renewed lease stays; an unrenewed one goes with its keys, no earlier than a TTL after its last
-// renewal was received (L1, L2).
+// TestExpiry checks that a renewed lease survives, and that an unrenewed lease ends with its keys,
+// no earlier than one TTL after its last renewal was received (L1, L2).
 func TestExpiry(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 5000)
@@ -129,7 +131,8 @@ func TestExpiry(t *testing.T) {
 	}
 }
 
-// T13: many leases that end together expire a few per entry, and clients' commands go between them.
+// TestExpiryLeavesRoomForOthers checks that many leases ending together expire a few per entry,
+// with client commands in between (T13).
 func TestExpiryLeavesRoomForOthers(t *testing.T) {
 	m := lead(t)
 	for id := lease.ID(1); id <= 100; id++ {
@@ -140,7 +143,7 @@ func TestExpiryLeavesRoomForOthers(t *testing.T) {
 	for i := range 3 {
 		p := &Proposal{Command: &fsm.Put{Key: fmt.Sprint(i)}}
 		m.r.Propose(p)
-		for range 2 { // the entry in flight, and then its own
+		for range 2 { // the entry in flight, and then the put's own entry
 			m.take()
 			m.persist()
 		}
@@ -158,8 +161,8 @@ func TestExpiryLeavesRoomForOthers(t *testing.T) {
 	}
 }
 
-// T14: an entry expires fewer leases if they have many keys. One with more keys than fit gets an
-// entry of its own.
+// TestExpiryIsBoundedByKeys checks that an entry expires fewer leases if they have many keys (T14).
+// A lease with more keys than fit gets its own entry.
 func TestExpiryIsBoundedByKeys(t *testing.T) {
 	m := lead(t) // MaxExpire is 4, so 8 keys
 	for id := lease.ID(1); id <= 4; id++ {
@@ -182,8 +185,9 @@ func TestExpiryIsBoundedByKeys(t *testing.T) {
 	}
 }
 
-// T5: from the leader's decision on, a renewal waits for the outcome and cannot succeed while the
-// keys are being deleted. T15: other renewals do not wait.
+// TestRenewWhileExpiring checks that once the leader has decided to expire a lease, a renewal waits
+// for the outcome and cannot succeed while the keys are being deleted (T5). Other renewals do not
+// wait (T15).
 func TestRenewWhileExpiring(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 1000)
@@ -191,7 +195,7 @@ func TestRenewWhileExpiring(t *testing.T) {
 	m.do(&fsm.Put{Key: "k", Lease: 1})
 	m.now += 1500
 	m.r.Advance(m.now)
-	m.take() // the expiry is proposed and being synced
+	m.take() // the expiry has been proposed and is being synced
 	m.r.Renew(Renewal{ID: 1})
 	m.r.Renew(Renewal{ID: 2})
 	m.take()
@@ -207,8 +211,9 @@ func TestRenewWhileExpiring(t *testing.T) {
 	}
 }
 
-// T6, L3: a renewal that arrives while a revoke is in the log checks the lease again after its
-// round, and does not succeed after the revoke was acknowledged.
+// TestRenewDuringRevoke checks that a renewal that arrives while a revocation is in the log looks
+// up the lease again after its confirm round. It cannot succeed after the revocation was
+// acknowledged (T6, L3).
 func TestRenewDuringRevoke(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 5000)
@@ -221,7 +226,7 @@ func TestRenewDuringRevoke(t *testing.T) {
 		if err := m.log.Append(a.GetEntries()); err != nil {
 			t.Fatal(err)
 		}
-		m.r.Persisted(a) // committed, and applied in the next step, with the renewal
+		m.r.Persisted(a) // committed; applied in the next step, together with the renewal
 	}
 	m.r.Renew(Renewal{ID: 1})
 	m.settle()
@@ -233,8 +238,9 @@ func TestRenewDuringRevoke(t *testing.T) {
 	}
 }
 
-// Rule 6: a silent lease is checkpointed once, and its renewal is answered after an entry clears
-// the checkpoint. Healthy leases cost no entry.
+// TestSilenceIsCheckpointed checks that a silent lease is checkpointed once, and that its renewal
+// is answered after an entry clears the checkpoint (rule 6). Healthy leases do not need any
+// entries.
 func TestSilenceIsCheckpointed(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
@@ -271,8 +277,8 @@ func TestSilenceIsCheckpointed(t *testing.T) {
 	}
 }
 
-// A restart replays the log to the same state. Leases without a checkpoint get their full TTL from
-// promotion (rule 5).
+// TestRestart checks that a restart replays the log to the same state. Leases without a checkpoint
+// get their full TTL from promotion (rule 5).
 func TestRestart(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 4000)
@@ -300,12 +306,12 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// Rule 5: a leader with a large backlog times leases only after it has applied an entry of its own
-// term. Each step reports what it has applied.
+// TestPrimaryAfterOwnEntry checks that a leader with a large backlog starts timing leases only
+// after it has applied an entry of its own term (rule 5). Each step reports what it has applied.
 func TestPrimaryAfterOwnEntry(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 4000)
-	for range 3 { // each fills a step
+	for range 3 { // each put fills a step
 		m.do(&fsm.Compact{Revision: 1})
 	}
 	if err := m.log.SetHardState(&raftpb.HardState{
@@ -339,8 +345,8 @@ func TestPrimaryAfterOwnEntry(t *testing.T) {
 	}
 }
 
-// Without a quorum nothing is committed or confirmed. Reads and renewals get no answer, and are
-// refused after a while without a leader (T4, T32).
+// TestNoQuorumNoAnswer checks that without a quorum nothing is committed or confirmed. Reads and
+// renewals are not answered, and time out without a leader (T4, T32).
 func TestNoQuorumNoAnswer(t *testing.T) {
 	m := start(t, 2)
 	if err := m.r.Campaign(); err != nil {
@@ -381,7 +387,7 @@ func TestNoQuorumNoAnswer(t *testing.T) {
 	if len(m.proposals)+len(m.reads)+len(m.renewals) > 0 {
 		t.Fatal("answered without a quorum")
 	}
-	for range 25 { // check-quorum deposes the leader
+	for range 25 { // CheckQuorum deposes the leader
 		m.r.Tick()
 		m.settle()
 	}
@@ -404,8 +410,8 @@ func TestNoQuorumNoAnswer(t *testing.T) {
 	}
 }
 
-// Messages from a member's own disk are refused from outside, and so are Raft's proposals, which
-// would bypass admission (T1).
+// TestStepRefusesLocalMessages checks that Step rejects messages that only the member itself can
+// create. It also rejects Raft's proposals, which would bypass admission (T1).
 func TestStepRefusesLocalMessages(t *testing.T) {
 	m := lead(t)
 	for _, typ := range []raftpb.MessageType{raftpb.MsgHup, raftpb.MsgProp, raftpb.MsgSnap} {

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// cramped returns a sole voter that leads and has room for 64 bytes of uncommitted entries, about
-// one entry.
+// cramped returns a sole voter that leads. Its log has space for 64 bytes of uncommitted entries,
+// about one entry.
 func cramped(t *testing.T, batch int) *member {
 	t.Helper()
 	m := start(t)
@@ -29,14 +29,14 @@ func cramped(t *testing.T, batch int) *member {
 	return m
 }
 
-// If a membership change does not fit into the log, Raft still treats it as in flight, and turns
-// the next one into an empty entry. That change is refused like the first, and later commands are
-// answered.
+// TestChangeWithoutRoom checks the case of a membership change that does not fit into the log. Raft
+// still treats the change as in flight, and turns the next change into an empty entry. Both changes
+// are rejected, and later commands are answered.
 func TestChangeWithoutRoom(t *testing.T) {
 	m := cramped(t, 1<<20)
 	put := &Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}}
 	m.r.Propose(put)
-	m.take() // and its sync is in flight
+	m.take() // the put is being synced
 	for range 2 {
 		p := &Proposal{Command: &fsm.AddMember{
 			Member: fsm.Member{ID: 9, PeerURLs: []string{"nine"}, Learner: true},
@@ -62,17 +62,18 @@ func TestChangeWithoutRoom(t *testing.T) {
 	}
 }
 
-// An expiry that was refused for lack of room is proposed again as soon as there is room (T12).
+// TestExpiryWithoutRoom checks that an expiry that was rejected because the log was full is
+// proposed again as soon as there is space (T12).
 func TestExpiryWithoutRoom(t *testing.T) {
 	m := cramped(t, 1<<20)
 	m.grant(1, 1000)
 	m.pass(900)
-	// The disk is slow, and the log is full while the put is being synced.
+	// The disk is slow, so the log is full while the put is being synced.
 	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}})
 	m.take()
 	m.now += 200
 	m.r.Advance(m.now)
-	for range groupMax { // so many that they do not wait for the sync
+	for range groupMax { // groupMax commands do not wait for the sync
 		m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
 	}
 	m.take()
@@ -94,7 +95,8 @@ func TestExpiryWithoutRoom(t *testing.T) {
 	}
 }
 
-// An orphan whose cache has nothing is dropped once the log has room, even if it had none at first.
+// TestOrphanWithoutRoom checks that an orphan whose cache has nothing is dropped once the log has
+// space, even if the log was full at first.
 func TestOrphanWithoutRoom(t *testing.T) {
 	m := cramped(t, 2) // one command per entry
 	m.do(&fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}, Holds: []keyrange.Range{keyrange.All}})
@@ -102,7 +104,7 @@ func TestOrphanWithoutRoom(t *testing.T) {
 	m.take()
 	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, 100)}})
 	m.persist()
-	m.take() // the lease is revoked now, and the put fills the log
+	m.take() // the lease is now revoked, and the put fills the log
 	if info := m.r.CacheStats(); info.Caches != 1 || len(m.appends) == 0 {
 		t.Fatalf("%d caches, %d appends wait for the disk", info.Caches, len(m.appends))
 	}
@@ -112,8 +114,8 @@ func TestOrphanWithoutRoom(t *testing.T) {
 	}
 }
 
-// If the log is full when a checkpoint should be cleared, the renewal fails with an unknown
-// outcome.
+// TestClearingWithoutRoom checks that a renewal fails with an unknown outcome if the log is full
+// when a checkpoint has to be cleared.
 func TestClearingWithoutRoom(t *testing.T) {
 	m := cramped(t, 1<<20)
 	m.grant(1, 9000)
@@ -125,7 +127,7 @@ func TestClearingWithoutRoom(t *testing.T) {
 	m.take()
 	p := &Proposal{Command: &fsm.Put{Key: "k"}}
 	m.r.Propose(p)
-	for range groupMax { // so many that they do not wait for the sync
+	for range groupMax { // groupMax commands do not wait for the sync
 		m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
 	}
 	m.r.Renew(Renewal{ID: 1})

@@ -7,27 +7,27 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// health is what a leader knows about the health of the members. It decides which changes of the
-// membership are safe.
+// health is a leader's view of the health of the members. It decides which membership changes are
+// safe.
 type health struct {
 	m     *local
 	links *links
 	raft  *node
 }
 
-// active reports whether a member participates: it has been heard from recently, and is not about
-// to stop because it is damaged.
+// active reports whether a member participates: this leader has received a message from it
+// recently, and the member is not about to stop because it is damaged.
 func (h health) active(id uint64) bool {
 	return h.links.active(id) && !h.m.machine.IsDamaged(id)
 }
 
-// stable reports whether an active member has been heard from for a while.
+// stable reports whether an active member has been in contact without interruption for a while.
 func (h health) stable(id uint64) bool {
 	return h.links.stable(id) && !h.m.machine.IsDamaged(id)
 }
 
-// affordable returns an error if a change is not safe now. Only the leader can decide, since it
-// alone knows which members are connected.
+// affordable returns an error if a change is not safe now. Only the leader can decide, because only
+// the leader knows which members are connected.
 func (h health) affordable(c fsm.Command) error {
 	if !has(h.m.machine.Version().Number, c) {
 		return ErrVersion
@@ -44,10 +44,10 @@ func (h health) affordable(c fsm.Command) error {
 	}
 }
 
-// affordAdd requires that enough voters have been connected for a while to form a majority of the
-// voters including the new one, which is not connected yet (etcd's rule). The rule holds for a
-// learner, too: it will soon be promoted, and the leader sends it the whole state, which a degraded
-// cluster cannot afford either.
+// affordAdd requires that the voters that have been connected for a while would form a majority of
+// all voters. These include the new voter, which is not connected yet (etcd's rule). The rule
+// applies to learners as well. A learner will soon be promoted, and the leader sends it the entire
+// state, which is too much for a degraded cluster.
 func (h health) affordAdd(learner bool) error {
 	learners, voters, connected := 0, 0, 0
 	for _, n := range h.m.machine.View().Members {
@@ -70,8 +70,8 @@ func (h health) affordAdd(learner bool) error {
 	return nil
 }
 
-// affordRemove requires that a quorum of the remaining members is connected; for a while, if the
-// removed member is active itself (etcd's rule).
+// affordRemove requires that a quorum of the remaining members is connected. If the removed member
+// is active, they must have been connected for a while (etcd's rule).
 func (h health) affordRemove(id uint64) error {
 	if !h.m.cfg.Membership.Strict || !h.m.voter(id) {
 		return nil
@@ -96,23 +96,23 @@ func (h health) affordRemove(id uint64) error {
 	return nil
 }
 
-// removesUnresponsive reports whether c removes a voter that is down: this leader has not heard
-// from it although the voter has had time to send a message.
+// removesUnresponsive reports whether c removes a voter that is down: this leader has received no
+// message from the voter, although the voter has had time to send one.
 func (h health) removesUnresponsive(c fsm.Command) bool {
 	remove, ok := fsm.Inner(c).(*fsm.RemoveMember)
 	return ok && h.m.cfg.Membership.Strict && h.m.voter(remove.ID) && !h.links.active(remove.ID)
 }
 
-// affordPromote requires a learner that is at most a few entries behind the leader: otherwise the
-// cluster might have to wait until it has caught up.
+// affordPromote requires a learner that is at most a few entries behind the leader. Otherwise the
+// cluster might have to wait until the new voter has caught up.
 func (h health) affordPromote(id uint64) error {
 	n, _ := h.m.machine.View().Member(id)
 	if !n.Learner {
-		return nil // apply returns the error
+		return nil // when the change is applied, it returns the error
 	}
 	if n.Incarnation == 0 {
-		// A member that has applied its promotion must be distinguishable from one that lost its
-		// data.
+		// The leader must know the learner's incarnation. Otherwise a member that has applied its
+		// promotion could not be distinguished from a member that has lost its data.
 		return ErrLearnerNotReady
 	}
 	var match uint64

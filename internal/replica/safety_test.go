@@ -9,15 +9,17 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// Which membership changes the leader, member 1, allows, by the number of responsive voters.
+// TestHealth checks which membership changes the leader, member 1, allows, depending on which
+// voters are responsive.
 func TestHealth(t *testing.T) {
 	type ids = []uint64
 	learners, bad := ids{7, 8}, ErrUnhealthy
 	for name, c := range map[string]struct {
-		voters, stable, fresh []uint64 // fresh ones respond, but not for long
+		voters, stable, fresh []uint64 // fresh members have only recently begun to respond
 		lax                   bool
 		add, remove           error
-		unresponsive          bool // whether member 2, which is removed, is unresponsive
+		// whether removing member 2 counts as removing an unresponsive member
+		unresponsive bool
 	}{
 		"alone":                   {ids{1}, nil, nil, false, nil, nil, false},
 		"two of two":              {ids{1, 2}, ids{2}, nil, false, nil, nil, false},
@@ -74,8 +76,9 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// A damaged member stops. It can be removed if the others respond, even if only since recently, and
-// it counts for nothing when another is removed or added.
+// TestDamagedMemberTakesNoPart checks that a damaged member, which stops, can be removed if the
+// others respond, even if they have only recently begun to. A damaged member does not count as
+// responsive when another member is removed or added.
 func TestDamagedMemberTakesNoPart(t *testing.T) {
 	l := &local{machine: fsm.New(fsm.Config{}), cfg: Config{ID: 1, ElectionTicks: 10}}
 	l.cfg.Membership = Membership{Strict: true, Stable: 500}
@@ -99,15 +102,15 @@ func TestDamagedMemberTakesNoPart(t *testing.T) {
 		l.machine.Apply(&fsm.StateHash{Member: uint64(id) + 1, Index: at, Hash: hash})
 	}
 	want("3 is removed, damaged", h.affordRemove(3), nil)
-	l.now = 1000 // all have responded for long
+	l.now = 1000 // all have responded for long enough
 	want("2 is removed while 3 is damaged", h.affordRemove(2), ErrUnhealthy)
 	want("4 is added while 3 is damaged", h.affordAdd(false), ErrUnhealthy)
 	links.gone(2)
 	want("3 is removed, damaged, and 2 is gone", h.affordRemove(3), ErrUnhealthy)
 }
 
-// A learner whose process has not reported its identity cannot be promoted, even if it has the
-// whole log.
+// TestUnknownLearnerIsNotPromoted checks that a learner whose process has not reported its identity
+// cannot be promoted, even if it has the whole log.
 func TestUnknownLearnerIsNotPromoted(t *testing.T) {
 	for incarnation, want := range map[uint64]string{0: ErrLearnerNotReady.Error(), 4: "revision"} {
 		c := caching(t)
@@ -121,11 +124,12 @@ func TestUnknownLearnerIsNotPromoted(t *testing.T) {
 	}
 }
 
-// A learner is promoted if it responds, receives new entries, and lags by no more than the limit.
+// TestPromoteCaughtUpLearner checks that a learner can be promoted if it responds, receives new
+// entries, and lags by no more than the limit.
 func TestPromoteCaughtUpLearner(t *testing.T) {
 	notReady := ErrLearnerNotReady.Error()
 	for name, c := range map[string]struct {
-		puts   int // entries that it does not receive
+		puts   int // number of entries that it does not receive
 		before func(l *Replica)
 		want   string
 	}{

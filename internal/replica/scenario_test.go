@@ -15,12 +15,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The scenarios in testdata show what members do for each other's clients under faults. Run with
-// -rewrite to update them. cluster.answer ensures that no request is answered twice, and "end"
-// finds unanswered ones.
+// TestScenarios runs the scenarios in testdata, which show what members do for each other's clients
+// under faults. Run with -rewrite to update them. cluster.answer ensures that no request is
+// answered twice, and "end" detects unanswered requests.
 //
-// A "do" block has one command per line. The cluster runs until idle after each. See runner.run for
-// the commands.
+// A "do" block has one command per line. The cluster runs until idle after each command. See
+// runner.run for the commands.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		cryptotest.SetGlobalRandom(t, 1) // Raft draws election timeouts from it
@@ -49,7 +49,7 @@ func TestScenarios(t *testing.T) {
 
 type runner struct{ *cluster }
 
-// member returns the member with this name.
+// member returns the named member.
 func (r *runner) member(word string) *peer {
 	id, err := strconv.ParseUint(word, 10, 64)
 	if err != nil || r.members[id] == nil {
@@ -66,7 +66,7 @@ func (r *runner) number(word string) int64 {
 	return n
 }
 
-// do runs one command. Client requests begin with the member that receives them.
+// do runs one command. A client request begins with the member that receives it.
 func (r *runner) do(cmd string, w []string) error {
 	if do, ok := requests[cmd]; ok {
 		do(r, r.member(w[0]), w[1:])
@@ -79,7 +79,7 @@ func (r *runner) do(cmd string, w []string) error {
 	return fmt.Errorf("no such command")
 }
 
-// requests has the client requests.
+// requests holds the client requests by name.
 var requests = map[string]func(r *runner, p *peer, w []string){
 	"put": func(r *runner, p *peer, w []string) { // KEY=VALUE [LEASE]
 		key, value, _ := strings.Cut(w[0], "=")
@@ -89,7 +89,7 @@ var requests = map[string]func(r *runner, p *peer, w []string){
 		}
 		r.propose(p, put, append([]string{"put"}, w...)...)
 	},
-	"many": func(r *runner, p *peer, w []string) { // N puts at once, without a run between
+	"many": func(r *runner, p *peer, w []string) { // N puts, without running the cluster in between
 		for i := range r.number(w[0]) {
 			kv := fmt.Sprintf("%s%d", w[1], i)
 			r.propose(p, &fsm.Put{Key: kv}, "put", kv)
@@ -107,11 +107,11 @@ var requests = map[string]func(r *runner, p *peer, w []string){
 	"renew":     func(r *runner, p *peer, w []string) { r.renew(p, lease.ID(r.number(w[0]))) },
 	"read":      func(r *runner, p *peer, _ []string) { r.read(p, 0) },
 	"remaining": func(r *runner, p *peer, w []string) { r.read(p, lease.ID(r.number(w[0]))) },
-	"expire": func(r *runner, p *peer, w []string) { // without permission
+	"expire": func(r *runner, p *peer, w []string) { // not permitted
 		c := &fsm.Expire{Term: p.r.term, Leases: []lease.Due{{ID: lease.ID(r.number(w[0]))}}}
 		r.propose(p, c, "expire", w[0])
 	},
-	"checkpoint": func(r *runner, p *peer, w []string) { // also without permission
+	"checkpoint": func(r *runner, p *peer, w []string) { // not permitted either
 		c := &fsm.Checkpoint{Term: p.r.term, Leases: []lease.Checkpoint{
 			{ID: lease.ID(r.number(w[0])), Remaining: 1},
 		}}
@@ -130,7 +130,7 @@ var requests = map[string]func(r *runner, p *peer, w []string){
 	},
 }
 
-// faults has what happens to members and links.
+// faults holds the commands that affect members and links.
 var faults = map[string]func(r *runner, w []string){
 	"new": func(r *runner, w []string) { // a cluster of VOTERS, led by the first
 		events, patience := r.events, r.silence
@@ -140,12 +140,12 @@ var faults = map[string]func(r *runner, w []string){
 		}
 		r.cluster = newCluster(r.t, voters...)
 		r.events, r.silence = events, patience
-		for _, id := range voters { // again, with this scenario's patience
+		for _, id := range voters { // restart the voters with this scenario's patience
 			r.start(r.members[id])
 		}
 		r.check(r.members[voters[0]].r.Campaign())
 	},
-	"patience": func(r *runner, w []string) { // of members that start: HEARTBEAT LIMIT
+	"patience": func(r *runner, w []string) { // HEARTBEAT LIMIT, for members started from now on
 		r.silence = silence.Config{Heartbeat: lease.TTL(r.number(w[0])), Most: lease.TTL(r.number(w[1]))}
 	},
 	"hang":   func(r *runner, w []string) { r.member(w[0]).hung = true },
@@ -158,7 +158,8 @@ var faults = map[string]func(r *runner, w []string){
 		r.eachLink(w, func(l link2) { r.held[l] = append([]*Message{}, r.held[l]...) })
 	},
 	"release": (*runner).release,
-	"shelve": func(r *runner, w []string) { // the link works again, but its held messages wait
+	// the link works again, but its held messages are kept for later
+	"shelve": func(r *runner, w []string) {
 		r.eachLink(w, func(l link2) {
 			r.late = append(r.late, r.held[l]...)
 			delete(r.held, l)
@@ -171,7 +172,7 @@ var faults = map[string]func(r *runner, w []string){
 		r.late = nil
 	},
 	"double": func(r *runner, w []string) { r.eachLink(w, func(l link2) { r.twice[l] = true }) },
-	"stand": func(r *runner, _ []string) { // all connections have existed for long
+	"stand": func(r *runner, _ []string) { // all connections have existed for a long time
 		for _, a := range r.ids() {
 			for _, b := range r.ids() {
 				if a != b {
@@ -187,14 +188,14 @@ var faults = map[string]func(r *runner, w []string){
 	"kill":    func(r *runner, w []string) { r.kill(r.member(w[0])) },
 	"start":   func(r *runner, w []string) { r.start(r.member(w[0])) },
 	"join":    func(r *runner, w []string) { r.join(uint64(r.number(w[0]))) },
-	"gone": func(r *runner, w []string) { // MEMBER sees that OTHER is down
+	"gone": func(r *runner, w []string) { // MEMBER detects that OTHER is down
 		r.member(w[0]).r.Gone(uint64(r.number(w[1])))
 	},
 	// FROM sends TO an internal command as if it came from a client.
 	"smuggle": func(r *runner, w []string) {
 		from, to := r.member(w[0]), r.member(w[1])
 		requests[w[2]](r, from, w[3:])
-		p := from.r.out.Proposals[0] // which was refused
+		p := from.r.out.Proposals[0] // the rejected proposal
 		from.r.out.Proposals = nil
 		r.open = slices.DeleteFunc(r.open, func(name string) bool { return name == p.Owner })
 		f := &from.r.relay.commands
@@ -215,7 +216,7 @@ var faults = map[string]func(r *runner, w []string){
 	"yield":   func(r *runner, w []string) { r.note("yields: %v", r.member(w[0]).r.Yield()) },
 	"refresh": func(r *runner, w []string) { r.member(w[0]).r.Refresh() },
 	"state":   func(r *runner, _ []string) { r.note("%s", strings.TrimSpace(r.state())) },
-	"count": func(r *runner, w []string) { // messages of a kind since the last count
+	"count": func(r *runner, w []string) { // number of messages of one type since the last count
 		r.note("%s: %d", w[0], r.sent[w[0]])
 		clear(r.sent)
 	},
@@ -228,7 +229,7 @@ var faults = map[string]func(r *runner, w []string){
 	},
 }
 
-// release delivers held messages in order, or "reversed", or "twice".
+// release delivers held messages: in order, "reversed" or "twice".
 func (r *runner) release(w []string) {
 	order := w[len(w)-1]
 	r.eachLink(w[:1], func(l link2) {
@@ -246,7 +247,8 @@ func (r *runner) release(w []string) {
 	})
 }
 
-// eachLink calls f for the link "1->2", both directions of "1-2", all links of "1", or all links.
+// eachLink calls f for the named links: "1->2", both directions of "1-2", all links of "1", or all
+// links.
 func (r *runner) eachLink(w []string, f func(link2)) {
 	for _, word := range w {
 		from, to, one := strings.Cut(word, "->")

@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// singles are the leases that expire separately, because some cache may have their keys: a list of
-// *single, ordered by expiry. The zero value is empty.
+// singles lists the leases that expire separately because their keys may be cached. It contains
+// *single values, sorted by expiry. The zero value is empty.
 type singles struct{ list list.List }
 
 // single is a lease that expires separately.
@@ -15,13 +15,13 @@ type single struct {
 	due      lease.Due
 	decided  lease.Instant
 	proposal *Proposal
-	proposed bool          // in the queue or in the log
-	place    *list.Element // in the list
+	proposed bool          // whether it is in the queue or in the log
+	place    *list.Element // position in the list
 }
 
 func (s *single) expiry() lease.Instant { return s.decided - lease.Instant(s.due.Late) }
 
-// add adds a lease. Most expire after the existing ones.
+// add adds a lease. Most leases expire after the ones already in the list.
 func (l *singles) add(s *single) {
 	before := l.list.Back()
 	for before != nil && before.Value.(*single).expiry() > s.expiry() {
@@ -39,7 +39,7 @@ func (l *singles) remove(s *single) { l.list.Remove(s.place) }
 
 func (l *singles) any() bool { return l.list.Len() > 0 }
 
-// overdue returns how far the first lease is past its expiry, 0 if there is none.
+// overdue returns the time since the expiry of the first lease, or 0 if the list is empty.
 func (l *singles) overdue(now lease.Instant) lease.TTL {
 	if !l.any() {
 		return 0
@@ -47,7 +47,7 @@ func (l *singles) overdue(now lease.Instant) lease.TTL {
 	return lease.TTL(now - l.list.Front().Value.(*single).expiry())
 }
 
-// unproposed returns the commands that are not in the queue yet, by expiry.
+// unproposed returns the commands that are not in the queue yet, sorted by expiry.
 func (l *singles) unproposed() (all []*Proposal) {
 	for e := l.list.Front(); e != nil; e = e.Next() {
 		if s := e.Value.(*single); !s.proposed {

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Size is an upper bound, and a close one for large messages, for a thousand of each part with the
-// largest numbers.
+// TestSizeOfMany checks that Size is an upper bound, and a tight one for large messages. Each
+// message has a thousand elements with the largest numbers.
 func TestSizeOfMany(t *testing.T) {
 	const n, most = 1000, math.MaxUint64
 	key := strings.Repeat("k", 100)

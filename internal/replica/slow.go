@@ -5,41 +5,41 @@ import (
 	"leasehold.dev/lease"
 )
 
-// SlowCache is a cache that takes, or took, long to acknowledge its invalidations.
+// SlowCache is a cache that takes, or took, a long time to acknowledge its invalidations.
 type SlowCache struct {
-	// Lease is the lease of the cache, as of when the cache became slow, on this member.
+	// Lease is this member's copy of the cache's lease, as of when the cache became slow.
 	Lease lease.Info
-	// Waited is how long writes have waited.
+	// Waited is how long writes have waited for the cache.
 	Waited lease.TTL
 }
 
-// SlowNotice is a slow cache in a message from the leader to the other members.
+// SlowNotice describes a slow cache in a message from the leader to the other members.
 type SlowNotice struct {
 	ID     lease.ID
 	Token  lease.Token
 	Waited lease.TTL
 }
 
-// slowCaches are the slow caches, as this member knows them: writes have waited for them for more
-// than a second, and still wait.
+// slowCaches holds the slow caches known to this member. A cache is slow if writes have waited for
+// it for more than a second and are still waiting.
 //
-// The leader finds them, and clients of every member may request them. So the leader sends all of
-// them to the other members whenever they change, and repeatedly while there are any, which makes
-// up for lost messages. A member that receives no more of these messages considers no cache slow: a
-// new leader starts counting from zero.
+// The leader detects slow caches, but clients can request the list from any member. So the leader
+// sends the entire list to the other members whenever it changes. While the list is not empty, the
+// leader repeats it to make up for lost messages. A member that stops receiving these messages
+// clears its list, because a new leader measures the waits from zero.
 type slowCaches struct {
 	m    *local
 	list []SlowNotice
-	// received is the tick at which the leader last sent them.
+	// received is the tick at which the list last arrived from the leader.
 	received uint64
-	news     bool // since the last Take
+	news     bool // whether the list has changed since the last Take
 }
 
-// slowSilence is the number of election timeouts without a message after which a member considers
-// no cache slow. The leader repeats them after each timeout.
+// slowSilence is the number of election timeouts without a message after which a member clears its
+// list. The leader repeats its list after each timeout.
 const slowSilence = 3
 
-// sendSlow sends the slow caches to the other members.
+// sendSlow sends the list of slow caches to the other members.
 func (l *leadership) sendSlow() {
 	d := l.gate.caches
 	if d == nil {
@@ -67,20 +67,20 @@ func noticesOf(list []directory.Slow) []SlowNotice {
 	return out
 }
 
-// set replaces the slow caches.
+// set replaces the list of slow caches.
 func (s *slowCaches) set(list []SlowNotice) {
 	s.list, s.received, s.news = list, s.m.ticks, true
 }
 
-// tick drops slow caches that the leader no longer repeats.
+// tick clears the list when the leader no longer repeats it.
 func (s *slowCaches) tick() {
 	if len(s.list) > 0 && s.m.ticks-s.received >= uint64(slowSilence*s.m.cfg.ElectionTicks) {
 		s.set(nil)
 	}
 }
 
-// SlowCaches returns the slow caches, the slowest first, a few hundred at most. Output.SlowNews
-// reports when they change.
+// SlowCaches returns the slow caches, slowest first. There are at most a few hundred.
+// Output.SlowNews reports when the list changes.
 func (r *Replica) SlowCaches() []SlowCache {
 	out := make([]SlowCache, 0, len(r.slow.list))
 	for _, s := range r.slow.list {

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// slow lists the slow caches that a member knows, and the earliest start.
+// slow lists the slow caches reported to a member, and the earliest start.
 func (c *cluster) slow(p *peer) string {
 	text := ""
 	for _, s := range p.slow {
@@ -16,7 +16,7 @@ func (c *cluster) slow(p *peer) string {
 	return text
 }
 
-// wantSlow fails the test unless all running members know the same slow caches.
+// wantSlow fails the test unless all running members report the same slow caches.
 func (c *cluster) wantSlow(when, want string) {
 	c.t.Helper()
 	for _, id := range c.ids() {
@@ -26,8 +26,8 @@ func (c *cluster) wantSlow(when, want string) {
 	}
 }
 
-// Every member, including learners, knows the slow caches, from the moment they are late until they
-// answer or their leases end.
+// TestSlowCachesAreReplicated checks that every member, including learners, reports a slow cache
+// from the time it is late until it acknowledges or its lease ends.
 func TestSlowCachesAreReplicated(t *testing.T) {
 	c := caching(t)
 	c.pass(1000)
@@ -58,8 +58,8 @@ func TestSlowCachesAreReplicated(t *testing.T) {
 	c.wantSlow("none left", "")
 }
 
-// Slow caches are known despite lost messages and a new leader, where a waiting write first waits a
-// second again.
+// TestSlowCachesWithstandLoss checks that slow caches are reported despite lost messages and a new
+// leader. At the new leader, a waiting write first waits for another second.
 func TestSlowCachesWithstandLoss(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 60_000)
@@ -83,7 +83,7 @@ func TestSlowCachesWithstandLoss(t *testing.T) {
 	c.cut[link2{3, 2}] = true
 	c.pass(100)
 	p := c.members[2]
-	for range slowSilence * 10 { // ticks of this member alone, which believes that 3 leads
+	for range slowSilence * 10 { // only this member ticks; it still believes that member 3 leads
 		p.r.slow.tick()
 		p.r.ticks++
 	}
@@ -100,7 +100,8 @@ func TestSlowCachesWithstandLoss(t *testing.T) {
 	c.wantSlow("none left", "")
 }
 
-// A report about another incarnation of a lease, or a missing one, is not attributed to this one.
+// TestSlowCacheOfAnotherIncarnation checks that a report about a missing lease, or about another
+// incarnation of a lease, is not attributed to the current one.
 func TestSlowCacheOfAnotherIncarnation(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 60_000)
@@ -111,8 +112,8 @@ func TestSlowCacheOfAnotherIncarnation(t *testing.T) {
 	}
 }
 
-// The last slow cache is reported even if it acknowledges and is released before the leader's next
-// step.
+// TestLastCacheWasSlow checks that the last slow cache is reported even if it acknowledges and is
+// released before the leader's next step.
 func TestLastCacheWasSlow(t *testing.T) {
 	c := newCluster(t, 1)
 	p := c.members[1]
@@ -134,8 +135,8 @@ func TestLastCacheWasSlow(t *testing.T) {
 	c.want("write", w, "revision")
 }
 
-// The leader reports slow caches to the others once per election timeout while there are any, and
-// otherwise sends nothing.
+// TestSlowCachesAreRepeated checks that the leader reports slow caches to the other members once
+// per election timeout. If there are none, it sends nothing.
 func TestSlowCachesAreRepeated(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)

@@ -5,12 +5,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file handles unresponsive members; package silence decides which those are. A follower
-// campaigns as if its leader had died. A leader that lost its majority steps down. Neither affects
-// Raft's safety, and PreVote keeps a leader that a majority still hears from.
+// This file handles unresponsive members. Package silence determines which members are
+// unresponsive. A follower of an unresponsive leader campaigns as if the leader had died. A leader
+// that has lost its majority steps down. Neither affects Raft's safety, and PreVote protects a
+// leader as long as a majority still receives its messages.
 
-// received records a message from a member. A leader that names a later term is campaigning and no
-// longer leads: a follower need not wait until the election timeout lets it vote.
+// received records a message from a member. If the leader sends a message with a later term, it is
+// campaigning and no longer leads. So a follower can vote without waiting for the election timeout.
 func (r *Replica) received(m *Message) {
 	r.links.received(m.From)
 	if r.silence == nil {
@@ -22,7 +23,7 @@ func (r *Replica) received(m *Message) {
 	}
 }
 
-// Answered records that another member's process has answered, and how long that took.
+// Answered records that another member's process answered a probe, and how long the answer took.
 func (r *Replica) Answered(member uint64, took lease.TTL) {
 	if r.silence != nil {
 		r.silence.Answered(member, took, r.now)
@@ -37,7 +38,7 @@ func (r *Replica) Silences() []silence.State {
 	return r.silence.States(r.now)
 }
 
-// lookForSilent finds unresponsive members, and reacts.
+// lookForSilent detects unresponsive members and reacts to them.
 func (r *Replica) lookForSilent() {
 	if r.silence == nil {
 		return
@@ -46,20 +47,21 @@ func (r *Replica) lookForSilent() {
 	news := r.silence.Look(r.now)
 	r.out.Ask = append(r.out.Ask, news.Ask...)
 	for _, s := range news.Silent {
-		if r.links.known(s.Member) { // else its process has ended, which was already reported
+		// otherwise its process has ended, and that was already reported
+		if r.links.known(s.Member) {
 			r.out.Silent = append(r.out.Silent, s)
 		}
 		r.replace(s.Member)
 	}
 	if news.Changed && r.deserted() {
 		r.raft.stepDown()
-		r.failover.begin(r.cfg.ID) // the others may have waited for that leader
+		r.failover.begin(r.cfg.ID) // the other members may have waited for this leader
 	}
 	r.drain()
 }
 
-// expected returns the members that should send messages: the leader, or all voters if this is the
-// leader.
+// expected returns the members that should be sending messages: the leader or, on the leader, all
+// voters.
 func (r *Replica) expected() []uint64 {
 	list := r.scratch.members[:0]
 	switch {
@@ -76,7 +78,8 @@ func (r *Replica) expected() []uint64 {
 	return list
 }
 
-// deserted reports whether this leader has lost so many voters that the rest is not a majority.
+// deserted reports whether this leader has lost so many voters that the remaining ones are not a
+// majority.
 func (r *Replica) deserted() bool {
 	if !r.leading {
 		return false
@@ -94,7 +97,7 @@ func (r *Replica) deserted() bool {
 	return voters-lost < voters/2+1
 }
 
-// forgetLeft drops the measurements of members that have left.
+// forgetLeft drops the measurements of members that have left the cluster.
 func (r *Replica) forgetLeft() {
 	if r.silence == nil {
 		return

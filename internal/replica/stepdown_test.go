@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// askAround probes the processes that a member asks about, and records those that are silent. Hung
-// processes, and those behind a cut link, do not answer.
+// askAround probes the processes that a member asks about, and records the unresponsive ones.
+// Paused processes and processes behind a cut link do not respond.
 func (c *cluster) askAround(p *peer, out *Output) {
 	for _, id := range out.Ask {
 		other := c.members[id]
@@ -30,8 +30,9 @@ func (c *cluster) askAround(p *peer, out *Output) {
 	}
 }
 
-// Without PreVote, silence is left to Raft's election timeout: a follower that is briefly cut off
-// would depose a leader that the others hear.
+// TestNoPreVoteWaits checks that without PreVote only Raft's election timeout detects an
+// unresponsive leader. Otherwise a follower that is briefly cut off would depose a leader that the
+// other members still hear from.
 func TestNoPreVoteWaits(t *testing.T) {
 	for _, without := range []bool{false, true} {
 		c := newCluster(t, 1, 2, 3)
@@ -46,8 +47,8 @@ func TestNoPreVoteWaits(t *testing.T) {
 	}
 }
 
-// A follower forgets its leader when the leader campaigns in a later term, but not at a late, old
-// campaign message.
+// TestFormerLeaderAsks checks that a follower drops its leader when that leader campaigns in a
+// later term, but not when an old campaign message arrives late.
 func TestFormerLeaderAsks(t *testing.T) {
 	c := newCluster(t, 1, 2, 3)
 	for _, id := range c.ids() {
@@ -99,7 +100,8 @@ func TestRemovedMemberIsForgotten(t *testing.T) {
 	}
 }
 
-// A follower is never deserted; losing its leader is another matter.
+// TestFollowerIsNotDeserted checks that a follower never counts as deserted, even if it loses its
+// leader.
 func TestFollowerIsNotDeserted(t *testing.T) {
 	c := newCluster(t, 1, 2)
 	r := c.members[2].r

@@ -11,70 +11,71 @@ import (
 )
 
 // Output is the result of a step. The order in which its parts are carried out matters: answers may
-// be sent only after the new state can be read, since a client may read as soon as it is answered.
+// be sent only after the new state is readable, because a client may read as soon as it is
+// answered.
 type Output struct {
-	// Append holds messages to save, in order; Persisted must be called for each once it is saved.
-	// A message without Responses need not be durable.
+	// Append holds messages to save, in order. Persisted must be called for each message once it is
+	// saved. A message without Responses need not be durable.
 	Append []*raftpb.Message
-	// Send holds messages for other members. For a snapshot's message (raftpb.MsgSnap) the shell
-	// streams the current state (the one on disk may be older than the membership that includes the
-	// receiver), and calls SnapshotSent when that ends.
+	// Send holds messages for other members. For a snapshot's message (raftpb.MsgSnap), the shell
+	// streams the current state and calls SnapshotSent when the stream ends. The state on disk may
+	// be too old: it can precede the membership change that added the receiver.
 	Send []*Message
-	// Ask lists members that have not been heard from for a while. The shell sends a probe to each
-	// member's process, not to its core, and calls Answered if an answer arrives.
+	// Ask lists members from which no message has been received for a while. The shell probes each
+	// member's process, not its core, and calls Answered if an answer arrives.
 	Ask []uint64
-	// Silent are members that count as unresponsive from now on.
+	// Silent lists members that have just become unresponsive.
 	Silent []silence.State
-	// Restored is true if a snapshot has replaced the state: an earlier result of Machine is
-	// obsolete. Changes are those after the snapshot.
+	// Restored is true if a snapshot has replaced the state. If so, earlier results of Machine are
+	// obsolete, and Changes contains only changes after the snapshot.
 	Restored bool
-	// Removed is true if this member is no longer in the cluster, and must stop.
+	// Removed is true if this member is no longer in the cluster and must stop.
 	Removed bool
-	// Failed is not nil if a committed entry cannot be applied, because of an [ErrImpossible], or
-	// because a newer release wrote it (encoding.ErrNewer), or because it sets a cluster version
-	// that this release does not support (encoding.ErrNewer or encoding.ErrOlder). Neither the
-	// entry nor anything after it is applied, and the member must stop.
+	// Failed is not nil if a committed entry cannot be applied. Possible reasons are an
+	// [ErrImpossible], an entry written by a newer release (encoding.ErrNewer), and a cluster
+	// version that this release does not support (encoding.ErrNewer or encoding.ErrOlder). Neither
+	// the entry nor anything after it is applied, and the member must stop.
 	Failed error
-	// Hash, if not nil, is a state whose hash the shell must compute outside its loop, and then
-	// pass to ReportHash.
+	// Hash, if not nil, is a state to be hashed. The shell must compute the hash outside its loop
+	// and pass it to ReportHash.
 	Hash *fsm.Image
-	// Changes are the changes of the store, for watchers.
+	// Changes lists the changes of the store, for watchers.
 	Changes []fsm.Change
-	// Applied is true if the state changed, so that a new view must be published.
+	// Applied is true if the state has changed, so a new view must be published.
 	Applied bool
 
 	Proposals []*Proposal
 	Reads     []*Read
 	Renewals  []Renewal
 	Together  []*Renewals
-	Groups    []*Renewals // those with answered GroupRenewals
-	// Opened are the answers to OpenCache.
+	Groups    []*Renewals // batches with answered GroupRenewals
+	// Opened holds the answers to OpenCache.
 	Opened []OpenCache
-	// Invalidations are for caches that are open at this member. Those for caches that are no
-	// longer open have no effect; they are sent again through the member where the cache is open
-	// now.
+	// Invalidations are for caches that are open on this member. An invalidation for a cache that
+	// is no longer open here has no effect. It is sent again through the member on which the cache
+	// is open now.
 	Invalidations []Invalidation
 	CacheWaits
 	// SlowNews is true, on any member, if the slow caches may have changed: see
 	// [Replica.SlowCaches].
 	SlowNews bool
-	// Late holds, for each lease that expired, the delay between its expiry and the application of
-	// the entry.
+	// Late holds, for each expired lease, the delay between its expiry and the application of the
+	// entry.
 	Late []lease.TTL
 }
 
 // CacheWaits describes, on the leader, how commands waited for caches.
 type CacheWaits struct {
-	// Waits holds the waiting times, and WereSlow the caches that were slow: writes waited
-	// unusually long for them, and no longer do.
+	// Waits holds the waiting times. WereSlow holds the caches that were slow but no longer are:
+	// writes had to wait unusually long for them.
 	Waits    []lease.TTL
 	WereSlow []SlowCache
-	// Forwarded are applied commands with a trace that other members forwarded.
+	// Forwarded holds applied commands with a trace that other members forwarded.
 	Forwarded []*Proposal
 }
 
-// Take does all the work of the inputs since the last call, and returns the results. The slices,
-// and the events of Changes, belong to the caller until its next call of Take.
+// Take does all the work caused by the inputs since the last call, and returns the results. The
+// slices, and the events in Changes, belong to the caller until it calls Take again.
 func (r *Replica) Take() Output {
 	r.machine.ReuseChanges()
 	r.applyCommitted()
@@ -111,8 +112,8 @@ func (r *Replica) Take() Output {
 	return r.out.take()
 }
 
-// restless reports whether answering led to new work that can be done at once, such as a renewal to
-// retry.
+// restless reports whether the answers have led to new work that can be done immediately, such as
+// retrying a renewal.
 func (r *Replica) restless() bool {
 	l := r.lead
 	return l != nil && (r.primary && l.rounds.HasNext() || l.gate.hasReady() ||
@@ -138,7 +139,7 @@ func (r *Replica) drain() {
 	}
 }
 
-// follow handles changes of term and leadership. The leadership ends with its term.
+// follow handles changes of term and leadership. A leadership ends when its term ends.
 func (r *Replica) follow(now role) {
 	r.role = now
 	if r.lead != nil {
@@ -152,8 +153,8 @@ func (r *Replica) follow(now role) {
 	}
 }
 
-// resign ends the leadership. Requests of this member's clients that can still be served go to the
-// next leader.
+// resign ends the leadership. Requests from this member's clients that can still be served are
+// passed to the next leader.
 func (r *Replica) resign() {
 	r.lastRound = r.lead.rounds.Last()
 	r.relay.give(r.lead.close())
@@ -169,7 +170,7 @@ func (r *Replica) dispatch() {
 	}
 }
 
-// confirm begins a confirm round, if requests wait for one and none is in progress.
+// confirm begins a confirm round if requests are waiting for one and none is in progress.
 func (r *Replica) confirm() {
 	if !r.primary {
 		return
@@ -179,7 +180,7 @@ func (r *Replica) confirm() {
 	}
 }
 
-// flush proposes the leader's queue as one entry, or as several of MaxBatch bytes.
+// flush proposes the leader's queue as one entry, or as several entries of MaxBatch bytes.
 func (r *Replica) flush(l *leadership) {
 	l.queue.look(r.raft.appending)
 	if !l.queue.due(r.raft.appending) {
@@ -197,7 +198,7 @@ func (r *Replica) flush(l *leadership) {
 		if err := r.raft.propose(data); err != nil {
 			l.queue.versioning = false
 			if r.raft.transferring() {
-				return // retried once the leader is known
+				return // these will be retried once the leader is known
 			}
 			l.queue.remove(len(group.proposals))
 			for _, p := range group.proposals {
@@ -209,8 +210,8 @@ func (r *Replica) flush(l *leadership) {
 			continue
 		}
 		l.queue.remove(len(group.proposals))
-		// Nothing else was proposed since the last Ready, so the next Ready shows this entry, with
-		// its index.
+		// Nothing else has been proposed since the last Ready, so the next Ready contains this
+		// entry with its index.
 		group.term = r.term
 		r.inflight = append(r.inflight, group)
 		r.drain()

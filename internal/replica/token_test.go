@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A renewal with a token renews only that incarnation of the lease (T28). Every renewal is
-// answered, even during a lock delay.
+// TestRenewByToken checks that a renewal with a token renews only that incarnation of the lease
+// (T28). Every renewal is answered, even during a lock delay.
 func TestRenewByToken(t *testing.T) {
 	m := lead(t)
 	renew := func(token lease.Token) error {
@@ -39,8 +39,8 @@ func TestRenewByToken(t *testing.T) {
 			t.Errorf("renewal by token %d: %v, want %v", c.token, err, c.want)
 		}
 	}
-	// A renewal in flight during a hand-over fails with its token, but without one it renews the
-	// lease, which existed all the time.
+	// A renewal in flight during a hand-over fails if it carries a token. Without one it renews the
+	// lease, which has existed all along.
 	for _, c := range []struct {
 		token lease.Token
 		want  error
@@ -66,8 +66,8 @@ func TestRenewByToken(t *testing.T) {
 	}
 }
 
-// A renewal in flight while its lease gets another TTL promises the new TTL, since a later primary
-// knows no other (L1).
+// TestRenewalDuringTTLChange checks that a renewal promises the new TTL if its lease's TTL changes
+// while the renewal is in flight. A later primary knows only the new TTL (L1).
 func TestRenewalDuringTTLChange(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
@@ -83,7 +83,7 @@ func TestRenewalDuringTTLChange(t *testing.T) {
 	}
 }
 
-// committed commits a command, to be applied in the next step.
+// committed commits a command that will be applied in the next step.
 func (m *member) committed(c fsm.Command) {
 	m.t.Helper()
 	m.r.Propose(&Proposal{Command: c})
@@ -98,8 +98,9 @@ func (m *member) committed(c fsm.Command) {
 	}
 }
 
-// T28: the remaining time of a lease is reported with the index of its state. Otherwise a caller at
-// another member could mistake an earlier incarnation for the current one.
+// TestLeftIsOfTheIndex checks that the remaining time of a lease is reported with the index of the
+// state that it came from (T28). Otherwise a caller at another member could mistake an earlier
+// incarnation for the current one.
 func TestLeftIsOfTheIndex(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
@@ -116,7 +117,8 @@ func TestLeftIsOfTheIndex(t *testing.T) {
 	}
 }
 
-// A read has the leases' remaining time when it calls Inspect.
+// TestLeftBeforeInspect checks that a read already has the remaining time of its leases when it
+// calls Inspect.
 func TestLeftBeforeInspect(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
@@ -132,14 +134,14 @@ func TestLeftBeforeInspect(t *testing.T) {
 	}
 }
 
-// T7: a holder may learn of its lease from a member that applied the grant before the leader. The
-// leader must not answer "not found" then.
+// TestRenewBeforeLeaderHasApplied covers a holder that receives its lease from a member that
+// applied the grant before the leader did. The leader must not answer "not found" then (T7).
 func TestRenewBeforeLeaderHasApplied(t *testing.T) {
 	m := lead(t)
 	token := m.m.Lessor().LastToken() + 1
 	m.r.Propose(&Proposal{Command: &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 9000}}})
 	m.take()
-	m.persist() // committed, and applied in the next step
+	m.persist() // committed; applied in the next step
 	m.r.Renew(Renewal{ID: 1, Token: token})
 	m.settle()
 	if n := m.renewals[1]; len(n) != 1 || n[0].Err != nil || n[0].TTL != 9000 {

@@ -10,8 +10,8 @@ import (
 )
 
 // unreadable records that an entry cannot be applied. The checksums of the log and of the messages
-// have passed, so a newer release wrote it, or a faulty member or a stranger sent it. Neither the
-// entry nor anything after it is applied.
+// were correct, so the entry was written by a newer release, or sent by a faulty member or an
+// outsider. Neither the entry nor anything after it is applied.
 func (r *Replica) unreadable(e *raftpb.Entry, err error) {
 	if errors.Is(err, encoding.ErrNewer) || errors.Is(err, encoding.ErrOlder) {
 		r.out.Failed = fmt.Errorf("replica: entry %d of term %d is committed, and this release "+

@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// leadWith returns a sole voter that leads. It speaks the versions in speaks, and the others those
-// in known.
+// leadWith returns a sole voter that leads. It supports the versions in speaks, and the other
+// members support the versions in known.
 func leadWith(t *testing.T, speaks, known version.Range) *member {
 	t.Helper()
 	m := startWith(t, fsm.Config{Versions: speaks})
@@ -25,7 +25,7 @@ func leadWith(t *testing.T, speaks, known version.Range) *member {
 	return m
 }
 
-// written returns the versions of the entries with commands, in log order.
+// written returns the versions of all entries with commands, in log order.
 func (m *member) written() (out []byte) {
 	m.t.Helper()
 	last, err := m.log.LastIndex()
@@ -44,8 +44,9 @@ func (m *member) written() (out []byte) {
 	return out
 }
 
-// The leader raises the cluster version once, as soon as all members speak the next one. The entry
-// that raises it has the old version; later entries have the new one.
+// TestLeaderRaisesVersion checks that the leader raises the cluster version once, as soon as all
+// members support the next version. The entry that raises it has the old version, and later entries
+// have the new one.
 func TestLeaderRaisesVersion(t *testing.T) {
 	two := version.Range{Oldest: 1, Newest: 2}
 	m := leadWith(t, two, version.Range{Oldest: 1, Newest: 1})
@@ -60,7 +61,7 @@ func TestLeaderRaisesVersion(t *testing.T) {
 	m.settle()
 	m.r.Tick()
 	m.take()
-	m.r.Tick() // while it is in flight
+	m.r.Tick() // while the change is in flight
 	m.settle()
 	if v := m.m.Version(); v.Number != 2 || m.failed != nil {
 		t.Fatalf("version %+v, %v", v, m.failed)
@@ -75,8 +76,9 @@ func TestLeaderRaisesVersion(t *testing.T) {
 	}
 }
 
-// Nothing in the old version follows a change of the version in the log. A put waits until the
-// change is applied, whether a client of this member or of another requested the change.
+// TestChangeOfVersionIsAlone checks that no entry in the old version follows a version change in
+// the log. A put waits until the change is applied, whether the change was requested by a client of
+// this member or of another.
 func TestChangeOfVersionIsAlone(t *testing.T) {
 	for _, origin := range []fsm.Origin{{}, {Member: 9, Seq: 1}} {
 		changeAlone(t, origin)
@@ -101,7 +103,7 @@ func changeAlone(t *testing.T, origin fsm.Origin) {
 		t.Errorf("%+v, %+v, version %+v", hold.Result, put.Result, m.m.Version())
 	}
 	again := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
-	m.r.Propose(again) // is refused, and delays nothing
+	m.r.Propose(again) // rejected, and delays nothing
 	m.settle()
 	m.r.Propose(put)
 	m.settle()
@@ -110,8 +112,8 @@ func changeAlone(t *testing.T, origin fsm.Origin) {
 	}
 }
 
-// A membership change waits while a change of the cluster version is in the log, like a command,
-// because its entry's version is not known yet.
+// TestMemberWaitsForVersion checks that a membership change, like a command, waits while a change
+// of the cluster version is in the log. Until then, the version of its entry is not known.
 func TestMemberWaitsForVersion(t *testing.T) {
 	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2})
 	hold := &Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}}
@@ -131,8 +133,8 @@ func TestMemberWaitsForVersion(t *testing.T) {
 	}
 }
 
-// A member that no longer speaks the cluster version reports that and stops. Here the others
-// mistake it for a later release.
+// TestVersionBeyondMember checks that a member that no longer supports the cluster version returns
+// an error and stops. Here the other members assume that it has a later release.
 func TestVersionBeyondMember(t *testing.T) {
 	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2})
 	m.r.Propose(&Proposal{Command: &fsm.SetVersion{Version: 2}})
@@ -142,8 +144,9 @@ func TestVersionBeyondMember(t *testing.T) {
 	}
 }
 
-// A member that missed the lowering of the cluster version can catch up and vote among members of
-// an older release: its Raft messages use the first version.
+// TestRaftSpeaksFirstVersion checks that Raft messages use the first version. A member that missed
+// a downgrade of the cluster version can therefore catch up and vote among members of an older
+// release.
 func TestRaftSpeaksFirstVersion(t *testing.T) {
 	two := version.Range{Oldest: 1, Newest: 2}
 	m := leadWith(t, two, two)
@@ -161,8 +164,8 @@ func TestRaftSpeaksFirstVersion(t *testing.T) {
 	}
 }
 
-// If a change of the cluster version is refused at the gate, nothing is appended after the change
-// that is already in the log.
+// TestRefusedVersionChange checks that if a change of the cluster version is rejected at the gate,
+// nothing is appended after an earlier change that is already in the log.
 func TestRefusedVersionChange(t *testing.T) {
 	m := leadWith(t, version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2})
 	m.r.Propose(&Proposal{Command: &fsm.SetVersion{Version: 1, Hold: true}})
@@ -179,8 +182,8 @@ func TestRefusedVersionChange(t *testing.T) {
 	}
 }
 
-// late returns a follower with cluster version 2, set in term 5. In term 6 member 2 leads, and the
-// follower has applied nothing of that term.
+// late returns a follower with cluster version 2, set in term 5. Member 2 leads in term 6, and the
+// follower has not applied any entry of that term.
 func late(t *testing.T) *member {
 	t.Helper()
 	two := version.Range{Oldest: 1, Newest: 2}
@@ -196,7 +199,8 @@ func late(t *testing.T) *member {
 	return m
 }
 
-// hear delivers member 2's first message of a term: committed entries, after one of another term.
+// hear delivers member 2's first message of a term: committed entries that follow an entry of
+// another term.
 func (m *member) hear(term, index, before uint64, entries ...[]byte) {
 	m.t.Helper()
 	app := &raftpb.Message{
@@ -213,8 +217,8 @@ func (m *member) hear(term, index, before uint64, entries ...[]byte) {
 	m.settle()
 }
 
-// forwarded returns the distinct versions of the messages to the leader, and the last command in
-// them.
+// forwarded returns the distinct versions of the messages sent to the leader, and the last command
+// in them.
 func (m *member) forwarded() (versions string, last fsm.Command) {
 	m.t.Helper()
 	var list []byte
@@ -229,8 +233,9 @@ func (m *member) forwarded() (versions string, last fsm.Command) {
 	return string(slices.Compact(list)), last
 }
 
-// Requests of a member that missed the lowering of the cluster version reach a leader of an older
-// release: they use the old version until the member has an entry of the leader's term.
+// TestForwardAfterMissedLowering checks that requests from a member that missed a downgrade of the
+// cluster version reach a leader of an older release. They use the old version until the member has
+// an entry of the leader's term.
 func TestForwardAfterMissedLowering(t *testing.T) {
 	m := late(t)
 	m.r.Propose(&Proposal{Command: &fsm.Put{Key: "k"}})
@@ -240,7 +245,7 @@ func TestForwardAfterMissedLowering(t *testing.T) {
 	}
 	m.hear(6, 2, 5, nil)
 	m.r.Renew(Renewal{ID: 1})
-	for range 10 { // and it asks again
+	for range 10 { // then it sends the request again
 		m.r.Tick()
 	}
 	if v, put := m.forwarded(); v != "\x02" || put == nil {
@@ -248,7 +253,7 @@ func TestForwardAfterMissedLowering(t *testing.T) {
 	}
 }
 
-// later returns a command that needs cluster version 2, as a later release would have.
+// later returns a command that needs cluster version 2, like a command added in a later release.
 func later(t *testing.T) *Proposal {
 	t.Helper()
 	p := &Proposal{Command: &fsm.Put{Key: "later"}}
@@ -257,8 +262,8 @@ func later(t *testing.T) *Proposal {
 	return p
 }
 
-// A leader accepts commands of the cluster version, and refuses them after a change to a lower one,
-// even before that change is applied.
+// TestLeaderRefusesCommandOfLaterVersion checks that a leader accepts commands of the cluster
+// version. It rejects them after a change to a lower version, even before that change is applied.
 func TestLeaderRefusesCommandOfLaterVersion(t *testing.T) {
 	two := version.Range{Oldest: 1, Newest: 2}
 	m := leadWith(t, two, two)
@@ -276,9 +281,10 @@ func TestLeaderRefusesCommandOfLaterVersion(t *testing.T) {
 	}
 }
 
-// A member that missed the lowering of the cluster version does not forward a command of the higher
-// version before it has applied an entry of the leader's term. Then it forwards or refuses the
-// command, or times out. Other commands are forwarded at once.
+// TestForwardOfLaterVersion checks that a member that missed a downgrade of the cluster version
+// holds back commands of the higher version until it has applied an entry of the leader's term.
+// Then it forwards or rejects the command. Without such an entry the command times out. Other
+// commands are forwarded immediately.
 func TestForwardOfLaterVersion(t *testing.T) {
 	fell := fsm.AppendCommand(fsm.AppendEntry(nil, 1), &fsm.SetVersion{Version: 1, Hold: true})
 	for name, c := range map[string]struct {
@@ -297,7 +303,8 @@ func TestForwardOfLaterVersion(t *testing.T) {
 			if v, last := m.forwarded(); v != "\x01" || last != put.Command {
 				t.Errorf("first %T in versions %x", last, v)
 			}
-			m.r.relay.commands.reached(6, m.r.relay.commands.next) // the leader has the put
+			// the leader has received the put
+			m.r.relay.commands.reached(6, m.r.relay.commands.next)
 			m.hear(6, 2, 5, c.then...)
 			if c.then == nil {
 				for range 10 * patience {

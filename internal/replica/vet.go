@@ -11,19 +11,19 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// Bounds on the contents of one message.
+// These constants bound the contents of one message.
 const (
-	// maxTermJump bounds how much a message may raise the term. Each election raises it by one, so
-	// a larger jump is not genuine. After a jump close to the maximum, the term could not be raised
-	// any further.
+	// maxTermJump bounds how much one message can raise the term. Each election raises the term by
+	// one, so a larger jump is not genuine. After a jump close to the maximum, the term could not
+	// rise any further.
 	maxTermJump = 1 << 32
-	// maxContext bounds the size of a context in bytes. Those that members send have at most 16.
+	// maxContext bounds the size of a context in bytes. Members send contexts of at most 16 bytes.
 	maxContext = 1 << 10
 )
 
-// vet returns why another member's message makes no sense, or nil. Raft's library trusts its input,
-// and panics when that is inconsistent. A sender of such a message is faulty or not a member; this
-// member ignores the message.
+// vet returns an error if another member's message is inconsistent, and nil otherwise. The Raft
+// library trusts its input, and panics if it is inconsistent. The sender of such a message is
+// faulty or not a member, so this member ignores the message.
 func (d *driver) vet(m *raftpb.Message) error {
 	var wrong string
 	switch t, term := m.GetType(), m.GetTerm(); {
@@ -46,7 +46,8 @@ func (d *driver) vet(m *raftpb.Message) error {
 	case t == raftpb.MsgApp:
 		wrong = wrongEntries(m)
 	case t == raftpb.MsgAppResp && d.m.leading && term == d.m.term && !m.GetReject() &&
-		m.GetIndex() > d.last: // in an earlier term, the entry may have been removed since
+		// in an earlier term, the entry may have been removed in the meantime
+		m.GetIndex() > d.last:
 		wrong = fmt.Sprintf("it has entry %d, and the log here ends at %d", m.GetIndex(), d.last)
 	case t == raftpb.MsgSnap:
 		wrong = wrongSnapshot(m)
@@ -58,8 +59,8 @@ func (d *driver) vet(m *raftpb.Message) error {
 		ErrMessage, m.GetFrom(), m.GetType(), wrong)
 }
 
-// fromOutside reports whether members send such messages to each other. Commands come as a Forward
-// and are admitted (T1), and snapshots by Restore.
+// fromOutside reports whether members send each other messages of this type. Commands arrive in a
+// Forward instead, and must be admitted (T1). Snapshots arrive through Restore.
 func fromOutside(t raftpb.MessageType) bool {
 	switch t {
 	case raftpb.MsgApp, raftpb.MsgAppResp, raftpb.MsgHeartbeat, raftpb.MsgHeartbeatResp,
@@ -70,8 +71,8 @@ func fromOutside(t raftpb.MessageType) bool {
 	return false
 }
 
-// wrongEntries describes an error in the entries of a MsgApp, or returns "". They must follow each
-// other and the preceding entry without gaps, and their terms must not decrease.
+// wrongEntries describes an error in the entries of a MsgApp, or returns "" if they are correct.
+// The entries must continue the preceding entry without gaps, and their terms must not decrease.
 func wrongEntries(m *raftpb.Message) string {
 	index, term := m.GetIndex(), m.GetLogTerm()
 	if (index == 0) != (term == 0) {
@@ -96,7 +97,7 @@ func wrongEntries(m *raftpb.Message) string {
 	return ""
 }
 
-// wrongSnapshot describes an error in a snapshot's metadata, or returns "".
+// wrongSnapshot describes an error in a snapshot's metadata, or returns "" if it is correct.
 func wrongSnapshot(m *raftpb.Message) string {
 	meta := m.GetSnapshot().GetMetadata()
 	conf := meta.GetConfState()
@@ -115,7 +116,7 @@ func wrongSnapshot(m *raftpb.Message) string {
 	return ""
 }
 
-// tracked restores conf as the library would; the library panics on an error.
+// tracked restores conf as the library does, but returns an error where the library would panic.
 func tracked(conf *raftpb.ConfState) (confchange.Changer, error) {
 	t := tracker.MakeProgressTracker(1, 0)
 	var err error
@@ -126,7 +127,7 @@ func tracked(conf *raftpb.ConfState) (confchange.Changer, error) {
 	return confchange.Changer{Tracker: t}, err
 }
 
-// possible returns why a committed change of the membership is impossible, or nil.
+// possible returns an error if a committed membership change is impossible.
 func (d *driver) possible(c *raftpb.ConfChangeV2) error {
 	changer, err := tracked(d.conf)
 	if err != nil {
@@ -139,11 +140,11 @@ func (d *driver) possible(c *raftpb.ConfChangeV2) error {
 	return err
 }
 
-// A contradiction is a message that is impossible if this member's disk is right. The library
-// detected it and panicked.
+// A contradiction describes a message that is impossible if this member's disk is correct. The
+// library detected it and panicked.
 type contradiction string
 
-// contradictions are prefixes of the library's formats for contradictions.
+// contradictions lists prefixes of the library's format strings for contradictions.
 var contradictions = [...]string{"tocommit(%d) is out of range", "entry %d conflict with committed"}
 
 // discerning is a logger that distinguishes contradictions from the library's other panics.

@@ -9,7 +9,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Values at their limits pass, and larger ones do not.
+// TestVetBounds checks that values at their limits are accepted and larger ones are rejected.
 func TestVetBounds(t *testing.T) {
 	m := lead(t)
 	d := m.r.raft
@@ -69,19 +69,8 @@ func TestVetBounds(t *testing.T) {
 	}
 }
 
-// A follower ignores acknowledgements in its name, because they are about another log.
-func TestFollowerVetsNoAcknowledgement(t *testing.T) {
-	m := start(t, 2)
-	if err := m.r.raft.vet(&raftpb.Message{
-		Type: raftpb.MsgAppResp.Enum(), From: new(uint64(2)), To: new(uint64(self)),
-		Term: new(m.r.term), Index: new(m.r.raft.last + 1),
-	}); err != nil {
-		t.Error(err)
-	}
-}
-
-// Changes that leave no voter, that Raft would make in two steps, or that have invalid members are
-// impossible.
+// TestPossibleChanges checks that membership changes are impossible if they leave no voter, contain
+// invalid members, or would take Raft two steps.
 func TestPossibleChanges(t *testing.T) {
 	voters := &raftpb.ConfState{Voters: []uint64{1, 2}}
 	twice := &raftpb.ConfState{Voters: []uint64{1, 2}, Learners: []uint64{1}}
@@ -117,7 +106,7 @@ type spoken struct {
 
 func (s *spoken) Panicf(format string, v ...any) { s.said = fmt.Sprintf(format, v...) }
 
-// If no message explains it, the library panics through the member's own logger.
+// TestOtherPanics checks that a panic not caused by a message goes through the member's own logger.
 func TestOtherPanics(t *testing.T) {
 	log := &spoken{}
 	discerning{log}.Panicf("index %d", 7)

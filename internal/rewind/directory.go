@@ -18,57 +18,56 @@ import (
 // Condition is the condition of a data directory.
 type Condition int
 
-// The conditions of a data directory.
+// These constants are the conditions of a data directory.
 const (
 	// Empty: the directory does not exist or contains no member's data.
 	Empty Condition = iota
-	// Sound: its member can run on it.
+	// Sound: a member can run on the directory.
 	Sound
-	// Running: a process has it open.
+	// Running: a process has the directory open.
 	Running
-	// Stateless: its member has not received any state yet.
+	// Stateless: the member has not received any state yet.
 	Stateless
-	// HalfRestored: a restore into it was interrupted.
+	// HalfRestored: a restore into the directory was interrupted.
 	HalfRestored
-	// Newer: it was written by a newer release.
+	// Newer: a newer release wrote the directory.
 	Newer
-	// Foreign: it belongs to another program.
+	// Foreign: the directory belongs to another program.
 	Foreign
-	// RolledBack: an older state was copied over it.
+	// RolledBack: an older state was copied over the directory.
 	RolledBack
 	// Damaged: data is missing or has changed.
 	Damaged
 )
 
-// Directory describes the data directory of a member. Unknown fields are zero; if a process has the
-// directory open, only those from Run are known.
+// Directory describes a member's data directory. Unknown fields are zero. If a process has the
+// directory open, only the information from Run is known.
 type Directory struct {
 	Path      string
 	Condition Condition
-	Why       error // set if neither Empty nor Sound
-	// Run is the current process if the directory is open, or the last one. It is zero if there is
-	// no record of it.
+	Why       error // set unless Condition is Empty or Sound
+	// Run is the current process if the directory is open, and the last process otherwise. It is
+	// zero if no run is recorded.
 	Run storage.Run
 
 	Cluster, Member uint64
 	Name            string
-	Members         []Member // ordered by ID
-	// Index and Term are those of the last log entry, and Revision is the revision after all of the
-	// log.
+	Members         []Member // sorted by ID
+	// Index and Term identify the last log entry. Revision is the revision after the entire log.
 	Index, Term uint64
 	Revision    int64
-	// Free is the free space of its disk in bytes. A member needs Reserve bytes for the next
-	// segment of its log, and refuses writes if there is less.
+	// Free is the free space on the directory's disk, in bytes. A member needs Reserve bytes for
+	// the next log segment, and rejects writes if less is free.
 	Free, Reserve uint64
 
 	machine *fsm.Machine
 	commit  uint64
 }
 
-// Member is a member of the cluster, according to a data directory.
+// Member is a member of the cluster as recorded in a data directory.
 type Member = fsm.Member
 
-// hex parses an ID in hexadecimal, and returns 0 if it is invalid.
+// hex parses a hexadecimal ID. It returns 0 if the ID is invalid.
 func hex(id string) uint64 {
 	n, err := strconv.ParseUint(id, 16, 64)
 	if err != nil {
@@ -80,19 +79,19 @@ func hex(id string) uint64 {
 // errStop stops the reading of a directory.
 var errStop = errors.New("stop")
 
-// Examine determines the condition of a data directory. It reads all of it, and changes nothing. If
-// the directory cannot be read, it returns an error instead of a condition.
+// Examine determines the condition of a data directory. It reads the entire directory and changes
+// nothing. If the directory cannot be read, Examine returns an error instead of a condition.
 func Examine(path string) (*Directory, error) {
 	path, err := filepath.Abs(path)
 	if err != nil {
 		return nil, err
 	}
-	// MoveAway must rename the directory itself, not a link to it.
+	// MoveAway must rename the directory itself, not a symbolic link to it.
 	if real, err := filepath.EvalSymlinks(path); err == nil {
 		path = real
 	}
 	d := &Directory{Path: path}
-	if free, err := storage.Free(path); err == nil { // otherwise unknown
+	if free, err := storage.Free(path); err == nil { // on error, Free remains unknown
 		d.Free, d.Reserve = free, storage.SegmentBytes
 	}
 	d.Run = storage.LastRun(path)
@@ -139,7 +138,7 @@ func (d *Directory) read() error {
 	return nil
 }
 
-// classifyWithoutLog determines the condition of a directory without a log.
+// classifyWithoutLog determines the condition of a directory that has no log.
 func (d *Directory) classifyWithoutLog() error {
 	switch names, err := os.ReadDir(d.Path); {
 	case errors.Is(err, fs.ErrNotExist):
@@ -157,7 +156,7 @@ func (d *Directory) classifyWithoutLog() error {
 	return nil
 }
 
-// checkMarkers sets the condition if there is a marker file for a directory that must not be used.
+// checkMarkers sets the condition if a marker file shows that the directory must not be used.
 func (d *Directory) checkMarkers() {
 	switch err := storage.Unusable(d.Path); {
 	case errors.Is(err, storage.ErrHalfRestored):
@@ -167,7 +166,7 @@ func (d *Directory) checkMarkers() {
 	}
 }
 
-// classify determines the condition of a directory with a log.
+// classify determines the condition of a directory that has a log.
 func (d *Directory) classify(wrong error) {
 	evidence := newest(d.Path, "damaged-", ".backup")
 	switch {
@@ -191,9 +190,9 @@ func (d *Directory) classify(wrong error) {
 	d.checkMarkers()
 }
 
-// apply restores the snapshot and applies the whole log after it. A single member cannot tell which
-// of these entries were committed, but they include everything acknowledged. The error describes
-// damage.
+// apply restores the snapshot and applies the entire log after it. A single member's data does not
+// reveal which of these entries were committed, but they include everything that was acknowledged.
+// The returned error describes damage.
 func (d *Directory) apply(next func() (storage.Record, bool)) error {
 	stale := false
 	for r, ok := next(); ok; r, ok = next() {
@@ -221,8 +220,8 @@ func (d *Directory) apply(next func() (storage.Record, bool)) error {
 	return nil
 }
 
-// load restores the snapshot that starts with the chunk r. It returns the last record that it read,
-// which is not a chunk if the snapshot ends early.
+// load restores the snapshot that starts with chunk r. It returns the last record that it read. If
+// the snapshot ends early, that record is not a chunk.
 func (d *Directory) load(
 	r storage.Record, next func() (storage.Record, bool),
 ) (last storage.Record, err error) {
@@ -247,8 +246,8 @@ func (d *Directory) load(
 	return r, err
 }
 
-// entry applies a log entry. A log without the snapshot's last entry is stale: all of it was
-// written before the snapshot.
+// entry applies a log entry. If the log does not contain the snapshot's last entry, the log is
+// stale: all of it was written before the snapshot.
 func (d *Directory) entry(e storage.LogEntry, stale bool) (bool, error) {
 	switch {
 	case d.machine == nil:

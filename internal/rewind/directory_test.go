@@ -16,7 +16,7 @@ import (
 )
 
 // dataDir creates the data directory of one of three members. Its snapshot ends at revision 5 and
-// its log at revision 11; revision 7 is known to be committed.
+// its log at revision 11. Revision 7 is known to be committed.
 func dataDir(t *testing.T) string {
 	t.Helper()
 	a := newArchive(t)
@@ -62,7 +62,7 @@ func dataDir(t *testing.T) string {
 	return dir
 }
 
-// files returns the contents of all files below a directory, by name.
+// files returns the contents of all files below a directory, keyed by name.
 func files(t *testing.T, dir string) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
@@ -90,7 +90,7 @@ func examine(t *testing.T, dir string) *Directory {
 	return d
 }
 
-// Examine determines the condition of a data directory without changing it.
+// TestExamine checks that Examine determines the condition of a data directory without changing it.
 func TestExamine(t *testing.T) {
 	t.Parallel()
 	write := func(name string) func(*testing.T, string) {
@@ -167,7 +167,8 @@ func TestExamine(t *testing.T) {
 	}
 }
 
-// TestExamineShortLog: a log that ends before the known commit index is damaged.
+// TestExamineShortLog checks that a log ending before the known commit index is reported as
+// damaged.
 func TestExamineShortLog(t *testing.T) {
 	t.Parallel()
 	d := examine(t, dataDir(t))
@@ -216,8 +217,8 @@ func changeByte(t *testing.T, dir string) {
 	}
 }
 
-// A survivor reports everything in its log, committed or not, and becomes the only member of its
-// cluster with all of it. The old directory is kept.
+// TestForceNewCluster checks that a survivor reports everything in its log, committed or not, and
+// becomes the only member of its cluster with all of it. The old directory is kept.
 func TestForceNewCluster(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)
@@ -289,7 +290,8 @@ func TestForceNewCluster(t *testing.T) {
 	}
 }
 
-// ForceNewCluster requires a sound directory, and leaves it in place if it fails.
+// TestForceNewClusterRefusals checks that ForceNewCluster requires an intact directory, and leaves
+// it in place if it fails.
 func TestForceNewClusterRefusals(t *testing.T) {
 	t.Parallel()
 	dir := dataDir(t)

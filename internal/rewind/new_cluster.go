@@ -19,15 +19,16 @@ import (
 // keptInfix separates the name of a kept directory from its timestamp.
 const keptInfix = ".before-recovery-"
 
-// Kept returns the directory most recently moved away from this path, or "" if there is none.
+// Kept returns the directory that was most recently moved away from this path, or "" if there is
+// none.
 func (d *Directory) Kept() string {
 	return newest(filepath.Dir(d.Path), filepath.Base(d.Path)+keptInfix, "")
 }
 
-// newest returns the last of the files in a directory with the given prefix and suffix, or "" if
-// there is none.
+// newest returns the last of the files in a directory that have the given prefix and suffix. It
+// returns "" if there are none.
 func newest(dir, begin, end string) (path string) {
-	names, _ := os.ReadDir(dir) // sorted by name; on error, there are none
+	names, _ := os.ReadDir(dir) // sorted by name; nil on error
 	for _, n := range names {
 		if strings.HasPrefix(n.Name(), begin) && strings.HasSuffix(n.Name(), end) {
 			path = filepath.Join(dir, n.Name())
@@ -36,7 +37,7 @@ func newest(dir, begin, end string) (path string) {
 	return path
 }
 
-// MoveAway renames the directory, so that nothing is lost, and returns its new name, which includes
+// MoveAway renames the directory, so that nothing is lost. It returns the new name, which contains
 // the time.
 func (d *Directory) MoveAway(now time.Time) (string, error) {
 	name := d.Path + keptInfix + now.UTC().Format("20060102T150405Z")
@@ -58,16 +59,18 @@ func syncParent(path string) error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// ForceNewCluster turns a sound directory into that of the first and only member of a new cluster,
-// with all of the state, like [server.Restore] from a backup. The old directory is kept under the
-// name returned. The other members are recorded as removed.
+// ForceNewCluster turns a sound directory into the directory of the first and only member of a new
+// cluster. The new cluster has the entire state, as if it had been restored from a backup with
+// [server.Restore]. The old directory is kept under the returned name. The other members are
+// recorded as removed.
 func (d *Directory) ForceNewCluster(now time.Time) (kept string, err error) {
 	if d.Condition != Sound {
 		return "", fmt.Errorf("%s is not usable: %w", d.Path, d.Why)
 	}
 	c, o := server.DefaultConfig(), server.RestoreOptions{Member: d.Member}
 	c.DataDir, c.Name = d.Path, d.Name
-	o.Removed = slices.Clone(d.machine.View().Removed) // these may return, too
+	// previously removed members may come back as well
+	o.Removed = slices.Clone(d.machine.View().Removed)
 	gone := len(o.Removed)
 	for _, m := range d.Members {
 		if m.ID != d.Member {
@@ -85,7 +88,7 @@ func (d *Directory) ForceNewCluster(now time.Time) (kept string, err error) {
 	if kept, err = d.MoveAway(now); err != nil {
 		return "", err
 	}
-	for d.machine.Scrub(1 << 20) { // drop what no revision needs
+	for d.machine.Scrub(1 << 20) { // remove data that no revision needs
 	}
 	err = Create(c, o, func(w io.Writer) error {
 		return backup.Write(context.Background(), w, d.Cluster, d.machine.Image().Encode)

@@ -2,5 +2,5 @@
 
 package rewind
 
-// chownLike does nothing on this platform: files have no exclusive owner.
+// chownLike does nothing on this platform, where files have no exclusive owner.
 func chownLike(string, string) error { return nil }

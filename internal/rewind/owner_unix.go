@@ -9,8 +9,8 @@ import (
 	"syscall"
 )
 
-// chownLike changes the owner of a directory and its contents to that of another: repairs run as
-// root, but members seldom do.
+// chownLike gives a directory and its contents the same owner as another directory. Repairs usually
+// run as root, but members seldom do.
 func chownLike(dir, like string) error {
 	info, err := os.Stat(like)
 	if err != nil {

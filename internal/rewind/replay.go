@@ -20,7 +20,7 @@ import (
 	"leasehold.dev/server"
 )
 
-// Moment is the moment to restore. The zero Moment is the latest one.
+// Moment is the point in time to restore. The zero Moment is the latest one possible.
 type Moment struct {
 	// Revision is the last revision to include.
 	Revision int64
@@ -33,14 +33,14 @@ type Moment struct {
 type Restored struct {
 	Full     string // name of the full backup
 	Entries  int    // log entries applied after it
-	Revision int64  // of the restored state, before being raised
+	Revision int64  // revision of the restored state before it was raised
 	// Time is the commit time of the last entry, or the time of the full backup.
 	Time time.Time
 }
 
-// Restore creates a data directory with the state of a moment, like [server.Restore] from a single
-// file. Damage is reported to warn. Instead of a damaged full backup, it uses an older one, but the
-// log has no substitute.
+// Restore creates a data directory with the state at a point in time, as [server.Restore] does from
+// a single file. It reports damage to warn. If a full backup is damaged, Restore uses an older one.
+// There is no substitute for a damaged log.
 func (b *Backups) Restore(
 	ctx context.Context, to Moment, c server.Config, o server.RestoreOptions, warn func(string),
 ) (Restored, error) {
@@ -62,8 +62,8 @@ func (b *Backups) Restore(
 	return r, err
 }
 
-// Create creates a data directory from the output of write, which it trusts. It calls stop when
-// nothing more is read, and returns once write has returned.
+// Create creates a data directory from the output of write, which it trusts. It calls stop when it
+// no longer needs to read, and returns once write has returned.
 func Create(
 	c server.Config, o server.RestoreOptions, write func(io.Writer) error, stop func(),
 ) error {
@@ -86,7 +86,7 @@ func Create(
 	return err
 }
 
-// replay builds the state of a moment.
+// replay builds the state at a point in time.
 func (b *Backups) replay(
 	ctx context.Context, to Moment, warn func(string),
 ) (Restored, *fsm.Machine, uint64, error) {
@@ -101,7 +101,7 @@ func (b *Backups) replay(
 	if err := r.follow(ctx); err != nil {
 		return Restored{}, nil, 0, err
 	}
-	for r.machine.Scrub(1 << 20) { // drop what no revision needs
+	for r.machine.Scrub(1 << 20) { // remove data that no revision needs
 	}
 	return r.Restored, r.machine, h.Cluster, nil
 }
@@ -120,7 +120,7 @@ type replay struct {
 	Restored
 }
 
-// begin loads the newest full backup that is not after the moment and not damaged.
+// begin loads the newest full backup that is not damaged and not after the requested point in time.
 func (r *replay) begin(ctx context.Context) error {
 	fulls := r.catalog.Fulls
 	if len(fulls) == 0 {
@@ -147,7 +147,7 @@ func (r *replay) begin(ctx context.Context) error {
 		errMissing, fulls[0].Revision, TimeText(fulls[0].Time), tried)
 }
 
-// TimeText formats a time for [ParseTime], without loss.
+// TimeText formats a time so that [ParseTime] can parse it without loss.
 func TimeText(t time.Time) string { return t.UTC().Format("2006-01-02T15:04:05.000Z") }
 
 // load loads a full backup.
@@ -177,8 +177,8 @@ func (r *replay) load(ctx context.Context, f backup.Full) error {
 	return nil
 }
 
-// machineConfig is the configuration of a machine that can read everything written by releases up
-// to this one.
+// machineConfig returns the configuration of a state machine that can read everything written by
+// this release and earlier ones.
 func machineConfig() fsm.Config {
 	l := server.DefaultConfig().Lease
 	return fsm.Config{
@@ -198,7 +198,7 @@ func asDamage(err error) error {
 	return err
 }
 
-// follow applies the log up to the moment.
+// follow applies the log up to the requested point in time.
 func (r *replay) follow(ctx context.Context) error {
 	ahead := r.fetchPieces(ctx, &r.catalog, r.at)
 	defer ahead.stop()
@@ -251,7 +251,7 @@ func (r *replay) follow(ctx context.Context) error {
 // reached reports whether the state has the requested revision.
 func (r *replay) reached() bool { return r.to.Revision > 0 && r.Revision >= r.to.Revision }
 
-// damaged returns the error for a damaged log, with the moments that can be restored instead.
+// damaged returns the error for a damaged log. The error lists what can be restored instead.
 func (r *replay) damaged(damage error) error {
 	return fmt.Errorf("%w; the log cannot restore anything after revision %d (%s); "+
 		"--to-revision %d restores the state up to there, and a later point in time requires a "+
@@ -259,8 +259,8 @@ func (r *replay) damaged(damage error) error {
 		damage, r.Revision, TimeText(r.Time), r.Revision)
 }
 
-// continues reports whether this history continues after a gap. An unreadable backup may belong to
-// it.
+// continues reports whether this history continues after a gap. A backup that cannot be read counts
+// as part of this history.
 func (r *replay) continues(ctx context.Context) bool {
 	for _, p := range r.catalog.Pieces {
 		if p.First > r.at.Index+1 && p.Before >= r.at.Term {
@@ -278,7 +278,7 @@ func (r *replay) continues(ctx context.Context) bool {
 	return false
 }
 
-// endOfLog determines whether the moment was reached at the end of the copied log.
+// endOfLog determines whether the requested point in time was reached by the end of the copied log.
 func (r *replay) endOfLog(ctx context.Context) error {
 	continues := r.continues(ctx)
 	switch {
@@ -297,7 +297,8 @@ func (r *replay) endOfLog(ctx context.Context) error {
 	return nil
 }
 
-// piece applies the next entries of a piece, and reports whether the moment has been reached.
+// piece applies the next entries of a piece, and reports whether the requested point in time has
+// been reached.
 func (r *replay) piece(p *backup.Piece) (done bool, err error) {
 	mark := 0
 	for i := range p.Entries {
@@ -355,7 +356,8 @@ func (r *replay) entry(index uint64, e *backup.Entry) error {
 			if r.reached() {
 				return nil
 			}
-			r.Revision = max(r.Revision, r.machine.Apply(c).Revision) // may be lower for a deduplicated command
+			// the command's revision can be lower if it was deduplicated
+			r.Revision = max(r.Revision, r.machine.Apply(c).Revision)
 		}
 	}
 	if r.to.Revision > 0 && r.Revision > r.to.Revision {

@@ -24,8 +24,9 @@ const testCluster = 0xc1
 
 var testHistory = backup.History{Cluster: testCluster}
 
-// archive is a directory with backups of a known state. Entry i of the log, from 2 on, creates
-// revisions 2i-2 and 2i-1, at i seconds: it sets "k" to i, and then to i followed by "+".
+// archive is a directory with backups of a known state. Entry i of the log, from 2 on, is committed
+// at i seconds and creates revisions 2i-2 and 2i-1. It sets "k" to i, and then to i followed by
+// "+".
 type archive struct {
 	t       *testing.T
 	dir     string
@@ -56,7 +57,7 @@ func (a *archive) save(name string, b []byte) {
 	}
 }
 
-// write appends entries up to an index.
+// write appends entries up to the given index.
 func (a *archive) write(last uint64) {
 	for i := a.machine.Index() + 1; i <= last; i++ {
 		data := fsm.AppendEntry(nil, a.machine.Version().Number)
@@ -73,7 +74,7 @@ func (a *archive) write(last uint64) {
 	}
 }
 
-// full makes a full backup, and returns its name.
+// full makes a full backup and returns its name.
 func (a *archive) full() string {
 	a.t.Helper()
 	var b bytes.Buffer
@@ -89,7 +90,7 @@ func (a *archive) full() string {
 	return name
 }
 
-// piece copies entries, and returns the name of the piece.
+// piece copies entries and returns the name of the piece.
 func (a *archive) piece(first, last uint64) string {
 	a.t.Helper()
 	p := backup.Piece{
@@ -127,7 +128,7 @@ func (a *archive) remove(name string) {
 	}
 }
 
-// restore restores a moment, and returns the value of "k".
+// restore restores the state at a moment and returns the value of "k".
 func (a *archive) restore(to Moment) (value string, r Restored, warnings string, err error) {
 	a.t.Helper()
 	c := server.DefaultConfig()
@@ -152,7 +153,7 @@ func (a *archive) restore(to Moment) (value string, r Restored, warnings string,
 	return string(kv.Value), r, warnings, nil
 }
 
-// open returns the state in a data directory.
+// open returns the state found in a data directory.
 func (a *archive) open(dir string) *fsm.Machine {
 	a.t.Helper()
 	disk, err := storage.Open(storage.Config{Dir: dir})
@@ -178,7 +179,7 @@ func (a *archive) open(dir string) *fsm.Machine {
 	return m
 }
 
-// TestMoments: every revision and every second since the oldest full backup can be restored.
+// TestMoments restores every revision and every second since the oldest full backup.
 func TestMoments(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t)
@@ -225,8 +226,8 @@ func TestMoments(t *testing.T) {
 	}
 }
 
-// TestDamage: a damaged full backup is replaced by the one before it, with a warning. A damaged
-// piece of the log fails the restore, unless another piece has the same entries.
+// TestDamage checks that a damaged full backup is replaced by the previous one, with a warning. A
+// damaged piece of the log makes the restore fail, unless another piece contains the same entries.
 func TestDamage(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t)
@@ -279,7 +280,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestGap: a moment in a gap of the log is refused, and one next to it is restored.
+// TestGap checks that a moment in a gap of the log is rejected, and one next to the gap is
+// restored.
 func TestGap(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t)
@@ -320,7 +322,8 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// TestForeignAfterEnd: a piece of another history beyond the end of the log is not taken for a gap.
+// TestForeignAfterEnd checks that a piece of another history beyond the end of the log does not
+// count as a gap.
 func TestForeignAfterEnd(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t)
@@ -339,7 +342,7 @@ func TestForeignAfterEnd(t *testing.T) {
 	}
 }
 
-// TestForeign: an object of another cluster is not used, even if its name fits.
+// TestForeign checks that another cluster's object is not used, even if its name fits.
 func TestForeign(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t)
@@ -359,8 +362,9 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestTwoHistories: a cluster and one restored from its backups both wrote to the same target. The
-// state of the cluster that owns the target is restored, and Verify reports the rest.
+// TestTwoHistories covers a target that received backups both from a cluster and from another
+// cluster restored from them. The state of the cluster that owns the target is restored, and Verify
+// reports the rest.
 func TestTwoHistories(t *testing.T) {
 	t.Parallel()
 	old, restored := newArchive(t), newArchive(t)
@@ -400,8 +404,8 @@ func TestTwoHistories(t *testing.T) {
 	}
 }
 
-// TestRefusals: a restore into a directory that is not empty fails before anything is read. A
-// canceled one leaves nothing behind.
+// TestRefusals checks that a restore into a nonempty directory fails before anything is read, and
+// that a canceled restore leaves nothing behind.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	a := newArchive(t)

@@ -1,7 +1,7 @@
-// Package rewind lists and verifies the backups that members make, and restores the state of a
-// moment from them into a data directory. It also determines the condition of a member's data
-// directory, and turns that of a survivor into the first one of a new cluster. It does not need a
-// running member.
+// Package rewind lists and verifies the backups that members make. It uses them to restore the
+// state at a point in time into a data directory. It also determines the condition of a member's
+// data directory, and can turn a survivor's data directory into one for the first member of a new
+// cluster. It does not need a running member.
 package rewind
 
 import (
@@ -21,10 +21,10 @@ var errMissing = errors.New("not in the backups")
 // errOtherHistory means that an object does not belong to the target's history.
 var errOtherHistory = fmt.Errorf("%w of this cluster", server.ErrBackup)
 
-// Backups reads the backups in a directory or a bucket. Members write them.
+// Backups reads the backups that members have written to a directory or bucket.
 type Backups struct{ target target.Target }
 
-// Open returns the backups of a target, named as in --backup-to. It does no I/O.
+// Open returns the backups in a target, which is named as in --backup-to. It does no I/O.
 func Open(name, credentialsFile string) (*Backups, error) {
 	t, err := target.Open(name, credentialsFile)
 	if err != nil {
@@ -39,8 +39,8 @@ type File struct {
 	Bytes    int64
 	Revision int64
 	Time     time.Time
-	// ToRevision and ToTime are lower bounds on the latest revision and time that can be restored:
-	// the copied log may include further writes of the same moment.
+	// ToRevision and ToTime are lower bounds on the latest revision and time that can be restored.
+	// The copied log may include further writes made at the same time.
 	ToRevision int64
 	ToTime     time.Time
 }
@@ -49,7 +49,7 @@ type File struct {
 type List struct {
 	backup.History
 	Fulls []File // oldest first
-	// Pieces is the number of pieces of the log, and Bytes the total size of all objects.
+	// Pieces is the number of pieces of the log. Bytes is the total size of all objects.
 	Pieces int
 	Bytes  int64
 }
@@ -78,7 +78,7 @@ func (b *Backups) List(ctx context.Context) (List, error) {
 	return list, nil
 }
 
-// readCatalog returns the history that the backups belong to, and the objects in the target.
+// readCatalog returns the history to which the backups belong, and the objects in the target.
 func (b *Backups) readCatalog(ctx context.Context) (backup.History, backup.Catalog, error) {
 	h, err := target.History(ctx, b.target)
 	if errors.Is(err, target.ErrNotFound) {
@@ -92,8 +92,8 @@ func (b *Backups) readCatalog(ctx context.Context) (backup.History, backup.Catal
 	return h, c, err
 }
 
-// Verify reads every backup to the end, and reports each with its error, or nil. It returns how
-// many are damaged or missing. It needs as much memory as the state.
+// Verify reads every backup completely. It calls report for each one with its error or nil, and
+// returns how many are damaged or missing. It needs as much memory as the state.
 func (b *Backups) Verify(
 	ctx context.Context, report func(name string, err error),
 ) (bad int, err error) {
@@ -156,12 +156,13 @@ func otherHistory(got, want backup.History) error {
 	return fmt.Errorf("%w: it belongs to %v, but the target to %v", errOtherHistory, got, want)
 }
 
-// isDamage distinguishes damaged or missing objects from failures to read them.
+// isDamage reports whether err means that an object is damaged or missing, rather than that it
+// could not be read.
 func isDamage(err error) bool {
 	return errors.Is(err, server.ErrBackup) || errors.Is(err, target.ErrNotFound)
 }
 
-// piece reads a piece of the log, and checks it against its name.
+// piece reads a piece of the log and checks it against its name.
 func (b *Backups) piece(
 	ctx context.Context, h backup.History, i backup.PieceInfo,
 ) (backup.Piece, error) {
@@ -185,7 +186,7 @@ func decodePiece(text []byte, h backup.History, i backup.PieceInfo) (backup.Piec
 	return p, nil
 }
 
-// fetched prefetches pieces of the log, several at a time.
+// fetched prefetches pieces of the log, several at the same time.
 type fetched struct {
 	results   map[string]chan fetchedPiece // immutable once reading has started
 	requested map[string]bool
@@ -197,10 +198,10 @@ type fetchedPiece struct {
 	err  error
 }
 
-// fetchAhead is how many pieces are read at a time. Each may have several mebibytes.
+// fetchAhead is the number of pieces that are read at the same time. Each can be several mebibytes.
 const fetchAhead = 8
 
-// fetchPieces starts to prefetch the pieces that continue a log from a position.
+// fetchPieces starts prefetching the pieces that continue a log from a place.
 func (b *Backups) fetchPieces(
 	ctx context.Context, c *backup.Catalog, at backup.Place,
 ) *fetched {
@@ -215,7 +216,7 @@ func (b *Backups) fetchPieces(
 			break
 		}
 		names, at = append(names, next[0].Name), next[0].Last
-		f.results[next[0].Name] = make(chan fetchedPiece) // unbuffered: prefetching waits
+		f.results[next[0].Name] = make(chan fetchedPiece) // unbuffered, so that prefetching waits
 	}
 	work := make(chan string)
 	go func() {

@@ -6,13 +6,14 @@ import (
 	"strings"
 )
 
-// sharedFlags are flags of serve that client commands also have. These flags alone do not start a
-// member.
+// sharedFlags are flags of serve that client commands also have. A command line with only these
+// flags does not start a member.
 var sharedFlags = []string{"max-request-bytes", "discovery-srv", "discovery-srv-name"}
 
-// Args returns the arguments for the command line, given a program's arguments with its name, as in
-// [os.Args]. It adds "serve" in front if the arguments are meant to run a member: if the program is
-// called etcd and has no command, or if the first argument is a flag of serve, including --version.
+// Args returns the arguments for the command line, given a program's name and arguments, as in
+// [os.Args]. It prepends "serve" if the arguments are intended to run a member. That is the case if
+// the program is called etcd and no command is given, or if the first argument is a flag of serve,
+// including --version.
 func Args(argv []string) []string {
 	if len(argv) == 0 {
 		return nil
@@ -26,8 +27,8 @@ func Args(argv []string) []string {
 	return rest
 }
 
-// meansServe reports whether args begin with a flag of serve and include one that is not a client
-// flag.
+// meansServe reports whether args begin with a flag of serve and contain at least one flag that
+// client commands do not have.
 func meansServe(args []string) bool {
 	known := newFlags().fs
 	isServes := func(arg string) bool {
@@ -43,7 +44,7 @@ func meansServe(args []string) bool {
 	})
 }
 
-// flagName returns the name in "-name", "--name" or either with "=value".
+// flagName extracts the name from "-name" or "--name", with or without "=value".
 func flagName(arg string) (string, bool) {
 	name, ok := strings.CutPrefix(arg, "-")
 	if !ok {

@@ -17,8 +17,8 @@ import (
 	"leasehold.dev/internal/table"
 )
 
-// BackupCommand returns the commands for backups that members make with --backup-to. They need no
-// server.
+// BackupCommand returns the commands for the backups that members write with --backup-to. These
+// commands do not need a server.
 func BackupCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "backup <subcommand>", GroupID: "maintenance",
@@ -31,10 +31,10 @@ needs to be running.`,
 	return c
 }
 
-// backupFrom has the flags for the location of the backups.
+// backupFrom contains the flags that specify where the backups are.
 type backupFrom struct{ to, credentials string }
 
-// command completes a command that reads backups with do.
+// command completes a command that uses do to read backups.
 func (f *backupFrom) command(
 	c *cobra.Command, do func(context.Context, *rewind.Backups) error,
 ) *cobra.Command {
@@ -209,7 +209,7 @@ log, accurate to --backup-log-interval.`,
 	})
 }
 
-// restorePoint parses the moment to restore.
+// restorePoint parses the moment to which the state is restored.
 func restorePoint(revision, at string) (to rewind.Moment, err error) {
 	switch {
 	case revision != "" && at != "":

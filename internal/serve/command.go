@@ -29,8 +29,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// Command returns "leasehold serve". The program should exit with the exit code of its
-// error, if it has one.
+// Command returns the command "leasehold serve". If its error has an exit code, the program should
+// exit with that code.
 func Command() *cobra.Command {
 	return command(process{
 		env:      os.Environ,
@@ -39,12 +39,12 @@ func Command() *cobra.Command {
 	})
 }
 
-// process abstracts what the command uses of its process, for tests.
+// process abstracts the parts of the process that the command uses, for tests.
 type process struct {
 	env      func() []string
 	hostname func() string
-	// run runs a member. The joiner is nil unless the member joins a running cluster, the reloader
-	// unless there is a file to reload.
+	// run runs a member. The joiner is nil unless the member joins a running cluster. The reloader
+	// is nil unless there is a file to reload.
 	run func(context.Context, server.Config, *joiner, *reloader) error
 }
 
@@ -52,8 +52,8 @@ func command(p process) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "serve [flags]",
 		Short: "Run one member",
-		// Not parsed by cobra, which does not accept etcd's -name, and would add the flags of the
-		// client commands.
+		// Flags are not parsed by cobra, because it does not accept etcd's -name and would add the
+		// flags of client commands.
 		DisableFlagParsing: true,
 		SilenceErrors:      true,
 		SilenceUsage:       true,
@@ -107,7 +107,7 @@ func (p process) serve(c *cobra.Command, args []string) error {
 	}
 	var r *reloader
 	if f.configFile != "" || cfg.Access.BindingsFile != "" {
-		// Else SIGHUP stops the member, as when its terminal closes.
+		// Otherwise, SIGHUP stops the member, as it does when the terminal closes.
 		r = &reloader{args: args, env: p.env(), running: f, log: lg}
 		defer r.onHangup()()
 	}
@@ -116,8 +116,7 @@ func (p process) serve(c *cobra.Command, args []string) error {
 	return lg.fatal(withExitCode(p.run(ctx, cfg, j, r)))
 }
 
-// checked returns the configuration as [flags.config] does, with an error if no member could use
-// it.
+// checked is like [flags.config], but returns an error if no member could use the configuration.
 func (f *flags) checked(hostname string) (server.Config, []string, error) {
 	cfg, warnings, wrong := f.config(hostname)
 	j, err := f.joiner(slog.New(slog.DiscardHandler))
@@ -128,13 +127,13 @@ func (f *flags) checked(hostname string) (server.Config, []string, error) {
 	return cfg, warnings, errors.Join(wrong, err, f.log.check(), likely.Validate())
 }
 
-// runMember runs a member until the context ends or the cluster removes it. It also changes
+// runMember runs a member until the context ends or the cluster removes the member. It also changes
 // process-wide settings, which a library must not do.
 func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) error {
 	quietGRPC()
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	if j == nil || j.addressesGiven { // it will choose free ports
+	if j == nil || j.addressesGiven { // otherwise, it will choose free ports
 		if err := tryPorts(ctx, cfg); err != nil {
 			return cfg.NotStarted(err)
 		}
@@ -144,7 +143,7 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) e
 		var err error
 		if cfg, err = j.prepare(ctx, cfg); err != nil {
 			if ctx.Err() != nil {
-				return nil // stopped while it waited
+				return nil // stopped while waiting
 			}
 			return cfg.NotStarted(err)
 		}
@@ -174,9 +173,9 @@ func runMember(ctx context.Context, cfg server.Config, j *joiner, r *reloader) e
 	return err
 }
 
-// tryPorts opens a member's ports, and closes them. An unusable port must be detected before a
-// cluster is founded, or is asked to add this member: a founded cluster remains, and the next
-// start, with other flags, would continue it.
+// tryPorts opens a member's ports and closes them again. An unusable port must be detected before a
+// cluster is founded or asked to add this member. Otherwise, the founded cluster would remain, and
+// the next start would continue it even with other flags.
 func tryPorts(ctx context.Context, cfg server.Config) (err error) {
 	var open []net.Listener
 	defer func() {
@@ -187,7 +186,8 @@ func tryPorts(ctx context.Context, cfg server.Config) (err error) {
 	for _, u := range slices.Concat(cfg.URLs.ListenClient, cfg.URLs.ListenClientHTTP,
 		cfg.URLs.ListenPeer, cfg.URLs.ListenMetrics) {
 		if u.Scheme == "unix" || u.Scheme == "unixs" {
-			continue // closing a socket would leave its file, or remove another process's
+			// closing a socket would leave its file behind, or remove the file of another process
+			continue
 		}
 		l, err := listen.Listen(ctx, u)
 		if err != nil {
@@ -198,8 +198,8 @@ func tryPorts(ctx context.Context, cfg server.Config) (err error) {
 	return nil
 }
 
-// notify notifies systemd, if it started this process, when the member serves and when it stops,
-// for units of Type=notify, such as Debian's for etcd.
+// notify notifies systemd when the member starts serving and when it stops, if systemd started this
+// process. This supports units with Type=notify, such as Debian's unit for etcd.
 func notify(ctx context.Context, ready <-chan struct{}, r *reloader) {
 	select {
 	case <-ready:
@@ -213,9 +213,10 @@ func notify(ctx context.Context, ready <-chan struct{}, r *reloader) {
 	}
 }
 
-// untilSignal returns a context that ends at the first SIGINT or SIGTERM, or SIGHUP (its terminal
-// was closed) unless that is ignored or reloads files. A second signal ends the process at once: a
-// hanging stop must not require kill -9. SIGPIPE is ignored: the log's reader may be gone.
+// untilSignal returns a context that ends at the first SIGINT or SIGTERM. It also ends at SIGHUP,
+// which means that the terminal was closed, unless SIGHUP is ignored or reloads files. A second
+// signal ends the process immediately, so that a hanging shutdown does not require kill -9. SIGPIPE
+// is ignored, because the reader of the log might be gone.
 func untilSignal(ctx context.Context, lg *processLog, reloads bool) (context.Context, func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	signals := make(chan os.Signal, 2)
@@ -243,12 +244,12 @@ func untilSignal(ctx context.Context, lg *processLog, reloads bool) (context.Con
 	})
 }
 
-// sameStop is how soon after the first signal another one counts as the same request: timeout(1)
-// and some supervisors signal a process and then its process group.
+// sameStop is the time after the first signal during which another signal counts as the same
+// request. timeout(1) and some supervisors signal a process and then its process group.
 const sameStop = 500 * time.Millisecond
 
-// impatient calls stop, which ends the context, at the first signal. It returns a later signal,
-// which demands an immediate exit, or nil when done is closed.
+// impatient ends the context at the first signal by calling stop. If a later signal demands an
+// immediate exit, impatient returns that signal. It returns nil when done is closed.
 func impatient(
 	ctx context.Context, signals <-chan os.Signal, done <-chan struct{}, stop func(os.Signal),
 ) os.Signal {
@@ -268,16 +269,16 @@ func impatient(
 	}
 }
 
-// quietGRPC silences gRPC's own log, unstructured lines that any client can cause, unless gRPC's
-// environment variable asks for it. It does so only once, because gRPC reads its logger without a
-// lock.
+// quietGRPC disables gRPC's own log unless gRPC's environment variable enables it. That log
+// consists of unstructured lines that any client can cause. quietGRPC takes effect only once,
+// because gRPC reads its logger without a lock.
 var quietGRPC = sync.OnceFunc(func() {
 	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {
 		grpclog.SetLoggerV2(grpclog.NewLoggerV2(io.Discard, io.Discard, io.Discard))
 	}
 })
 
-// printVersion begins like etcd's output, because programs that start an etcd parse that line.
+// printVersion begins with the same line as etcd, because programs that start etcd parse that line.
 func printVersion(w io.Writer) {
 	fmt.Fprintf(w, "etcd Version: %s\nLeasehold Version: %s\nGo Version: %s\nGo OS/Arch: %s/%s\n",
 		version.EtcdVersion, version.Version, runtime.Version(), runtime.GOOS, runtime.GOARCH)
@@ -290,7 +291,7 @@ func complete(_ *cobra.Command, _ []string, typed string) ([]string, cobra.Shell
 
 func (f *flags) complete(typed string) ([]string, cobra.ShellCompDirective) {
 	if !strings.HasPrefix(typed, "-") {
-		return nil, cobra.ShellCompDirectiveDefault // the value of a flag, possibly a file
+		return nil, cobra.ShellCompDirectiveDefault // the value of a flag, possibly a file name
 	}
 	var offers []string
 	for _, s := range f.sections {

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// config returns the configuration for the flags, and warnings about defaults that it had to guess.
-// It does not validate.
+// config returns the configuration specified by the flags, and warnings about defaults that it had
+// to guess. It does not validate the configuration.
 func (f *flags) config(hostname string) (server.Config, []string, error) {
 	c := f.cfg
 	if c.DataDir == "" {
@@ -26,10 +26,10 @@ func (f *flags) config(hostname string) (server.Config, []string, error) {
 	if c.Limits.QuotaBackendBytes == 0 {
 		c.Limits.QuotaBackendBytes = defaults.Limits.QuotaBackendBytes
 	}
-	if c.Raft.SnapshotCount == 0 { // 0 is etcd's "use the default"
+	if c.Raft.SnapshotCount == 0 { // etcd interprets 0 as the default
 		c.Raft.SnapshotCount = defaults.Raft.SnapshotCount
 	}
-	// As in etcd, both sides use the same versions and cipher suites.
+	// As in etcd, the client and peer sides use the same TLS versions and cipher suites.
 	c.PeerTLS.CipherSuites = c.ClientTLS.CipherSuites
 	c.PeerTLS.MinVersion, c.PeerTLS.MaxVersion = c.ClientTLS.MinVersion, c.ClientTLS.MaxVersion
 	c.PeerTLS.SelfSignedYears = c.ClientTLS.SelfSignedYears
@@ -58,9 +58,9 @@ func (f *flags) config(hostname string) (server.Config, []string, error) {
 	return c, warnings, err
 }
 
-// reachable returns the URLs at which others reach a member that listens on us: the same ones, but
-// with hostname in place of an unspecified address, which on another machine would refer to that
-// machine.
+// reachable returns the URLs at which others can reach a member that listens on us. It replaces
+// unspecified addresses with hostname. On another machine, an unspecified address would refer to
+// that machine.
 func reachable(us []url.URL, hostname string) (out []url.URL, guessed bool) {
 	for _, u := range us {
 		ip := net.ParseIP(u.Hostname())

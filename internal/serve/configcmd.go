@@ -42,11 +42,11 @@ the wrong type are rejected; the error names the line.
 On SIGHUP, a running member reads the file again. Changes to log-level and log-format take effect
 immediately; other changes are logged and take effect at the next start.`
 
-// ConfigCommand returns "leasehold config", which reads settings as serve does.
+// ConfigCommand returns the command "leasehold config". It reads settings in the same way as serve.
 func ConfigCommand() *cobra.Command { return configCommand(os.Environ, hostname) }
 
-// withSettings completes a command that uses the settings that serve would have. They are read from
-// the command's arguments; the first may be a file.
+// withSettings completes a command that uses the same settings as serve. They are read from the
+// arguments of the command. The first argument can be a file.
 func withSettings(
 	c *cobra.Command, env func() []string, hostname func() string,
 	do func(io.Writer, *flags, server.Config, []string) error,
@@ -95,7 +95,7 @@ func configCommand(env func() []string, hostname func() string) *cobra.Command {
 	return c
 }
 
-// checkConfig checks the settings, and prints a summary of them.
+// checkConfig checks the settings and prints a summary.
 func checkConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) error {
 	if path := cfg.Access.BindingsFile; path != "" {
 		if err := binding.Check(path); err != nil {
@@ -119,7 +119,7 @@ func checkConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) er
 	return nil
 }
 
-// showConfig prints a configuration file with the same settings.
+// showConfig prints a configuration file that has the same settings.
 func showConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) error {
 	for _, line := range warnings {
 		fmt.Fprintf(w, "# warning: %s\n", line)
@@ -143,8 +143,8 @@ func showConfig(w io.Writer, f *flags, cfg server.Config, warnings []string) err
 	return nil
 }
 
-// chosen returns the effective value of a flag that was not given and whose default depends on
-// others.
+// chosen returns the effective value of a flag that was not set and whose default depends on other
+// flags.
 func chosen(name, value string, cfg server.Config) string {
 	switch name {
 	case "data-dir":
@@ -156,7 +156,7 @@ func chosen(name, value string, cfg server.Config) string {
 	case "quota-backend-bytes":
 		return strconv.FormatInt(cfg.Limits.QuotaBackendBytes, 10)
 	case "auto-compaction-retention":
-		return "" // combines two numbers; a file has only one of them
+		return "" // combines two numbers, but a file can contain only one of them
 	case "heartbeat-interval", "election-timeout":
 		if cfg.Raft.Adaptive {
 			return "" // setting it would also disable adaptation
@@ -165,7 +165,7 @@ func chosen(name, value string, cfg server.Config) string {
 	return value
 }
 
-// inFileText writes a value in the form of a configuration file: numbers and booleans bare, text
+// inFileText formats a value for a configuration file. Numbers and booleans are bare, and text is
 // quoted. It returns "" for a flag without a value.
 func inFileText(x *flag.Flag, value string) string {
 	if value == "" {

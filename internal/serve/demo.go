@@ -15,22 +15,24 @@ import (
 	"leasehold.dev/internal/subprocess"
 )
 
-// demo runs programs that use the cluster like users' programs. Each is a process of this binary,
-// so that it can crash.
+// demo runs programs that use the cluster the way real programs do. Each one is a separate process
+// running this binary, so that it can crash.
 type demo struct {
 	exe, endpoints string
 	log            *slog.Logger
 }
 
-// actor is a program of the demonstration, which is restarted whenever it ends.
+// actor is a program of the demo. It is restarted whenever it ends.
 type actor struct {
 	args []string
-	// The mean time for which it runs, and the mean pause before a restart. If life is 0, it ends
-	// by itself. One in three is killed without a chance to clean up.
+	// life is the mean time for which the program runs, and rest is the mean pause before a
+	// restart. If life is 0, the program ends without being stopped. One in three is killed without
+	// a chance to clean up.
 	life, rest time.Duration
 }
 
-// forever is a command for programs that hold something as long as they live.
+// forever is a command that runs practically forever. It is for programs that hold something as
+// long as they run.
 var forever = []string{"--", "sleep", "3600"}
 
 func actors() (all []actor) {
@@ -74,7 +76,7 @@ func (d *demo) command(ctx context.Context, args []string) *exec.Cmd {
 	c := exec.CommandContext(ctx, d.exe, args...)
 	c.SysProcAttr = subprocess.EndWithUs()
 	for _, v := range os.Environ() {
-		if !strings.HasPrefix(v, "LEASEHOLD_") { // for example a login, or another cluster
+		if !strings.HasPrefix(v, "LEASEHOLD_") { // for example, a login or a different cluster
 			c.Env = append(c.Env, v)
 		}
 	}
@@ -82,7 +84,7 @@ func (d *demo) command(ctx context.Context, args []string) *exec.Cmd {
 	return c
 }
 
-// once runs a command, and logs its failure.
+// once runs a command, and logs an error if it fails.
 func (d *demo) once(ctx context.Context, args ...string) {
 	out, err := d.command(ctx, args).CombinedOutput()
 	if err != nil && ctx.Err() == nil {
@@ -93,7 +95,7 @@ func (d *demo) once(ctx context.Context, args ...string) {
 
 // play restarts a program until the context ends.
 func (d *demo) play(ctx context.Context, a actor) {
-	runtime.LockOSThread() // the programs end with the thread that started them
+	runtime.LockOSThread() // the kernel kills the programs when the thread that started them ends
 	defer runtime.UnlockOSThread()
 	for {
 		select {
@@ -109,7 +111,7 @@ func (d *demo) play(ctx context.Context, a actor) {
 	}
 }
 
-// live runs a program for about the time in life.
+// live runs a program for approximately the time in life.
 func (d *demo) live(ctx context.Context, a actor) {
 	life, end := context.WithTimeout(ctx, about(a.life))
 	defer end()

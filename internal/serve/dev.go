@@ -21,8 +21,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// DevCommand returns "leasehold dev", which runs a whole cluster in this process, for trying things
-// out and for testing programs.
+// DevCommand returns the command "leasehold dev", which runs a whole cluster in this process. Users
+// can try things out with it, or test their programs.
 func DevCommand() *cobra.Command {
 	d := &dev{}
 	c := &cobra.Command{
@@ -59,7 +59,7 @@ func DevCommand() *cobra.Command {
 	return c
 }
 
-// dev runs a cluster in one process.
+// dev runs a cluster inside one process.
 type dev struct {
 	members, port int
 	relays        int
@@ -84,7 +84,7 @@ func (d *dev) check() error {
 	return nil
 }
 
-// run runs the cluster until a signal, ctx, or the failure of a member ends it.
+// run runs the cluster until a signal arrives, ctx ends, or a member fails.
 func (d *dev) run(ctx context.Context, stdout, stderr io.Writer) error {
 	own, err := logFlags{
 		level: d.level, format: "console", outputs: []string{"default"},
@@ -116,7 +116,8 @@ func (d *dev) run(ctx context.Context, stdout, stderr io.Writer) error {
 	all.Go(func() {
 		select {
 		case <-ready:
-			relays, err := d.relayConfigs(configs, lg) // the members have chosen their ports by now
+			// by this time, the members have chosen their ports
+			relays, err := d.relayConfigs(configs, lg)
 			if err == nil {
 				err = runRelays(ctx, relays, func() {
 					endpoints := d.explain(stdout, dir, configs, relays)
@@ -164,8 +165,8 @@ func clientHosts(configs []server.Config) (out []string) {
 	return out
 }
 
-// runRelays runs relays until ctx ends or one of them fails, and calls ready when all of them
-// serve.
+// runRelays runs relays until ctx ends or a relay fails. It calls ready once all of them are
+// serving.
 func runRelays(ctx context.Context, configs []relay.Config, ready func()) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -196,8 +197,8 @@ func runRelays(ctx context.Context, configs []relay.Config, ready func()) error 
 	return nil
 }
 
-// runAll runs members until ctx ends or one of them fails. It closes ready when all of them serve.
-// If the cluster removes a member, the others keep running.
+// runAll runs members until ctx ends or a member fails. It closes ready once all of them are
+// serving. If the cluster removes a member, the other members keep running.
 func runAll(ctx context.Context, configs []server.Config, ready chan<- struct{}) error {
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
@@ -261,7 +262,7 @@ func (d *dev) configs(dir string, lg *slog.Logger) ([]server.Config, error) {
 	return all, nil
 }
 
-// addresses returns the client URL of each member, followed by its peer URL.
+// addresses returns the client URL and then the peer URL of each member.
 func (d *dev) addresses() (out []url.URL, err error) {
 	if d.port == 0 {
 		return freeURLs(2*d.members, anyPort)
@@ -285,8 +286,9 @@ func loopbackURL(port int) url.URL {
 
 func anyPort() (net.Listener, error) { return net.Listen("tcp", "127.0.0.1:0") }
 
-// freeURLs returns n different addresses that are free now: all listeners stay open until the last
-// is found. Another process might take one before a member does, which then reports it.
+// freeURLs returns n different addresses that are currently free. To make them different, it keeps
+// all listeners open until it has found the last address. Another process could take an address
+// before the member does. In that case, the member reports the error.
 func freeURLs(n int, listen func() (net.Listener, error)) (out []url.URL, err error) {
 	for range n {
 		l, err := listen()
@@ -299,7 +301,7 @@ func freeURLs(n int, listen func() (net.Listener, error)) (out []url.URL, err er
 	return out, nil
 }
 
-// show runs the demonstration.
+// show runs the demo.
 func (d *dev) show(
 	ctx context.Context, endpoints string, lg *slog.Logger, fail context.CancelCauseFunc,
 ) {
@@ -311,8 +313,7 @@ func (d *dev) show(
 	(&demo{exe: exe, endpoints: endpoints, log: lg}).run(ctx)
 }
 
-// explain prints the addresses of the members and how to use them, and returns the addresses for
-// clients.
+// explain prints the members' addresses and how to use them. It returns the addresses for clients.
 func (d *dev) explain(
 	w io.Writer, dir string, configs []server.Config, relays []relay.Config,
 ) string {

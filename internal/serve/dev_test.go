@@ -19,10 +19,10 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// devPatience is how long a cluster may take to start, or a client to be answered.
+// devPatience is how long a cluster can take to start, or to answer a client.
 const devPatience = time.Minute
 
-// dialTest returns a client of some members.
+// dialTest returns an etcd client of the given members.
 func dialTest(t *testing.T, endpoints ...string) (*clientv3.Client, context.Context) {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{Endpoints: endpoints})
@@ -35,13 +35,14 @@ func dialTest(t *testing.T, endpoints ...string) (*clientv3.Client, context.Cont
 	return c, ctx
 }
 
-// A development cluster says where it is, every member serves, and it leaves nothing behind.
+// TestDev checks that a development cluster prints its addresses, that every member is serving, and
+// that nothing is left behind at the end.
 func TestDev(t *testing.T) {
 	tier.RealTime(t)
 	tryDev(t, dev{members: 3, level: "error"}, 3)
 }
 
-// The same with relays, to which clients are directed.
+// TestDevRelays is like TestDev, but with relays, to which clients are directed.
 func TestDevRelays(t *testing.T) {
 	tier.Campaign(t)
 	tryDev(t, dev{members: 3, relays: 2, level: "error"}, 2)
@@ -103,8 +104,8 @@ func tryDev(t *testing.T, d dev, places int) {
 	}
 }
 
-// The default port gives the addresses of etcd's examples, another one addresses near it; they
-// never overlap, and mistakes are reported.
+// TestDevAddresses checks that the default port results in the addresses used in etcd's examples,
+// and any other port in addresses near it. Addresses never overlap, and mistakes are reported.
 func TestDevAddresses(t *testing.T) {
 	for _, tt := range []struct {
 		port, members int
@@ -163,8 +164,9 @@ func (p *portUser) Close() error {
 	return nil
 }
 
-// No two members get the same free port, which the system may reuse as soon as no process listens
-// on it: two founders with one address were one voter counted twice.
+// TestDevFreePorts checks that no two members get the same free port. The system can reuse a port
+// as soon as no process listens on it. Two founders with the same address would be one voter
+// counted twice.
 func TestDevFreePorts(t *testing.T) {
 	inUse := make(map[int]bool)
 	urls, err := freeURLs(6, func() (net.Listener, error) {
@@ -185,7 +187,7 @@ func TestDevFreePorts(t *testing.T) {
 	}
 }
 
-// When one member cannot run, the others stop.
+// TestDevFails checks that the other members stop if one member cannot run.
 func TestDevFails(t *testing.T) {
 	d := &dev{members: 3, port: 0}
 	all, err := d.configs(t.TempDir(), slog.New(slog.DiscardHandler))

@@ -36,7 +36,8 @@ removed.
 
 Exit codes: 0 if a member can run, perhaps with advice; 1 if there is a fault.`
 
-// DoctorCommand returns "leasehold doctor", which checks a machine before a member runs on it.
+// DoctorCommand returns the command "leasehold doctor", which checks a machine before a member runs
+// on it.
 func DoctorCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "doctor", Short: "Check whether a member can run on this machine", Long: doctorLong,
@@ -56,7 +57,7 @@ func DoctorCommand() *cobra.Command {
 		})
 }
 
-// The degrees of findings.
+// The severities of findings.
 const (
 	fine = iota
 	advice
@@ -71,14 +72,14 @@ type finding struct {
 	what, text string
 }
 
-// doctor gathers findings.
+// doctor collects findings.
 type doctor struct{ found []finding }
 
 func (d *doctor) say(degree int, what, format string, args ...any) {
 	d.found = append(d.found, finding{degree, what, fmt.Sprintf(format, args...)})
 }
 
-// report prints all findings. It returns an error if there is a fault.
+// report prints all findings. It returns an error if any of them is a fault.
 func (d *doctor) report(w io.Writer) error {
 	worst := fine
 	for _, f := range d.found {
@@ -114,7 +115,8 @@ func (d *doctor) examine(cfg *server.Config) {
 	}
 }
 
-// disk measures syncs in the data directory, or in its nearest existing parent.
+// disk measures syncs in the data directory or, if it does not exist, in the nearest existing
+// parent.
 func (d *doctor) disk(cfg *server.Config) {
 	dir := cfg.DataDir
 	for {
@@ -146,8 +148,8 @@ func (d *doctor) disk(cfg *server.Config) {
 	}
 }
 
-// syncTimes writes and syncs a file as a member does with its log. It returns how long each sync
-// took, sorted.
+// syncTimes writes and syncs a file as a member does with its log. It returns the duration of each
+// sync, sorted.
 func syncTimes(dir string) ([]time.Duration, error) {
 	f, err := os.CreateTemp(dir, ".leasehold-doctor-*")
 	if err != nil {
@@ -171,7 +173,7 @@ func syncTimes(dir string) ([]time.Duration, error) {
 	return took, nil
 }
 
-// syncs evaluates the durations of syncs, which must be sorted.
+// syncs assesses sync durations, which must be sorted.
 func (d *doctor) syncs(took []time.Duration, election time.Duration) {
 	half, slow := took[len(took)/2], took[len(took)*99/100]
 	text := fmt.Sprintf("syncs: median %v, 99th percentile %v",
@@ -186,9 +188,9 @@ func (d *doctor) syncs(took []time.Duration, election time.Duration) {
 	}
 }
 
-// room evaluates the free space of a disk, for a state of up to quota bytes.
+// room assesses the free disk space for a state of up to quota bytes.
 func (d *doctor) room(free uint64, quota int64) {
-	need := uint64(max(quota, 1<<30)) * 3 // a snapshot, the next one, and the log between them
+	need := uint64(max(quota, 1<<30)) * 3 // a snapshot, the next snapshot, and the log between them
 	switch {
 	case free < need/3:
 		d.say(unfit, "room", "%d MiB are free, and the quota is %d MiB", free>>20, quota>>20)
@@ -200,7 +202,7 @@ func (d *doctor) room(free uint64, quota int64) {
 	}
 }
 
-// memory evaluates the size of the memory, for a state of up to quota bytes.
+// memory assesses the memory size for a state of up to quota bytes.
 func (d *doctor) memory(total uint64, quota int64) {
 	if quota > 0 && total < 2*uint64(quota) {
 		d.say(advice, "memory", "%d MiB, and the quota is %d MiB: the state is in memory, so lower "+
@@ -210,7 +212,7 @@ func (d *doctor) memory(total uint64, quota int64) {
 	d.say(fine, "memory", "%d MiB", total>>20)
 }
 
-// machine checks clocks, files, processors and, if the system reports it, memory.
+// machine checks clocks, file limits, processors and, if the system reports it, memory.
 func (d *doctor) machine(cfg *server.Config) {
 	if _, err := (*host.Host)(nil).Clock(); err != nil {
 		d.say(unfit, "clock", "%v", err)
@@ -249,11 +251,11 @@ func (d *doctor) port(what string, u url.URL) {
 		d.say(advice, what, "%v: it is in use, unless this member is already running", err)
 		return
 	}
-	_ = l.Close() // only opened as a test
+	_ = l.Close() // opened only as a test
 	d.say(fine, what, "%s is free", at)
 }
 
-// certificates checks the files of a listener.
+// certificates checks the certificate files of a listener.
 func (d *doctor) certificates(what string, t *server.TLS) {
 	if t.CertFile != "" {
 		pair, err := tls.LoadX509KeyPair(t.CertFile, t.KeyFile)
@@ -283,7 +285,7 @@ func (d *doctor) certificates(what string, t *server.TLS) {
 	}
 }
 
-// soon is how long before its expiry a certificate should be replaced.
+// soon is the remaining validity at which a certificate should be replaced.
 const soon = 14 * 24 * time.Hour
 
 func (d *doctor) expiry(what, file string, c *x509.Certificate) {
@@ -301,8 +303,8 @@ func (d *doctor) expiry(what, file string, c *x509.Certificate) {
 	}
 }
 
-// joined checks the network to the cluster of --join: to each address, and to its members' peer
-// URLs.
+// joined checks the network connection to the cluster named by --join. It tries each address and
+// the peer URLs of the cluster's members.
 func (d *doctor) joined(at []string, cfg *server.Config, dial func() (cluster, error)) {
 	for _, e := range at {
 		host := e
@@ -335,14 +337,14 @@ func (d *doctor) joined(at []string, cfg *server.Config, dial func() (cluster, e
 	}
 }
 
-// other checks that another member can be reached.
+// other checks whether another member can be reached.
 func (d *doctor) other(name string, urls []url.URL, cfg *server.Config) {
 	for _, u := range urls {
 		d.reach("member "+name, u.Host, cfg)
 	}
 }
 
-// reach checks that an address accepts connections.
+// reach checks whether an address accepts connections.
 func (d *doctor) reach(what, host string, cfg *server.Config) {
 	began := time.Now()
 	conn, err := net.DialTimeout("tcp", host, 2*time.Second)
@@ -357,13 +359,14 @@ func (d *doctor) reach(what, host string, cfg *server.Config) {
 	default:
 		d.say(fine, what, "%s responds in %v", host, took.Round(10*time.Microsecond))
 	}
-	_ = conn.Close() // only opened as a test
+	_ = conn.Close() // opened only as a test
 }
 
 // longestWay returns the longest acceptable round trip to another member with these settings.
 func longestWay(r server.Raft) time.Duration {
 	if r.Adaptive {
-		return r.ElectionTimeout * 3 / 10 // twice that, and 1.5 heartbeats, fit into it
+		// twice this value plus 1.5 heartbeats fits into the election timeout
+		return r.ElectionTimeout * 3 / 10
 	}
 	return r.ElectionTimeout / 10
 }

@@ -4,5 +4,5 @@ package serve
 
 import "leasehold.dev/server"
 
-// system checks what only Linux reports.
+// system does nothing here. Its checks are available only on Linux.
 func (*doctor) system(*server.Config) {}

@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// Each finding has the severity that its number deserves.
+// TestDoctorJudges checks that the severity of each finding matches its measurement.
 func TestDoctorJudges(t *testing.T) {
 	ms := func(half, slow time.Duration) []time.Duration {
 		list := make([]time.Duration, 100)
@@ -51,7 +51,7 @@ func TestDoctorJudges(t *testing.T) {
 	}
 }
 
-// certFile writes a certificate that is valid between two instants from now.
+// certFile writes a certificate that is valid between two times relative to now.
 func certFile(t *testing.T, from, to time.Duration) string {
 	t.Helper()
 	return certs.New(t, func(c *x509.Certificate) {
@@ -59,7 +59,8 @@ func certFile(t *testing.T, from, to time.Duration) string {
 	}).Path("ca.pem")
 }
 
-// Unusable certificates are faults, and those that expire soon are warnings.
+// TestDoctorCertificates checks that unusable certificates are faults, and that certificates that
+// expire soon are warnings.
 func TestDoctorCertificates(t *testing.T) {
 	const day = 24 * time.Hour
 	none := filepath.Join(t.TempDir(), "none")
@@ -85,8 +86,8 @@ func TestDoctorCertificates(t *testing.T) {
 	}
 }
 
-// The data directory may be missing but must be creatable; addresses in use and members that answer
-// are reported.
+// TestDoctorLooksAround checks that the data directory can be missing but must be creatable, and
+// that doctor reports addresses in use and members that answer.
 func TestDoctorLooksAround(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -122,7 +123,7 @@ func TestDoctorLooksAround(t *testing.T) {
 	}); got != unfit {
 		t.Errorf("a directory below a file: degree %d", got)
 	}
-	// How long syncs take is the machine's, so the disk is only looked at.
+	// The duration of syncs depends on the machine, so only check that the disk is examined.
 	degree("disk", func(*server.Config) {})
 	if got := degree("clients", func(c *server.Config) {
 		c.URLs.ListenClient = []url.URL{taken}
@@ -136,7 +137,7 @@ func TestDoctorLooksAround(t *testing.T) {
 	}
 }
 
-// With --join, doctor tries each address, then the peer URLs of the members.
+// TestDoctorJoin checks that doctor with --join tries each address and then the members' peer URLs.
 func TestDoctorJoin(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -152,7 +153,7 @@ func TestDoctorJoin(t *testing.T) {
 	}}
 	for name, x := range map[string]struct {
 		dial func() (cluster, error)
-		want []finding // their text is left out
+		want []finding // findings without their text
 	}{
 		"members": {func() (cluster, error) { return f, nil }, []finding{
 			{fine, "--join", ""}, {advice, "--join", ""}, {fine, "member a", ""}, {advice, "member 2", ""},
@@ -175,7 +176,8 @@ func TestDoctorJoin(t *testing.T) {
 	}
 }
 
-// Each finding has a line, and a fault is an error.
+// TestDoctorReport checks that each finding is printed on one line, and that a fault causes an
+// error.
 func TestDoctorReport(t *testing.T) {
 	var d doctor
 	d.say(fine, "disk", "quick")

@@ -11,7 +11,8 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// LogCommand returns the command for the log of a stopped member. It needs no server.
+// LogCommand returns the command that inspects the log of a stopped member. It does not need a
+// server.
 func LogCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use: "log <subcommand>", Short: "Inspect the log of a stopped member", GroupID: "maintenance",
@@ -20,7 +21,7 @@ func LogCommand() *cobra.Command {
 	return c
 }
 
-// aboutDumps ends the help of both commands.
+// aboutDumps is the end of the help text of both commands.
 const aboutDumps = `
 
 Each line is one record as a JSON object, with the names that docs/formats.md and "go doc
@@ -78,7 +79,7 @@ A member started in the meantime finds the directory in use.` +
 	return c
 }
 
-// dumped adds the name of the file or directory to an error, and the exit code.
+// dumped adds the name of the file or directory and the exit code to an error.
 func dumped(name string, err error) error {
 	if err == nil {
 		return nil

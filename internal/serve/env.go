@@ -11,8 +11,9 @@ import (
 // The prefixes of environment variables that set flags, most important first.
 var envPrefixes = []string{"LEASEHOLD_", "ETCD_"}
 
-// othersWords are the parts after LEASEHOLD_ of the variables that client commands read, or set for
-// the commands that they run. A member may be started from a shell in which they are set.
+// othersWords lists variables that are not for members, without the prefix LEASEHOLD_. Client
+// commands read them, or set them for the programs that they run. A member might be started from a
+// shell in which they are set.
 var othersWords = []string{
 	"ENDPOINTS", "WRITE_OUT", "HEX", "DEBUG", "DIAL_TIMEOUT", "COMMAND_TIMEOUT", "KEEPALIVE_TIME",
 	"KEEPALIVE_TIMEOUT", "MAX_RECV_BYTES", "CACERT", "CERT", "KEY", "INSECURE_TRANSPORT",
@@ -21,9 +22,9 @@ var othersWords = []string{
 	"TOKEN", "LEASE", "LOCK_KEY", "ITEM", "TRIES", "POOL_ID",
 }
 
-// readEnv sets the flags that are not on the command line from env, which contains NAME=value as in
-// [os.Environ]. It returns a warning for each variable with our prefix that matches no flag. As in
-// etcd, an empty variable counts as unset.
+// readEnv sets flags that are not on the command line from env, which contains NAME=value entries
+// as in [os.Environ]. It returns a warning for each variable that has our prefix but matches no
+// flag. As in etcd, an empty variable counts as unset.
 func (f *flags) readEnv(env []string) (warnings []string, err error) {
 	values := make(map[string]string)
 	for _, kv := range env {
@@ -37,7 +38,7 @@ func (f *flags) readEnv(env []string) (warnings []string, err error) {
 			name := envName(prefix, x.Name)
 			value, ok := values[name]
 			delete(values, name)
-			// The more important sources came first: the command line, then the other prefix.
+			// More important sources are processed first: the command line, then the other prefix.
 			if ok && !f.given[x.Name] {
 				errs = append(errs, f.set(x, value, name))
 			}
@@ -56,7 +57,7 @@ func (f *flags) readEnv(env []string) (warnings []string, err error) {
 	return warnings, errors.Join(errs...)
 }
 
-// envName returns the variable that sets a flag: LEASEHOLD_DATA_DIR for data-dir.
+// envName returns the variable that sets a flag, such as LEASEHOLD_DATA_DIR for data-dir.
 func envName(prefix, flag string) string {
 	return prefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }

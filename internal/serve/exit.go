@@ -9,9 +9,10 @@ import (
 )
 
 const (
-	exitUsage   = 2 // of etcd: a mistake on the command line, or in a variable or file of settings
-	exitRelease = 6 // another release is needed: trying again with this one cannot help
-	// Those of etcdutl, in commands on files.
+	// same as etcd: a mistake on the command line, or in a variable or configuration file
+	exitUsage   = 2
+	exitRelease = 6 // a different release is needed, so retrying with this one cannot help
+	// Same as etcdutl, for commands that process files.
 	exitBadFormat = 4
 	exitBadArgs   = 128
 )
@@ -25,7 +26,7 @@ type exitError struct {
 // Unwrap returns the error itself.
 func (e *exitError) Unwrap() error { return e.error }
 
-// ExitCode is the exit code that goes with the error.
+// ExitCode returns the exit code of the error.
 func (e *exitError) ExitCode() int { return e.code }
 
 func usageError(format string, args ...any) error {
@@ -40,8 +41,8 @@ func badFormat(format string) error {
 	return &exitError{fmt.Errorf("%s not supported as output format", format), exitBadFormat}
 }
 
-// withExitCode adds the exit code to an error about data of another release, in a member or a file.
-// Other errors are unchanged.
+// withExitCode adds an exit code to an error about data of another release, whether in a member's
+// directory or in a file. Other errors are unchanged.
 func withExitCode(err error) error {
 	for _, e := range []error{
 		server.ErrTooOld, server.ErrForeign, encoding.ErrNewer, encoding.ErrOlder,

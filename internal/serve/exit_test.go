@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// A member that needs a different release exits with a code that means this, so that its supervisor
-// can stop restarting it.
+// TestExitCodeOfRelease checks that a member that needs a different release exits with a specific
+// code, so that its supervisor can stop restarting it.
 func TestExitCodeOfRelease(t *testing.T) {
 	for _, c := range []struct {
 		err  error

@@ -15,8 +15,8 @@ import (
 	"leasehold.dev/internal/settings"
 )
 
-// inFile maps the sections of a configuration file, which are etcd's, to their names and the flags
-// that these set.
+// inFile maps each section of a configuration file to the names in it and the flags that they set.
+// The sections are the same as in etcd.
 var inFile = map[string]map[string]string{
 	"client-transport-security": {
 		"cert-file": "cert-file", "key-file": "key-file", "client-cert-file": "client-cert-file",
@@ -35,8 +35,8 @@ var inFile = map[string]map[string]string{
 	},
 }
 
-// ignoredInFile lists the names in etcd's configuration file that have no flag, and the reason why
-// they have no effect here.
+// ignoredInFile lists names in etcd's configuration file that have no flag, and why they have no
+// effect here.
 var ignoredInFile = map[string]string{
 	"discovery-config": noDiscovery, "socket-options": "each port belongs to one process",
 	"client-transport-security.skip-client-san-verification": "host names in clients' " +
@@ -47,19 +47,20 @@ var ignoredInFile = map[string]string{
 
 const noProxy = "there is no proxy; every member serves every call"
 
-// notInFile are flags that cannot be set in a file.
+// notInFile lists the flags that cannot be set in a file.
 var notInFile = []string{"config-file", "version"}
 
 // setting is an assignment in a configuration file.
 type setting struct {
-	name  string // as in the file, with its section
+	name  string // as in the file, including its section
 	flag  string // "" if it is ignored
 	line  int
 	value *yaml.Node
 }
 
-// readFile sets flags from the file of --config-file, if there is one, unless the command line or a
-// variable sets them. Unknown names and values of the wrong type are errors even then.
+// readFile sets flags from the file named by --config-file, if any. The command line and
+// environment variables override the file. Even then, unknown names and values of the wrong type
+// are errors.
 func (f *flags) readFile() (warnings []string, err error) {
 	if f.configFile == "" {
 		return nil, nil
@@ -76,7 +77,7 @@ func (f *flags) readFile() (warnings []string, err error) {
 	errs := []error{err}
 	for _, s := range given {
 		if s.flag == "" && (s.value.Value == "false" || s.value.Value == "off") {
-			continue // no warning for etcd's default
+			continue // etcd's default causes no warning
 		}
 		if s.flag == "" {
 			warnings = append(warnings, fmt.Sprintf("setting %s in %s is accepted and ignored: %s",
@@ -102,8 +103,8 @@ func (f *flags) readFile() (warnings []string, err error) {
 	return warnings, errors.Join(errs...)
 }
 
-// settings reads the names in a file, and finds their flags. With an error, for example for unknown
-// names, it also returns the valid ones.
+// settings reads the names in a file and finds the matching flags. If it returns an error, for
+// example about unknown names, it also returns the valid settings.
 func (f *flags) settings(text []byte) ([]setting, error) {
 	root, err := settings.Parse(text)
 	if err != nil {
@@ -121,7 +122,7 @@ func (f *flags) settings(text []byte) ([]setting, error) {
 	fail := func(line int, format string, args ...any) {
 		errs = append(errs, usageError("%s:%d: %s", f.configFile, line, fmt.Sprintf(format, args...)))
 	}
-	sections := make(map[string]int) // the line of each
+	sections := make(map[string]int) // line number of each section
 	for i := 0; i < len(root.Content); i += 2 {
 		name, value := root.Content[i], root.Content[i+1]
 		section, isSection := inFile[name.Value]
@@ -159,7 +160,7 @@ func (f *flags) settings(text []byte) ([]setting, error) {
 	return f.vetSettings(all, fail), errors.Join(errs...)
 }
 
-// vetSettings reports unknown and duplicate names, and removes settings without a value.
+// vetSettings reports unknown and duplicate names, and removes settings that have no value.
 func (f *flags) vetSettings(all []setting, fail func(int, string, ...any)) []setting {
 	kept := []setting{}
 	first := make(map[string]setting)
@@ -182,7 +183,7 @@ func (f *flags) vetSettings(all []setting, fail func(int, string, ...any)) []set
 	return kept
 }
 
-// fileNames returns the names that a configuration file may have outside of sections.
+// fileNames returns the names that a configuration file can contain outside of sections.
 func (f *flags) fileNames() []string {
 	names := slices.DeleteFunc(f.names(), func(n string) bool {
 		return slices.Contains(notInFile, n)
@@ -192,14 +193,14 @@ func (f *flags) fileNames() []string {
 	return names
 }
 
-// didYouMean ends an error about an unknown name.
+// didYouMean returns the end of an error about an unknown name.
 func didYouMean(typed string, names []string) string {
-	// etcd's flags lose this prefix when they become stable.
+	// etcd removes this prefix from a flag when it becomes stable.
 	plain := strings.TrimPrefix(typed, "experimental-")
 	if plain != typed && slices.Contains(names, plain) {
 		return fmt.Sprintf("; did you mean %q?", plain)
 	}
-	// The user may have followed other conventions.
+	// The user might have followed other naming conventions.
 	plain = strings.ReplaceAll(strings.TrimPrefix(plain, "--"), "_", "-")
 	if near := settings.Nearest(plain, names); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)
@@ -207,7 +208,7 @@ func didYouMean(typed string, names []string) string {
 	return "; leasehold serve --help lists the names, as flags"
 }
 
-// valueOf returns a value as text for the command line, if it has the type of x.
+// valueOf converts a value to command-line text if it has the type of x.
 func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
 	n = settings.Meant(n)
 	var kind any = ""
@@ -231,7 +232,7 @@ func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
 			return "", errors.New("it must be true or false, without quotes")
 		}
 	case time.Duration:
-		// etcd's file has numbers of nanoseconds.
+		// In etcd's file, durations are numbers of nanoseconds.
 		if n.Tag == "!!int" && n.Value != "0" {
 			return etcdDuration(x, n.Value)
 		}
@@ -246,8 +247,8 @@ func valueOf(x *flag.Flag, n *yaml.Node) (string, error) {
 	return n.Value, nil
 }
 
-// etcdDuration parses a duration of etcd's configuration file, a number of nanoseconds. A smaller
-// number was probably intended in another unit.
+// etcdDuration parses a duration in etcd's configuration file, which is a number of nanoseconds. It
+// rejects small numbers, because they were probably intended to be in a different unit.
 func etcdDuration(x *flag.Flag, nanoseconds string) (string, error) {
 	if d, err := time.ParseDuration(nanoseconds + "ns"); err == nil && d >= time.Millisecond {
 		return d.String(), nil
@@ -255,7 +256,7 @@ func etcdDuration(x *flag.Flag, nanoseconds string) (string, error) {
 	return "", fmt.Errorf("it needs a unit, as in %s%s", nanoseconds, "s")
 }
 
-// takesList reports whether the command line separates the values of x with commas.
+// takesList reports whether the values of x are separated by commas on the command line.
 func takesList(x *flag.Flag) bool {
 	switch x.Value.(type) {
 	case urls, list, members:

@@ -21,8 +21,8 @@ func file(t *testing.T, text string) string {
 	return path
 }
 
-// etcd's configuration file works as it is; settings that have no meaning here, and differ from
-// etcd's default, are warned of.
+// TestEtcdsFile checks that etcd's configuration file works without changes. Settings that
+// Leasehold ignores cause a warning if they differ from etcd's default.
 func TestEtcdsFile(t *testing.T) {
 	o := try(t, nil, "--config-file", "testdata/etcd.yaml")
 	if o.err != nil {
@@ -67,8 +67,8 @@ func TestEtcdsFile(t *testing.T) {
 	}
 }
 
-// Flags beat LEASEHOLD_ variables, which beat ETCD_ ones, the file, and the defaults; config show
-// says which applied.
+// TestPrecedence checks the order of precedence: flags, LEASEHOLD_ variables, ETCD_ variables, the
+// file, and the defaults. It also checks that config show prints the source of each value.
 func TestPrecedence(t *testing.T) {
 	path := file(t, "name: file\ndata-dir: file\ninitial-cluster-token: file\nmax-learners: 7\n"+
 		"cors: &x\n- http://a\n- http://b\nhost-whitelist: *x\n")
@@ -107,7 +107,7 @@ func TestPrecedence(t *testing.T) {
 			t.Errorf("no line %q ... %q in:\n%s", want[0], want[1], out.String())
 		}
 	}
-	// What is shown means the same, as a file.
+	// The printed configuration, used as a file, must have the same meaning.
 	again := try(t, nil, "--config-file", file(t, out.String()))
 	if again.err != nil {
 		t.Fatal(again.err)
@@ -119,8 +119,8 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// A mistake in the file is reported with its line and advice, with exit code 2, even where a flag
-// overrides it.
+// TestMistakesInFile checks that a mistake in the file is reported with its line, advice and exit
+// code 2, even if a flag overrides the setting.
 func TestMistakesInFile(t *testing.T) {
 	for text, want := range map[string]string{
 		"nmae: a":                           `:1: unknown setting "nmae"; did you mean "name"?`,
@@ -183,7 +183,7 @@ func TestMistakesInFile(t *testing.T) {
 	}
 }
 
-// No text makes the reader panic.
+// FuzzFile checks that no input makes the reader panic.
 func FuzzFile(f *testing.F) {
 	f.Add("name: a\nclient-transport-security:\n  cert-file: [x, *a]\nlog-outputs: &a [b]\n")
 	f.Add("a: &a [*a]\nlease-min-ttl: 5000000000\n<<: {name: b}\n? [x]\n: y\n")
@@ -196,7 +196,8 @@ func FuzzFile(f *testing.F) {
 	})
 }
 
-// config check prints what was read, or fails as serve would.
+// TestConfigCheck checks that config check prints the configuration, or fails with the same error
+// as serve.
 func TestConfigCheck(t *testing.T) {
 	run := func(env []string, args ...string) (string, error) {
 		var out bytes.Buffer

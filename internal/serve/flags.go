@@ -17,25 +17,25 @@ import (
 // errHelp means that the user asked for help.
 var errHelp = errors.New("serve: help")
 
-// flags holds the values of one command line. Package flag only stores them and does not parse,
-// because its errors cannot be distinguished, as hints require.
+// flags holds the values of one command line. Package flag only stores them. The command line is
+// parsed here so that the hints can distinguish errors, which is not possible with package flag.
 type flags struct {
 	fs       *flag.FlagSet
 	sections []section
-	given    map[string]bool   // on the command line, by a variable or in the file
-	from     map[string]string // where each given value comes from
+	given    map[string]bool   // set on the command line, by a variable or in the file
+	from     map[string]string // source of each given value
 
 	cfg        server.Config
 	log        logFlags
 	join       joinFlags
-	mode       string // of compaction
+	mode       string // compaction mode
 	retention  string
 	state      string
 	configFile string
 	version    bool
 }
 
-// section is a heading of the help text.
+// section is a titled part of the help text.
 type section struct {
 	title string
 	names []string
@@ -74,7 +74,7 @@ func emptyFlags(command string) *flags {
 	return f
 }
 
-// addSection adds the flags of a section.
+// addSection adds the flags of one section.
 type addSection struct {
 	title string
 	add   func()
@@ -98,8 +98,8 @@ func (f *flags) names() []string {
 	return names
 }
 
-// parse reads a command line as etcd does: -name and --name, with "=value" or the value as the next
-// argument, booleans alone or with "=value". Of a repeated flag, the last one counts.
+// parse reads a command line like etcd: -name and --name, with "=value" or with the value as the
+// next argument. Booleans stand alone or have "=value". If a flag is repeated, the last value wins.
 func (f *flags) parse(args []string) error {
 	for len(args) > 0 {
 		arg := args[0]
@@ -132,7 +132,7 @@ func (f *flags) parse(args []string) error {
 	return nil
 }
 
-// set sets x to a value from source, which names a flag or a variable.
+// set sets x to a value. The source is the name of a flag or variable, for errors.
 func (f *flags) set(x *flag.Flag, value, source string) error {
 	if err := x.Value.Set(value); err != nil {
 		return usageError("invalid value %q for %s: %s", value, source, because(x, err))
@@ -153,7 +153,7 @@ func because(x *flag.Flag, err error) string {
 	_, isDuration := kind.(time.Duration)
 	why := err.Error()
 	switch {
-	case why != "parse error": // the only text of package flag
+	case why != "parse error": // package flag returns no other text
 	case isBool(x):
 		why = "it must be true or false"
 	case isDuration:
@@ -164,8 +164,8 @@ func because(x *flag.Flag, err error) string {
 	return why
 }
 
-// read reads the command line, then variables, then the file; earlier sources win. Warnings are
-// about values that have no effect here.
+// read reads the command line, then environment variables, then the file. Earlier sources override
+// later ones. It returns warnings about values that have no effect here.
 func (f *flags) read(args, env []string) (warnings []string, err error) {
 	if err := f.parse(args); err != nil || f.version {
 		return nil, err
@@ -174,7 +174,7 @@ func (f *flags) read(args, env []string) (warnings []string, err error) {
 	return warnings, f.located(err)
 }
 
-// readRest reads the variables and the file. Its error has one line per mistake.
+// readRest reads the environment variables and the file. Its error has one line per mistake.
 func (f *flags) readRest(env []string) ([]string, error) {
 	warnings, badEnv := f.readEnv(env)
 	more, badFile := f.readFile()
@@ -182,8 +182,8 @@ func (f *flags) readRest(env []string) ([]string, error) {
 	return append(append(warnings, more...), f.warnings()...), errors.Join(badEnv, badFile)
 }
 
-// load reads all settings and checks them. Its error lists all mistakes; but if the command line
-// cannot be parsed, only that one.
+// load reads and checks all settings. Its error lists all mistakes. If the command line cannot be
+// parsed, however, it contains only that mistake.
 func (f *flags) load(
 	args, env []string, hostname string,
 ) (cfg server.Config, warnings []string, err error) {
@@ -195,8 +195,8 @@ func (f *flags) load(
 	return cfg, append(warnings, more...), f.located(errors.Join(err, wrong))
 }
 
-// located turns an error with one line per mistake into a usage error. If a flag in a line was not
-// set on the command line, it adds where it was set.
+// located turns an error with one line per mistake into a usage error. To each line about a flag
+// that was not set on the command line, it adds where the flag was set.
 func (f *flags) located(err error) error {
 	if err == nil {
 		return nil
@@ -229,7 +229,7 @@ func (f *flags) locate(text string) string {
 	return text
 }
 
-// namedFlag finds names of flags in an error.
+// namedFlag matches flag names in an error.
 var namedFlag = regexp.MustCompile(`--([a-z][a-z0-9-]*)`)
 
 func isBool(x *flag.Flag) bool {
@@ -260,7 +260,7 @@ func (f *flags) warnings() []string {
 	return w
 }
 
-// help prints all flags that have an effect, and the names of the others.
+// help prints all flags that have an effect, and lists the names of the others.
 func (f *flags) help(w io.Writer) {
 	fmt.Fprint(w, "Run one member until a signal ends it.\n\nUsage:\n  leasehold serve [flags]\n\n"+
 		"Each flag can also be set as a variable (LEASEHOLD_DATA_DIR or ETCD_DATA_DIR for\n"+
@@ -278,14 +278,14 @@ func (f *flags) help(w io.Writer) {
 		strings.Join(rest, "\n  "))
 }
 
-// helpSections prints the flags.
+// helpSections prints the flags by section.
 func (f *flags) helpSections(w io.Writer) {
 	for _, s := range f.sections {
 		fmt.Fprintf(w, "\n%s:\n", s.title)
 		for _, name := range s.names {
 			x := f.fs.Lookup(name)
 			fmt.Fprintf(w, "  --%s '%s'", name, x.DefValue)
-			column := helpWidth // usages begin on their own line
+			column := helpWidth // usage texts begin on a new line
 			for _, word := range strings.Fields(x.Usage) {
 				if column += 1 + len(word); column > helpWidth {
 					column = 6 + len(word)

@@ -9,44 +9,46 @@ import (
 	"time"
 )
 
-// How much garbage may accumulate before a collection: half of the live heap, but at least
-// smallestSlack bytes.
+// The amount of garbage that can accumulate before a collection is half of the live heap, but at
+// least smallestSlack bytes.
 const (
 	usualPercent  = 50
 	smallestSlack = 64 << 20
-	// smallestHeap is the heap with which Go starts. A smaller value would increase Go's own
-	// minimum, which is proportional to the percentage.
+	// smallestHeap is Go's initial heap size. A smaller value would raise Go's own minimum, which
+	// is proportional to the percentage.
 	smallestHeap = 4 << 20
 
-	// loadingPercent is used while the state is loaded: nearly all of that stays.
+	// loadingPercent is used while the state is being loaded, because almost everything allocated
+	// then stays alive.
 	loadingPercent = 400
 )
 
-// userTunes reports whether the user tunes the collector with GOGC.
+// userTunes reports whether the user has set GOGC to tune the garbage collector.
 func userTunes() bool { return os.Getenv("GOGC") != "" }
 
-// loadGC makes collections rare until tuneGC, unless the user tunes the collector.
+// loadGC makes collections rare until tuneGC is called, unless the user tunes the collector.
 func loadGC() {
 	if !userTunes() {
 		debug.SetGCPercent(loadingPercent)
 	}
 }
 
-// tuneGC sets how often the collector runs, unless the user tunes it. It is called when the state
-// is loaded.
+// tuneGC sets how often the collector runs, unless the user tunes it. It is called once the state
+// has been loaded.
 //
-// The state of a member is its live heap. By default, Go lets a heap grow to twice that. 1.5 times
-// is enough here, because most garbage is requests, which die young. But a percentage of a small
-// heap is very little: with 4 MiB alive the collector would run hundreds of times a second under
-// load. So below 128 MiB the percentage is larger, to allow smallestSlack of garbage. Above, it is
-// constant and costs nothing.
+// Almost all of a member's live heap is its state. By default, Go lets the heap grow to twice its
+// live size. A factor of 1.5 is enough here, because most garbage comes from short-lived requests.
+// However, a percentage of a small heap is very little. With 4 MiB of live data, the collector
+// would run hundreds of times per second under load. So below 128 MiB, the percentage is larger, to
+// allow for smallestSlack bytes of garbage. Above 128 MiB, it is constant and costs nothing to
+// maintain.
 func tuneGC() {
 	if userTunes() {
 		return
 	}
 	var atCycle func(int)
-	// What was loaded counts as allocated, though no collection has marked it. So the next
-	// collection occurs when there is garbage, not now.
+	// Go counts loaded data as newly allocated until a collection has marked it. Raise the
+	// percentage once, so that the next collection occurs when there is garbage, and not now.
 	heap := readHeap()
 	last := percentTo(heap.objects*uint64(100+gcPercent(heap.objects))/100, heap.live)
 	debug.SetGCPercent(last)
@@ -62,39 +64,39 @@ func tuneGC() {
 
 // watchCycle calls f in the cleanup goroutine after the next collection.
 func watchCycle(f func(int)) {
-	sentinel := new([16]byte) // large enough not to share its block with others
+	sentinel := new([16]byte) // large enough not to share a block with other objects
 	runtime.AddCleanup(sentinel, f, 0)
 }
 
-// gcPercent returns the percentage for a heap with live bytes.
+// gcPercent returns the percentage for a heap of the given live size.
 func gcPercent(live uint64) int {
 	return int(max(usualPercent, smallestSlack*100/max(live, smallestHeap)))
 }
 
-// percentTo returns the percentage by which a heap with live bytes may grow to goal.
+// percentTo returns the percentage that lets a heap of the given live size grow to goal.
 func percentTo(goal, live uint64) int {
 	live = max(live, smallestHeap)
 	return int(max(usualPercent, (max(goal, live)-live)*100/live))
 }
 
-// differs reports whether a differs enough from b to stop the world for the change.
+// differs reports whether a and b differ enough to justify stopping the world for the change.
 func differs(a, b int) bool { return a*10 > b*11 || a*10 < b*9 }
 
-// A process is idle if it allocated at most restingBytes in each of the last restingSeconds
-// seconds. A member without clients allocates about 2 MiB a second.
+// A process is idle if it has allocated at most restingBytes per second for restingSeconds seconds.
+// A member without clients allocates about 2 MiB per second.
 const (
 	restingBytes   = 4 << 20
 	restingSeconds = 3
-	// worthIt is the minimum amount of memory to return, and mostAtOnce the maximum to return at
-	// once: during that time no collection can begin or end, and a member must not pause for long.
-	// Go's scavenger returns the rest gradually, though not all of it.
+	// worthIt is the minimum amount of memory worth returning. mostAtOnce is the maximum to return
+	// in one step, because a member must not pause for long, and no collection can begin or end
+	// during a step. Go's scavenger gradually returns most of the rest.
 	worthIt    = 16 << 20
 	mostAtOnce = 256 << 20
 )
 
-// giveBack returns unused memory to the system while the process is idle, until ctx ends, unless
-// the user tunes the collector. A collection is cheapest then, and without one the process would
-// stay as large as under its last load.
+// giveBack returns unused memory to the system while the process is idle, until ctx ends. It does
+// nothing if the user tunes the collector. A collection costs the least while the process is idle.
+// Without one, the process would stay as large as it was under its last load.
 func giveBack(ctx context.Context) {
 	if userTunes() {
 		return
@@ -120,16 +122,16 @@ func giveBack(ctx context.Context) {
 	}
 }
 
-// rest decides when to return memory.
+// rest determines when to return memory.
 type rest struct {
-	allocated uint64 // a second ago
-	seconds   int    // idle
-	// over is how much more than the live heap stayed resident the last time, because free memory
-	// is fragmented. The same is expected the next time.
+	allocated uint64 // one second ago
+	seconds   int    // how long the process has been idle
+	// over is how much memory stayed resident beyond the live heap the last time, because of
+	// fragmentation. The same amount is expected to stay resident the next time.
 	over uint64
 }
 
-// second is called once a second. It reports whether to return memory now.
+// second is called once per second. It reports whether memory should be returned now.
 func (r *rest) second(h heap) bool {
 	quiet := h.allocated-r.allocated <= restingBytes
 	r.allocated = h.allocated
@@ -141,17 +143,17 @@ func (r *rest) second(h heap) bool {
 	return r.seconds >= restingSeconds && h.resident >= h.live+r.over+max(h.live/4, worthIt)
 }
 
-// given records that memory was returned.
+// given records that memory has been returned.
 func (r *rest) given(h heap) {
 	*r = rest{allocated: h.allocated, over: h.resident - min(h.live, h.resident)}
 }
 
-// heap holds the heap's sizes in bytes.
+// heap contains the sizes of the heap in bytes.
 type heap struct {
-	live      uint64 // found alive by the last collection
-	objects   uint64 // all objects, dead or alive
-	resident  uint64 // objects, and free memory that is kept for more
-	allocated uint64 // since the start
+	live      uint64 // as determined by the last collection
+	objects   uint64 // all objects, whether alive or dead
+	resident  uint64 // objects plus free memory kept for new ones
+	allocated uint64 // since the process started
 }
 
 func readHeap() heap {

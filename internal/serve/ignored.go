@@ -5,13 +5,13 @@ import "strconv"
 // ignoredFlag is a flag of etcd 3.7 that has no effect here.
 type ignoredFlag struct {
 	name   string
-	def    string // etcd's default; no warning for it
+	def    string // etcd's default, which causes no warning
 	isBool bool
 	hidden bool // etcd accepts it but does not document it
 	why    string
 }
 
-// Reasons that several flags share.
+// Reasons shared by several flags.
 const (
 	noDiscovery = "members are named by --initial-cluster; there is no discovery"
 	noBolt      = "there is no bbolt database"
@@ -20,8 +20,8 @@ const (
 	noOldFlag   = "etcd ignores it, too"
 )
 
-// ignored lists etcd's flags that have no effect here, and the reasons. Flags that weaken a promise
-// if ignored (revocation lists, allowed names) are implemented instead.
+// ignored lists etcd's flags that have no effect here, with the reasons. Flags that would weaken
+// security if they were ignored (revocation lists, allowed names) are implemented.
 var ignored = []ignoredFlag{
 	{name: "wal-dir", why: "the log is in --data-dir"},
 	{
@@ -102,7 +102,7 @@ var ignored = []ignoredFlag{
 	{name: "test.outputdir", hidden: true, why: noOldFlag},
 }
 
-// ignoredValue accepts any value, except that booleans are checked.
+// ignoredValue accepts any value, but checks booleans.
 type ignoredValue struct {
 	flag ignoredFlag
 	text string
@@ -124,6 +124,6 @@ func (v *ignoredValue) Set(s string) error {
 	return nil
 }
 
-// IsBoolFlag reports whether the flag may be given without a value, like all flags that etcd
-// ignores.
+// IsBoolFlag reports whether the flag can be given without a value. As in etcd, this applies to all
+// flags that etcd itself ignores.
 func (v *ignoredValue) IsBoolFlag() bool { return v.flag.isBool || v.flag.hidden }

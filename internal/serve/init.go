@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/server"
 )
 
-// InitCommand returns "leasehold init", which founds a cluster without running it.
+// InitCommand returns the command "leasehold init", which founds a cluster without running it.
 func InitCommand() *cobra.Command {
 	c := &cobra.Command{
 		Use:   "init [flags of serve]",
@@ -33,7 +33,7 @@ func InitCommand() *cobra.Command {
 	return c
 }
 
-// askFirst is how long to wait for an answer from a cluster at the addresses of --join.
+// askFirst is how long to wait for a response from a cluster at the addresses given by --join.
 const askFirst = 5 * time.Second
 
 func initCluster(c *cobra.Command, args []string) error {
@@ -65,7 +65,7 @@ func initCluster(c *cobra.Command, args []string) error {
 	return nil
 }
 
-// noCluster returns an error if a cluster answers at one of the addresses.
+// noCluster returns an error if a cluster responds at one of the addresses.
 func noCluster(endpoints []string, cfg server.Config) error {
 	for _, e := range endpoints {
 		if err := nobodyAt(e, cfg); err != nil {
@@ -96,15 +96,15 @@ func nobodyAt(at string, cfg server.Config) error {
 	return nil
 }
 
-// listens reports whether an endpoint accepts connections: there may be a member that uses TLS
-// unexpectedly, or that has lost its quorum.
+// listens reports whether an endpoint accepts connections. If it does, there might be a member that
+// unexpectedly uses TLS, or a member without a quorum.
 func listens(at string) bool {
-	e, _ := endpoint.Parse(at) // valid: the flag has checked it
+	e, _ := endpoint.Parse(at) // valid: checked when the flag was set
 	network, address := e.Network()
 	c, err := net.DialTimeout(network, address, askFirst)
 	if err != nil {
 		return false
 	}
-	_ = c.Close() // only opened as a test
+	_ = c.Close() // opened only as a test
 	return true
 }

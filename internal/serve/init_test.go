@@ -14,10 +14,11 @@ import (
 	servers "leasehold.dev/test/process"
 )
 
-// Nothing is founded while something else listens at an address of the cluster.
+// TestInitBesideAStranger checks that no cluster is founded if another process listens on one of
+// its addresses.
 func TestInitBesideAStranger(t *testing.T) {
 	t.Parallel()
-	l, err := net.Listen("tcp", servers.MustFreeAddr()) // stays reserved after Close
+	l, err := net.Listen("tcp", servers.MustFreeAddr()) // the address stays reserved after Close
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -50,7 +51,8 @@ func TestInitBesideAStranger(t *testing.T) {
 	}
 }
 
-// After an interrupted founding, a joining member says what to do instead of waiting.
+// TestJoinAfterHalfInit checks that a joining member prints advice instead of waiting if the
+// founding of the cluster was interrupted.
 func TestJoinAfterHalfInit(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

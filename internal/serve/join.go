@@ -24,34 +24,34 @@ import (
 
 // joinFlags are the flags for joining a running cluster.
 type joinFlags struct {
-	endpoints []string // client addresses of the cluster's members
+	endpoints []string // client addresses of the members of the cluster
 	replace   bool
 	login     joinLogin
 }
 
-// joiner adds a member to a running cluster in one command: it adds the member as a learner before
-// it starts, and has it promoted when it has caught up. It may be interrupted at any point, and
+// joiner adds a member to a running cluster with one command. It adds the member as a learner,
+// starts it, and has it promoted once it has caught up. It can be interrupted at any point, and
 // continues after a restart.
 type joiner struct {
 	joinFlags
-	// Whether the name, the data directory and the addresses were given. Otherwise the joiner
-	// chooses them.
+	// These fields record whether the name, the data directory and the addresses were given. The
+	// joiner chooses those that were not given.
 	nameGiven, dirGiven, addressesGiven bool
 
 	log  *slog.Logger
 	dial func(endpoints []string, who joinLogin, cfg server.Config) (cluster, error)
-	// reach checks that a member can be reached at its peer URLs: see [server.Reach].
+	// reach checks whether a member can be reached at its peer URLs: see [server.Reach].
 	reach func(cfg server.Config, members map[string][]url.URL, cluster uint64) error
 
-	reserved io.Closer // keeps others from choosing the same addresses
+	reserved io.Closer // keeps other processes from choosing the same addresses
 	cluster  cluster
-	member   uint64 // the ID in the cluster
-	reason   string // why it waits, as logged last
+	member   uint64 // ID in the cluster
+	reason   string // why the joiner is waiting, as last logged
 }
 
-// cluster is the cluster to join, with the requests that a joiner makes.
+// cluster is the cluster to join. It has the methods that a joiner calls.
 type cluster interface {
-	// Ours returns an error if the hosts that were dialed are not members of Leasehold.
+	// Ours returns an error if the dialed hosts are not Leasehold members.
 	Ours(context.Context) error
 	MemberList(context.Context, ...clientv3.OpOption) (*clientv3.MemberListResponse, error)
 	MemberAddAsLearner(context.Context, []string) (*clientv3.MemberAddResponse, error)
@@ -60,10 +60,10 @@ type cluster interface {
 	Close() error
 }
 
-// joinCall is the timeout of a call, after which the next member is tried.
+// joinCall is the timeout for each call. When it expires, the next member is tried.
 const joinCall = 10 * time.Second
 
-// joiner returns nil without --join.
+// joiner returns the joiner, or nil without --join.
 func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
 	if err := f.join.login.check(len(f.join.endpoints) > 0); err != nil {
 		return nil, err
@@ -91,8 +91,9 @@ func (f *flags) joiner(lg *slog.Logger) (*joiner, error) {
 	return j, nil
 }
 
-// prepare returns the configuration to start the member with. It waits until the cluster has added
-// the member, no matter how long that takes: servers wait until they are stopped.
+// prepare waits until the cluster has added the member, and returns the configuration to start it
+// with. It waits as long as necessary, because a server is expected to keep trying until it is
+// stopped.
 func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config, error) {
 	cfg, err := j.chooseAddresses(cfg)
 	if err != nil {
@@ -124,7 +125,7 @@ func (j *joiner) prepare(ctx context.Context, cfg server.Config) (server.Config,
 	return cfg, err
 }
 
-// admit adds this member to the cluster if needed, and returns all members.
+// admit adds this member to the cluster if necessary, and returns all members.
 func (j *joiner) admit(
 	ctx context.Context, cfg server.Config, have possession,
 ) ([]*etcdserverpb.Member, error) {
@@ -157,7 +158,7 @@ func (j *joiner) admit(
 			"with its data, or use --replace to remove it and join as a new member",
 			m.ID, m.Name, strings.Join(urls, ","), cfg.DataDir)
 	}
-	// A learner has no vote that could be lost.
+	// A learner can be removed even without --replace, because it has no vote that could be lost.
 	j.log.Warn("removing the member whose data is lost, to join in its place",
 		"member", fmt.Sprintf("%x", m.ID), "name", m.Name)
 	_, err = j.cluster.MemberRemove(ctx, m.ID)
@@ -172,8 +173,8 @@ var errUnreachable = errors.New("no member of the cluster can be reached at its 
 	"this one could not take part; if they are wrong, which \"leasehold member list\" shows, change " +
 	"them with \"leasehold member update ID --peer-urls=URL\"")
 
-// check returns an error if a member to add, or to put in the place of self, could not take part:
-// it would remain an unreachable learner.
+// check returns an error if a new member, or a member replacing self, would be unable to take part.
+// Without this check, such a member would remain an unreachable learner.
 func (j *joiner) check(
 	cfg server.Config, list *clientv3.MemberListResponse, self *etcdserverpb.Member,
 ) error {
@@ -209,7 +210,7 @@ func (j *joiner) add(ctx context.Context, urls []string) ([]*etcdserverpb.Member
 	case !errors.Is(err, rpctypes.ErrPeerURLExist):
 		return nil, err
 	}
-	// Perhaps an earlier attempt succeeded, and its answer was lost.
+	// An earlier attempt might have succeeded although its response was lost.
 	list, lerr := j.cluster.MemberList(ctx)
 	if lerr != nil {
 		return nil, lerr
@@ -245,16 +246,16 @@ func (j *joiner) initial(
 		}
 		name := m.Name
 		if _, taken := initial[name]; taken || name == "" {
-			name = fmt.Sprintf("%x", m.ID) // names need not be unique, or known yet
+			name = fmt.Sprintf("%x", m.ID) // names are not necessarily unique, or known yet
 		}
 		initial[name] = us
 	}
 	return initial, nil
 }
 
-// finish has the member promoted once it serves; before that, it has certainly not caught up. A
-// restarted voter needs no promotion, and may lack the login for it. learner reports whether the
-// member is a learner.
+// finish has the member promoted once it is serving. Before that, the member cannot have caught up.
+// A restarted voter does not need to be promoted, and might lack the login for it. The function
+// learner reports whether the member is a learner.
 func (j *joiner) finish(ctx context.Context, ready <-chan struct{}, learner func() bool) {
 	defer j.cluster.Close() //nolint:errcheck // nothing is lost
 	select {
@@ -278,7 +279,7 @@ func (j *joiner) finish(ctx context.Context, ready <-chan struct{}, learner func
 	}
 }
 
-// find returns the member with an ID, or nil.
+// find returns the member with the given ID, or nil.
 func find(all []*etcdserverpb.Member, id uint64) *etcdserverpb.Member {
 	for _, m := range all {
 		if m.ID == id {

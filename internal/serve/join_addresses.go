@@ -17,22 +17,23 @@ import (
 	"leasehold.dev/server"
 )
 
-// clientPorts are the client ports for members on one machine, in order; a member's peer port is
-// the next one. The first is the default, the others are those of etcd's examples.
+// clientPorts are the client ports for members on one machine, in the order of preference. The peer
+// port of a member is its client port plus one. The first port is the default. The others come from
+// etcd's examples.
 var clientPorts = []int{2379, 22379, 32379, 42379, 52379, 62379, 12379}
 
-// chosenFile is a file in the data directory with the addresses that were chosen, so that a restart
-// uses the same.
+// chosenFile is the file in the data directory that stores the chosen addresses, so that a restart
+// uses them again.
 const chosenFile = "join.json"
 
-// addresses are the ones that were chosen.
+// addresses are the chosen addresses.
 type addresses struct {
 	Client string `json:"client"`
 	Peer   string `json:"peer"`
 }
 
-// chooseAddresses chooses the name, the data directory and the addresses that were not given. After
-// a restart it chooses new ones only if none were stored.
+// chooseAddresses chooses the name, the data directory and the addresses unless they were given.
+// After a restart, it chooses new addresses only if none are stored.
 func (j *joiner) chooseAddresses(cfg server.Config) (server.Config, error) {
 	if j.addressesGiven {
 		return j.setName(cfg), nil
@@ -44,8 +45,8 @@ func (j *joiner) chooseAddresses(cfg server.Config) (server.Config, error) {
 	if j.nameGiven || j.dirGiven {
 		return j.addressesIn(cfg, host)
 	}
-	// Addresses are part of a directory's name. Prefer a directory of an earlier start, if its
-	// ports are free, to a new one.
+	// The name of a directory contains addresses. Prefer a directory from an earlier start to a new
+	// one, if its ports are free.
 	for _, old := range []bool{true, false} {
 		for _, port := range clientPorts {
 			c := j.setName(choose(host, port).in(cfg))
@@ -61,7 +62,7 @@ func (j *joiner) chooseAddresses(cfg server.Config) (server.Config, error) {
 var errNoPorts = errors.New("found no free ports to listen on; set --listen-client-urls and " +
 	"--listen-peer-urls")
 
-// addressesIn chooses the addresses of a member whose directory is given.
+// addressesIn chooses the addresses of a member with a given directory.
 func (j *joiner) addressesIn(cfg server.Config, host string) (server.Config, error) {
 	file := filepath.Join(cfg.DataDir, chosenFile)
 	if data, err := os.ReadFile(file); err == nil {
@@ -86,7 +87,7 @@ func (j *joiner) addressesIn(cfg server.Config, host string) (server.Config, err
 	return cfg, errNoPorts
 }
 
-// setName sets a default name, and a directory with that name.
+// setName sets the default name, and a data directory named after it.
 func (j *joiner) setName(cfg server.Config) server.Config {
 	if !j.nameGiven {
 		u := cfg.URLs.AdvertisePeer[0]
@@ -114,7 +115,7 @@ func choose(host string, port int) addresses {
 	}
 }
 
-// secure changes the URLs to https for sides with certificates.
+// secure changes the client or peer URL to https if that side has a certificate.
 func (c *addresses) secure(cfg server.Config) {
 	for _, side := range []struct {
 		url *string
@@ -163,11 +164,11 @@ func (c addresses) save(dir, file string) error {
 	return os.Rename(file+".tmp", file)
 }
 
-// ownAddress returns this machine's address as the cluster sees it. It sends nothing.
+// ownAddress returns this machine's address as seen from the cluster. It sends nothing.
 func (j *joiner) ownAddress() (string, error) {
 	var failures []error
 	for _, e := range j.endpoints {
-		at, _ := endpoint.Parse(e) // valid: the flag has checked it
+		at, _ := endpoint.Parse(e) // valid: checked when the flag was set
 		conn, err := net.Dial("udp", at.Address)
 		if err != nil {
 			failures = append(failures, err)
@@ -185,8 +186,8 @@ func (j *joiner) ownAddress() (string, error) {
 }
 
 // reservePorts reports whether a port and the next one are free. If so, it reserves them until
-// release, by binding the UDP ports of these numbers, which have no other use. Otherwise, members
-// that start at the same time would choose the same ports.
+// release is called. To do so, it binds the UDP ports with the same numbers, which have no other
+// use. Without this, members that start at the same time would choose the same ports.
 func (j *joiner) reservePorts(host string, port int) bool {
 	for _, p := range []int{port, port + 1} {
 		l, err := net.Listen("tcp", net.JoinHostPort(host, strconv.Itoa(p)))

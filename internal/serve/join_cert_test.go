@@ -11,7 +11,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// With root's certificate a member can join a cluster with users, with another user's it cannot.
+// TestJoinByCertificate checks that a member can join a cluster with users if it has root's
+// certificate, and cannot if it has another user's.
 func TestJoinByCertificate(t *testing.T) {
 	tier.Campaign(t)
 	ca := certs.New(t)

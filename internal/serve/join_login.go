@@ -16,8 +16,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// joinLogin holds a joiner's credentials for a cluster with access control. The files are read when
-// needed: a member that has joined no longer needs them.
+// joinLogin holds the credentials of a joiner for a cluster with access control. The files are read
+// only when they are needed, because a member that has joined no longer needs them.
 type joinLogin struct{ user, passwordFile, tokenFile string }
 
 // check rejects flags that contradict each other.
@@ -39,7 +39,7 @@ func (l *joinLogin) check(joins bool) error {
 type joinToken struct {
 	joinLogin
 
-	mu    sync.Mutex // guards the following fields; held during a login
+	mu    sync.Mutex // guards the fields below; held during a login
 	token string
 }
 
@@ -70,8 +70,8 @@ func (l *joinToken) intercept() grpc.UnaryClientInterceptor {
 	}
 }
 
-// get returns the token of an earlier login, or of a new one. It is "" if there are no credentials
-// or no access control.
+// get returns the current token, or logs in to get a new one. The token is "" if there are no
+// credentials or access control is disabled.
 func (l *joinToken) get(ctx context.Context, conn *grpc.ClientConn) (string, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,7 +101,7 @@ func (l *joinToken) get(ctx context.Context, conn *grpc.ClientConn) (string, err
 	return l.token, nil
 }
 
-// secretOf reads a secret from a file. Surrounding white space is ignored.
+// secretOf reads a secret from a file. It trims surrounding white space.
 func secretOf(flag, file string) (string, error) {
 	b, err := os.ReadFile(file)
 	secret := strings.TrimSpace(string(b))
@@ -114,7 +114,7 @@ func secretOf(flag, file string) (string, error) {
 	return secret, nil
 }
 
-// explainDenied wraps an error of access control and adds a remedy.
+// explainDenied wraps an access control error and adds a remedy.
 func explainDenied(err error) error {
 	const how = "set --join-user and --join-password-file (or --join-token-file, or a client " +
 		"certificate) to those of a user with the role root; or have root add and promote the member " +

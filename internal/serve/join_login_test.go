@@ -1,10 +1,8 @@
 package serve
 
 import (
-	"errors"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	clientv3 "go.etcd.io/etcd/client/v3"
@@ -13,8 +11,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// Root's login lets a member join a cluster with users in one command; any user's does if root has
-// added the member before. Otherwise the error says what is needed.
+// TestJoinWithUsers checks that a member can join a cluster with users in one command if it logs in
+// as root. It can log in as any user if root has added the member before. Otherwise the error says
+// what is missing.
 func TestJoinWithUsers(t *testing.T) {
 	tier.Campaign(t)
 	addr := servers.MustFreeAddr()
@@ -22,7 +21,7 @@ func TestJoinWithUsers(t *testing.T) {
 		"--listen-peer-urls", "http://"+servers.MustFreeAddr(), "--bcrypt-cost=4",
 	).until("ready to serve")
 	c, _ := dialTest(t, addr)
-	ctx := t.Context() // processes take long on a slow machine
+	ctx := t.Context() // processes take a long time on a slow machine
 	do := func(_ any, err error) {
 		t.Helper()
 		if err != nil {
@@ -75,19 +74,4 @@ func TestJoinWithUsers(t *testing.T) {
 	p.until("removed from the cluster")
 
 	newJoining(t, addr).start(as("root")...).until("became a voter")
-}
-
-// Contradictory login flags are refused.
-func TestJoinLoginMistakes(t *testing.T) {
-	for line, want := range map[string]string{
-		"--join-user a":            "require --join",
-		"--join a:1 --join-user a": "--join-user and --join-password-file must be set together",
-		"--join a:1 --join-user a --join-password-file b --join-token-file c": "are mutually exclusive",
-	} {
-		o := try(t, nil, strings.Fields(line)...)
-		var usage *exitError
-		if !errors.As(o.err, &usage) || o.ran || !strings.Contains(o.err.Error(), want) {
-			t.Errorf("%s: %v, want %q", line, o.err, want)
-		}
-	}
 }

@@ -27,15 +27,15 @@ import (
 	servers "leasehold.dev/test/process"
 )
 
-// fakeCluster is a cluster as a joiner sees it. A call fails with the first of
-// errs, as long as there are any; then it is carried out.
+// fakeCluster is a cluster as seen by a joining member. Each call except MemberList consumes and
+// returns the first remaining error in errs. Once errs is empty, calls succeed.
 type fakeCluster struct {
 	members []*pb.Member
 	errs    []error
-	lose    bool // one answer of MemberAddAsLearner
+	lose    bool // lose one response of MemberAddAsLearner
 	calls   []string
 	ended   bool
-	lost    error // what is said of the members' peer URLs, once
+	lost    error // returned once by the check of the members' peer URLs
 }
 
 func (f *fakeCluster) enter(call string) error {
@@ -105,7 +105,7 @@ func (f *fakeCluster) MemberPromote(
 
 func (f *fakeCluster) Close() error { f.ended = true; return nil }
 
-// attempt is a joiner of a fake cluster, and its log.
+// attempt is a member that tries to join a fake cluster, together with its log.
 type attempt struct {
 	*joiner
 	cluster *fakeCluster
@@ -113,7 +113,7 @@ type attempt struct {
 	log     bytes.Buffer
 }
 
-// newAttempt returns an attempt that was given these flags in addition to --join.
+// newAttempt returns an attempt with the given flags in addition to --join.
 func newAttempt(t *testing.T, c *fakeCluster, args ...string) *attempt {
 	t.Helper()
 	f := newFlags()
@@ -151,12 +151,13 @@ func founder() *pb.Member {
 	return &pb.Member{ID: 1, Name: "one", PeerURLs: []string{"http://127.0.0.1:1"}}
 }
 
-// One command adds a member, tells it who the others are, and promotes it once it serves.
+// TestJoin checks that one command adds a member, configures it with the other members, and
+// promotes it once it is serving.
 func TestJoin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := &fakeCluster{members: []*pb.Member{
 			founder(),
-			{ID: 2, Name: "one", PeerURLs: []string{"http://127.0.0.1:2"}}, // the name again
+			{ID: 2, Name: "one", PeerURLs: []string{"http://127.0.0.1:2"}}, // a duplicate name
 			{ID: 3, PeerURLs: []string{"http://127.0.0.1:3"}},              // never started
 			{ID: 4, Name: "new", PeerURLs: []string{"http://127.0.0.1:4", "http://127.0.0.1:5"}},
 		}}
@@ -195,14 +196,15 @@ func TestJoin(t *testing.T) {
 			t.Errorf("each reason once: %s", log)
 		}
 		c.calls = nil
-		a.finish(t.Context(), ready, learner) // as when a voter is started again
+		a.finish(t.Context(), ready, learner) // as when a voter is restarted
 		if slices.Contains(c.calls, "promote") {
 			t.Error("a voter asked to be promoted")
 		}
 	})
 }
 
-// Temporary obstacles are waited for with growing pauses, and reported once.
+// TestJoinWaits checks that a member that encounters temporary errors waits with increasing delays
+// and reports each error once.
 func TestJoinWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var errs []error
@@ -226,8 +228,8 @@ func TestJoinWaits(t *testing.T) {
 	})
 }
 
-// A member with wrong peer URLs is not added as a learner. It says what is wrong, and joins once
-// that is corrected.
+// TestJoinOfWhatCannotBeReached checks that a member is not added as a learner while a peer URL is
+// unreachable. The member logs the problem and joins once it is corrected.
 func TestJoinOfWhatCannotBeReached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		why := errors.New("member 1 at http://127.0.0.1:1: connection refused")
@@ -246,7 +248,7 @@ func TestJoinOfWhatCannotBeReached(t *testing.T) {
 	})
 }
 
-// Only the end of the process ends the wait.
+// TestJoinStopped checks that a joining member waits until its context ends.
 func TestJoinStopped(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var errs []error
@@ -262,17 +264,17 @@ func TestJoinStopped(t *testing.T) {
 	})
 }
 
-// A member that stopped in the middle of joining resumes with what the cluster knows of it, from
-// every state that a stop can leave.
+// TestJoinAgain checks that a member that stopped while joining resumes, starting from the
+// cluster's record of it, in every state that it can be left in.
 func TestJoinAgain(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		known *pb.Member // besides the founder
+		known *pb.Member // in addition to the founder
 		lose  bool
 		flags []string
 		want  string // calls
 		fails string
-		same  bool // the ID stays
+		same  bool // the member keeps its ID
 	}{
 		{name: "unknown", want: "list add"},
 		{
@@ -327,7 +329,8 @@ func TestJoinAgain(t *testing.T) {
 	}
 }
 
-// A data directory keeps its identity; that of another cluster or of a removed member is refused.
+// TestJoinWithIdentity checks that a data directory keeps its identity. A directory is rejected if
+// it belongs to another cluster or to a removed member.
 func TestJoinWithIdentity(t *testing.T) {
 	for _, tt := range []struct {
 		cluster, member uint64
@@ -361,8 +364,8 @@ func TestJoinWithIdentity(t *testing.T) {
 	}
 }
 
-// A data directory that lacks only the identity file is damaged, not empty. The join is refused
-// before it changes the cluster.
+// TestJoinWithoutIdentityFile checks that a data directory that lacks only the identity file is
+// treated as damaged, not as empty. The join is refused before it changes the cluster.
 func TestJoinWithoutIdentityFile(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{nil, {"--replace"}} {
@@ -388,11 +391,11 @@ func TestJoinWithoutIdentityFile(t *testing.T) {
 	}
 }
 
-// Addresses are chosen if none are given, distinct ones for members of one machine, and a restart
-// chooses the same.
+// TestJoinChooses checks that addresses are chosen if none are given. Members on one machine get
+// different addresses, and a restarted member chooses the same addresses again.
 func TestJoinChooses(t *testing.T) {
 	t.Chdir(t.TempDir())
-	hold := true // until the end, as a process does
+	hold := true // keep the ports until the end, like a real process
 	choose := func(args ...string) server.Config {
 		t.Helper()
 		f := newFlags()
@@ -411,7 +414,8 @@ func TestJoinChooses(t *testing.T) {
 			t.Skip("no free ports here: ", err)
 		}
 		if hold {
-			t.Cleanup(j.release) // no earlier: what nobody refers to is collected, and closed
+			// not earlier: an unreferenced listener is garbage collected, which closes it
+			t.Cleanup(j.release)
 		} else {
 			j.release()
 		}
@@ -461,26 +465,10 @@ func TestJoinChooses(t *testing.T) {
 	}
 }
 
-// Flags that contradict --join are refused.
-func TestJoinMistakes(t *testing.T) {
-	for line, want := range map[string]string{
-		"--replace": "--replace requires --join",
-		"--join a:1 --initial-cluster default=http://localhost:2380": "omit --initial-cluster",
-		"--max-learners=-1":         "--max-learners must not be negative",
-		"--peer-client-cert-file=a": "client key file",
-	} {
-		o := try(t, nil, strings.Fields(line)...)
-		var usage *exitError
-		if !errors.As(o.err, &usage) || o.ran || !strings.Contains(o.err.Error(), want) {
-			t.Errorf("%s: %v, want %q", line, o.err, want)
-		}
-	}
-}
-
 // An etcd is not asked to add the member. Something that is no server is waited for, with the
 // reason.
 func TestJoinForeign(t *testing.T) {
-	l, err := net.Listen("tcp", servers.MustFreeAddr()) // stays reserved after Close
+	l, err := net.Listen("tcp", servers.MustFreeAddr()) // the address stays reserved after Close
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -510,7 +498,7 @@ func TestJoinForeign(t *testing.T) {
 	}
 }
 
-// etcdMembers counts calls about members.
+// etcdMembers counts calls to the member API.
 type etcdMembers struct {
 	pb.UnimplementedClusterServer
 	calls atomic.Int32

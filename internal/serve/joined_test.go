@@ -22,7 +22,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// joining is a member that joins by one command, started again and again.
+// joining is a member that joins with one command, which can be run repeatedly.
 type joining struct {
 	t    *testing.T
 	args []string
@@ -47,8 +47,7 @@ func (j *joining) start(more ...string) *program {
 	return run(j.t, "member", append(more, j.args...)...)
 }
 
-// ids returns the IDs of the voters by their peer URLs, and how many learners
-// there are.
+// ids returns the voters' IDs by peer URL, and the number of learners.
 func ids(ctx context.Context, t *testing.T, c *clientv3.Client) (map[string]uint64, int) {
 	t.Helper()
 	list, err := c.MemberList(ctx)
@@ -66,8 +65,9 @@ func ids(ctx context.Context, t *testing.T, c *clientv3.Client) (map[string]uint
 	return voters, learners
 }
 
-// Three commands make a cluster of three. An interrupted join resumes, a lost disk is replaced by
-// one command if asked to, and a removed member stops in order.
+// TestJoinProcesses checks that three commands create a cluster of three members. An interrupted
+// join resumes, one command replaces a member whose disk is lost if requested, and a removed member
+// shuts down cleanly.
 func TestJoinProcesses(t *testing.T) {
 	tier.Campaign(t)
 	addr := servers.MustFreeAddr()
@@ -78,7 +78,8 @@ func TestJoinProcesses(t *testing.T) {
 	one, two := newJoining(t, addr), newJoining(t, addr)
 	one.start().until("became a voter")
 
-	// In the middle: it is known, and has perhaps been sent the state.
+	// Kill the member in the middle of the join. The cluster has added it and may have sent it the
+	// state.
 	p := two.start()
 	p.until("added to the cluster as a learner")
 	p.signal(syscall.SIGKILL)
@@ -97,7 +98,7 @@ func TestJoinProcesses(t *testing.T) {
 	p.until("ignoring --join")
 	p.until("ready to serve")
 
-	// Its disk is lost.
+	// Simulate the loss of its disk.
 	p.signal(syscall.SIGKILL)
 	p.exit()
 	if err := os.RemoveAll(two.dir); err != nil {
@@ -118,7 +119,7 @@ func TestJoinProcesses(t *testing.T) {
 
 	harness.Eventually(t, "the member is removed", func() error {
 		_, err := c.MemberRemove(ctx, voters[two.peer])
-		if err != nil && !errors.Is(err, rpctypes.ErrUnhealthy) { // a link was cut for a moment
+		if err != nil && !errors.Is(err, rpctypes.ErrUnhealthy) { // a link was briefly down
 			t.Fatal(err)
 		}
 		return err
@@ -129,7 +130,8 @@ func TestJoinProcesses(t *testing.T) {
 	}
 }
 
-// The cluster's address is all that is needed, and the chosen addresses work.
+// TestJoinWithoutAddresses checks that a member needs only the cluster's address to join, and that
+// the addresses it chooses work.
 func TestJoinWithoutAddresses(t *testing.T) {
 	tier.Campaign(t)
 	addr := servers.MustFreeAddr()
@@ -163,7 +165,8 @@ func TestJoinWithoutAddresses(t *testing.T) {
 	}
 }
 
-// The same command joins a cluster with TLS; without TLS settings the error hints at them.
+// TestJoinTLS checks that the same command joins a cluster with TLS. Without TLS settings, the
+// error mentions them.
 func TestJoinTLS(t *testing.T) {
 	tier.Campaign(t)
 	addr := servers.MustFreeAddr()
@@ -176,8 +179,8 @@ func TestJoinTLS(t *testing.T) {
 	run(t, "member", "--join", addr, "--data-dir", t.TempDir()).until("speaks TLS: use https://")
 }
 
-// A member whose release does not speak the cluster's version is not added, and does not wait,
-// although nothing is known of other members yet.
+// TestJoinOfAnotherVersion checks that a member is not added if its release does not support the
+// cluster version. It does not wait for other members, even if it knows nothing about them yet.
 func TestJoinOfAnotherVersion(t *testing.T) {
 	foreign := fmt.Errorf("run 0.2: %w", server.ErrForeign)
 	away := status.Error(codes.Unavailable, "away")

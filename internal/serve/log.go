@@ -19,13 +19,14 @@ import (
 	"leasehold.dev/internal/logger"
 )
 
-// logFlags holds the log's outputs, format and level.
+// logFlags holds the outputs, the format and the level of the log.
 type logFlags struct {
 	level, format string
 	outputs       []string
 }
 
-// levels maps etcd's names. The three levels at which etcd ends the process count as errors.
+// levels maps etcd's level names. The three levels at which etcd ends the process are treated as
+// errors.
 var levels = map[string]slog.Level{
 	"debug": slog.LevelDebug, "info": slog.LevelInfo,
 	"warn": slog.LevelWarn, "warning": slog.LevelWarn,
@@ -33,10 +34,10 @@ var levels = map[string]slog.Level{
 	"panic": slog.LevelError, "fatal": slog.LevelError,
 }
 
-// logStyle holds the settings of a log that can change at run time.
+// logStyle contains the log settings that can be changed at run time.
 type logStyle struct {
 	level   slog.LevelVar
-	console atomic.Bool // else JSON
+	console atomic.Bool // otherwise JSON
 }
 
 // check returns an error for an unknown level or format.
@@ -52,26 +53,26 @@ func (l logFlags) check() error {
 	return nil
 }
 
-// apply sets s to the flags, which must be valid.
+// apply sets s from the flags, which must be valid.
 func (l logFlags) apply(s *logStyle) {
 	s.level.Set(levels[strings.ToLower(l.level)])
 	s.console.Store(l.format == "console")
 }
 
-// processLog is the log of a process. Logging never waits for the log's reader.
+// processLog is the log of a process. Logging never waits for a reader of the log.
 type processLog struct {
 	*slog.Logger
 	style  *logStyle
-	queues []*logger.Queue // one for each output
+	queues []*logger.Queue // one per output
 	files  []*os.File
 	limit  logger.Limit
-	shown  bool // on the standard output or error
+	shown  bool // whether the log goes to standard output or standard error
 }
 
-// flushTime is how long an ending process waits for the readers of its log.
+// flushTime is how long a process that is exiting waits for its log to be read.
 const flushTime = time.Second
 
-// open returns the log.
+// open opens the log.
 func (l logFlags) open(stdout, stderr io.Writer) (*processLog, error) {
 	if err := l.check(); err != nil {
 		return nil, err
@@ -94,8 +95,8 @@ func (l logFlags) open(stdout, stderr io.Writer) (*processLog, error) {
 	return p, nil
 }
 
-// fatal logs the error that ends the process, in one line with its cause. If the log is on the
-// terminal, the returned error is not printed again.
+// fatal logs the error that ends the process, together with its cause, in one line. If the log goes
+// to the terminal, the returned error is not printed again.
 func (p *processLog) fatal(err error) error {
 	if err == nil {
 		return nil
@@ -112,17 +113,17 @@ func (p *processLog) fatal(err error) error {
 	return err
 }
 
-// loggedError is an error that is already in the log on the terminal, so the command line does not
-// print it.
+// loggedError is an error that has already been logged to the terminal, so the command line does
+// not print it.
 type loggedError struct{ error }
 
 // Unwrap returns the error itself.
 func (e loggedError) Unwrap() error { return e.error }
 
-// Reported marks the error as one that the user has already seen, for the command line.
+// Reported marks the error as already shown to the user, for the command line.
 func (loggedError) Reported() bool { return true }
 
-// flush waits for the readers of the log, for up to flushTime.
+// flush waits up to flushTime for the log to be read.
 func (p *processLog) flush() {
 	for _, q := range p.queues {
 		q.Flush(flushTime)
@@ -139,7 +140,7 @@ func (p *processLog) collectors() []prometheus.Collector {
 	}, p.limit.Dropped)
 }
 
-// close waits for the readers of the log, for up to flushTime, and closes it.
+// close waits up to flushTime for the log to be read, and closes it.
 func (p *processLog) close() error {
 	var err error
 	for _, q := range p.queues {
@@ -151,7 +152,7 @@ func (p *processLog) close() error {
 	return err
 }
 
-// logHandler writes each record in the format of style at that time.
+// logHandler writes each record in the current format of style.
 type logHandler struct {
 	style         *logStyle
 	console, json slog.Handler
@@ -182,7 +183,7 @@ func (h logHandler) WithGroup(name string) slog.Handler {
 	return h
 }
 
-// oneAtATime serializes the writes of the two handlers, which have separate locks.
+// oneAtATime serializes writes by the two handlers, because each handler has its own lock.
 type oneAtATime struct {
 	mu sync.Mutex // guards w
 	w  io.Writer
@@ -208,7 +209,7 @@ func (l logFlags) writer(p *processLog, stdout, stderr io.Writer) (io.Writer, er
 		case "stdout":
 			to, p.shown = stdout, true
 		case "stderr", "default", "systemd/journal":
-			// Under systemd, standard error goes to the journal.
+			// Under systemd, standard error is sent to the journal.
 			to, p.shown = stderr, true
 		default:
 			f, err := os.OpenFile(out, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
@@ -228,10 +229,10 @@ func (l logFlags) writer(p *processLog, stdout, stderr io.Writer) (io.Writer, er
 	return io.MultiWriter(all...), nil
 }
 
-// likeEtcd names and formats a record's own fields as etcd does, so that tools for etcd's log can
-// read ours.
+// likeEtcd gives a record's standard fields the same names and format as etcd, so that tools for
+// etcd's log can read ours.
 func likeEtcd(groups []string, a slog.Attr) slog.Attr {
-	if a.Value.Kind() == slog.KindDuration { // slog would write a number of nanoseconds
+	if a.Value.Kind() == slog.KindDuration { // slog would write nanoseconds
 		return slog.String(a.Key, a.Value.Duration().String())
 	}
 	if len(groups) > 0 {

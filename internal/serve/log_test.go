@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/server"
 )
 
-// stuckPipe is a standard error that nothing reads until it is released.
+// stuckPipe is a standard error stream that blocks writes until it is released.
 type stuckPipe struct {
 	released chan struct{}
 	text     bytes.Buffer
@@ -28,7 +28,8 @@ func (p *stuckPipe) Write(b []byte) (int, error) {
 	return p.text.Write(b)
 }
 
-// Logging never waits for the reader of the log, and reports dropped lines (T43).
+// TestLogNotRead checks that logging never blocks when nothing reads the log, and that dropped
+// lines are reported (T43).
 func TestLogNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		pipe := &stuckPipe{released: make(chan struct{})}
@@ -55,8 +56,8 @@ func TestLogNotRead(t *testing.T) {
 	})
 }
 
-// A fatal error is one JSON line with its cause; the command repeats it only if the log goes to a
-// file alone.
+// TestFatalEndIsOneLine checks that a fatal error is logged as one JSON line with its cause. The
+// command also prints the error only if the log goes solely to a file.
 func TestFatalEndIsOneLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	for output, wantReported := range map[string]bool{"stderr": true, file: false} {

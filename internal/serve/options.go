@@ -224,13 +224,13 @@ func (f *flags) addHTTP() {
 	fs.BoolVar(&h.Pprof, "enable-pprof", h.Pprof, "Serve profiles under /debug/pprof/")
 }
 
-// addMetrics adds the flag for the port of metrics, for members and relays.
+// addMetrics adds the flag for the metrics port. Members and relays have this flag.
 func (f *flags) addMetrics(at *[]url.URL) {
 	f.fs.Var(urls{at}, "listen-metrics-urls",
 		"URLs to serve /metrics and the health pages on, in addition to the client URLs")
 }
 
-// addGateway adds the flags for the gateway and the page, for members and relays.
+// addGateway adds the flags for the gateway and the web page. Members and relays have these flags.
 func (f *flags) addGateway(gateway *bool, ui *string, cors, hosts *[]string) {
 	f.fs.BoolVar(gateway, "enable-grpc-gateway", *gateway, "Serve JSON under /v3/ and /v1/")
 	f.fs.StringVar(ui, "ui", *ui, "The page under /ui/: 'on', 'read-only' or 'off'. Requires "+

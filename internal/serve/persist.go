@@ -28,15 +28,15 @@ import (
 	"leasehold.dev/server"
 )
 
-// The pauses between attempts to join. The actual pauses are random, from 0.5 to 1.5 times as long:
-// members that start together must not retry in step.
+// The pauses between attempts to join. The actual pauses are randomized, between 0.5 and 1.5 times
+// these values, so that members that start together do not retry in lockstep.
 const (
 	firstPause = 100 * time.Millisecond
 	lastPause  = 5 * time.Second
 )
 
-// persist retries do until it succeeds, fails with a permanent error, or ctx ends. It logs each new
-// reason to wait.
+// persist retries do until it succeeds, it fails with a permanent error, or ctx ends. It logs the
+// reason for waiting whenever the reason changes.
 func (j *joiner) persist(
 	ctx context.Context, what string, do func(context.Context) error,
 ) error {
@@ -62,7 +62,7 @@ func (j *joiner) persist(
 	}
 }
 
-// passing reports whether an error may be temporary.
+// passing reports whether an error might be temporary.
 func passing(err error) bool {
 	if errors.Is(err, server.ErrForeign) {
 		return false
@@ -85,15 +85,15 @@ func passing(err error) bool {
 	}, code)
 }
 
-// possession describes the contents of a data directory.
+// possession describes what a data directory contains.
 type possession struct {
 	storage.Identity
-	stated bool // it also has a state: the member has taken part
+	stated bool // whether there is a state, which means that the member has taken part
 }
 
-// look examines a data directory. The member opens it again later.
+// look examines a data directory, and closes it. The member opens it again later.
 func look(dir string) (p possession, err error) {
-	if storage.Unused(dir) { // do not touch it until the cluster has this member
+	if storage.Unused(dir) { // leave it alone until the cluster has added this member
 		return p, nil
 	}
 	disk, err := storage.Open(storage.Config{Dir: dir})
@@ -109,7 +109,7 @@ func look(dir string) (p possession, err error) {
 	return p, fault.Join(err, disk.Close())
 }
 
-// check returns an error if this is not the member's cluster.
+// check returns an error if the data belongs to a different cluster or the member was removed.
 func (p possession) check(cfg server.Config, list *clientv3.MemberListResponse) error {
 	switch c := list.Header.GetClusterId(); {
 	case c != p.Cluster:
@@ -123,8 +123,8 @@ func (p possession) check(cfg server.Config, list *clientv3.MemberListResponse) 
 	}
 }
 
-// dialCluster returns a client of the members at endpoints. It uses the certificate and the
-// authorities that this member has for clients.
+// dialCluster returns a client for the members at the given endpoints. It uses the certificate and
+// the authorities of this member's client side.
 func dialCluster(endpoints []string, who joinLogin, cfg server.Config) (cluster, error) {
 	t := cfg.ClientTLS
 	secure := t.Auto || t.CertFile != "" || t.ClientCertFile != "" || t.TrustedCAFile != ""
@@ -140,7 +140,7 @@ func dialCluster(endpoints []string, who joinLogin, cfg server.Config) (cluster,
 		conf.Endpoints = append(conf.Endpoints, e)
 	}
 	encrypted := func(text string) bool {
-		e, _ := endpoint.Parse(text) // valid: the flag has checked it
+		e, _ := endpoint.Parse(text) // valid: checked when the flag was set
 		return e.Secure()
 	}
 	if slices.ContainsFunc(conf.Endpoints, encrypted) {
@@ -148,7 +148,8 @@ func dialCluster(endpoints []string, who joinLogin, cfg server.Config) (cluster,
 		if conf.TLS, err = clientTLS(t); err != nil {
 			return nil, fmt.Errorf("--join: %w", err)
 		}
-		if t.TrustedCAFile != "" && encrypted(conf.Endpoints[0]) { // the library decides by the first
+		// the first endpoint determines whether the library uses TLS
+		if t.TrustedCAFile != "" && encrypted(conf.Endpoints[0]) {
 			conf.DialOptions = append(conf.DialOptions,
 				grpc.WithTransportCredentials(listen.Reloading(conf.TLS, t.TrustedCAFile)))
 		}
@@ -163,9 +164,9 @@ func dialCluster(endpoints []string, who joinLogin, cfg server.Config) (cluster,
 // dialed is a client of the cluster to join.
 type dialed struct{ *clientv3.Client }
 
-// Ours makes a call that only Leasehold serves. An etcd would add this member, but the member could
-// never take part. Unlike the library's calls, this one fails at once if there is no connection,
-// and returns the reason.
+// Ours makes a call that only Leasehold supports. An etcd cluster would add this member, but the
+// member could never take part. Unlike the library's calls, this one fails immediately if there is
+// no connection, and returns the reason.
 func (d dialed) Ours(ctx context.Context) error {
 	_, err := pb.NewLeaseServiceClient(d.ActiveConnection()).Describe(ctx, &pb.DescribeRequest{})
 	switch status.Code(err) {
@@ -175,12 +176,12 @@ func (d dialed) Ours(ctx context.Context) error {
 	case codes.Unavailable, codes.DeadlineExceeded:
 		return fmt.Errorf("%w%s", err, fault.TLSHint(err.Error()))
 	default:
-		return nil // it rejects the request, so it serves the method
+		return nil // the request was rejected, so the method exists
 	}
 }
 
-// clientTLS returns the TLS configuration for calling another member's client side. The settings
-// for clients of this member do not apply to it.
+// clientTLS returns the TLS configuration for calls to the client port of another member. This
+// member's settings for its own clients do not apply.
 func clientTLS(t server.TLS) (*tls.Config, error) {
 	conf, err := listen.TLS{
 		CertFile: t.CertFile, KeyFile: t.KeyFile, TrustedCAFile: t.TrustedCAFile,
@@ -188,7 +189,7 @@ func clientTLS(t server.TLS) (*tls.Config, error) {
 		MinVersion: t.MinVersion, MaxVersion: t.MaxVersion, CipherSuites: t.CipherSuites,
 	}.Client()
 	if err == nil && t.Auto && t.CertFile == "" {
-		conf.InsecureSkipVerify = true // self-signed certificates cannot be verified
+		conf.InsecureSkipVerify = true // a self-signed certificate cannot be verified
 	}
 	return conf, err
 }

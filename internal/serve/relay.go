@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/internal/relay"
 )
 
-// RelayCommand returns "leasehold relay".
+// RelayCommand returns the command "leasehold relay".
 func RelayCommand() *cobra.Command { return relayCommand(os.Environ, runRelay) }
 
 func relayCommand(
@@ -25,7 +25,7 @@ func relayCommand(
 	c := &cobra.Command{
 		Use:   "relay [flags]",
 		Short: "Run a relay, to which many clients connect instead of a member",
-		// Not parsed by cobra, as in serve.
+		// Flags are not parsed by cobra, as in serve.
 		DisableFlagParsing: true,
 		SilenceErrors:      true,
 		SilenceUsage:       true,
@@ -42,7 +42,8 @@ func relayCommand(
 				return nil
 			}
 			if err == nil {
-				_, err = f.readEnv(env()) // ignore warnings: variables for others do not concern a relay
+				// ignore warnings, since variables for other programs are not a mistake
+				_, err = f.readEnv(env())
 			}
 			if err != nil {
 				return err
@@ -58,7 +59,8 @@ func relayCommand(
 type relayFlags struct {
 	*flags
 	relay relay.Config
-	// toMembers configures TLS to members. Its flags have the names that client commands use.
+	// toMembers configures TLS for connections to members. Its flags have the same names as in
+	// client commands.
 	toMembers    listen.TLS
 	skipVerify   bool
 	passwordFile string
@@ -132,7 +134,7 @@ func (f *relayFlags) help(w io.Writer) {
 	f.helpSections(w)
 }
 
-// config returns the configuration for the flags.
+// config returns the configuration specified by the flags.
 func (f *relayFlags) config() (relay.Config, error) {
 	c := f.relay
 	switch {
@@ -153,7 +155,7 @@ func (f *relayFlags) config() (relay.Config, error) {
 	}
 	encrypted := false
 	for _, e := range c.Endpoints {
-		at, _ := endpoint.Parse(e) // valid: the flag has checked it
+		at, _ := endpoint.Parse(e) // valid: checked when the flag was set
 		encrypted = encrypted || at.Secure()
 	}
 	if !encrypted && (f.toMembers.Asked() || f.skipVerify) {

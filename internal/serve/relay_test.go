@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/internal/relay"
 )
 
-// relayRun runs the command of a relay, up to where it would serve.
+// relayRun runs the relay command up to the point where it would start serving.
 func relayRun(env []string, args ...string) (cfg relay.Config, out string, err error) {
 	c := relayCommand(func() []string { return env },
 		func(_ context.Context, got relay.Config) error { cfg = got; return nil })
@@ -23,7 +23,7 @@ func relayRun(env []string, args ...string) (cfg relay.Config, out string, err e
 	return cfg, b.String(), err
 }
 
-// Wrong settings of a relay are refused with advice.
+// TestRelayRefusals checks that invalid relay settings are rejected with advice.
 func TestRelayRefusals(t *testing.T) {
 	both := []string{"--endpoints=a:1", "--listen-client-urls=http://127.0.0.1:1"}
 	for args, want := range map[string]string{
@@ -59,7 +59,8 @@ func TestRelayRefusals(t *testing.T) {
 	}
 }
 
-// Flags and variables apply, and the password is read from its file without the line end.
+// TestRelayFlags checks that flags and variables are applied, and that the password is read from
+// its file without the trailing newline.
 func TestRelayFlags(t *testing.T) {
 	password := filepath.Join(t.TempDir(), "p")
 	if err := os.WriteFile(password, []byte("secret\n"), 0o600); err != nil {

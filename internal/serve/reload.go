@@ -13,23 +13,23 @@ import (
 	"github.com/coreos/go-systemd/v22/daemon"
 )
 
-// reloadable are the settings that a reload of the file applies. All others take effect at the next
-// start.
+// reloadable lists the settings that take effect when the file is reloaded. All other settings take
+// effect at the next start.
 var reloadable = []string{"log-level", "log-format"}
 
 // reloader reloads the files of a running member.
 type reloader struct {
 	args, env []string
-	running   *flags // as read at the start, or the last time
+	running   *flags // as read at the start or at the last reload
 	log       *processLog
-	serving   atomic.Bool // before that, systemd must not be notified of a reload
-	// member makes the member reload its files; nil before there is one.
+	serving   atomic.Bool // until it is set, systemd must not be notified of a reload
+	// member lets the member reload its own files. It is nil until there is a member.
 	member atomic.Pointer[func()]
 }
 
-// onHangup reloads at each SIGHUP, until stop is called.
+// onHangup reloads the files at each SIGHUP until stop is called.
 func (r *reloader) onHangup() (stop func()) {
-	hangups := make(chan os.Signal, 1) // one pending signal covers later ones
+	hangups := make(chan os.Signal, 1) // a pending signal covers all later ones
 	signal.Notify(hangups, syscall.SIGHUP)
 	done := make(chan struct{})
 	ended := make(chan struct{})
@@ -59,7 +59,7 @@ func (r *reloader) onHangup() (stop func()) {
 	}
 }
 
-// reload applies changes in the files.
+// reload applies changes made to the files.
 func (r *reloader) reload() {
 	if r.running.configFile != "" {
 		r.reloadConfig()
@@ -69,8 +69,8 @@ func (r *reloader) reload() {
 	}
 }
 
-// reloadConfig applies changes in the configuration file, if the file is valid. It logs the changes
-// that need a restart.
+// reloadConfig applies changes made to the configuration file, if it is valid. It logs which
+// changes need a restart.
 func (r *reloader) reloadConfig() {
 	path := r.running.configFile
 	now := newFlags()
@@ -91,8 +91,8 @@ func (r *reloader) reloadConfig() {
 		}
 	})
 	now.log.apply(r.log.style)
-	// Changes that need a restart are logged at every reload, so the file is compared with the
-	// values at the start.
+	// Update only these two settings. The others keep their values from the start, so that changes
+	// that need a restart are logged at each reload.
 	r.running.log.level, r.running.log.format = now.log.level, now.log.format
 	r.log.Info("reloaded the configuration file", "file", path,
 		"changed", strings.Join(changed, " "))

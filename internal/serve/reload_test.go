@@ -19,9 +19,9 @@ import (
 
 func text(c server.Config) string { return fmt.Sprintf("%+v", c) }
 
-// Reloading the file applies level and format of the log at once, including for existing loggers,
-// and names settings that need a restart. A file with a mistake changes nothing. Flags still take
-// precedence.
+// TestReload checks that reloading the file applies the log level and format immediately, even to
+// existing loggers, and lists settings that require a restart. A file with a mistake changes
+// nothing. Flags still take precedence.
 func TestReload(t *testing.T) {
 	path := file(t, "log-level: info\nname: a\n")
 	args := []string{"--config-file", path}
@@ -97,8 +97,8 @@ func TestReload(t *testing.T) {
 	}
 }
 
-// A process reloads its file at SIGHUP and continues, and notifies systemd of that, its start and
-// its end.
+// TestHangup checks that a process reloads its file on SIGHUP and continues. It notifies systemd
+// when it starts, reloads and stops.
 func TestHangup(t *testing.T) {
 	tier.Campaign(t)
 	socket := filepath.Join(t.TempDir(), "notify")
@@ -107,7 +107,8 @@ func TestHangup(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	if err := l.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil { // rather than for ever
+	// instead of waiting forever
+	if err := l.SetReadDeadline(time.Now().Add(5 * time.Minute)); err != nil {
 		t.Fatal(err)
 	}
 	t.Setenv("NOTIFY_SOCKET", socket)

@@ -23,16 +23,16 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// role is the variable that makes the test binary be the program under test.
+// role is the environment variable that makes the test binary act as the program under test.
 const role = "LEASEHOLD_TEST_ROLE"
 
-// TestMain runs the command instead of the tests in processes that tests start: "member" is the
-// real one, "stuck" a member that does not stop.
+// TestMain runs the command instead of the tests if a test started this process. The role "member"
+// is the real command, and "stuck" is a member that does not stop.
 func TestMain(m *testing.M) {
 	p := process{env: os.Environ, hostname: hostname, run: runMember}
 	switch os.Getenv(role) {
 	case "":
-		quietGRPC() // before a test's own connections have begun to log
+		quietGRPC() // must run before the test's own connections start to log
 		os.Exit(m.Run())
 	case "stuck":
 		p.run = func(ctx context.Context, cfg server.Config, _ *joiner, _ *reloader) error {
@@ -51,7 +51,7 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
-// program is a process of the command, and its log.
+// program is a running command and its log.
 type program struct {
 	t   *testing.T
 	cmd *exec.Cmd
@@ -73,7 +73,7 @@ func run(t *testing.T, as string, args ...string) *program {
 	return &program{t, cmd, bufio.NewScanner(stderr)}
 }
 
-// until reads the log to the first line with text.
+// until reads the log up to the first line that contains text.
 func (p *program) until(text string) {
 	p.t.Helper()
 	var seen []string
@@ -105,8 +105,8 @@ func (p *program) exit() int {
 	return p.cmd.ProcessState.ExitCode()
 }
 
-// A member reports that it serves, stops in order with SIGTERM or SIGINT, and starts again on its
-// data.
+// TestServeAndStop checks that a member reports when it is serving, shuts down cleanly on SIGTERM
+// or SIGINT, and restarts with its existing data.
 func TestServeAndStop(t *testing.T) {
 	tier.RealTime(t)
 	dir := t.TempDir()
@@ -132,7 +132,7 @@ func TestServeAndStop(t *testing.T) {
 	}
 }
 
-// A later signal ends a stop that hangs.
+// TestSecondSignal checks that a later signal ends a shutdown that hangs.
 func TestSecondSignal(t *testing.T) {
 	tier.Campaign(t)
 	p := run(t, "stuck")
@@ -159,8 +159,8 @@ func TestSecondSignal(t *testing.T) {
 	}
 }
 
-// A duplicate signal, as timeout(1) sends to a process and its group, does not interrupt an orderly
-// stop.
+// TestSameSignalTwice checks that a duplicate signal does not interrupt an orderly shutdown.
+// timeout(1) sends its signal both to the process and to its group.
 func TestSameSignalTwice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		for _, patience := range []time.Duration{0, sameStop, sameStop + time.Millisecond} {
@@ -186,7 +186,8 @@ func TestSameSignalTwice(t *testing.T) {
 	})
 }
 
-// A member that cannot get its ports founds no cluster, so other flags can still be chosen.
+// TestPortTaken checks that a member that cannot open its ports does not found a cluster, so the
+// user can still choose other flags.
 func TestPortTaken(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

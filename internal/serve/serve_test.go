@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/server"
 )
 
-// outcome is what a command line came to.
+// outcome is the result of running a command line.
 type outcome struct {
 	cfg            server.Config
 	ran            bool
@@ -24,7 +24,7 @@ type outcome struct {
 	err            error
 }
 
-// try runs the command with a stand-in for the member.
+// try runs the command with a fake member.
 func try(t *testing.T, env []string, args ...string) outcome {
 	t.Helper()
 	var o outcome
@@ -40,14 +40,15 @@ func try(t *testing.T, env []string, args ...string) outcome {
 	})
 	c.SetOut(&stdout)
 	c.SetErr(&stderr)
-	c.SetArgs(append([]string{}, args...)) // of nil cobra makes the test's own
+	// cobra would replace nil with the arguments of the test binary
+	c.SetArgs(append([]string{}, args...))
 	o.err = c.ExecuteContext(t.Context())
 	o.stdout, o.stderr = stdout.String(), stderr.String()
 	return o
 }
 
-// etcdFlags reads the list of etcd's flags: name and default, as its help has
-// them.
+// etcdFlags reads the list of etcd's flags with their names and defaults, as printed by etcd's
+// help.
 func etcdFlags(t *testing.T) map[string]string {
 	t.Helper()
 	f, err := os.Open("testdata/etcd_flags.txt")
@@ -70,8 +71,8 @@ func etcdFlags(t *testing.T) map[string]string {
 	return flags
 }
 
-// Every flag of etcd is accepted with etcd's default, without a warning, except --cors, whose
-// default in etcd is every page.
+// TestAcceptsEtcdsFlags checks that every etcd flag is accepted with etcd's default and without a
+// warning. The exception is --cors, whose default in etcd allows every origin.
 func TestAcceptsEtcdsFlags(t *testing.T) {
 	known := newFlags()
 	var args []string
@@ -85,7 +86,7 @@ func TestAcceptsEtcdsFlags(t *testing.T) {
 		case def == "'math.MaxUint32'":
 			def = "4294967295"
 		case def == "" || name == "data-dir" || name == "log-rotation-config-json" || name == "cors":
-			continue // etcd's help tells no default, or none that could be given
+			continue // etcd's help shows no default, or one that cannot be passed as a value
 		}
 		args = append(args, "--"+name+"="+strings.Trim(def, "'"))
 	}
@@ -98,7 +99,7 @@ func TestAcceptsEtcdsFlags(t *testing.T) {
 	}
 }
 
-// Flags without meaning here are warned of once, with the reason.
+// TestWarnsOfIgnoredFlags checks that an ignored flag causes a single warning with the reason.
 func TestWarnsOfIgnoredFlags(t *testing.T) {
 	for _, i := range ignored {
 		arg := "--" + i.name + "=0"
@@ -112,7 +113,7 @@ func TestWarnsOfIgnoredFlags(t *testing.T) {
 	}
 }
 
-// etcd's syntax of flags.
+// TestSyntax checks that flags follow etcd's syntax.
 func TestSyntax(t *testing.T) {
 	for _, c := range []struct {
 		line string
@@ -149,6 +150,7 @@ func TestSyntax(t *testing.T) {
 			Mode: "periodic", Period: 3 * time.Hour,
 		}},
 		{"--auto-compaction-retention 0", retained, server.Compaction{Mode: "periodic"}},
+		{"--auto-compaction-mode periodic", retained, server.DefaultConfig().Compaction},
 		{"--auto-compaction-mode revision", retained, server.Compaction{
 			Mode: "revision", Revisions: 10_000,
 		}},
@@ -173,6 +175,7 @@ func TestSyntax(t *testing.T) {
 			"--initial-cluster-state existing", func(c server.Config) any { return c.Cluster.State },
 			"existing",
 		},
+		{"--join=a:1 --auto-tls --peer-auto-tls", ui, "on"}, // it chooses encrypted URLs
 		{
 			"--tls-min-version TLS1.3", func(c server.Config) any { return c.PeerTLS.MinVersion },
 			"TLS1.3",
@@ -197,7 +200,8 @@ func adaptive(c server.Config) any { return c.Raft.Adaptive }
 func quota(c server.Config) any    { return c.Limits.QuotaBackendBytes }
 func retained(c server.Config) any { return c.Compaction }
 
-// A mistake is reported with advice and etcd's exit code, and no member starts.
+// TestMistakes checks that a mistake is reported with advice and etcd's exit code, and that no
+// member starts.
 func TestMistakes(t *testing.T) {
 	for line, want := range map[string]string{
 		"--nmae=a":                           "unknown flag --nmae; did you mean --name?",
@@ -232,6 +236,14 @@ func TestMistakes(t *testing.T) {
 		"--peer-auto-tls":                    "use https:// in --listen-peer-urls",
 		"--election-timeout=400":             "five times",
 		"--name= --initial-cluster-token= -": `"-" is not a flag`,
+
+		"--replace": "--replace requires --join",
+		"--join a:1 --initial-cluster default=http://localhost:2380": "omit --initial-cluster",
+		"--max-learners=-1":         "--max-learners must not be negative",
+		"--peer-client-cert-file=a": "client key file",
+		"--join-user a":             "go with --join only",
+		"--join a:1 --join-user a":  "--join-user and --join-password-file must be set together",
+		"--join a:1 --join-user a --join-password-file b --join-token-file c": "are mutually exclusive",
 	} {
 		o := try(t, nil, strings.Fields(line)...)
 		var usage *exitError
@@ -239,13 +251,6 @@ func TestMistakes(t *testing.T) {
 			!strings.Contains(o.err.Error(), want) {
 			t.Errorf("%s: %v (ran %t), want %q", line, o.err, o.ran, want)
 		}
-	}
-}
-
-// TLS flags need no URLs with --join, which chooses encrypted ones.
-func TestJoinWithTLS(t *testing.T) {
-	if o := try(t, nil, "--join=a:1", "--auto-tls", "--peer-auto-tls"); o.err != nil || !o.ran {
-		t.Errorf("refused: %v", o.err)
 	}
 }
 
@@ -257,7 +262,7 @@ func TestEnvironment(t *testing.T) {
 		"ETCD_DATA_DIR=e", "LEASEHOLD_DATA_DIR=",
 		"LEASEHOLD_INITIAL_CLUSTER_TOKEN=l", "ETCD_INITIAL_CLUSTER_TOKEN=e",
 		"ETCD_ENABLE_PPROF=true", "ETCD_METRICS=extensive",
-		"LEASEHOLD_ENDPOINTS=a:1", "LEASEHOLD_TOKEN=7", // of clients, and of leasehold run
+		"LEASEHOLD_ENDPOINTS=a:1", "LEASEHOLD_TOKEN=7", // used by clients and leasehold run
 		"ETCD_NONSENSE=1", "LEASEHOLD_NONSENSE=2", "ETCDCTL_API=3", "HOME=/", "junk",
 	}
 	o := try(t, env, "--initial-cluster-token", "f")
@@ -286,7 +291,8 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// Advertised URLs default to the listened ones, except wildcard addresses.
+// TestAdvertised checks that advertised URLs default to the listen URLs, except for wildcard
+// addresses.
 func TestAdvertised(t *testing.T) {
 	for _, c := range []struct{ line, client, peer string }{
 		{"", "http://localhost:2379", "http://localhost:2380"},
@@ -319,7 +325,8 @@ func TestAdvertised(t *testing.T) {
 	}
 }
 
-// Help names every flag, and --version begins with etcd's line.
+// TestHelpAndVersion checks that the help lists every flag, and that the output of --version starts
+// with the same line as etcd's.
 func TestHelpAndVersion(t *testing.T) {
 	for _, arg := range []string{"--help", "-h", "-help"} {
 		o := try(t, nil, arg)
@@ -344,7 +351,7 @@ func TestHelpAndVersion(t *testing.T) {
 	}
 }
 
-// The binary behaves like etcd if it is called so.
+// TestArgs checks that the binary behaves like etcd if it is run under that name.
 func TestArgs(t *testing.T) {
 	for line, want := range map[string]string{
 		"/usr/bin/etcd":                         "serve",
@@ -375,7 +382,7 @@ func TestArgs(t *testing.T) {
 	}
 }
 
-// The shell completes flags, and files as their values.
+// TestComplete checks that shell completion offers flags, and files as the values of flags.
 func TestComplete(t *testing.T) {
 	offers, _ := complete(nil, nil, "--listen-c")
 	if len(offers) != 2 || !strings.HasPrefix(offers[0], "--listen-client-http-urls\t") {
@@ -389,7 +396,7 @@ func TestComplete(t *testing.T) {
 	}
 }
 
-// The log goes where it is sent, in etcd's form.
+// TestLog checks that the log is written to the configured outputs in etcd's format.
 func TestLog(t *testing.T) {
 	file := t.TempDir() + "/log"
 	o := try(t, nil, "--log-outputs", "stdout,"+file)
@@ -417,8 +424,8 @@ func TestLog(t *testing.T) {
 	}
 }
 
-// No command line makes the parser panic, and an accepted one makes a configuration that can be
-// validated.
+// FuzzFlags checks that no command line makes the parser panic, and that validating the resulting
+// configuration does not panic either.
 func FuzzFlags(f *testing.F) {
 	f.Add("--name=a\n-data-dir\nb\n--enable-pprof")
 	f.Add("--initial-cluster\na=http://a:1,a=http://b:2\n--auto-compaction-retention=3")

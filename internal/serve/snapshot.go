@@ -26,8 +26,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// SnapshotCommand returns the commands for the files of "leasehold snapshot save": restore and
-// status, as in etcdutl, and dump. They need no server.
+// SnapshotCommand returns the commands for files written by "leasehold snapshot save": restore and
+// status, as in etcdutl, and dump. They do not need a server.
 func SnapshotCommand() *cobra.Command {
 	c := &cobra.Command{Use: "snapshot <subcommand>", Short: "Restore and inspect snapshots"}
 	c.AddCommand(restoreCommand(), statusCommand(), snapshotDumpCommand())
@@ -71,14 +71,14 @@ keys are not restored.`,
 	fs.BoolVar(&fromEtcd, "from-etcd", false, "restore a snapshot of an etcd cluster")
 	for _, name := range []string{"wal-dir", "initial-memory-map-size"} {
 		fs.String(name, "", "")
-		// It fails only if the flag does not exist.
+		// These calls fail only if the flag does not exist.
 		_ = fs.MarkHidden(name)
 		_ = fs.MarkDeprecated(name, "it has no effect in leasehold and is ignored")
 	}
 	return c
 }
 
-// restoreFlags are the flags of all commands that make a data directory from a backup.
+// restoreFlags are the flags shared by all commands that create a data directory from a backup.
 type restoreFlags struct {
 	cfg      server.Config
 	options  server.RestoreOptions
@@ -112,8 +112,8 @@ func (f *restoreFlags) complete(given func(name string) bool) error {
 	return f.revision.apply(&f.options, given)
 }
 
-// printRestored prints what was restored, and the next steps. The addresses are stored: flags of a
-// member that starts later do not change them.
+// printRestored prints what was restored and what to do next. The addresses are stored in the data,
+// so flags given when the member starts do not change them.
 func printRestored(w io.Writer, file string, cfg server.Config) {
 	urls := listen.JoinURLs(cfg.URLs.AdvertisePeer)
 	fmt.Fprintf(w, "restored %s to %s\n", file, cfg.DataDir)
@@ -127,13 +127,13 @@ func printRestored(w io.Writer, file string, cfg server.Config) {
 	}
 }
 
-// revisionFlags are etcdutl's flags about the revision.
+// revisionFlags are etcdutl's flags that concern the revision.
 type revisionFlags struct {
 	bump uint64
 	mark bool
 }
 
-// apply sets the options. Without flags, they are the safe ones.
+// apply sets the options. Without flags, it sets the safe ones.
 func (r *revisionFlags) apply(o *server.RestoreOptions, given func(name string) bool) error {
 	o.BumpRevision = int64(r.bump)
 	o.KeepRevision = given("bump-revision") && r.bump == 0
@@ -147,7 +147,7 @@ func (r *revisionFlags) apply(o *server.RestoreOptions, given func(name string) 
 	return nil
 }
 
-// pflagValue adapts a value of package flag to pflag.
+// pflagValue adapts a flag.Value to pflag.
 type pflagValue struct {
 	value interface {
 		String() string
@@ -176,7 +176,7 @@ func restoreFile(_ io.Writer, path string, cfg server.Config, o server.RestoreOp
 	return notRestored(path, server.Restore(f, cfg, o), cfg)
 }
 
-// restoreEtcd restores a snapshot of etcd, and prints to w what it left out.
+// restoreEtcd restores an etcd snapshot, and prints to w what it omitted.
 func restoreEtcd(w io.Writer, path string, cfg server.Config, o server.RestoreOptions) error {
 	s, err := etcdsnapshot.Open(path, o.SkipHash)
 	if err != nil {
@@ -203,7 +203,7 @@ func restoreEtcd(w io.Writer, path string, cfg server.Config, o server.RestoreOp
 	return nil
 }
 
-// notRestored explains why a backup was not restored.
+// notRestored explains why a backup could not be restored.
 func notRestored(from string, err error, cfg server.Config) error {
 	switch {
 	case errors.Is(err, server.ErrBackup), errors.Is(err, encoding.ErrNewer):
@@ -214,7 +214,8 @@ func notRestored(from string, err error, cfg server.Config) error {
 	return err
 }
 
-// unreadable explains why a backup cannot be read, with a remedy if another release can read it.
+// unreadable explains why a backup cannot be read. If another release can read it, it adds that as
+// a remedy.
 func unreadable(path string, err error) error {
 	if errors.Is(err, encoding.ErrNewer) {
 		err = fmt.Errorf("a newer release wrote this backup: restore it with that release or a "+
@@ -260,7 +261,8 @@ history. "leasehold snapshot dump" prints everything.`,
 	return c
 }
 
-// statusFormats maps the values of --write-out for status, etcdutl's first.
+// statusFormats maps the values of --write-out for status. The values that etcdutl also has come
+// first.
 var statusFormats = map[string]func(io.Writer, server.BackupInfo) error{
 	"simple": func(w io.Writer, i server.BackupInfo) error {
 		_, err := fmt.Fprintf(w, "%x, %d, %d, %s, %s, %d, %d, %d, %016x, %s\n",

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/server"
 )
 
-// snapshotRun runs a command on snapshots and returns what it printed.
+// snapshotRun runs a snapshot command and returns its output.
 func snapshotRun(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	c := SnapshotCommand()
@@ -27,8 +27,8 @@ func snapshotRun(t *testing.T, args ...string) (string, error) {
 	return out.String(), err
 }
 
-// Mistakes end with etcdutl's exit codes and helpful errors. (test/e2e tests what works, with the
-// whole program.)
+// TestSnapshotMistakes checks that mistakes result in etcdutl's exit codes and helpful errors.
+// test/e2e tests the successful cases with the complete program.
 func TestSnapshotMistakes(t *testing.T) {
 	dir := t.TempDir()
 	text := filepath.Join(dir, "text")
@@ -97,7 +97,8 @@ func TestSnapshotMistakes(t *testing.T) {
 	}
 }
 
-// Wrong arguments of "log dump" are reported before anything is opened.
+// TestLogDumpMistakes checks that wrong arguments to "log dump" are reported before any file is
+// opened.
 func TestLogDumpMistakes(t *testing.T) {
 	for _, c := range []struct{ args, want string }{
 		{"dump", "requires exactly one argument"},
@@ -117,7 +118,7 @@ func TestLogDumpMistakes(t *testing.T) {
 	}
 }
 
-// The output formats of status, field by field.
+// TestStatusFormats checks every field of status in each output format.
 func TestStatusFormats(t *testing.T) {
 	info := server.BackupInfo{
 		Hash: 0xb10c1776, Revision: 12, Keys: 3, Bytes: 20480, Version: "leasehold 1", Leases: 2,
@@ -147,24 +148,5 @@ func TestStatusFormats(t *testing.T) {
 		if err := statusFormats[format](&out, info); err != nil || out.String() != want {
 			t.Errorf("%s: %v\n%s\nwant\n%s", format, err, out.String(), want)
 		}
-	}
-}
-
-// The help of restore names every flag of etcdutl that has a meaning here.
-func TestRestoreHelp(t *testing.T) {
-	out, err := snapshotRun(t, "restore", "--help")
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, flag := range []string{
-		"bump-revision", "data-dir", "initial-advertise-peer-urls", "initial-cluster ",
-		"initial-cluster-token", "mark-compacted", "name", "skip-hash-check",
-	} {
-		if !strings.Contains(out, "--"+flag) {
-			t.Errorf("no --%s in\n%s", flag, out)
-		}
-	}
-	if strings.Contains(out, "wal-dir") {
-		t.Error("a flag without a meaning is shown")
 	}
 }

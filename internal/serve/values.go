@@ -27,7 +27,7 @@ func (v urls) String() string {
 	return listen.JoinURLs(*v.to)
 }
 
-// Set implements flag.Value. As in etcd, the last of several counts.
+// Set implements flag.Value. As in etcd, the last of several values wins.
 func (v urls) Set(s string) (err error) {
 	*v.to, err = listen.ParseURLs(s)
 	return err
@@ -67,7 +67,7 @@ func (v endpoints) Set(s string) error {
 	return v.list.Set(strings.Join(normal, ","))
 }
 
-// millis is a flag with a number of milliseconds, as in etcd, or a duration with a unit.
+// millis is a flag that accepts a number of milliseconds, as in etcd, or a duration with a unit.
 type millis struct{ to *time.Duration }
 
 // String implements flag.Value.
@@ -95,7 +95,7 @@ func (v millis) Set(s string) error {
 	return nil
 }
 
-// seconds is a flag with a number of seconds, as in etcd, or a duration with a unit.
+// seconds is a flag that accepts a number of seconds, as in etcd, or a duration with a unit.
 type seconds struct{ to *time.Duration }
 
 // String implements flag.Value.
@@ -123,7 +123,7 @@ func (v seconds) Set(s string) error {
 	return nil
 }
 
-// streams is a flag with a uint32; the largest is shown by name.
+// streams is a flag that holds a uint32. The maximum is displayed by name.
 type streams struct{ to *uint32 }
 
 // String implements flag.Value.
@@ -144,7 +144,7 @@ func (v streams) Set(s string) error {
 	return nil
 }
 
-// members is the flag --initial-cluster.
+// members is the value of --initial-cluster.
 type members struct{ to *map[string][]url.URL }
 
 // String implements flag.Value.
@@ -167,7 +167,7 @@ func (v members) Set(s string) (err error) {
 	return err
 }
 
-// parseCluster reads NAME=URL,NAME=URL,...; a name may occur several times, for a member with
+// parseCluster parses NAME=URL,NAME=URL,... A name can occur several times if the member has
 // several URLs.
 func parseCluster(s string) (map[string][]url.URL, error) {
 	if strings.TrimSpace(s) == "" {
@@ -200,9 +200,9 @@ func parseCluster(s string) (map[string][]url.URL, error) {
 	return cluster, nil
 }
 
-// compaction returns the settings of the flags. Without a retention, the default depends on the
-// mode: periodic compaction then also keeps some revisions, for clients with watches that rarely
-// get events.
+// compaction returns the compaction settings. Without a retention flag, the default depends on the
+// mode. In that case, periodic compaction also keeps a number of revisions, for clients whose
+// watches rarely receive events.
 func (f *flags) compaction() (server.Compaction, error) {
 	if f.given["auto-compaction-retention"] {
 		return parseCompaction(f.mode, f.retention)
@@ -218,9 +218,9 @@ func (f *flags) compaction() (server.Compaction, error) {
 	return c, nil
 }
 
-// parseCompaction reads --auto-compaction-retention for a mode, by etcd's rules: a bare number is
-// hours, or revisions. Unlike etcd, it rejects durations in revision mode, which etcd would
-// interpret as nanoseconds.
+// parseCompaction parses --auto-compaction-retention for the given mode according to etcd's rules.
+// A bare number means hours or revisions. etcd would interpret a duration in revision mode as
+// nanoseconds, but parseCompaction rejects it.
 func parseCompaction(mode, retention string) (server.Compaction, error) {
 	c := server.Compaction{Mode: mode}
 	n, err := strconv.ParseInt(retention, 10, 64)

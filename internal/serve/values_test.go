@@ -9,7 +9,8 @@ import (
 	"leasehold.dev/server"
 )
 
-// --initial-cluster as in etcd, with several URLs for a member.
+// TestParseCluster checks that --initial-cluster is parsed as in etcd, including several URLs for
+// one member.
 func TestParseCluster(t *testing.T) {
 	for _, c := range []struct{ in, want, err string }{
 		{"", "", ""},
@@ -32,7 +33,8 @@ func TestParseCluster(t *testing.T) {
 	}
 }
 
-// --join and a relay's --endpoints normalise addresses and refuse wrong ones.
+// TestEndpointsFlag checks that --join and a relay's --endpoints normalize addresses and reject
+// invalid ones.
 func TestEndpointsFlag(t *testing.T) {
 	var got []string
 	f := endpoints{list{&got}}
@@ -44,7 +46,8 @@ func TestEndpointsFlag(t *testing.T) {
 	}
 }
 
-// etcd's rules for retention: a bare number is hours or revisions.
+// TestParseCompaction checks that retention follows etcd's rules: a bare number means hours or
+// revisions, depending on the mode.
 func TestParseCompaction(t *testing.T) {
 	const max = math.MaxInt64
 	for _, c := range []struct {
@@ -77,32 +80,6 @@ func TestParseCompaction(t *testing.T) {
 	}
 }
 
-// History is compacted by default, because a cluster that keeps all of it fills up; it can be
-// turned off.
-func TestCompactionByDefault(t *testing.T) {
-	usual := server.DefaultConfig().Compaction
-	if usual.Period <= 0 || usual.Revisions <= 0 {
-		t.Fatalf("the default is %+v", usual)
-	}
-	off := "--auto-compaction-retention=0"
-	for args, want := range map[string]server.Compaction{
-		"":                                       usual,
-		"--auto-compaction-mode=periodic":        usual,
-		"--auto-compaction-mode=revision":        {Mode: "revision", Revisions: usual.Revisions},
-		off:                                      {Mode: "periodic"},
-		"--auto-compaction-mode=revision " + off: {Mode: "revision"},
-	} {
-		f := newFlags()
-		if err := f.parse(strings.Fields(args)); err != nil {
-			t.Fatal(err)
-		}
-		cfg, _, err := f.config("myhost")
-		if err != nil || cfg.Compaction != want {
-			t.Errorf("%q: %+v, %v, want %+v", args, cfg.Compaction, err, want)
-		}
-	}
-}
-
 // The collector waits for a useful amount of garbage when the live heap is small, and for half the
 // live heap when it is large.
 func TestGCPercent(t *testing.T) {
@@ -118,8 +95,8 @@ func TestGCPercent(t *testing.T) {
 	}
 }
 
-// The first collection after loading the state happens when the heap has reached its limit,
-// although the one before saw a smaller heap.
+// TestPercentTo checks that the first garbage collection after loading the state starts when the
+// heap reaches its goal, even though the previous collection saw a smaller heap.
 func TestPercentTo(t *testing.T) {
 	for _, c := range []struct {
 		goal, live uint64
@@ -137,8 +114,8 @@ func TestPercentTo(t *testing.T) {
 	}
 }
 
-// Memory is returned to the system after three seconds with hardly any allocation, if it is worth
-// it, and once.
+// TestRest checks that memory is returned to the system once, after three seconds with almost no
+// allocations, and only if there is enough to return.
 func TestRest(t *testing.T) {
 	const mb = 1 << 20
 	var r rest
@@ -163,7 +140,7 @@ func TestRest(t *testing.T) {
 	h.resident++
 	seconds(true, 0)
 	r.given(h)
-	h.live = 100 * mb // most of the state was removed
+	h.live = 100 * mb // most of the state has been removed
 	seconds(true, 0, 0, 0)
 	h.resident = 110 * mb
 	r.given(h)

@@ -9,10 +9,11 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// Decode sets the variable that to points to from a document, nil if that is empty. The tag "yaml"
-// names a field of a struct; a field with the tag ",line" is set to the line where the struct
-// begins. Fields may be structs, lists, maps from text, text, durations and bools, and pointers to
-// such. Fields that the document does not name keep their values.
+// Decode decodes the document n into the variable that to points to. If n is nil, the variable is
+// unchanged. The "yaml" tag gives the name of a struct field. A field with the tag ",line" is set
+// to the number of the line where the struct begins. Fields can be structs, lists, maps from
+// strings, strings, durations, bools, and pointers to these types. Fields that the document does
+// not mention keep their values.
 func Decode(n *yaml.Node, to any) error {
 	if n == nil {
 		return nil
@@ -24,12 +25,12 @@ func fail(n *yaml.Node, format string, args ...any) error {
 	return fmt.Errorf(":%d: %s", n.Line, fmt.Sprintf(format, args...))
 }
 
-// decode sets the variable for a name.
+// decode decodes n into v. name identifies the setting in errors.
 func decode(n *yaml.Node, v reflect.Value, name string) error {
 	if IsNull(n) {
 		return nil
 	}
-	at := n.Line // of the alias, not of its target
+	at := n.Line // line of the alias, not of its target
 	n = Meant(n)
 	switch v.Kind() {
 	case reflect.Pointer:
@@ -62,7 +63,7 @@ func decode(n *yaml.Node, v reflect.Value, name string) error {
 	return decodeOne(n, v, name)
 }
 
-// decodeOne is decode for a single value.
+// decodeOne is like decode, for a single value.
 func decodeOne(n *yaml.Node, v reflect.Value, name string) error {
 	if n.Kind != yaml.ScalarNode {
 		return fail(n, "%s must be one value, not a list or names with values", name)
@@ -90,7 +91,7 @@ func decodeOne(n *yaml.Node, v reflect.Value, name string) error {
 	return nil
 }
 
-// pairs calls do for each name with its value, and rejects a repeated name.
+// pairs calls do for each name and its value. It returns an error if a name is repeated.
 func pairs(n *yaml.Node, of string, do func(name, value *yaml.Node) error) error {
 	lines := make(map[string]int)
 	for i := 0; i < len(n.Content); i += 2 {
@@ -149,7 +150,7 @@ func decodeStruct(n *yaml.Node, v reflect.Value, of string, line int) error {
 	})
 }
 
-// didYouMean ends the error for an unknown name.
+// didYouMean returns the end of the error message for an unknown name.
 func didYouMean(typed string, names []string) string {
 	if near := Nearest(strings.ReplaceAll(typed, "_", "-"), names); near != "" {
 		return fmt.Sprintf("; did you mean %q?", near)

@@ -1,7 +1,7 @@
-// Package settings reads YAML files of settings strictly: an unknown name, a repeated name and a
-// value of the wrong type are errors. The error contains the line and, for an unknown name, the
-// name that was probably intended.
+// Package settings reads YAML files of settings strictly. An unknown name, a repeated name, or a
+// value of the wrong type is an error. The error contains the line number and, for an unknown name,
+// the name that was probably intended.
 //
-// Errors begin with the line between colons, if known, so that the caller can put the name of the
-// file before them: ":7: unknown setting ...".
+// If the line is known, an error begins with the line number between colons, so that the caller can
+// prepend the file name: ":7: unknown setting ...".
 package settings

@@ -11,10 +11,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// inYAML matches the line in an error of the library.
+// inYAML matches the line number in an error from the YAML library.
 var inYAML = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// Parse returns the only document of a text, nil if it is empty.
+// Parse returns the only document in a text, or nil if the text is empty.
 func Parse(text []byte) (*yaml.Node, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	var doc, next yaml.Node
@@ -42,13 +42,14 @@ func Parse(text []byte) (*yaml.Node, error) {
 	return doc.Content[0], nil
 }
 
-// IsNull reports whether a name has no value, like many names in etcd's sample file.
+// IsNull reports whether a setting has no value, as is the case for many settings in etcd's sample
+// file.
 func IsNull(n *yaml.Node) bool {
 	n = Meant(n)
 	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"
 }
 
-// Meant returns n, or the node that n is an alias of.
+// Meant returns n or, if n is an alias, the node to which it refers.
 func Meant(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias

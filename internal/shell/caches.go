@@ -8,17 +8,18 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// Cache receives the messages for a coherent cache that is open at this member.
+// Cache receives messages for a coherent cache that is open on this member.
 type Cache interface {
 	// Opened reports the outcome of an OpenCache.
 	Opened(term uint64, err error)
 	// Invalidated reports the ranges that the cache must drop.
 	Invalidated(i *replica.Invalidation)
-	// Reopen reports that there is a new leader, to which the cache must report its contents.
+	// Reopen reports a new leader. The cache must report its contents to that leader.
 	Reopen(term uint64)
 }
 
-// CacheMail is a message from a cache, which opens, acknowledges or closes.
+// CacheMail is a message from a cache, which opens the cache, acknowledges invalidations, or closes
+// the cache.
 type CacheMail struct {
 	From   Cache
 	Of     fsm.Holding
@@ -27,19 +28,19 @@ type CacheMail struct {
 	Closed bool
 }
 
-// caches contains the caches that are open at this member, by lease and token: the cache of an
-// orphan may still be open next to that of a later lease with the same ID. A cache is open in only
-// one place: the last one where it was opened.
+// caches contains the caches that are open on this member, by lease and token. The token is part of
+// the key because two leases with the same ID can have open caches: an orphan and a later lease. A
+// cache is open in only one place: wherever it was opened last.
 type caches map[fsm.Holding]*cache
 
 type cache struct {
 	to Cache
-	// term is the term in which the cache was opened at the leader; 0 while it is being opened.
+	// term is the leader's term in which the cache was opened; 0 while it is being opened.
 	term uint64
 }
 
-// fromCache handles a message from a cache. A message from a place where the cache was opened
-// earlier is ignored, because it may be older than messages from the new place.
+// fromCache handles a message from a cache. If the cache was opened in another place since, the
+// message is ignored, because it may be older than messages from the new place.
 func (c caches) fromCache(r *replica.Replica, m *CacheMail) {
 	switch x := c[m.Of]; {
 	case m.Open != nil:
@@ -75,8 +76,7 @@ func (c caches) deliver(out *replica.Output) {
 	}
 }
 
-// follow makes caches reopen, in the order of their tokens, if the leader is not the one at which
-// they were opened.
+// follow makes caches reopen, in token order, if they were opened with an earlier leader.
 func (c caches) follow(s *replica.Status) {
 	if s.Leader == 0 {
 		return

@@ -26,16 +26,16 @@ func (c *recordingCache) Reopen(term uint64) {
 	c.calls = append(c.calls, fmt.Sprintf("reopen %d", term))
 }
 
-// TestOpenCaches: messages go to the place where a cache was last opened, and the cache is
-// reopened, once, when the leader is not the one that knows it.
+// TestOpenCaches checks that messages are delivered to the owner that last opened a cache. If the
+// leader changes to one that does not know the cache, the cache is reopened once.
 func TestOpenCaches(t *testing.T) {
 	old, last, other := &recordingCache{}, &recordingCache{}, &recordingCache{}
-	heir := &recordingCache{} // of a later lease with the same ID
+	heir := &recordingCache{} // belongs to a later lease with the same ID
 	c := caches{{ID: 7}: {to: last}, {ID: 8}: {to: other}, {ID: 7, Token: 1}: {to: heir, term: 9}}
 	c.deliver(&replica.Output{
 		Opened: []replica.OpenCache{
-			{ID: 7, Owner: old, Err: lease.ErrExpiring}, // from the previous stream
-			{ID: 6, Owner: old, Term: 3},                // closed since
+			{ID: 7, Owner: old, Err: lease.ErrExpiring}, // opened from the previous stream
+			{ID: 6, Owner: old, Term: 3},                // closed in the meantime
 			{ID: 7, Owner: last, Term: 3},
 			{ID: 8, Owner: other, Err: lease.ErrNotFound},
 		},
@@ -67,8 +67,9 @@ func TestOpenCaches(t *testing.T) {
 	}
 }
 
-// TestCacheOfStreamThatWasLeft: messages of a cache from a place where it was opened earlier are
-// ignored: both acknowledgments, since the cache may have read the keys again, and the closing.
+// TestCacheOfStreamThatWasLeft checks that messages from an earlier owner of a cache are ignored.
+// An old acknowledgment must not count, since the cache may have read the keys again, and an old
+// close must not close the cache.
 func TestCacheOfStreamThatWasLeft(t *testing.T) {
 	m := lead(t)
 	m.propose(&fsm.Grant{
@@ -121,8 +122,8 @@ func TestCacheOfStreamThatWasLeft(t *testing.T) {
 	}
 }
 
-// TestOpenedByLeaderOfBefore: a cache that learns at the same time that it is open and that there
-// is a new leader is reopened; several caches are reopened in the order of their tokens.
+// TestOpenedByLeaderOfBefore checks that a cache is reopened if its open response and a change of
+// leader arrive together. Several caches are reopened in order of their tokens.
 func TestOpenedByLeaderOfBefore(t *testing.T) {
 	s := &Shell{caches: make(caches), Status: replica.Status{Term: 4, Leader: 2}}
 	var want, reopened []lease.Token

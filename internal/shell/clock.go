@@ -2,28 +2,29 @@ package shell
 
 import "leasehold.dev/lease"
 
-// jumpLimit is how much the difference between boot time and the monotonic clock may change between
+// jumpLimit is how much the difference between boot time and the monotonic clock can change between
 // two readings. A larger change means that the machine was suspended.
 const jumpLimit = 250 * lease.Instant(1)
 
-// Reading is a reading of a machine's clocks, in milliseconds. Leases are timed by boot time,
-// which, like the holders' time, continues while the machine is suspended. The monotonic clock
-// stops then (rule 2).
+// Reading is a reading of a machine's clocks, in milliseconds. Leases are timed by boot time, which
+// continues while the machine is suspended, like the holders' time. The monotonic clock stops
+// during a suspension (rule 2).
 type Reading struct{ Boot, Mono lease.Instant }
 
 // clock converts readings to instants.
 type clock struct {
-	start  Reading       // instant 0 is its boot time
-	behind lease.Instant // how far the monotonic clock was behind at the last reading
+	start  Reading       // its boot time is instant 0
+	behind lease.Instant // how far the monotonic clock lagged behind boot time at the last reading
 	last   lease.Instant // the last reading
 }
 
-// read returns the current instant, and whether the clocks have drifted apart since the last
-// reading by more than scheduling explains, which means that the machine was suspended.
+// read returns the current instant. It also reports whether the machine was suspended. It concludes
+// that from the two clocks, if they have diverged since the last reading by more than scheduling
+// explains.
 //
-// Boot time never goes back on a healthy machine. If it does, for example after a virtual machine
-// has been moved, it is unknown how much time has passed. The instants then continue from the last
-// one, and a jump of any size is reported.
+// On a healthy machine, boot time never goes back. If it does, for example after a virtual machine
+// was migrated, it is unknown how much time has passed. In that case the instants continue from the
+// last one, and read returns jumped=true, however small the step back was.
 func (c *clock) read(r Reading) (now lease.Instant, jumped bool) {
 	now = r.Boot - c.start.Boot
 	back := c.last - now

@@ -6,8 +6,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestClockGoesBack: if boot time goes back, however little, a jump is reported, and the instants
-// do not go back.
+// TestClockGoesBack checks that if boot time goes backward, however little, the clock reports a
+// jump, and its instants do not decrease.
 func TestClockGoesBack(t *testing.T) {
 	at := Reading{Boot: 100_000, Mono: 7}
 	c := clock{start: at}
@@ -25,9 +25,9 @@ func TestClockGoesBack(t *testing.T) {
 	}
 }
 
-// TestClockOfBoot: instants follow boot time, which continues while the machine is suspended, and a
-// suspension is reported as a jump, but a late reading is not. Neither may boot time stop while the
-// monotonic clock continues.
+// TestClockOfBoot checks that instants follow boot time, which keeps running while the machine is
+// suspended. A suspension is reported as a jump, but a late reading is not. A jump is also reported
+// if boot time falls behind the monotonic clock.
 func TestClockOfBoot(t *testing.T) {
 	at := Reading{Boot: 100_000, Mono: 7}
 	c := clock{start: at}

@@ -12,13 +12,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// names are the names of the actions that are left out of a step without work for them.
+// names lists the actions that a step leaves out when there is no work for them.
 var names = map[Do]string{
 	Advance: "advance", LookAround: "look", Feed: "feed", Send: "send", Save: "save", Show: "show",
 	Follow: "follow", Publish: "publish", DeliverCaches: "tell", End: "end", Shrink: "shrink",
 }
 
-// cluster returns three members, the first of which is the leader and known to the others.
+// cluster returns three members. The first member is the leader, and the others have received its
+// messages.
 func cluster(t *testing.T) []*member {
 	t.Helper()
 	var all []*member
@@ -35,7 +36,7 @@ func cluster(t *testing.T) []*member {
 	return all
 }
 
-// beat lets all members do what they do at each heartbeat.
+// beat advances all clocks by one heartbeat interval and lets all members finish their work.
 func (m *member) beat() {
 	m.t.Helper()
 	for _, o := range m.others {
@@ -46,7 +47,7 @@ func (m *member) beat() {
 	}
 }
 
-// hears does one step with mail, and compares the actions of the driver with want.
+// hears performs one step with mail and compares the driver's actions with want.
 func (m *member) hears(what, want string, mail Mail) {
 	m.t.Helper()
 	mail.Persisted, mail.Messages = append(m.mail.Persisted, mail.Persisted...),
@@ -64,8 +65,8 @@ func (m *member) hears(what, want string, mail Mail) {
 	}
 }
 
-// TestNothingToDo: a driver gets exactly the actions for which there is work, in the order that
-// keeps the guarantees.
+// TestNothingToDo checks that a driver receives exactly the actions for which there is work, in the
+// order required for durability and visibility.
 func TestNothingToDo(t *testing.T) {
 	all := cluster(t)
 	m := all[0]
@@ -113,8 +114,8 @@ func TestNothingToDo(t *testing.T) {
 	}}})
 }
 
-// TestActions covers what is hard to provoke: the driver gets an action if and only if there is
-// work for it.
+// TestActions checks that the driver receives an action if and only if there is work for it, in
+// cases that are hard to provoke otherwise.
 func TestActions(t *testing.T) {
 	opened := replica.Output{Opened: []replica.OpenCache{{}}}
 	for _, c := range []struct {
@@ -146,7 +147,7 @@ func TestActions(t *testing.T) {
 	}
 }
 
-// TestAlone: a member that waits for others to start does not campaign.
+// TestAlone checks that a member does not campaign while it is waiting for others to start.
 func TestAlone(t *testing.T) {
 	for _, assembled := range []bool{false, true} {
 		m := startOf(t, replica.Config{ID: 1}, 1, 2, 3)
@@ -162,8 +163,9 @@ func TestAlone(t *testing.T) {
 	}
 }
 
-// TestDiskStuckEverywhere: members whose disks are all stuck do not pass the lead around. The
-// leader offers it to each in turn, with ten election timeouts between offers.
+// TestDiskStuckEverywhere checks that members do not pass leadership around when all their disks
+// are stuck. The leader offers leadership to each member in turn, with ten election timeouts
+// between offers.
 func TestDiskStuckEverywhere(t *testing.T) {
 	all := cluster(t)
 	first := all[0]
@@ -191,8 +193,8 @@ func TestDiskStuckEverywhere(t *testing.T) {
 	}
 }
 
-// TestDiskStuck: of two members with stuck disks, the leader offers the lead to the other at most
-// once before the third one leads.
+// TestDiskStuck checks that if two of three members have stuck disks, the third becomes the leader.
+// The other member with a stuck disk must not become the leader in the meantime.
 func TestDiskStuck(t *testing.T) {
 	for stuck := 1; stuck < 3; stuck++ {
 		all := cluster(t)
@@ -214,7 +216,8 @@ func TestDiskStuck(t *testing.T) {
 	}
 }
 
-// TestDiskStuckAlone: a leader with a stuck disk stays the leader if no other member can lead.
+// TestDiskStuckAlone checks that a leader with a stuck disk remains the leader if no other member
+// can lead. A leader with a healthy disk does not offer leadership.
 func TestDiskStuckAlone(t *testing.T) {
 	m := lead(t)
 	m.around.DiskStuck = true
@@ -229,28 +232,7 @@ func TestDiskStuckAlone(t *testing.T) {
 	}
 }
 
-// TestDiskStuckAgain: a leader with a stuck disk and no active follower hands over at the first
-// heartbeat after a follower is back.
-func TestDiskStuckAgain(t *testing.T) {
-	all := cluster(t)
-	m := all[0]
-	for _, id := range []uint64{2, 3} {
-		m.mail.Tasks = append(m.mail.Tasks, func() { m.r.Gone(id) })
-	}
-	m.settle()
-	m.around.DiskStuck = true
-	m.pass(heartbeat)
-	if m.step(); m.yields {
-		t.Fatal("hands over without an active follower")
-	}
-	m.settle() // the followers answer the heartbeat
-	m.pass(heartbeat)
-	if m.step(); !m.yields {
-		t.Error("does not hand over to a follower that is back")
-	}
-}
-
-// TestUnknownCommand: a member stops at an entry that it cannot apply, and reports why.
+// TestUnknownCommand checks that a member stops with an error at an entry that it cannot apply.
 func TestUnknownCommand(t *testing.T) {
 	m := startOf(t, replica.Config{ID: 1}, 1, 2)
 	m.others = []*member{m, start(t)}
@@ -271,8 +253,8 @@ func TestUnknownCommand(t *testing.T) {
 	}
 }
 
-// TestWait: a member sleeps until the next heartbeat, or until a lease ends if that is earlier. It
-// does not sleep while there is work.
+// TestWait checks that a member sleeps until the next heartbeat, or until a lease is due if that is
+// earlier. It does not sleep while there is work.
 func TestWait(t *testing.T) {
 	m := lead(t)
 	m.pass(heartbeat)
@@ -303,8 +285,8 @@ func TestWait(t *testing.T) {
 	}
 }
 
-// TestCleaning: what compaction frees is cleaned up in parts, without sleeping, and then everyone
-// sees that the memory is free.
+// TestCleaning checks that memory freed by compaction is cleaned up in parts, without sleeping in
+// between. The view shown afterwards no longer holds this memory.
 func TestCleaning(t *testing.T) {
 	m := lead(t)
 	value := make([]byte, 1000)
@@ -328,7 +310,8 @@ func TestCleaning(t *testing.T) {
 	}
 }
 
-// TestHeld: commands that wait to be batched are reported, and wait until the delay is over.
+// TestHeld checks that commands waiting to be batched are reported as delayed, and are proposed
+// only when the commit delay is over.
 func TestHeld(t *testing.T) {
 	m := startOf(t, replica.Config{ID: 1, CommitDelay: true}, 1)
 	m.campaign()
@@ -352,8 +335,8 @@ func TestHeld(t *testing.T) {
 	}
 }
 
-// leadSoonSilent returns a leader for which a lease without a connection is silent after a quarter
-// of a second.
+// leadSoonSilent returns a leader that considers a lease silent 250 ms after its connection is
+// gone.
 func leadSoonSilent(t *testing.T) *member {
 	t.Helper()
 	m := startOf(t, replica.Config{
@@ -363,7 +346,7 @@ func leadSoonSilent(t *testing.T) *member {
 	return m
 }
 
-// TestNobodyTends: a lease whose holder's connection is gone becomes silent soon.
+// TestNobodyTends checks that a lease soon becomes silent when its holder's connection is gone.
 func TestNobodyTends(t *testing.T) {
 	for _, left := range []bool{false, true} {
 		m := leadSoonSilent(t)
@@ -383,7 +366,7 @@ func TestNobodyTends(t *testing.T) {
 	}
 }
 
-// TestStallOfSilent: a stall that the clock has measured does not extend a silent lease.
+// TestStallOfSilent checks that a stall measured by the clock does not extend a silent lease.
 func TestStallOfSilent(t *testing.T) {
 	m := leadSoonSilent(t)
 	m.grant(60_000)
@@ -410,7 +393,7 @@ func TestStallOfSilent(t *testing.T) {
 	}
 }
 
-// TestRenewedTogether: leases in one group of renewals are renewed.
+// TestRenewedTogether checks that a batch of renewals is processed.
 func TestRenewedTogether(t *testing.T) {
 	m := lead(t)
 	m.grant(60_000)

@@ -8,7 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Mail contains the inputs of a member since its last step. Each list is in order of arrival.
+// Mail contains the inputs that a member has received since its last step. Each list is in order of
+// arrival.
 type Mail struct {
 	Messages  []*replica.Message // from other members
 	Proposals []*replica.Proposal
@@ -17,16 +18,16 @@ type Mail struct {
 	Together  []*replica.Renewals
 	Abandoned []lease.ID
 	Caches    []CacheMail
-	Persisted []*raftpb.Message // messages of replica.Output.Append that are durable
-	Tasks     []func()          // other work with the replica
+	Persisted []*raftpb.Message // messages from replica.Output.Append that are now durable
+	Tasks     []func()          // other functions that use the replica
 	Arrivals  []Arrival
 	DelayOver bool // the commit delay is over
 }
 
-// Arrival is a snapshot that has arrived from another member and is not the newest one yet.
+// Arrival is a snapshot that has been received from another member but is not the newest one yet.
 type Arrival struct {
 	Message *raftpb.Message
-	Machine *fsm.Machine // the state that was built from it
+	Machine *fsm.Machine // state that was built from the snapshot
 	Owner   any
 }
 
@@ -49,14 +50,14 @@ func (m *Mail) Emptied() Mail {
 	}
 }
 
-// Refusal is a message from another member that the replica rejected.
+// Refusal is a message from another member that the replica rejected, with the reason.
 type Refusal struct {
 	From uint64
 	Err  error
 }
 
 // Declined is a snapshot that the replica did not accept. Err is nil if the replica does not need
-// it.
+// the snapshot.
 type Declined struct {
 	Owner any
 	Err   error

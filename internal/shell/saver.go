@@ -7,37 +7,37 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Saver defines the order in which a member saves the messages of replica.Output.Append: the
-// writes, the syncs, and the reports of durable messages. The zero value has saved nothing. It
-// belongs to the goroutine of the disk.
+// Saver defines the order in which a member saves the messages in replica.Output.Append: the
+// writes, the syncs, and the reports of durable messages. The zero value is ready to use. A Saver
+// belongs to the disk's goroutine.
 type Saver struct {
 	lazy    *raftpb.HardState // a hard state that can wait for the next write
-	entries []*raftpb.Entry   // of the next write
-	bytes   int               // of their data
-	due     bool              // the next write must come before anything is reported
+	entries []*raftpb.Entry   // entries for the next write
+	bytes   int               // size of their data
+	due     bool              // write before reporting any message
 	taken   []*raftpb.Message // not yet reported as durable
-	rest    []*raftpb.Message // of the batch, not yet saved
-	// overtaken is set if everything before the next snapshot is skipped: see Overtaken.
+	rest    []*raftpb.Message // rest of the batch, not saved yet
+	// overtaken is set if everything before the next snapshot is skipped; see Overtaken.
 	overtaken bool
 
-	term uint64 // those of the hard state that was written last
+	term uint64 // term and vote of the hard state that was last written
 	vote uint64
 }
 
 // Saving is an action of the disk. There are three kinds.
 type Saving struct {
-	// Install, if not nil, is a snapshot that has arrived: make it the newest one, durably.
+	// Install, if not nil, is a snapshot that has arrived. Make it the newest one, durably.
 	Install *raftpb.Message
-	// Saved, if not empty, are messages that are durable now: report them. The Saver owns the
-	// memory.
+	// Saved, if not empty, lists messages that are now durable. Report them. The Saver owns the
+	// list.
 	Saved []*raftpb.Message
 	// Otherwise, write Entries, and State if it is not nil, durably and in one step.
 	Entries []*raftpb.Entry
 	State   *raftpb.HardState
 }
 
-// Awaited reports whether a message must become durable because something waits for it
-// (replica.Output.Append).
+// Awaited reports whether a message must become durable because another part of the member is
+// waiting for that (see replica.Output.Append).
 func Awaited(m *raftpb.Message) bool {
 	return len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 || asksForSnapshot(m)
 }
@@ -46,16 +46,16 @@ func asksForSnapshot(m *raftpb.Message) bool {
 	return m.GetSnapshot().GetMetadata().GetIndex() != 0
 }
 
-// writeBytes limits the entries that are written at once, except for the last message.
+// writeBytes limits the size of one write, not counting the last message.
 const writeBytes = 4 << 20
 
-// Save yields the actions that save messages, in order, combined into one write unless that becomes
-// too large. This lets a follower catch up after many small messages have arrived while its disk
-// was busy. A caller that stops early must not use the Saver again.
+// Save yields the actions that save messages, in order. It combines messages into one write unless
+// the write becomes too large. So a follower can catch up after many small messages have arrived
+// while its disk was busy. If the caller stops early, it must not use the Saver again.
 //
-// A message with only a commit index need not be durable: losing it costs nothing, so it waits for
-// the next write. The responses to such a message, for example the one that reports a commit to a
-// follower, wait only for earlier writes.
+// A message that contains only a commit index need not be durable. Losing it costs nothing, so it
+// waits for the next write. The responses to such a message, for example the response that reports
+// a commit to a follower, wait only for earlier writes.
 func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 	return func(yield func(Saving) bool) {
 		for i, m := range batch {
@@ -83,12 +83,13 @@ func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 	}
 }
 
-// Votes saves the newest term and vote of all waiting messages, those of Save and those queued
-// behind them, ahead of their entries. It returns the answers to candidates, which depend on
-// nothing else, as one durable message, or nil if there are none.
+// Votes saves the newest term and vote of all waiting messages ahead of their entries. The waiting
+// messages are those passed to Save and those queued behind them. Votes returns the answers to
+// candidates as one durable message, because they depend only on the term and vote. It returns nil
+// if there are no such answers.
 //
-// A voter has compared the candidate's log with its own, part of which is not durable. A crash can
-// only make its own log shorter, and then the vote is all the more justified.
+// A voter has compared the candidate's log with its own, part of which is not durable. But a crash
+// can only make the voter's log shorter, and then the vote is even more justified.
 func (s *Saver) Votes(
 	queued []*raftpb.Message, save func(term, vote uint64) error,
 ) (*raftpb.Message, error) {
@@ -125,10 +126,10 @@ func (s *Saver) Votes(
 	return durable, nil
 }
 
-// Overtaken reports whether a snapshot is waiting, in this batch or among those queued behind it,
-// while there is no space for the write that Save has yielded. When Raft accepted the snapshot, it
-// dropped all entries before it, so the caller skips the write; the messages up to the snapshot are
-// not reported, and of them only the hard state is written.
+// Overtaken reports whether a snapshot is waiting while there is no space for the write that Save
+// has yielded. The snapshot can be in this batch or among the messages queued behind it. When Raft
+// accepted the snapshot, it dropped all entries before it, so the caller skips the write. The
+// messages up to the snapshot are not reported, and only their hard state is written.
 func (s *Saver) Overtaken(x *Saving, queued []*raftpb.Message) bool {
 	if !slices.ContainsFunc(s.rest, asksForSnapshot) &&
 		!slices.ContainsFunc(queued, asksForSnapshot) {
@@ -146,15 +147,15 @@ func isVote(m *raftpb.Message) bool {
 // Left returns the hard state that has not been written yet, or nil.
 func (s *Saver) Left() *raftpb.HardState { return s.lazy }
 
-// needed reports whether a message must become durable: it has entries, or its responses promise a
-// snapshot, or a term or vote that differs from those last written.
+// needed reports whether a message must become durable: if it has entries, or if its responses
+// promise a snapshot, or a term or vote that differs from the last one written.
 func (s *Saver) needed(m *raftpb.Message) bool {
 	return len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 &&
 		(asksForSnapshot(m) || m.Term != nil && m.GetTerm() != s.term ||
 			m.Vote != nil && m.GetVote() != s.vote)
 }
 
-// add adds entries to the next write. They replace any entries from their first index on.
+// add adds entries to the next write. They replace all entries at or after their first index.
 func (s *Saver) add(entries []*raftpb.Entry) {
 	if len(entries) == 0 {
 		return
@@ -169,7 +170,8 @@ func (s *Saver) add(entries []*raftpb.Entry) {
 	case keep < len(s.entries):
 		s.entries = append(slices.Clip(s.entries[:keep]), entries...)
 	default:
-		s.entries = append(s.entries, entries...) // copied to our own memory, which grows by doubling
+		// copied to memory that the Saver owns, which grows by doubling
+		s.entries = append(s.entries, entries...)
 	}
 	for _, e := range entries {
 		s.bytes += len(e.GetData())

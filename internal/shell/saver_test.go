@@ -9,10 +9,12 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// TestSaver: a message is reported as durable only after a write of its content and of everything
-// before it. All messages that have accumulated share one write, except that everything before a
-// snapshot is completed first. What need not be durable waits, and what no caller awaits is not
-// reported. Method: the actions for batches, one after another: w is a write with its entries and
+// TestSaver checks that a message is reported as durable only after its content, and everything
+// before it, has been written. All accumulated messages share one write, except that everything
+// before a snapshot is completed first. State that need not be durable is left for the next write,
+// and messages that no caller awaits are not reported.
+//
+// Each case lists the expected actions for a batch. In the list, w is a write with its entries and
 // its commit index.
 func TestSaver(t *testing.T) {
 	var s Saver
@@ -83,8 +85,8 @@ func TestSaver(t *testing.T) {
 	}
 }
 
-// TestAwaited: what is awaited is what a follower acknowledges, a leader's own entries, and a
-// snapshot, but nothing else.
+// TestAwaited checks that a message is awaited if it contains responses, entries or a snapshot, and
+// not otherwise.
 func TestAwaited(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -105,9 +107,9 @@ func TestAwaited(t *testing.T) {
 	}
 }
 
-// TestSaverStopped: the disk may fail after each action, and there must be no more actions after
-// that. Method: stop after the first, the second and so on; the runtime panics if a sequence
-// continues.
+// TestSaverStopped checks that the driver can stop after any action, as it does if the disk fails.
+// The test stops after the first action, the second, and so on. The runtime panics if a sequence
+// continues after that.
 func TestSaverStopped(t *testing.T) {
 	entry := &raftpb.Message{Entries: []*raftpb.Entry{{}}}
 	snapshot := &raftpb.Message{Snapshot: &raftpb.Snapshot{
@@ -131,9 +133,9 @@ func TestSaverStopped(t *testing.T) {
 	}
 }
 
-// TestVotesDoNotWait: while entries wait for space on the disk, the newest term and vote are saved,
-// and candidates are answered, once. Everything else waits, and is reported later. If the vote
-// cannot be saved either, candidates are not answered.
+// TestVotesDoNotWait checks that while entries wait for space on the disk, the newest term and vote
+// are saved and candidates receive responses, once. Everything else waits and is reported later. If
+// even the vote cannot be saved, candidates receive no responses.
 func TestVotesDoNotWait(t *testing.T) {
 	response := func(kind raftpb.MessageType, term uint64) *raftpb.Message {
 		return &raftpb.Message{Type: &kind, Term: &term}
@@ -203,8 +205,8 @@ func said(x *Saving) string {
 	return out
 }
 
-// TestSaverGrows: many small messages become one write, and their entries are copied a few times
-// each rather than once per message. Method: count allocations.
+// TestSaverGrows checks that many small messages are combined into one write, and that entries are
+// copied only a few times each rather than once per message. It counts allocations to check this.
 func TestSaverGrows(t *testing.T) {
 	batch := make([]*raftpb.Message, 4096)
 	for i := range batch {

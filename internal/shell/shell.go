@@ -10,83 +10,83 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Do is the next action of a Shell's driver.
+// Do is the next action for a Shell's driver.
 type Do int
 
-// The actions of a step. A driver performs each one when [Shell.Next] returns it. An action without
-// work is left out of a step, unless it is marked "always".
+// These constants are the actions of a step. A driver performs each action when [Shell.Next]
+// returns it. An action without work is omitted from a step, unless it is marked "always".
 const (
-	// TakeMail: take all inputs that have arrived, into Mail. Always.
+	// TakeMail: move all inputs that have arrived into Mail. Always.
 	TakeMail Do = iota
-	// ReadClock: read the clocks, and call Read. Always, and after the mail was taken, so that
-	// nothing in it is newer than the reading: renewals count from that time.
+	// ReadClock: read the clocks and call Read. Always. It comes after TakeMail, so that nothing in
+	// the mail is newer than the reading, because renewals count from that time.
 	ReadClock
-	// Advance: log that every lease gets its full time again, because of Jumped or Stalled.
+	// Advance: log that every lease gets its full time again because of Jumped or Stalled.
 	Advance
 	// LookAround: a heartbeat interval has passed; call Beat.
 	LookAround
-	// Feed: report the messages in Refused, and that the snapshot in Declined is not needed.
+	// Feed: report the messages in Refused, and the snapshots in Declined, which are not needed.
 	Feed
-	// Work: call Work, which may take a while. Always.
+	// Work: call Work, which can take a while. Always.
 	Work
-	// Ask: ask the processes of the members in Out.Ask whether they are running, over the transport
-	// of messages, and call the replica's Answered in a task for each one that answers. They answer
-	// without involving their cores.
+	// Ask: probe the processes of the members in Out.Ask over the message transport. When a process
+	// answers, call the replica's Answered in a task. The answer does not come from the other
+	// member's core.
 	Ask
 	// Send: send Out.Send.
 	Send
-	// Save: save Out.Append in order, without waiting for it. If Arrived is not nil, it is the
-	// owner of the snapshot to which one of the messages refers.
+	// Save: save Out.Append in order, without waiting for completion. If Arrived is not nil, it is
+	// the owner of the snapshot to which one of the messages refers.
 	Save
 	// Show: make View the view that all goroutines read.
 	Show
 	// Follow: report that the replica's status has changed from Before to Status.
 	Follow
-	// Publish: send watchers Out.Changes, which the view already shows.
+	// Publish: send Out.Changes, which the view already includes, to watchers.
 	Publish
-	// Answer: answer Out.Proposals, Reads, Together, Groups and Renewals. Always. A client that
-	// gets an answer may read at once, and must then see the answered writes.
+	// Answer: answer Out.Proposals, Reads, Together, Groups and Renewals. Always. A client may read
+	// as soon as it is answered, and must then see the writes that were answered.
 	Answer
 	// DeliverCaches: call DeliverCaches.
 	DeliverCaches
 	// End: stop permanently, because of Err or, if that is nil, because the member was removed.
 	End
-	// Delay: if Delayed, have Mail.DelayOver set after the commit delay; otherwise cancel that.
-	// Always.
+	// Delay: if Delayed is true, set Mail.DelayOver after the commit delay. Otherwise cancel any
+	// earlier Delay. Always.
 	Delay
-	// Shrink: make View the view that all goroutines read; only its size has changed.
+	// Shrink: make View the view that all goroutines read. Only the size of the state has changed.
 	Shrink
 	// Sleep: wait for mail, but no longer than Wait. Always.
 	Sleep
 )
 
-// order is the order of actions in a step.
+// order lists the actions of a step in order.
 var order = [...]Do{
 	TakeMail, ReadClock, Advance, LookAround, Feed, Work, Ask,
 	Send, Save, Show, Follow, Publish, Answer, DeliverCaches,
 	End, Delay, Shrink, Sleep,
 }
 
-// scrubBudget is how many records a step cleans up after a compaction, which takes about a hundred
-// microseconds.
+// scrubBudget is the number of records that a step cleans up after a compaction. This takes about a
+// hundred microseconds.
 const scrubBudget = 256
 
-// yieldEvery is the minimum number of election timeouts between two attempts to hand over. More
-// attempts would not help if all disks are full.
+// yieldEvery is the minimum number of election timeouts between two attempts to hand over
+// leadership. More frequent attempts would not help if all disks are full.
 const yieldEvery = 10
 
 // Config configures a Shell.
 type Config struct {
 	Replica *replica.Replica
-	// Start is the current reading of the clocks, which becomes instant 0.
+	// Start is the current reading of the clocks. It becomes instant 0.
 	Start Reading
-	// Heartbeat is the length of Raft's tick, and Election the shortest election timeout, both in
-	// milliseconds.
+	// Heartbeat is the length of a Raft tick, and Election is the shortest election timeout, both
+	// in milliseconds.
 	Heartbeat, Election lease.TTL
 }
 
-// Shell is the shell of one member: see the package comment. The driver reads the exported fields
-// after Next has returned an action whose comment mentions them, and sets Mail.
+// Shell is the shell of one member; see the package comment. The driver sets Mail. It can read any
+// other exported field after Next has returned an action whose comment mentions the field.
 type Shell struct {
 	Mail Mail
 	Now  lease.Instant // the last reading
@@ -106,15 +106,15 @@ type Shell struct {
 	clock  clock
 	pace   pace
 	caches caches
-	dirty  bool // the store may contain records that compaction has freed
-	at     int  // index of the next action in order
+	dirty  bool // the store may contain records freed by compaction
+	at     int  // index in order of the next action
 }
 
-// pace keeps the times of a member's periodic and delayed work, and whether it may lead.
+// pace tracks when a member's periodic and delayed work is due, and whether the member can lead.
 type pace struct {
 	heartbeat, election lease.Instant
 	next                lease.Instant // next tick of Raft
-	last                lease.Instant // previous step
+	last                lease.Instant // time of the previous step
 	mayYield            lease.Instant
 	stuck               bool // at the last heartbeat, this member's disk did not accept log entries
 }
@@ -128,8 +128,8 @@ func New(c Config) *Shell {
 	}
 }
 
-// Next returns the driver's next action. The previous one must have been completed. A new step
-// begins after Sleep; End is the last action.
+// Next returns the next action for the driver, which must have completed the previous one. A new
+// step begins after Sleep. End is the last action.
 func (s *Shell) Next() Do {
 	for {
 		if s.Err != nil {
@@ -143,7 +143,7 @@ func (s *Shell) Next() Do {
 	}
 }
 
-// begin does the shell's part of an action, and reports whether there is work for the driver too.
+// begin does the shell's part of an action, and reports whether the driver also has work to do.
 func (s *Shell) begin(do Do) bool {
 	switch do {
 	case Advance:
@@ -159,7 +159,7 @@ func (s *Shell) begin(do Do) bool {
 	case Save:
 		return len(s.Out.Append) > 0
 	case Show:
-		s.Arrived = nil // Save has returned it
+		s.Arrived = nil // already returned with Save
 		if s.Out.Applied {
 			s.View = s.r.Machine().View()
 		}
@@ -167,7 +167,7 @@ func (s *Shell) begin(do Do) bool {
 	case Follow:
 		s.Before, s.Status = s.Status, s.r.Status()
 		return s.Before != s.Status
-	case Publish: // after a restore, the hub already has a state that shows the changes
+	case Publish: // after a restore, the hub already has a state that includes the changes
 		return len(s.Out.Changes) > 0 && !s.Out.Restored
 	case DeliverCaches:
 		return len(s.Out.Opened)+len(s.Out.Invalidations) > 0 ||
@@ -192,8 +192,8 @@ func (s *Shell) Epoch() lease.Instant { return s.clock.start.Boot }
 
 // advance moves the replica's clock. A member that did nothing for as long as an election takes was
 // stopped or starved. Holders could not renew during that time, through no fault of their own (T1),
-// so leases get their full time again, as after a suspension. After a suspension, it is unknown how
-// much time has passed, so silent leases get their remaining time again.
+// so every lease gets its full TTL again. The same applies after a suspension. After a suspension,
+// it is also unknown how much time has passed, so silent leases get their remaining time again.
 func (s *Shell) advance() bool {
 	s.r.Advance(s.Now)
 	s.Stalled = s.Now-s.pace.last > s.pace.election
@@ -208,17 +208,18 @@ func (s *Shell) advance() bool {
 	return false
 }
 
-// Around is what a member observes at a heartbeat.
+// Around is the member's environment, as observed at a heartbeat.
 type Around struct {
-	// Assembled is set if Raft may tick: the member is not waiting for other members to start.
+	// Assembled is set if Raft can tick: the member is not waiting for other members to start.
 	Assembled bool
 	// DiskStuck is set if the member's disk does not accept log entries.
 	DiskStuck bool
 }
 
-// Beat is called at each heartbeat. It reports whether the leadership is being handed over because
-// this member's disk does not accept log entries: a leader applies only what is on its own disk, so
-// all clients would have to wait (T1). If no other member can lead, this one stays the leader.
+// Beat is called at each heartbeat. It reports whether this member is handing over leadership
+// because its disk does not accept log entries. A leader applies an entry only after writing it to
+// its own disk, so all clients would have to wait (T1). If no other member can lead, this member
+// remains the leader.
 func (s *Shell) Beat(a Around) (yields bool) {
 	s.pace.next = s.Now + s.pace.heartbeat
 	s.dirty, s.pace.stuck = true, a.DiskStuck
@@ -229,13 +230,13 @@ func (s *Shell) Beat(a Around) (yields bool) {
 		return false
 	}
 	if !s.r.Yield() {
-		return false // try again at the next heartbeat: a follower may connect
+		return false // retried at the next heartbeat, because a follower may connect
 	}
 	s.pace.mayYield = s.Now + yieldEvery*s.pace.election
 	return true
 }
 
-// feed passes the inputs to the replica. It sets Err if the replica cannot continue.
+// feed passes the inputs to the replica. If the replica cannot continue, feed sets Err.
 func (s *Shell) feed() bool {
 	m := &s.Mail
 	s.Refused, s.Declined = s.Refused[:0], s.Declined[:0]
@@ -253,7 +254,7 @@ func (s *Shell) feed() bool {
 	}
 	for _, msg := range m.Messages {
 		if s.pace.stuck && msg.Raft.GetType() == raftpb.MsgTimeoutNow {
-			continue // the leader stays, and offers the lead to another member
+			continue // this leader keeps leading, and offers leadership to another member
 		}
 		switch err := s.r.Step(msg); {
 		case errors.Is(err, replica.ErrImpossible):
@@ -282,7 +283,8 @@ func (s *Shell) feed() bool {
 	return len(s.Refused)+len(s.Declined) > 0
 }
 
-// install offers a snapshot to the replica, which then asks for it in a message to be saved.
+// install offers a snapshot to the replica. If the replica accepts it, a later message in
+// Output.Append requests that the snapshot be installed.
 func (s *Shell) install(a Arrival) {
 	taken, err := s.r.Restore(a.Message, a.Machine)
 	if !taken {
@@ -292,23 +294,24 @@ func (s *Shell) install(a Arrival) {
 	s.Arrived = a.Owner
 }
 
-// Work lets the replica work. It sets Err if the replica cannot continue.
+// Work lets the replica work. If the replica cannot continue, Work sets Err.
 func (s *Shell) Work() {
 	s.Out = s.r.Take()
 	s.Err = s.Out.Failed
 }
 
-// DeliverCaches delivers the leader's messages to the caches that are open at this member, and
-// notifies them of a new leader.
+// DeliverCaches delivers the leader's messages to the caches that are open on this member, and
+// notifies the caches of a new leader.
 func (s *Shell) DeliverCaches() {
 	s.caches.deliver(&s.Out)
 	s.caches.follow(&s.Status)
 }
 
-// OpenCaches returns how many caches are open at this member.
+// OpenCaches returns the number of caches that are open on this member.
 func (s *Shell) OpenCaches() int { return len(s.caches) }
 
-// scrub cleans up after a compaction, and reports whether it has just finished.
+// scrub does part of the cleanup after a compaction, and reports whether the cleanup has just been
+// completed.
 func (s *Shell) scrub() bool {
 	if !s.dirty {
 		return false
@@ -320,7 +323,7 @@ func (s *Shell) scrub() bool {
 	return true
 }
 
-// sleep returns how long the member may wait for mail.
+// sleep returns how long the member can wait for mail.
 func (s *Shell) sleep() lease.TTL {
 	if s.dirty {
 		return 0

@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// member drives the shell of a sole voter with a log in memory.
+// member drives the shell of a member whose log is in memory.
 type member struct {
 	t      *testing.T
 	s      *Shell
@@ -26,14 +26,14 @@ type member struct {
 	log    *raft.MemoryStorage
 	clocks Reading
 	mail   Mail
-	// unsynced contains the messages that the disk has not made durable yet; sync makes them
-	// durable at once.
+	// unsynced contains messages that are not yet durable. If sync is set, messages become durable
+	// immediately.
 	unsynced []*raftpb.Message
 	sync     bool
 	// before is called before each action.
 	before func(Do)
 	around Around
-	// others are all members of the cluster, sorted by ID, if there is more than one.
+	// others contains all members of the cluster sorted by ID, or is empty for a sole voter.
 	others []*member
 	did    []Do // actions of the last step
 	yields bool // result of the last Beat
@@ -84,7 +84,7 @@ func startOf(t *testing.T, c replica.Config, voters ...uint64) *member {
 	return m
 }
 
-// lead returns a leader that times leases.
+// lead returns a sole voter that is the primary and times leases.
 func lead(t *testing.T) *member {
 	t.Helper()
 	m := start(t)
@@ -160,7 +160,7 @@ func (m *member) do(do Do) {
 	}
 }
 
-// persist makes messages durable.
+// persist makes all unsynced messages durable.
 func (m *member) persist() {
 	for _, a := range m.unsynced {
 		if err := m.log.Append(a.GetEntries()); err != nil {
@@ -171,7 +171,7 @@ func (m *member) persist() {
 	m.unsynced = nil
 }
 
-// settle steps until there is no mail for any member.
+// settle performs steps until no member has mail.
 func (m *member) settle() {
 	m.t.Helper()
 	for range 100 {
@@ -192,12 +192,12 @@ func (m *member) settle() {
 
 func (m *member) rests() bool { return len(m.mail.Persisted)+len(m.mail.Messages) == 0 }
 
-// pass lets time pass while the machine is awake.
+// pass advances both clocks, as if the machine were awake.
 func (m *member) pass(d lease.Instant) {
 	m.clocks.Boot, m.clocks.Mono = m.clocks.Boot+d, m.clocks.Mono+d
 }
 
-// propose executes a command.
+// propose proposes a command and waits until it has succeeded.
 func (m *member) propose(c fsm.Command) {
 	m.t.Helper()
 	m.mail.Proposals = append(m.mail.Proposals, &replica.Proposal{Command: c})
@@ -216,16 +216,16 @@ func (m *member) grant(ttl lease.TTL) {
 	m.propose(&fsm.Grant{Terms: lease.Terms{ID: 7, TTL: ttl}})
 }
 
-// lives reports whether lease 7 exists.
+// lives finishes all work and reports whether lease 7 exists.
 func (m *member) lives() bool {
 	m.settle()
 	_, ok := m.r.Machine().Lessor().Lookup(7)
 	return ok
 }
 
-// TestRenewalCountsFromReceipt: a renewal counts from its arrival or later, however long the step
-// that takes it is delayed before any of its actions. Method: a renewal arrives before one action,
-// and time passes before each.
+// TestRenewalCountsFromReceipt checks that a renewal takes effect from its arrival or later, even
+// if the step that takes it is delayed before any of its actions. The test inserts a renewal before
+// one action and lets time pass before each action.
 func TestRenewalCountsFromReceipt(t *testing.T) {
 	for at := TakeMail; at <= Sleep; at++ {
 		m := lead(t)
@@ -241,11 +241,11 @@ func TestRenewalCountsFromReceipt(t *testing.T) {
 		}
 		m.step()
 		if arrived == 0 {
-			continue // there was no work
+			continue // this action had no work
 		}
 		m.step()
 		m.before = func(Do) {}
-		for m.clocks.Boot < arrived+1999 { // without ever stalling
+		for m.clocks.Boot < arrived+1999 { // in short steps, so that no stall is detected
 			m.pass(min(heartbeat, arrived+1999-m.clocks.Boot))
 			m.step()
 		}
@@ -262,8 +262,8 @@ func TestRenewalCountsFromReceipt(t *testing.T) {
 	}
 }
 
-// TestAnswerShows: whatever is answered or published is in the view that is shown. Method: the
-// driver of this test checks each answer and event.
+// TestAnswerShows checks that every write is visible in the current view before it is answered or
+// published. The driver in this file checks each response and event.
 func TestAnswerShows(t *testing.T) {
 	m := lead(t)
 	seen := make(map[Do]int)
@@ -276,7 +276,7 @@ func TestAnswerShows(t *testing.T) {
 	}
 }
 
-// TestAnswerDurable: nothing is answered before it is reported as durable.
+// TestAnswerDurable checks that no command is answered before it is durable.
 func TestAnswerDurable(t *testing.T) {
 	m := lead(t)
 	m.sync = false
@@ -295,8 +295,8 @@ func TestAnswerDurable(t *testing.T) {
 	}
 }
 
-// TestStoodStill: a member that stalled for longer than an election takes, or was suspended, gives
-// every lease its full time again before it ends any.
+// TestStoodStill checks that after a member was suspended, or stalled for longer than an election
+// timeout, it restarts every lease with its full TTL before it ends any.
 func TestStoodStill(t *testing.T) {
 	for _, c := range []struct {
 		name          string
@@ -309,7 +309,7 @@ func TestStoodStill(t *testing.T) {
 		{name: "a sleep", asleep: jumpLimit + 1, refreshes: true},
 	} {
 		m := lead(t)
-		m.grant(lease.TTL(c.awake+c.asleep) - 10) // due by now
+		m.grant(lease.TTL(c.awake+c.asleep) - 10) // due at the next step
 		m.pass(c.awake)
 		m.clocks.Boot += c.asleep
 		m.step()
@@ -322,8 +322,8 @@ func TestStoodStill(t *testing.T) {
 	}
 }
 
-// TestJumpOfSilent: a jump of boot time does not end a silent lease early. Since it is unknown how
-// much time has passed, its remaining time, as last replicated, starts again.
+// TestJumpOfSilent checks that a jump of boot time does not end a silent lease early. Because it is
+// unknown how much time has passed, the lease restarts with its remaining time as last replicated.
 func TestJumpOfSilent(t *testing.T) {
 	const ttl = 5000
 	m := lead(t)
@@ -349,8 +349,8 @@ func TestJumpOfSilent(t *testing.T) {
 	}
 }
 
-// TestSecondArrival: if two snapshots arrive together, one is accepted and the other declined, and
-// the accepted one is returned with the message that asks for it.
+// TestSecondArrival checks that if two snapshots arrive together, one is accepted and the other is
+// declined. The accepted snapshot is returned along with the message that installs it.
 func TestSecondArrival(t *testing.T) {
 	m := start(t)
 	for owner := range 2 {
@@ -382,7 +382,7 @@ func TestSecondArrival(t *testing.T) {
 	}
 }
 
-// TestImpossible: after the replica has failed, neither it nor its driver does anything more.
+// TestImpossible checks that after the replica has failed, the driver receives only the action End.
 func TestImpossible(t *testing.T) {
 	m := lead(t)
 	m.mail.Proposals = append(m.mail.Proposals, &replica.Proposal{Command: &fsm.Put{Key: "k"}})
@@ -395,8 +395,8 @@ func TestImpossible(t *testing.T) {
 	}
 }
 
-// TestMailAgain: the memory of mail that has been read is reused, and keeps nothing alive. Method:
-// each list has one item, in which everything that can be nil is not.
+// TestMailAgain checks that the memory of processed mail is reused and keeps no objects alive. Each
+// list contains one item whose pointers are set.
 func TestMailAgain(t *testing.T) {
 	m := Mail{
 		Messages: []*replica.Message{{}}, Proposals: []*replica.Proposal{{}}, Reads: []*replica.Read{{}},
@@ -421,11 +421,12 @@ func TestMailAgain(t *testing.T) {
 		}
 		if was.Field(i).Len() != 1 {
 			t.Errorf("%s is not covered", name)
-		} else if name != "Abandoned" && !was.Field(i).Index(0).IsZero() { // these have no pointers
+			// lease IDs contain no pointers
+		} else if name != "Abandoned" && !was.Field(i).Index(0).IsZero() {
 			t.Errorf("%s keeps its items alive", name)
 		}
 	}
 }
 
-// discard logs nothing, but panics.
+// discard drops all log messages. Its panic functions still panic.
 var discard = &raft.DefaultLogger{Logger: log.New(io.Discard, "", 0)}

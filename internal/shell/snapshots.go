@@ -2,50 +2,51 @@ package shell
 
 import "leasehold.dev/lease"
 
-// A snapshot is due when the log since the last one is long, in entries or bytes, and not small
-// compared with the last snapshot: writing a large state because of a short log would cost more
-// disk I/O than it saves at a restart. Applying the log takes about four times as long per key as
-// loading a snapshot, so a restart after a kill may take twice as long as after a stop.
+// A snapshot is due when the log since the last snapshot is long, in entries or bytes, and is not
+// small compared with the last snapshot. Writing a large state because of a short log would cost
+// more disk I/O than it saves at a restart. Applying the log takes about four times as long per key
+// as loading a snapshot, so a restart after a kill can take twice as long as after a regular stop.
 //
-// An idle member, whose log hardly grows, also writes a snapshot for a shorter log: the disk has
-// nothing else to do, and the next restart is faster. It writes at most one a minute, and large
-// ones less often, since a log may grow slowly forever.
+// An idle member, whose log hardly grows, writes a snapshot even if the log is shorter. The disk
+// has nothing else to do, and the next restart is faster. Since the log may grow slowly forever,
+// the member writes at most one such snapshot per minute, and fewer if they are large.
 const (
-	snapshotLogBytes   = 16 << 20 // long, even with fewer than Count entries
-	snapshotLogPart    = 4        // small, if less than 1/4 of the last snapshot
+	snapshotLogBytes   = 16 << 20 // a log of this size is long, even with fewer than Count entries
+	snapshotLogPart    = 4        // less than 1/4 of the last snapshot is small
 	snapshotCheckEvery = 256      // entries between two checks
 
 	restLook     = 5_000   // ms between two checks of the log
 	restEvery    = 60_000  // minimum ms between two idle snapshots
 	restRate     = 128     // bytes of idle snapshots per ms, on average
-	restLogBytes = 1 << 20 // long, for an idle member
-	restLogPart  = 64      // small, for an idle member: 1/64
+	restLogBytes = 1 << 20 // a log of this size is long for an idle member
+	restLogPart  = 64      // for an idle member, less than 1/64 is small
 )
 
-// Snapshots decides when a member writes a snapshot of its own state, and how much of the log it
-// then keeps. It writes one at a time. It belongs to the core's goroutine, and starts with
-// Restored.
+// Snapshots decides when a member writes a snapshot of its own state, and how much of the log to
+// keep after that. The member writes one snapshot at a time. Snapshots belongs to the core's
+// goroutine; Restored must be called first.
 type Snapshots struct {
 	Count uint64 // entries between two snapshots
 	Tail  uint64 // entries kept before the snapshot, for members that lag
 
-	last, looked uint64 // index of the last snapshot, and of the last check
+	last, looked uint64 // indexes of the last snapshot and the last check
 	lastBytes    uint64
 	writing      bool
-	sending      map[uint64]uint64 // index of the state that is being sent to each member
+	// maps each member to the index of the state that is being sent to it
+	sending map[uint64]uint64
 
 	rested   uint64        // length of the log at DueAtRest's last check; 0 after a snapshot
 	nextLook lease.Instant // next check by DueAtRest
 	nextRest lease.Instant // earliest next idle snapshot
 }
 
-// Restored records that the newest snapshot has the given size and was not written through this
-// Snapshots.
+// Restored records the index and size of the newest snapshot if that snapshot was not written
+// through this Snapshots.
 func (s *Snapshots) Restored(index, bytes uint64) {
 	s.last, s.looked, s.lastBytes, s.rested = index, index, bytes, 0
 }
 
-// Due reports whether to write a snapshot of the state at index, which has just been reached.
+// Due reports whether to write a snapshot of the state at index, which the member has just reached.
 func (s *Snapshots) Due(index uint64, logBytes func() uint64) bool {
 	if s.writing || index-s.looked < min(snapshotCheckEvery, s.Count) {
 		return false
@@ -57,14 +58,14 @@ func (s *Snapshots) Due(index uint64, logBytes func() uint64) bool {
 }
 
 // DueAtRest reports whether to write a snapshot of the state at index because the log has hardly
-// grown since the last check. It then counts the snapshot as written, unless Ended reports
-// otherwise. It is called from time to time.
+// grown since the last check. If it returns true, it assumes that the snapshot will be written,
+// unless Ended reports otherwise. It is called periodically.
 func (s *Snapshots) DueAtRest(now lease.Instant, index uint64, logBytes func() uint64) bool {
 	if s.writing || index == s.last || now < s.nextLook {
 		return false
 	}
 	log := logBytes()
-	grown := log - min(s.rested, log) // log may be less, if a new leader has replaced its end
+	grown := log - min(s.rested, log) // log can be smaller if a new leader has replaced its end
 	s.rested, s.nextLook = log, now+restLook
 	least := max(restLogBytes, s.lastBytes/restLogPart)
 	if log < least || grown >= least || now < s.nextRest {
@@ -78,7 +79,7 @@ func (s *Snapshots) DueAtRest(now lease.Instant, index uint64, logBytes func() u
 func (s *Snapshots) Writing() bool { return s.writing }
 
 // Begin records that a snapshot of the state at index is being written. It returns the index up to
-// which the log may be dropped afterwards, if tail entries before the snapshot are kept.
+// which the log can be dropped afterwards, if tail entries before the snapshot are to be kept.
 func (s *Snapshots) Begin(index, tail uint64) (keep uint64) {
 	s.writing = true
 	keep = index - min(index, tail)
@@ -88,7 +89,7 @@ func (s *Snapshots) Begin(index, tail uint64) (keep uint64) {
 	return keep
 }
 
-// Ended records that the snapshot of Begin is finished, and whether it is now the newest.
+// Ended records that the snapshot passed to Begin is finished, and whether it is now the newest.
 func (s *Snapshots) Ended(index, bytes uint64, newest bool) {
 	if s.writing = false; newest {
 		s.last, s.lastBytes, s.rested = index, bytes, 0
@@ -97,8 +98,8 @@ func (s *Snapshots) Ended(index, bytes uint64, newest bool) {
 	}
 }
 
-// Hold keeps the log after index until Release, because a member that is being sent the state at
-// index will need it.
+// Hold retains the log after index until Release is called, because the state at index is being
+// sent to a member that will need that part of the log.
 func (s *Snapshots) Hold(member, index uint64) {
 	if s.sending == nil {
 		s.sending = make(map[uint64]uint64)

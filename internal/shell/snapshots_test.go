@@ -6,9 +6,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestSnapshots: a snapshot is due when there are enough entries since the last one and the log is
-// not small compared with it, or when the log is long. Only one is written at a time. The log that
-// another member will need is kept.
+// TestSnapshots checks that a snapshot is due once enough entries have been appended since the last
+// one and the log is no longer small compared with it, or once the log is long. Only one snapshot
+// is written at a time. Entries that another member will need are kept in the log.
 func TestSnapshots(t *testing.T) {
 	s := Snapshots{Count: 100, Tail: 10}
 	s.Restored(1000, 0)
@@ -41,23 +41,8 @@ func TestSnapshots(t *testing.T) {
 	s.Ended(1500, 8000, true)
 }
 
-// TestSnapshotOfBefore: a snapshot that a member starts with or has received counts like one that
-// it has written: the next is due when the log is no longer small compared with it.
-func TestSnapshotOfBefore(t *testing.T) {
-	s := Snapshots{Count: 300}
-	s.Restored(1000, 8000)
-	for _, index := range []uint64{1300, 1600} {
-		if s.Due(index, func() uint64 { return 1999 }) {
-			t.Errorf("due at %d with a log of 1999 bytes", index)
-		}
-	}
-	if !s.Due(2000, func() uint64 { return 2000 }) {
-		t.Error("not due with a log of 2000 bytes")
-	}
-}
-
-// TestSnapshotLooks: the length of the log is only checked every 256 entries, or as often as
-// snapshots may be written.
+// TestSnapshotLooks checks that the length of the log is checked only every 256 entries, or every
+// Count entries if Count is smaller.
 func TestSnapshotLooks(t *testing.T) {
 	for _, c := range []struct {
 		count uint64
@@ -75,20 +60,8 @@ func TestSnapshotLooks(t *testing.T) {
 	}
 }
 
-// TestSnapshotOfManyEntries: the configured number of entries makes a snapshot due, and one less
-// does not.
-func TestSnapshotOfManyEntries(t *testing.T) {
-	for _, index := range []uint64{1299, 1300} {
-		s := Snapshots{Count: 300}
-		s.Restored(1000, 0)
-		if due := s.Due(index, func() uint64 { return 1 }); due != (index == 1300) {
-			t.Errorf("after %d entries of 300, due: %v", index-1000, due)
-		}
-	}
-}
-
-// TestSnapshotOfLongLog: a long log is reason enough, whatever its number of entries, unless it is
-// small compared with the last snapshot.
+// TestSnapshotOfLongLog checks that a long log makes a snapshot due, regardless of its number of
+// entries, unless the log is small compared with the last snapshot.
 func TestSnapshotOfLongLog(t *testing.T) {
 	for _, c := range []struct {
 		last, log uint64
@@ -108,7 +81,8 @@ func TestSnapshotOfLongLog(t *testing.T) {
 	}
 }
 
-// TestSnapshotFailed: a snapshot that did not become the newest ends, but does not count.
+// TestSnapshotFailed checks that a failed snapshot is no longer being written, but does not count
+// as the last snapshot.
 func TestSnapshotFailed(t *testing.T) {
 	s := Snapshots{Count: 100}
 	s.Begin(1000, 0)
@@ -123,8 +97,8 @@ func TestSnapshotFailed(t *testing.T) {
 	}
 }
 
-// TestSnapshotsBeingSent: the log is kept for each member that is being sent a state, until that is
-// done, and never less than the tail.
+// TestSnapshotsBeingSent checks that the log is kept for each member that is being sent a snapshot,
+// until that is done. At least the tail is always kept.
 func TestSnapshotsBeingSent(t *testing.T) {
 	var s Snapshots
 	s.Hold(7, 950)
@@ -141,8 +115,8 @@ func TestSnapshotsBeingSent(t *testing.T) {
 	keeps(900)
 }
 
-// TestSnapshotAtRest: if the log hardly grows, a shorter one is enough for a snapshot, but not a
-// small one, and not twice a minute.
+// TestSnapshotAtRest checks that if the log hardly grows, a shorter log is enough for a snapshot.
+// However, a small log is not enough, and snapshots are not written twice within a minute.
 func TestSnapshotAtRest(t *testing.T) {
 	const mib = 1 << 20
 	s := Snapshots{Count: 10_000, Tail: 10}
@@ -153,53 +127,34 @@ func TestSnapshotAtRest(t *testing.T) {
 			t.Errorf("after %d ms at %d with a log of %d bytes: %v", now, index, log, !want)
 		}
 	}
-	due(1_000, 1100, 2*mib, false) // may still be growing
-	due(5_999, 1100, 2*mib, false) // too soon to look
-	due(6_000, 1100, 4*mib, false) // it is
+	due(1_000, 1100, 2*mib, false) // the log may still be growing
+	due(5_999, 1100, 2*mib, false) // too early to check
+	due(6_000, 1100, 4*mib, false) // the log is still growing
 	due(11_000, 1101, 6*mib-1, true)
 	s.Begin(1101, 0)
-	due(2_000_000, 1102, 6*mib, false) // one is being written
+	due(2_000_000, 1102, 6*mib, false) // a snapshot is being written
 	s.Ended(1101, mib, true)
-	due(80_000, 1102, 9*mib, false)    // grew as much since the snapshot, although it was as long before
-	due(1_059_575, 1102, 9*mib, false) // too soon after a large one
-	due(1_064_575, 1101, 9*mib, false) // nothing applied since the last one
+	// The log has grown by this much since the snapshot, even if it was as long before.
+	due(80_000, 1102, 9*mib, false)
+	due(1_059_575, 1102, 9*mib, false) // too soon after a large snapshot
+	due(1_064_575, 1101, 9*mib, false) // nothing applied since the last snapshot
 	due(1_064_575, 1102, 9*mib, true)
 	s.Begin(1102, 0)
 	s.Ended(1102, mib, true)
-	due(1_100_000, 1103, mib, false) // may still be growing
+	due(1_100_000, 1103, mib, false) // the log may still be growing
 	due(1_105_000, 1103, mib, false)
-	due(1_124_575, 1103, mib, true) // after a minute
+	due(1_124_575, 1103, mib, true) // a minute after the last snapshot
 	s.Begin(1103, 0)
 	s.Ended(1103, mib, true)
-	due(1_190_000, 1104, mib, false) // may still be growing
+	due(1_190_000, 1104, mib, false) // the log may still be growing
 	due(1_195_000, 1104, mib, true)
 	s.Begin(1104, 0)
 	s.Ended(1104, mib, false)
-	due(1_200_000, 1104, mib, true) // the last one failed
+	due(1_200_000, 1104, mib, true) // the last snapshot failed
 	s.Begin(1104, 0)
 	s.Ended(1104, mib, true)
 	due(1_300_000, 1105, mib-1, false)
-	due(1_305_000, 1105, mib-1, false) // too small
+	due(1_305_000, 1105, mib-1, false) // the log is too small
 	due(1_310_000, 1105, 9*mib, false)
-	due(1_315_000, 1105, 3*mib, true) // its end was replaced
-}
-
-// TestSnapshotsOfLargeState: a member whose log grows slowly but steadily writes a large state
-// rarely.
-func TestSnapshotsOfLargeState(t *testing.T) {
-	const mib, hour = 1 << 20, 3_600_000
-	s := Snapshots{Count: 10_000}
-	s.Restored(1, 1024*mib)
-	written := 0
-	log := uint64(0)
-	for now, index := lease.Instant(0), uint64(2); now < 24*hour; now, index = now+1000, index+1 {
-		if log += mib / 2; s.DueAtRest(now, index, func() uint64 { return log }) {
-			s.Begin(index, 0)
-			s.Ended(index, 1024*mib, true)
-			written, log = written+1, 0
-		}
-	}
-	if written == 0 || written > 11 {
-		t.Errorf("written %d times in a day", written)
-	}
+	due(1_315_000, 1105, 3*mib, true) // the end of the log was replaced by a shorter one
 }

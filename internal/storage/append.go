@@ -8,17 +8,17 @@ import (
 )
 
 // Append writes entries and the hard state, either of which may be empty, durably and atomically.
-// Entries replace those with the same index and all after them; entries that are already compacted
-// are omitted. On return, they are visible to the methods of raft.Storage. The Disk keeps the
-// entries, so the caller must not change them later.
+// Entries replace existing entries with the same index and all entries after them. Entries that
+// have already been compacted are omitted. When Append returns, the entries are visible to the
+// methods of raft.Storage. The Disk retains the entries, so the caller must not change them later.
 //
-// ErrNoSpace means that nothing was written and the call can be repeated.
+// ErrNoSpace means that nothing was written. The call can be repeated.
 func (d *Disk) Append(entries []*raftpb.Entry, hs *raftpb.HardState) error {
 	return d.append(entries, hs, forClients)
 }
 
-// AppendReserved is Append for entries that may use the rest of the current segment even if no
-// spare can be made: for entries that must be written when the disk is full, because they free
+// AppendReserved is like Append, but can use the rest of the current segment even if no spare can
+// be made. It is for entries that must be written even when the disk is full, because they free
 // space or keep promises, such as the expiry of leases.
 func (d *Disk) AppendReserved(entries []*raftpb.Entry, hs *raftpb.HardState) error {
 	return d.append(entries, hs, forLeases)
@@ -31,7 +31,7 @@ func (d *Disk) HasRoom() bool {
 }
 
 // HasRoomToFree reports whether there is room for entries with which clients free space on a full
-// disk. Even if there is none, AppendReserved still has some.
+// disk. Even if there is not, AppendReserved still has some room.
 func (d *Disk) HasRoomToFree() bool {
 	if d.HasRoom() {
 		return true
@@ -55,7 +55,7 @@ func (d *Disk) append(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) 
 	return nil
 }
 
-// add commits entries and a hard state, if either is not empty.
+// add commits entries and a hard state, unless both are empty.
 func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) error {
 	records := d.records
 	for _, e := range entries {
@@ -81,9 +81,9 @@ func (d *Disk) add(entries []*raftpb.Entry, hs *raftpb.HardState, p purpose) err
 	})
 }
 
-// promised returns hs without regressing from the durable hard state. Entries that waited for room
-// may come with an earlier term than a vote that did not wait, and with an earlier commit index
-// than the snapshot that freed the space.
+// promised returns hs, raised so that it does not regress from the durable hard state. Entries may
+// have waited for room. In that case, their hard state can have an earlier term than a vote saved
+// in the meantime, and an earlier commit index than the snapshot that freed the space.
 func (d *Disk) promised(hs *raftpb.HardState) *raftpb.HardState {
 	term, vote := hs.GetTerm(), hs.GetVote()
 	if old := d.hard; term < old.GetTerm() || term == old.GetTerm() && vote == 0 {
@@ -92,9 +92,9 @@ func (d *Disk) promised(hs *raftpb.HardState) *raftpb.HardState {
 	return newHardState(term, vote, max(hs.GetCommit(), d.hard.GetCommit()))
 }
 
-// SaveVote makes a term and a vote durable, separately from entries for which there may be no room.
-// It writes nothing if they, or a later term, are durable already: pre-votes repeat, and space may
-// be scarce.
+// SaveVote makes a term and a vote durable, independently of entries that may not fit on the disk.
+// It writes nothing if they, or a later term, are already durable. This saves scarce space, because
+// pre-votes are repeated.
 func (d *Disk) SaveVote(term, vote uint64) error {
 	d.mu.RLock()
 	saved := d.hard
@@ -105,7 +105,8 @@ func (d *Disk) SaveVote(term, vote uint64) error {
 	return d.Append(nil, newHardState(term, vote, saved.GetCommit()))
 }
 
-// follow returns the entries that are not compacted yet, if they follow the log without a gap.
+// follow returns the entries that have not been compacted. It returns an error if they leave a gap
+// after the log.
 func (d *Disk) follow(entries []*raftpb.Entry) ([]*raftpb.Entry, error) {
 	for len(entries) > 0 && entries[0].GetIndex() < d.log.first() {
 		entries = entries[1:]

@@ -14,8 +14,9 @@ import (
 
 func (d *Disk) identityPath() string { return filepath.Join(d.cfg.Dir, identityFile) }
 
-// loadIdentity reads the identity file, which has the member's identity and the initial members of
-// its log, in a frame like those of a segment with the number 0.
+// loadIdentity reads the identity file, which contains the member's identity and the initial
+// members of its log. The file consists of a single frame like those in a segment, with segment
+// number 0.
 func (d *Disk) loadIdentity() error {
 	m := image{name: d.identityPath()}
 	f, err := d.fs.Open(m.name)
@@ -51,8 +52,8 @@ func (d *Disk) loadIdentity() error {
 	return nil
 }
 
-// lostIdentity returns an error if a directory without an identity used to have one. An interrupted
-// Bootstrap leaves only segments of zeros.
+// lostIdentity returns an error if a directory has lost its identity. Segments left by an
+// interrupted Bootstrap do not count, because they contain only zeros.
 func (d *Disk) lostIdentity(inv *inventory) error {
 	found := slices.Clone(inv.snapshots)
 	for _, number := range inv.segments {
@@ -90,11 +91,12 @@ func (d *Disk) clear(inv *inventory) error {
 }
 
 // Bootstrap durably turns an empty directory into a member's data directory. conf is the membership
-// at index 0, from which the log starts; nil or empty if the member joins a cluster and gets its
-// membership from a snapshot. It fails if the directory already has an identity.
+// at index 0, where the log starts. It is nil or empty if the member joins a cluster and receives
+// its membership in a snapshot. Bootstrap fails if the directory already has an identity.
 //
-// A log that starts from a membership at index 0 does not contain it. So a member that joins later
-// cannot get the log from entry 1: begin with a snapshot, which Raft then sends it.
+// A log that starts from a membership at index 0 does not contain that membership. So the log
+// cannot be sent, from entry 1, to a member that joins later. To allow that, begin with a snapshot,
+// which Raft then sends to the new member.
 func (d *Disk) Bootstrap(id Identity, conf *raftpb.ConfState) error {
 	d.write.Lock()
 	defer d.write.Unlock()
@@ -112,11 +114,11 @@ func (d *Disk) Bootstrap(id Identity, conf *raftpb.ConfState) error {
 	return nil
 }
 
-// bootstrap makes the first segment, then the identity, then the first commit. If that commit
+// bootstrap writes the first segment, then the identity, then the first commit. If that commit
 // exists without an identity, the identity was lost; see clear.
 func (d *Disk) bootstrap(id Identity, conf *raftpb.ConfState) error {
-	// Any of the parents may be new. One that is not new may be unreadable, or on a file system
-	// that cannot sync directories.
+	// Any parent directory may be new. A parent that is not new may be unreadable, or on a file
+	// system that cannot sync directories.
 	for dir := filepath.Clean(d.cfg.Dir); dir != filepath.Dir(dir); {
 		dir = filepath.Dir(dir)
 		err := syncDir(d.fs, dir)

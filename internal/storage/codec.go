@@ -13,21 +13,21 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// format is the format of all files. The identity and each segment begin with its version.
+// format is the format of all files. The identity file and each segment begin with its version.
 var format = encoding.Format{Name: "data directory", Version: 1, Corrupt: ErrCorrupt}
 
-// The payload of a commit is a list of records. Each has a kind (one byte), a length (uvarint) and
-// fields.
+// The payload of a commit is a list of records. Each record has a kind (one byte), a length
+// (uvarint) and fields.
 const (
 	kindSegment  = 1 // the first record of a segment
 	kindEntry    = 2
 	kindHard     = 3
-	kindMark     = 4 // the log begins after a position
-	kindSnapshot = 5 // the newest snapshot, a file
-	kindReset    = 6 // the log is empty and begins after a position
+	kindMark     = 4 // position after which the log begins
+	kindSnapshot = 5 // the newest snapshot, which is a file
+	kindReset    = 6 // position after which the log begins; the log is now empty
 	kindPeers    = 7
-	kindSeal     = 8 // alone in the last commit of a segment: the next segment exists
-	kindIdentity = 9 // alone in the identity file
+	kindSeal     = 8 // only record of a segment's last commit: the next segment exists
+	kindIdentity = 9 // only record of the identity file
 )
 
 // A record is one record of a commit.
@@ -72,7 +72,7 @@ func uvarintLen(v uint64) int { return (bits.Len64(v|1) + 6) / 7 }
 type segmentHead struct {
 	number uint64
 	size   int64
-	chain  uint32 // of the last commit before the segment
+	chain  uint32 // chain of the last commit before the segment
 	owner  Identity
 }
 
@@ -103,7 +103,7 @@ func appendEntry(b []byte, e *raftpb.Entry) []byte {
 // entry decodes an entry. Its data is a copy.
 func (r record) entry() (*raftpb.Entry, error) {
 	d := r.decoder()
-	// One allocation instead of four: a restart decodes the whole log.
+	// Make one allocation instead of four, because a restart decodes the entire log.
 	box := &struct {
 		entry       raftpb.Entry
 		term, index uint64
@@ -112,7 +112,7 @@ func (r record) entry() (*raftpb.Entry, error) {
 	box.typ = raftpb.EntryType(d.Choice("entry", byte(raftpb.EntryConfChangeV2)))
 	e := &box.entry
 	e.Term, e.Index, e.Type = &box.term, &box.index, &box.typ
-	e.Data = append([]byte(nil), d.Rest()...) // nil if there is none
+	e.Data = append([]byte(nil), d.Rest()...) // nil if empty
 	return e, d.Err()
 }
 
@@ -139,7 +139,7 @@ func newHardState(term, vote, commit uint64) *raftpb.HardState {
 // position is the index and term of an entry.
 type position struct{ index, term uint64 }
 
-// A mark is where the log begins, and the oldest segment that it needs.
+// A mark is the position where the log begins and the number of the oldest segment that it needs.
 type mark struct {
 	position
 	segment uint64
@@ -179,12 +179,12 @@ func (r record) manifest() (m manifest, err error) {
 func marshalConf(conf *raftpb.ConfState) []byte {
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(conf)
 	if err != nil {
-		panic("storage: encode membership: " + err.Error()) // it has only numbers
+		panic("storage: encode membership: " + err.Error()) // conf has only numbers
 	}
 	return b
 }
 
-// unmarshalConf decodes the rest of d.
+// unmarshalConf decodes a membership from the rest of d.
 func unmarshalConf(d *encoding.Decoder) (*raftpb.ConfState, error) {
 	conf := &raftpb.ConfState{}
 	if err := d.Err(); err != nil {

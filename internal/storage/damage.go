@@ -9,9 +9,10 @@ func (m *image) damage(at int64, format string, args ...any) error {
 }
 
 // checkRest ensures that nothing after the cursor can belong to an acknowledged commit. An
-// unfinished write leaves some of its own sectors among zeros or old ones. A later commit, or a
-// sector with contents that were never written, shows that an acknowledged commit was damaged. It
-// returns where the unfinished write ends, or the cursor if there is none.
+// unfinished write leaves some of its own sectors among zeros or old sectors. If there is a later
+// commit, or a sector with contents that were never written, an acknowledged commit was damaged.
+// checkRest returns the end of the unfinished write, or the cursor's position if there is no such
+// write.
 func (m *image) checkRest(c cursor) (torn int64, err error) {
 	torn = c.at
 	for at := c.at; at < m.end(); at += sectorBytes {

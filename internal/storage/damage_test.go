@@ -15,9 +15,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// Open finds or tolerates random damage: flipped bits, sectors and blocks that are zeroed, reverted
-// to older contents (a lost write), or written to the wrong place. Either everything acknowledged
-// is there, or Open returns an error.
+// TestDamage checks that Open detects or tolerates random damage: flipped bits, and sectors and
+// blocks that are zeroed, reverted to older contents (a lost write), or overwritten with misplaced
+// data. Either all acknowledged data are there, or Open returns an error.
 func TestDamage(t *testing.T) {
 	count := map[string]int{}
 	for seed := range uint64(tier.Budget(60, 3000)) {
@@ -66,7 +66,8 @@ func damageOne(t *testing.T, seed uint64, count map[string]int) {
 		}
 		at := r.rng.IntN(len(b)/size) * size
 		if used := bytes.TrimRight(b, "\x00"); r.rng.IntN(4) > 0 && len(used) > size {
-			at = r.rng.IntN(len(used)/size) * size // most of a segment is empty
+			// only the used part, because most of a segment is empty
+			at = r.rng.IntN(len(used)/size) * size
 		}
 		what := "zeros"
 		switch from := all[names[r.rng.IntN(len(names))]]; {

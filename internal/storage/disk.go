@@ -21,13 +21,13 @@ type Disk struct {
 	fs     FS
 	logger *slog.Logger
 	lock   io.Closer
-	dir    Dir // of the log; kept open, so that a limit of open files cannot prevent syncing it
+	dir    Dir // log directory, kept open so that a limit on open files cannot prevent a sync
 
-	// write is held by the only writer of the log, even during I/O, and is locked before mu. It
-	// guards the fields below.
+	// write is held by the log's only writer, even during I/O, and is locked before mu. It guards
+	// the fields below.
 	write   turn
 	closed  bool
-	failure error // of an earlier write: the state of the files is unknown
+	failure error // error of an earlier write; the state of the files is unknown
 	writer
 
 	spares *spares
@@ -37,8 +37,9 @@ type Disk struct {
 	memory
 }
 
-// A turn is a mutex that may be held during I/O. Unlike with sync.Mutex, a goroutine that waits for
-// it is durably blocked for testing/synctest. Its capacity is 1.
+// A turn is a mutex that can be held during I/O. It is a channel rather than a sync.Mutex, because
+// testing/synctest considers a goroutine that waits for a channel durably blocked. Its capacity is
+// 1.
 type turn chan struct{}
 
 // Lock locks the turn.
@@ -47,33 +48,33 @@ func (t turn) Lock() { t <- struct{}{} }
 // Unlock unlocks the turn.
 func (t turn) Unlock() { <-t }
 
-// small is the state of a member except for its entries. The head of each segment has all of it.
+// small is the state of a member without its entries. The head of each segment contains all of it.
 type small struct {
-	hard  *raftpb.HardState // nil until the first was written; never changed in place
+	hard  *raftpb.HardState // nil until the first one is written; never changed in place
 	mark  mark
 	snap  manifest // index 0 if there is none
 	peers Peers    // never changed in place
 }
 
-// memory is the state that a Disk keeps in memory.
+// memory is the part of a Disk's state that is in memory.
 type memory struct {
 	bootstrapped bool
 	identity     Identity
 	conf         *raftpb.ConfState // from Bootstrap
 	small
 	log      memlog
-	segments []*segment // in the order of their numbers; the last is written to
-	cuts     uint64     // how many times entries were removed from the log
+	segments []*segment // sorted by number; the last one is being written to
+	cuts     uint64     // number of times entries were removed from the log
 	writing  bool       // a SnapshotWriter is open
-	shut     bool       // Close was called
-	left     int64      // room in the current segment
+	shut     bool       // whether Close was called
+	left     int64      // bytes of room left in the current segment
 }
 
 var _ raft.Storage = (*Disk)(nil)
 
 func (d *Disk) path(name string) string { return filepath.Join(d.cfg.Dir, logDir, name) }
 
-// classify converts any error to one of this package.
+// classify converts an error to one of this package's errors.
 func classify(err error) error {
 	if err == nil {
 		return nil
@@ -92,8 +93,8 @@ func classify(err error) error {
 	return fmt.Errorf("%w: %w", ErrFailed, err)
 }
 
-// update runs f as the only writer of the log of a bootstrapped member. f may read memory without
-// d.mu.
+// update runs f as the only writer of the log, if the member is bootstrapped. f can read memory
+// without locking d.mu.
 func (d *Disk) update(f func() error) error {
 	d.write.Lock()
 	defer d.write.Unlock()
@@ -109,7 +110,7 @@ func (d *Disk) update(f func() error) error {
 	return f()
 }
 
-// fail makes an error permanent.
+// fail makes an error permanent, so that all later writes fail.
 func (d *Disk) fail(err error) error {
 	d.failure = fmt.Errorf("%w: %w", ErrFailed, err)
 	d.logger.Error("storage: a write failed; restart the member to find out what is on disk",
@@ -117,15 +118,15 @@ func (d *Disk) fail(err error) error {
 	return d.failure
 }
 
-// Identity returns the member's identity, and false before Bootstrap.
+// Identity returns the member's identity. It returns false before Bootstrap.
 func (d *Disk) Identity() (Identity, bool) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.identity, d.bootstrapped
 }
 
-// InitialState implements raft.Storage. The membership is from the newest snapshot, or from
-// Bootstrap if there is none.
+// InitialState implements raft.Storage. The membership comes from the newest snapshot or, if there
+// is none, from Bootstrap.
 func (d *Disk) InitialState() (*raftpb.HardState, *raftpb.ConfState, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -161,8 +162,8 @@ func (d *Disk) FirstIndex() (uint64, error) {
 	return d.log.first(), nil
 }
 
-// Snapshot implements raft.Storage. It returns the position of the newest snapshot with empty Data:
-// the state itself is read with OpenSnapshot.
+// Snapshot implements raft.Storage. It returns the position of the newest snapshot with empty Data.
+// Use OpenSnapshot to read the state itself.
 func (d *Disk) Snapshot() (*raftpb.Snapshot, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
@@ -171,8 +172,8 @@ func (d *Disk) Snapshot() (*raftpb.Snapshot, error) {
 	}}, nil
 }
 
-// Entries implements raft.Storage. Entries that are no longer in memory are read from disk; the
-// error may then be ErrCorrupt or ErrFailed.
+// Entries implements raft.Storage. Entries that are no longer in memory are read from disk. In that
+// case, the error can be ErrCorrupt or ErrFailed.
 func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	d.mu.RLock()
 	first, last, tailFirst := d.log.first(), d.log.last, d.log.tailFirst
@@ -188,8 +189,8 @@ func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 		d.mu.RUnlock()
 		return entries, nil
 	}
-	// Leave entries in the tail to the next call: Raft calls again, and sends a member that lags
-	// this far one message at a time.
+	// Leave entries in the tail to the next call. Raft calls again, and sends one message at a time
+	// to a member that lags this far behind.
 	hi = min(hi, tailFirst)
 	cuts, places := d.cuts, d.log.placesOf(lo, hi)
 	d.mu.RUnlock()
@@ -200,7 +201,7 @@ func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	switch {
-	case lo < d.log.first(): // removed during the read
+	case lo < d.log.first(): // the entries were removed during the read
 		return nil, raft.ErrCompacted
 	case d.cuts != cuts:
 		return nil, raft.ErrUnavailable
@@ -208,23 +209,23 @@ func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 	return nil, fmt.Errorf("entries from %d: %w", lo, classify(err))
 }
 
-// LogBytes returns the approximate size of the log after the newest snapshot, up to a commit. It
-// never reads the disk.
+// LogBytes returns the approximate size of the log after the newest snapshot. It can be off by one
+// commit. It never reads the disk.
 func (d *Disk) LogBytes() uint64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.log.bytesAfter(d.snap.index)
 }
 
-// BytesAfter returns the approximate size of the log after an index, up to a commit. It never reads
-// the disk.
+// BytesAfter returns the approximate size of the log after an index. It can be off by one commit.
+// It never reads the disk.
 func (d *Disk) BytesAfter(index uint64) uint64 {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.log.bytesAfter(index)
 }
 
-// Usage returns the space used by the Disk. It never reads the disk.
+// Usage returns the space that the Disk uses. It never reads the disk.
 func (d *Disk) Usage() Usage {
 	spare := d.spares.bytes()
 	d.mu.RLock()
@@ -242,8 +243,8 @@ func (d *Disk) Usage() Usage {
 	return u
 }
 
-// Close makes everything durable and closes the Disk. After a failure it releases the directory and
-// returns the failure.
+// Close makes everything durable and closes the Disk. If the Disk has failed, Close releases the
+// directory and returns the failure.
 func (d *Disk) Close() error {
 	d.write.Lock()
 	defer d.write.Unlock()
@@ -261,7 +262,7 @@ func (d *Disk) Close() error {
 	return errors.Join(err, d.release())
 }
 
-// release closes all files, and unlocks the directory.
+// release closes all files and unlocks the directory.
 func (d *Disk) release() error {
 	d.spares.stop()
 	d.mu.RLock()

@@ -23,7 +23,7 @@ import (
 
 var testID = storage.Identity{Cluster: 1, Member: 2, Incarnation: 3, Name: "m", Generation: 4}
 
-// open opens a directory, and founds it if it is empty.
+// open opens a directory, and initializes it if it is empty.
 func open(t *testing.T, c storage.Config) *storage.Disk {
 	t.Helper()
 	d, err := storage.Open(c)
@@ -34,7 +34,7 @@ func open(t *testing.T, c storage.Config) *storage.Disk {
 	return d
 }
 
-// one returns one entry of a given size.
+// one returns a slice with one entry that has the given size.
 func one(index uint64, bytes int) []*raftpb.Entry {
 	return []*raftpb.Entry{{
 		Index: &index, Term: new(uint64(1)), Type: new(raftpb.EntryNormal), Data: make([]byte, bytes),
@@ -45,7 +45,7 @@ func hard(commit uint64) *raftpb.HardState {
 	return &raftpb.HardState{Term: new(uint64(1)), Vote: new(uint64(2)), Commit: &commit}
 }
 
-// snapshot saves a snapshot at index, and drops the log up to drop.
+// snapshot saves a snapshot at index and drops the log up to drop.
 func snapshot(t *testing.T, d *storage.Disk, index, drop uint64) {
 	t.Helper()
 	w, err := d.NewSnapshot(storage.SnapshotMeta{
@@ -56,8 +56,8 @@ func snapshot(t *testing.T, d *storage.Disk, index, drop uint64) {
 	fatal(t, w.Commit(drop))
 }
 
-// A write that waited for space may carry an older commit index than the newest snapshot. Raft
-// refuses to start with a commit index before its snapshot.
+// TestCommitNeverGoesBack checks that the commit index is never before the newest snapshot, or Raft
+// would refuse to start. A write that waited for space can carry such an old commit index.
 func TestCommitNeverGoesBack(t *testing.T) {
 	c := storage.Config{Dir: t.TempDir(), SegmentBytes: smallSegment}
 	d := open(t, c)
@@ -66,7 +66,7 @@ func TestCommitNeverGoesBack(t *testing.T) {
 	}
 	snapshot(t, d, 9, 0)
 	fatal(t, d.Append(one(10, 10), hard(5)))
-	fatal(t, d.SaveVote(1, 2)) // durable at once
+	fatal(t, d.SaveVote(1, 2)) // immediately durable
 	fatal(t, d.Close())
 	d = open(t, c)
 	defer d.Close()
@@ -77,8 +77,8 @@ func TestCommitNeverGoesBack(t *testing.T) {
 	}
 }
 
-// On the real file system, writes survive a restart, and a member locks its directory against other
-// members and dumps.
+// TestOS checks that, on the real file system, writes survive a restart, and that a member locks
+// its directory against other members and dumps.
 func TestOS(t *testing.T) {
 	c := storage.Config{Dir: filepath.Join(t.TempDir(), "new", "data"), SegmentBytes: smallSegment}
 	d := open(t, c)
@@ -114,8 +114,8 @@ func TestOS(t *testing.T) {
 	}
 }
 
-// Entries that Open read stay in memory until the member has applied them, even if there are more
-// than it keeps later. The test removes the files after Open.
+// TestReadsOnce checks that entries read by Open stay in memory until the member has applied them,
+// even if they exceed the tail that is kept later. The test erases the files after Open.
 func TestReadsOnce(t *testing.T) {
 	files := crashfs.New()
 	c := sweepConfig(files)
@@ -143,7 +143,7 @@ func TestReadsOnce(t *testing.T) {
 	}
 }
 
-// Open refuses a directory of etcd's, and creates nothing in it.
+// TestForeignDirectory checks that Open rejects an etcd data directory and creates nothing in it.
 func TestForeignDirectory(t *testing.T) {
 	dir := t.TempDir()
 	fatal(t, os.MkdirAll(filepath.Join(dir, "member", "wal"), 0o700))
@@ -155,7 +155,7 @@ func TestForeignDirectory(t *testing.T) {
 	}
 }
 
-// Open does not skip a record of an unknown kind.
+// TestNewerRecord checks that Open does not skip a record of an unknown type.
 func TestNewerRecord(t *testing.T) {
 	c := sweepConfig(crashfs.New())
 	d := open(t, c)
@@ -167,9 +167,10 @@ func TestNewerRecord(t *testing.T) {
 	}
 }
 
-// When a disk fills up, clients are refused first, then clients' commands that free space, then
-// everything but votes and snapshots. A refused write writes nothing. A snapshot turns the old log
-// into the next spare, and space freed by others is found.
+// TestFullDisk checks what is rejected as a disk fills up: first ordinary client commands, then
+// client commands that free space, then everything except votes and snapshots. A rejected write
+// writes nothing. A snapshot turns the old log into the next spare, and space freed by others is
+// detected.
 func TestFullDisk(t *testing.T) {
 	files := crashfs.New()
 	c := sweepConfig(files)
@@ -214,7 +215,7 @@ func TestFullDisk(t *testing.T) {
 	if d.HasRoomToFree() || freed < 20 {
 		t.Errorf("%d commands that free space were accepted, want 20 or more, then none", freed)
 	}
-	fatal(t, d.Append(nil, hard(last))) // a vote
+	fatal(t, d.Append(nil, hard(last))) // the space for votes is still available
 	snapshot(t, d, last, last)
 	if !d.HasRoom() || !append(func() error { return nil }) && d.Spares() == 0 {
 		t.Error("the log before the snapshot did not become a spare")
@@ -235,7 +236,8 @@ func TestFullDisk(t *testing.T) {
 	fatal(t, d.Close())
 }
 
-// After a failed sync nothing more is written. Everything acknowledged is there after a restart.
+// TestFailedSync checks that nothing more is written after a failed sync. All acknowledged data are
+// there after a restart.
 func TestFailedSync(t *testing.T) {
 	files := crashfs.New()
 	var broken atomic.Bool
@@ -272,7 +274,8 @@ func TestFailedSync(t *testing.T) {
 	fatal(t, d.Close())
 }
 
-// While a sync hangs, Raft can read the log and the disk reports its state.
+// TestHungDisk checks that while a sync hangs, Raft can read the log and the disk reports its
+// state.
 func TestHungDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := crashfs.New()
@@ -291,9 +294,10 @@ func TestHungDisk(t *testing.T) {
 		hangs.Store(true)
 		ended := make(chan error)
 		go func() { ended <- d.Append(one(10, 100), nil) }()
-		time.Sleep(time.Minute) // in virtual time
+		time.Sleep(time.Minute) // fake time
 		entries, err := d.Entries(1, 10, 1<<20)
-		if len(entries) != 8 || err != nil { // the last one is in memory
+		// the last entry is in memory and is left to another call
+		if len(entries) != 8 || err != nil {
 			t.Errorf("%d entries, %v", len(entries), err)
 		}
 		if last, _ := d.LastIndex(); last != 9 || !d.HasRoom() || d.Usage().LastIndex != 9 {
@@ -305,8 +309,8 @@ func TestHungDisk(t *testing.T) {
 	})
 }
 
-// The last commit is followed by one empty commit, so that a lost sector of the last one is
-// detected. It waits until there are no other commits.
+// TestSettle checks that the last commit is followed by one empty commit, which lets Open detect a
+// lost sector of the last commit. It is written only if there was no other commit in between.
 func TestSettle(t *testing.T) {
 	files := crashfs.New()
 	writes := 0
@@ -331,7 +335,7 @@ func TestSettle(t *testing.T) {
 	fatal(t, d.Close())
 }
 
-// Many goroutines may use a Disk at once. Run with -race.
+// TestConcurrent checks that goroutines can use a Disk concurrently. Run with -race.
 func TestConcurrent(t *testing.T) {
 	d := open(t, storage.Config{
 		Dir: "data", FS: crashfs.New(), SegmentBytes: smallSegment, TailBytes: 2000,
@@ -373,7 +377,7 @@ func TestConcurrent(t *testing.T) {
 	loop(func() error {
 		r, err := d.OpenSnapshot()
 		if err != nil {
-			return nil // there is no snapshot yet, or a newer one
+			return nil // there is no snapshot yet, or it has been replaced
 		}
 		chunk, err := r.Next()
 		if err == nil && string(chunk) != "state" {

@@ -2,35 +2,35 @@ package storage
 
 import "errors"
 
-// Open can return these errors; their text includes a remedy.
+// Open can return these errors. Their text includes a remedy.
 var (
-	// ErrLocked means that another process, or another Disk of this process,
-	// has the data directory open.
+	// ErrLocked means that another process, or another Disk in this process, has the data directory
+	// open.
 	ErrLocked = errors.New("storage: data directory is in use")
 
-	// ErrCorrupt means that data on disk differs from what was written. Every method that reads can
-	// return it.
+	// ErrCorrupt means that data on disk differs from what was written. Every method that reads the
+	// disk can return it.
 	ErrCorrupt = errors.New("storage: corrupt data")
 
-	// ErrForeign means that the directory holds the data of another program.
+	// ErrForeign means that the directory contains data from another program.
 	ErrForeign = errors.New("storage: not a leasehold data directory")
 )
 
 // Every method that writes can return these errors.
 var (
-	// ErrNoSpace means that the disk is full, or that a new segment cannot be created for a
-	// different reason: nothing was written, and the call can be repeated when there is room.
+	// ErrNoSpace means that the disk is full, or that a new segment cannot be created for another
+	// reason. Nothing was written. The call can be repeated when there is room.
 	ErrNoSpace = errors.New("storage: no space for the log")
 
-	// ErrFailed means that a write failed permanently, and whether its data is on disk is unknown,
-	// or that a read failed, or that a file could not be opened. After a write, every later call
-	// that writes returns ErrFailed; only Close and a new Open can continue, which finds everything
-	// that was acknowledged. An error is never ErrFailed and ErrNoSpace at the same time: if a disk
-	// fills up during a write, syscall.ENOSPC is in the chain.
+	// ErrFailed means that a write failed permanently, that a read failed, or that a file could not
+	// be opened. After a failed write, it is unknown whether its data is on disk, and every later
+	// call that writes returns ErrFailed. Only Close and a new Open can continue. Open finds
+	// everything that was acknowledged. An error is never both ErrFailed and ErrNoSpace. If a disk
+	// fills up during a write, the error is ErrFailed and also wraps syscall.ENOSPC.
 	ErrFailed = errors.New("storage: disk failed")
 )
 
-// These errors report calls that are impossible in the state of the Disk.
+// These errors report calls that are not possible in the current state of the Disk.
 var (
 	// errClosed means that the Disk is closed.
 	errClosed = errors.New("storage: closed")
@@ -47,8 +47,8 @@ var (
 	// ErrOutOfDate means that a snapshot at this index or a later one exists.
 	ErrOutOfDate = errors.New("storage: snapshot is out of date")
 
-	// errGap means that entries do not follow the log, or that no snapshot covers an index to
-	// compact.
+	// errGap means that entries leave a gap after the log, or that no snapshot covers an index to
+	// be compacted.
 	errGap = errors.New("storage: gap in the log")
 
 	// ErrBusy means that another snapshot is being written.

@@ -6,13 +6,13 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// Inline makes the order of system calls deterministic.
+// Inline returns a configuration with a deterministic order of system calls.
 func Inline(c Config) Config {
 	c.inline = true
 	return c
 }
 
-// AddEmpty calls Settle twice, which appends an empty commit.
+// AddEmpty appends an empty commit by calling Settle twice.
 func (d *Disk) AddEmpty() error { return errors.Join(d.Settle(), d.Settle()) }
 
 // Check reads a directory like Open, without changing it.
@@ -47,7 +47,7 @@ func entries(lo, hi, term uint64) (out []*raftpb.Entry) {
 	return out
 }
 
-// CommitUnknown commits a record of an unknown kind.
+// CommitUnknown commits a record of an unknown type.
 func (d *Disk) CommitUnknown() error {
 	return d.update(func() error {
 		return d.commit(forState, appendRecord(d.records, 99, nil, nil), func(*frame) {})

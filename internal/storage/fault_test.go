@@ -21,9 +21,10 @@ import (
 	"leasehold.dev/test/crashfs"
 )
 
-// A power failure tears a write of several sectors, and the next Open fails to sync the zeros that
-// it writes over them. From then on, reads return zeros although the disk has the old sectors. The
-// Open after that must write the zeros again, so that another commit and power failure do no harm.
+// TestFailedSyncOfZeros tests two failures in a row. A power failure tears a write of several
+// sectors, and the next Open fails to sync the zeros that it writes over them. From then on, reads
+// return zeros although the disk still has the old sectors. The following Open must write the zeros
+// again, so that another commit and power failure cause no damage.
 func TestFailedSyncOfZeros(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -69,8 +70,8 @@ func TestFailedSyncOfZeros(t *testing.T) {
 	}
 }
 
-// A damaged segment that the log no longer needs does not become a spare. Otherwise, a later
-// segment would seem damaged.
+// TestDamagedSegmentFreed checks that a damaged segment no longer needed by the log does not become
+// a spare. Otherwise, a later segment would appear to be damaged.
 func TestDamagedSegmentFreed(t *testing.T) {
 	for block := int64(1); block < smallSegment/4096; block++ {
 		files := crashfs.New()
@@ -95,9 +96,10 @@ func TestDamagedSegmentFreed(t *testing.T) {
 	}
 }
 
-// While the process has too many open files, no spare segment can be made. Clients are then
-// refused, as on a full disk; leases use the rest of the current segment, except for the space
-// reserved for votes. Nothing is lost, and writes resume later.
+// TestTooManyOpenFiles checks that while the process has too many open files and cannot create a
+// spare segment, client commands are rejected as on a full disk. Lease commands can use the rest of
+// the current segment, except for the space reserved for votes. Nothing is lost, and writes resume
+// later.
 func TestTooManyOpenFiles(t *testing.T) {
 	files := crashfs.New()
 	out := false
@@ -129,7 +131,7 @@ func TestTooManyOpenFiles(t *testing.T) {
 	fatal(t, d.Close())
 }
 
-// After a failed attempt to make a spare, the next one follows a second later.
+// TestSpareIsRetried checks that a failed attempt to create a spare is retried a second later.
 func TestSpareIsRetried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := crashfs.New()
@@ -152,7 +154,7 @@ func TestSpareIsRetried(t *testing.T) {
 				i++
 			case errors.Is(err, storage.ErrNoSpace) && refused < 20:
 				refused++
-				time.Sleep(100 * time.Millisecond) // in virtual time
+				time.Sleep(100 * time.Millisecond) // fake time
 			default:
 				t.Fatal(err)
 			}
@@ -164,8 +166,8 @@ func TestSpareIsRetried(t *testing.T) {
 	})
 }
 
-// fill appends entries to a full disk until both kinds of entries are refused, and returns the
-// index of the last one.
+// fill appends entries to a full disk until even reserved entries are rejected, and returns the
+// index of the last entry.
 func fill(d *storage.Disk) (last uint64) {
 	for d.Append(one(last+1, 100), nil) == nil {
 		last++
@@ -180,8 +182,9 @@ func vote(term uint64) *raftpb.HardState {
 	return &raftpb.HardState{Term: &term, Vote: new(uint64(2)), Commit: new(uint64(0))}
 }
 
-// A full disk without room for a vote still takes a snapshot that replaces the log, a snapshot of
-// its own, and a compaction. Each makes room for entries.
+// TestSnapshotOnFullDisk checks that even without space for a vote, a full disk accepts a received
+// snapshot that replaces the log, and a snapshot of its own that compacts the log. Each makes space
+// for new entries.
 func TestSnapshotOnFullDisk(t *testing.T) {
 	for _, received := range []bool{true, false} {
 		files := crashfs.New()
@@ -207,8 +210,8 @@ func TestSnapshotOnFullDisk(t *testing.T) {
 	}
 }
 
-// The empty commit after the last one is also written on a full disk, while the last segment has
-// room.
+// TestSettleOnFullDisk checks that the empty commit after the last commit is written even on a full
+// disk, as long as the last segment has space.
 func TestSettleOnFullDisk(t *testing.T) {
 	files := crashfs.New()
 	c := sweepConfig(files)
@@ -236,7 +239,8 @@ func TestSettleOnFullDisk(t *testing.T) {
 	}
 }
 
-// Restarts do not use the space that a full disk reserves for votes.
+// TestRestartsOnFullDisk checks that restarts do not use the space reserved for votes on a full
+// disk.
 func TestRestartsOnFullDisk(t *testing.T) {
 	files := crashfs.New()
 	c := sweepConfig(files)
@@ -250,8 +254,9 @@ func TestRestartsOnFullDisk(t *testing.T) {
 	fatal(t, d.Append(nil, vote(2)))
 }
 
-// Bootstrap may end before the identity's name is durable. The next Open syncs the directory before
-// it writes to the log, so no log is without an identity.
+// TestIdentityIsDurable checks a Bootstrap that fails before the identity's directory entry is
+// durable. The next Open must sync the directory before it writes to the log, so that no log exists
+// without an identity.
 func TestIdentityIsDurable(t *testing.T) {
 	files := crashfs.New()
 	files.Before = func(op crashfs.Op) error {
@@ -280,8 +285,9 @@ func TestIdentityIsDurable(t *testing.T) {
 	}
 }
 
-// The names of the data directory and its parents are durable before the member has an identity,
-// even if they existed before. A parent may be unreadable.
+// TestBootstrapSyncsParents checks that the directory entries of the data directory and its parents
+// are durable before the identity is written, even if they existed before. A parent may be
+// unreadable.
 func TestBootstrapSyncsParents(t *testing.T) {
 	files := crashfs.New()
 	synced := map[string]bool{}
@@ -318,7 +324,8 @@ func noFiles(on *bool, err error) *crashfs.FS {
 	return files
 }
 
-// A segment that was enlarged for one commit reserves space for votes, like any other.
+// TestLargeSegmentKeepsVotes checks that a segment enlarged for one commit reserves space for votes
+// like any other segment.
 func TestLargeSegmentKeepsVotes(t *testing.T) {
 	var full bool
 	d := open(t, sweepConfig(noFiles(&full, syscall.ENOSPC)))
@@ -331,7 +338,8 @@ func TestLargeSegmentKeepsVotes(t *testing.T) {
 	fatal(t, d.Append(nil, vote(2)))
 }
 
-// Entries do not use the space for votes while a spare is being made, in case that fails.
+// TestVotesWhileSpareIsMade checks that entries do not use the space reserved for votes while a
+// spare is being created, because that may fail.
 func TestVotesWhileSpareIsMade(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files, hung := crashfs.New(), make(chan struct{})
@@ -365,7 +373,8 @@ func TestVotesWhileSpareIsMade(t *testing.T) {
 	})
 }
 
-// A received snapshot is installed even if the process cannot open files.
+// TestSnapshotWithoutFiles checks that a received snapshot is installed even if the process cannot
+// open files.
 func TestSnapshotWithoutFiles(t *testing.T) {
 	var out bool
 	d := open(t, sweepConfig(noFiles(&out, syscall.EMFILE)))
@@ -377,8 +386,8 @@ func TestSnapshotWithoutFiles(t *testing.T) {
 	fatal(t, w.Commit(0))
 }
 
-// On a thinly provisioned disk, even overwriting can find no space. That counts as a full disk, not
-// a broken one.
+// TestOpenOnFullDisk checks that if there is no space to overwrite existing data, as can happen on
+// a thinly provisioned disk, the disk is treated as full and not as broken.
 func TestOpenOnFullDisk(t *testing.T) {
 	files := crashfs.New()
 	d := open(t, sweepConfig(files))
@@ -396,7 +405,8 @@ func TestOpenOnFullDisk(t *testing.T) {
 	}
 }
 
-// A spare that cannot be opened for lack of file descriptors is not removed.
+// TestSpareIsKept checks that a spare is not removed if it cannot be opened for lack of file
+// descriptors.
 func TestSpareIsKept(t *testing.T) {
 	files := crashfs.New()
 	d := open(t, sweepConfig(files))
@@ -426,8 +436,8 @@ func TestSpareIsKept(t *testing.T) {
 	}
 }
 
-// The disk loses the seal of a segment. Any intact sector of the next segment's first commit proves
-// that the seal existed.
+// TestLostSeal checks that Open detects the loss of a segment's seal. Any intact sector of the next
+// segment's first commit proves that the seal existed.
 func TestLostSeal(t *testing.T) {
 	files := crashfs.New()
 	d := open(t, sweepConfig(files))
@@ -457,8 +467,8 @@ func TestLostSeal(t *testing.T) {
 	}
 }
 
-// A segment that cannot be read is not replaced as a spare, even if it looks like one: the previous
-// segment's seal may be lost.
+// TestUnreadableSegment checks that an unreadable segment is not replaced as if it were a spare,
+// even if it looks like one. The previous segment's seal may have been lost.
 func TestUnreadableSegment(t *testing.T) {
 	files := crashfs.New()
 	d := open(t, sweepConfig(files))
@@ -483,7 +493,8 @@ func TestUnreadableSegment(t *testing.T) {
 	}
 }
 
-// File systems without direct writes report that in two ways. Any other error means a broken disk.
+// TestNoDirect checks the two errors with which file systems report that they do not support direct
+// writes. Any other error means a broken disk.
 func TestNoDirect(t *testing.T) {
 	for _, err := range []error{syscall.EINVAL, syscall.EOPNOTSUPP} {
 		if !storage.NoDirect(&fs.PathError{Op: "open", Err: err}) {
@@ -495,8 +506,9 @@ func TestNoDirect(t *testing.T) {
 	}
 }
 
-// The only segment with commits cannot be read, and a snapshot replaced those before it. The error
-// must name the unreadable segment, not report a missing one, which would suggest data loss.
+// TestUnreadableOnlySegment tests a directory whose only segment with commits cannot be read, after
+// a snapshot replaced the earlier segments. The error must name the unreadable segment. It must not
+// report a missing segment, which would suggest data loss.
 func TestUnreadableOnlySegment(t *testing.T) {
 	files := crashfs.New()
 	d := open(t, sweepConfig(files))
@@ -520,8 +532,9 @@ func TestUnreadableOnlySegment(t *testing.T) {
 	}
 }
 
-// A passing error while a spare is made puts no acknowledged data at risk. The member refuses
-// clients as on a full disk, and resumes once it can make a spare.
+// TestPassingErrorOfSpare checks that a transient error while a spare is created puts no
+// acknowledged data at risk. The member rejects client commands as on a full disk, and resumes once
+// it can create a spare.
 func TestPassingErrorOfSpare(t *testing.T) {
 	for name, kind := range map[string]crashfs.Kind{
 		"create": crashfs.Create, "sync": crashfs.Sync, "directory": crashfs.SyncDir,
@@ -566,7 +579,7 @@ func TestPassingErrorOfSpare(t *testing.T) {
 	}
 }
 
-// The same holds while a segment is enlarged for one commit.
+// TestPassingErrorOfLargeSegment checks the same for a segment that is enlarged for one commit.
 func TestPassingErrorOfLargeSegment(t *testing.T) {
 	files := crashfs.New()
 	d := open(t, sweepConfig(files))
@@ -586,8 +599,9 @@ func TestPassingErrorOfLargeSegment(t *testing.T) {
 	fatal(t, d.Close())
 }
 
-// If the rename of a snapshot or the following sync of the directory fails, another sync cannot
-// show whether the name is durable. So nothing more is written.
+// TestSnapshotNameIsUncertain checks that nothing more is written after the rename of a snapshot,
+// or the following sync of the directory, has failed. Another sync could not show whether the new
+// name is durable.
 func TestSnapshotNameIsUncertain(t *testing.T) {
 	for _, kind := range []crashfs.Kind{crashfs.Rename, crashfs.SyncDir} {
 		files := crashfs.New()
@@ -619,8 +633,8 @@ func TestSnapshotNameIsUncertain(t *testing.T) {
 	}
 }
 
-// Without an identity, and with an unreadable or damaged segment, Open does not found the directory
-// again over what the segment has.
+// TestLostIdentity checks that if the identity is missing and a segment is unreadable or damaged,
+// Open does not initialize the directory again and overwrite the segment.
 func TestLostIdentity(t *testing.T) {
 	for _, unreadable := range []bool{true, false} {
 		files := crashfs.New()

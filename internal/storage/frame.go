@@ -7,9 +7,9 @@ import (
 	"slices"
 )
 
-// A segment consists of frames. A frame is one commit: it begins at a block, so that no later write
-// touches a block with acknowledged data, and consists of sectors with a checksum each, because a
-// crash can leave any of the sectors of an unfinished write unwritten.
+// A segment consists of frames. A frame is one commit. It begins at a block, so that no later write
+// touches a block with acknowledged data. It consists of sectors with a checksum each, because
+// after a crash any sectors of an unfinished commit may be missing.
 //
 // A sector:
 //
@@ -20,7 +20,7 @@ import (
 //	24-511 content
 //
 // All numbers are little-endian. The content of a frame is its length (4 bytes), its chain (4
-// bytes) and its payload. The chain is the CRC-32C of the payload, continued from that of the
+// bytes) and its payload. The chain is the CRC-32C of the payload, continued from the chain of the
 // previous commit. The rest of the block is zeros.
 const (
 	sectorBytes = 512
@@ -37,7 +37,7 @@ var (
 	emptySector [sectorBytes]byte
 )
 
-// sectorsOf returns the number of sectors of a frame with this payload size.
+// sectorsOf returns the number of sectors in a frame with the given payload size.
 func sectorsOf(payload int) int { return (frameHead + payload + sectorRoom - 1) / sectorRoom }
 
 // frameBytes returns the size of a frame, in whole blocks.
@@ -49,8 +49,8 @@ func wholeBlocks(bytes int64) int64 { return (bytes + blockBytes - 1) / blockByt
 
 // frame is one commit in a segment.
 type frame struct {
-	at      int64 // in the segment
-	size    int64 // in whole blocks
+	at      int64 // position in the segment
+	size    int64 // size in bytes; a multiple of the block size
 	commit  uint64
 	chain   uint32
 	payload []byte
@@ -81,31 +81,31 @@ func (f *frame) appendTo(b []byte, segment uint64) []byte {
 	return b
 }
 
-// frameLength returns the payload's length, from the content of the first sector.
+// frameLength returns the payload's length, given the content of the first sector.
 func frameLength(content []byte) int { return int(binary.LittleEndian.Uint32(content)) }
 
-// image is the content of a segment file, or of a part of it.
+// image is the content of a segment file or part of one.
 type image struct {
-	name   string // for errors
-	number uint64 // of the segment
+	name   string // for error messages
+	number uint64 // number of the segment
 	base   int64  // position of b in the segment
 	b      []byte
 }
 
 func (m *image) end() int64 { return m.base + int64(len(m.b)) }
 
-// A sectorState is what a sector contains.
+// A sectorState describes what a sector contains.
 type sectorState int
 
 const (
 	empty   sectorState = iota // zeros
-	old                        // content of the file from before it became this segment
-	own                        // of this segment
+	old                        // left over from before the file became this segment
+	own                        // belongs to this segment
 	damaged                    // anything else
 )
 
-// sector returns what the sector at a position contains. If it belongs to this segment, sector also
-// returns its content, its commit, and whether it begins a frame.
+// sector describes the sector at the given position. If the sector belongs to this segment, sector
+// also returns its commit, whether it begins a frame, and its content.
 func (m *image) sector(at int64) (state sectorState, commit uint64, first bool, content []byte) {
 	s := m.b[at-m.base:][:sectorBytes]
 	if bytes.Equal(s, emptySector[:]) {
@@ -123,7 +123,7 @@ func (m *image) sector(at int64) (state sectorState, commit uint64, first bool, 
 	return own, commit &^ beginsFrame, commit&beginsFrame != 0, s[sectorHead:]
 }
 
-// has reports whether there is a sector in a state.
+// has reports whether any sector is in the given state.
 func (m *image) has(want sectorState) bool {
 	for at := m.base; at+sectorBytes <= m.end(); at += sectorBytes {
 		if state, _, _, _ := m.sector(at); state == want {
@@ -133,7 +133,8 @@ func (m *image) has(want sectorState) bool {
 	return false
 }
 
-// frame returns the frame that begins at a block; false if there is none or it is incomplete.
+// frame returns the frame that begins at the given block. It returns false if there is no frame
+// there or the frame is incomplete.
 func (m *image) frame(at int64) (frame, bool) {
 	if at+sectorBytes > m.end() {
 		return frame{}, false
@@ -162,7 +163,8 @@ func (m *image) frame(at int64) (frame, bool) {
 	return f, true
 }
 
-// A cursor is the position after a commit: where the next one begins, and what it continues.
+// A cursor is the position after a commit. It determines where the next commit begins, and which
+// commit it must follow.
 type cursor struct {
 	at     int64 // 0 in a segment without commits
 	commit uint64
@@ -177,12 +179,12 @@ func (c *cursor) frame(payload []byte) frame {
 	}
 }
 
-// pass moves the cursor after its next frame.
+// pass moves the cursor past its next frame.
 func (c *cursor) pass(f *frame) { c.at, c.commit, c.chain = f.at+f.size, f.commit, f.chain }
 
-// next returns the frame at the cursor and moves after it; false at the end of readable frames. It
-// is an error if the frame there does not continue the one before, or if its block contains
-// something else after it.
+// next returns the frame at the cursor and moves the cursor past it. It returns false if there is
+// no readable frame. It returns an error if the frame does not continue the previous one, or if
+// anything follows the frame in its last block.
 func (m *image) next(c *cursor) (frame, bool, error) {
 	f, ok := m.frame(c.at)
 	if !ok {

@@ -7,31 +7,31 @@ import (
 	"syscall"
 )
 
-// An FS is the file system of a data directory. Names are paths of the operating system. The
-// entries of a directory are durable after the Sync of its Dir, and the content of a file after the
-// file's own Sync.
+// An FS is the file system of a data directory. Names are paths of the operating system. A
+// directory's entries become durable with the Sync of its Dir, and a file's content with the file's
+// own Sync.
 type FS interface {
 	// MkdirAll creates a directory and its parents.
 	MkdirAll(dir string) error
-	// List returns the names in a directory, without the directory.
+	// List returns the names in a directory, without the directory's path.
 	List(dir string) ([]string, error)
-	// Create creates a file of size zero bytes, for which the disk has room, or truncates and
-	// overwrites an existing one.
+	// Create creates a file that consists of size bytes of zeros, and allocates disk space for it.
+	// If the file exists, Create truncates and overwrites it.
 	Create(name string, size int64) (File, error)
-	// Open opens an existing file for reading, OpenWrite also for writing.
+	// Open opens an existing file for reading. OpenWrite opens it for writing as well.
 	Open(name string) (File, error)
 	OpenWrite(name string) (File, error)
-	// Rename replaces to, if it exists.
+	// Rename renames a file, replacing any existing file with the new name.
 	Rename(from, to string) error
 	Remove(name string) error
 	OpenDir(name string) (Dir, error)
-	// Lock creates a file if there is none, and locks it until the Closer is closed. A shared lock
-	// excludes only locks that are not shared, and creates no file. The error is ErrLocked if the
-	// file is locked by another process or caller.
+	// Lock locks a file until the Closer is closed, creating the file if necessary. A shared lock
+	// excludes only exclusive locks and does not create the file. Lock returns ErrLocked if another
+	// process or caller has locked the file.
 	Lock(name string, shared bool) (io.Closer, error)
 }
 
-// A Dir is an open directory, which can be synced without another descriptor.
+// A Dir is an open directory that can be synced without another file descriptor.
 type Dir interface {
 	io.Closer
 	Sync() error
@@ -52,22 +52,22 @@ type File interface {
 	io.WriterAt
 	io.Closer
 	Size() (int64, error)
-	// Sync makes all writes durable. After an error it is unknown which writes are durable, even if
-	// a second call succeeds.
+	// Sync makes all writes durable. After an error, it is unknown which writes are durable, even
+	// if a second call succeeds.
 	Sync() error
-	// WriteSync overwrites whole blocks, durably. Other writes still need a Sync. After an error it
-	// is unknown what is durable.
+	// WriteSync overwrites whole blocks, durably. Other writes still need a Sync. After an error,
+	// it is unknown what is durable.
 	WriteSync(b []byte, at int64) error
 }
 
-// readOnly is for directories that must not be changed.
+// readOnly wraps an FS for directories that must not be changed.
 type readOnly struct{ FS }
 
 // OpenWrite implements FS.
 func (r readOnly) OpenWrite(name string) (File, error) { return r.Open(name) }
 
-// isFull reports whether err means that there is no space left, or that the process or the machine
-// has too many open files. Both may be temporary.
+// isFull reports whether err means that no space is left, or that the process or the machine has
+// too many open files. Either can be temporary.
 func isFull(err error) bool {
 	for _, e := range []error{syscall.ENOSPC, syscall.EDQUOT, syscall.EMFILE, syscall.ENFILE} {
 		if errors.Is(err, e) {
@@ -79,7 +79,7 @@ func isFull(err error) bool {
 
 func ignoreClose(c io.Closer) { _ = c.Close() }
 
-// OS is the file system of the operating system.
+// OS is the operating system's file system.
 type OS struct{}
 
 var _ FS = OS{}
@@ -97,15 +97,15 @@ func (OS) List(dir string) ([]string, error) {
 	return names, err
 }
 
-// Create implements FS. It writes the zeros instead of only allocating them: the first write to a
-// block that was never written changes metadata of the file system, which makes the sync slower.
+// Create implements FS. It writes zeros rather than only allocating space. Otherwise the first
+// write to each block would change the file system's metadata, which makes the sync slower.
 func (OS) Create(name string, size int64) (File, error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
 		return nil, err
 	}
 	if size > 0 {
-		err = allocate(f, size) // fails on a full disk before anything is written
+		err = allocate(f, size) // on a full disk, this fails before anything is written
 	}
 	if err == nil {
 		err = writeZeros(f, 0, size)
@@ -170,12 +170,13 @@ func withDirect(f *os.File) (File, error) {
 	return &osFile{f, direct}, nil
 }
 
-// WriteSync implements File. Writing past the page cache, with one system call, takes a fifth less
-// time, and a third less CPU time, than a write and a sync (docs/benchmarks.md).
+// WriteSync implements File. Bypassing the page cache with one system call takes a fifth less time
+// and a third less CPU time than a write followed by a sync (docs/benchmarks.md).
 func (f *osFile) WriteSync(b []byte, at int64) error {
 	if f.direct != nil {
 		_, err := f.direct.WriteAt(b, at)
-		if !noDirect(err) { // otherwise the memory is not aligned, or the disk does not support it
+		// otherwise the memory is not aligned, or the disk does not support O_DIRECT
+		if !noDirect(err) {
 			return err
 		}
 	}

@@ -7,8 +7,8 @@ import "os"
 // Sync implements File.
 func (f *osFile) Sync() error { return f.File.Sync() }
 
-// openDirect returns nil: each write is followed by a Sync.
+// openDirect returns nil, so each write is followed by a Sync.
 func openDirect(string) (*os.File, error) { return nil, nil }
 
-// allocate does nothing: writing zeros next will show whether there is space.
+// allocate does nothing. The zeros that are written next reveal whether there is space.
 func allocate(*os.File, int64) error { return nil }

@@ -18,8 +18,9 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write testdata")
 
-// The files of a small directory are as they were when the format was fixed, and such a directory
-// can be read. The golden file has all lines of 32 bytes that are not zero.
+// TestGolden checks that the files of a small directory have not changed since the format was
+// fixed, and that such a directory can be read. The golden file contains all 32-byte lines that are
+// not zero.
 func TestGolden(t *testing.T) {
 	files, m := small(t, true)
 	name := filepath.Join("testdata", "v1", "directory.txt")

@@ -13,10 +13,10 @@ import (
 type Record struct {
 	// Kind is the record's name in docs/formats.md.
 	Kind string
-	// Value is a struct with its content: an [Identity], [Peers], [LogEntry], [Chunk] or another
-	// type.
+	// Value is a struct with the record's content: an [Identity], [Peers], [LogEntry], [Chunk] or
+	// another type.
 	Value any
-	// Err is why the record cannot be read. Then Value is nil.
+	// Err is the reason why the record cannot be read. If it is set, Value is nil.
 	Err error
 }
 
@@ -27,7 +27,8 @@ type LogEntry struct {
 	Data        []byte
 }
 
-// HardState is the member's term and vote, and the last index that it knows to be committed.
+// HardState is the member's term and vote, and the index of the last entry that it knows to be
+// committed.
 type HardState struct{ Term, Vote, Commit uint64 }
 
 // Chunk is a piece of the newest snapshot.
@@ -36,19 +37,21 @@ type Chunk struct {
 	Data   []byte
 }
 
-// Wanted selects the records for Inspect, in addition to the few that each directory has.
+// Wanted selects the records for Inspect, in addition to the few that every directory has.
 type Wanted struct {
-	// From and To are the first and the last index of the entries; To 0 is the log's end.
+	// From and To are the indexes of the first and last entry. If To is 0, the range extends to the
+	// end of the log.
 	From, To uint64
 	// Chunks selects the chunks of the snapshot.
 	Chunks bool
 }
 
 // Inspect passes every record of a stopped member's data directory to visit, in this order: damage
-// of the log, single records, the snapshot's chunks, the log's entries. It changes nothing, and
-// prevents others from opening the directory in the meantime. It reads everything intact, even
-// after damage. The error is ErrLocked if the directory is in use, ErrForeign if it is not a
-// member's, or the first error of visit, after which Inspect returns.
+// to the log, single records, the snapshot's chunks, the log's entries. It changes nothing, and
+// prevents other processes from opening the directory while it runs. Even if there is damage, it
+// reads everything that is intact. It returns ErrLocked if the directory is in use, and ErrForeign
+// if the directory does not belong to a member. If visit returns an error, Inspect stops and
+// returns that error.
 func Inspect(cfg Config, want Wanted, visit func(Record) error) error {
 	d, err := newDisk(cfg)
 	if err != nil {
@@ -73,12 +76,12 @@ func Inspect(cfg Config, want Wanted, visit func(Record) error) error {
 	return i.stopped
 }
 
-// inspection is one call of Inspect. Once visit has failed, it is not called again.
+// inspection is the state of one call of Inspect. Once visit has failed, it is not called again.
 type inspection struct {
 	*Disk
 	want    Wanted
 	visit   func(Record) error
-	stopped error // from visit
+	stopped error // error returned by visit
 }
 
 func (i *inspection) report(kind string, value any, err error) {
@@ -136,7 +139,7 @@ func (i *inspection) all(inv *inventory) {
 	i.entries()
 }
 
-// salvage loads every complete frame of all segments, skipping anything between them.
+// salvage loads every complete frame of all segments. It skips anything between the frames.
 func (i *inspection) salvage(numbers []uint64) {
 	i.small = small{}
 	i.log.reset(position{})
@@ -160,7 +163,7 @@ func (i *inspection) salvage(numbers []uint64) {
 	}
 }
 
-// entries reports the log's entries.
+// entries reports the entries of the log.
 func (i *inspection) entries() {
 	from, to := max(i.mark.index+1, i.want.From), i.log.last
 	if i.want.To > 0 {
@@ -185,7 +188,7 @@ func (i *inspection) entries() {
 	}
 }
 
-// chunks reports the snapshot's chunks.
+// chunks reports the chunks of the snapshot.
 func (i *inspection) chunks() {
 	r, err := i.OpenSnapshot()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -208,7 +211,7 @@ func (i *inspection) chunks() {
 	}
 }
 
-// group is a raftpb.ConfState without the fields of protobuf.
+// group is a raftpb.ConfState without the protobuf fields.
 type group struct {
 	Voters, Outgoing, Learners, LearnersNext []uint64
 	AutoLeave                                bool

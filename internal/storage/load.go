@@ -11,25 +11,25 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// loadedTails is the multiple of Config.TailBytes that remains in memory after Open: the member
-// then applies these entries, so it reads the log only once.
+// loadedTails is the multiple of Config.TailBytes that stays in memory after Open. The member will
+// apply these entries next, so keeping them avoids reading the log a second time.
 const loadedTails = 8
 
 // found describes the files of a log.
 type found struct {
 	newest  *scanned   // the newest segment with a commit, or nil
-	current *scanned   // where the next commit belongs: newest, or the one after its seal
-	spares  []*scanned // the others after current, the oldest first
+	current *scanned   // segment for the next commit: newest, or the one after newest's seal
+	spares  []*scanned // segments after current, oldest first
 }
 
-// loadAll loads the whole log, reading each byte once.
+// loadAll loads the entire log, reading each byte once.
 func (d *Disk) loadAll(numbers []uint64) (*found, error) {
 	f, err := d.find(numbers)
 	if err != nil {
 		return nil, err
 	}
 	l := loader{Disk: d}
-	d.log.tailMax *= loadedTails // the next Append evicts them
+	d.log.tailMax *= loadedTails // the next Append evicts the excess
 	defer func() { d.log.tailMax = d.cfg.TailBytes }()
 	if err = l.load(f); err == nil {
 		if err = l.end(); err == nil {
@@ -42,7 +42,7 @@ func (d *Disk) loadAll(numbers []uint64) (*found, error) {
 	return f, err
 }
 
-// find reads the newest segment that has a commit, and those after it.
+// find reads the newest segment that has a commit, and all segments after it.
 func (d *Disk) find(numbers []uint64) (f *found, err error) {
 	f = &found{}
 	for _, number := range slices.Backward(numbers) {
@@ -67,8 +67,8 @@ func (f *found) close() {
 }
 
 // findCurrent finds the segment in which the log continues. A segment is empty until the seal of
-// the one before it is durable. So any content of a later one is damage, except for an unfinished
-// first commit after a seal.
+// the previous one is durable. So any content in a later segment is damage, except for an
+// unfinished first commit after a seal.
 func (f *found) findCurrent(d *Disk) error {
 	before, number := cursor{}, uint64(1) // Bootstrap was interrupted
 	if f.newest != nil {
@@ -128,7 +128,7 @@ func (l *loader) load(f *found) error {
 	return f.findCurrent(l.Disk)
 }
 
-// needed returns the number of the oldest segment that the log needs, if s is the newest.
+// needed returns the number of the oldest segment that the log needs if s is the newest segment.
 func (s *scanned) needed() (uint64, error) {
 	var m mark
 	for _, f := range s.frames {
@@ -144,16 +144,16 @@ func (s *scanned) needed() (uint64, error) {
 	return max(m.segment, 1), nil
 }
 
-// loader builds memory from records.
+// loader reconstructs memory from records.
 type loader struct {
 	*Disk
-	begun bool // an entry, or the beginning of the log, was seen
-	gaps  bool // entries may be missing
+	begun bool // an entry or the beginning of the log has been loaded
+	gaps  bool // whether entries may be missing
 }
 
-// segment loads a segment. before is the previous one, nil for the first.
+// segment loads a segment. before is the previous segment, or nil for the first.
 func (l *loader) segment(s, before *scanned) error {
-	l.segments = append(l.segments, s.segment) // which closes it
+	l.segments = append(l.segments, s.segment) // so that the file will be closed
 	switch {
 	case !s.begun():
 		return s.image.damage(0, "the head of the segment is damaged")
@@ -207,7 +207,7 @@ func (l *loader) frame(s *segment, f *frame) error {
 	})
 }
 
-// entry adds an entry as Append did. Entries before the first one may be in removed segments.
+// entry adds an entry as Append does. Entries before the first one may be in removed segments.
 func (l *loader) entry(e *raftpb.Entry) error {
 	i := e.GetIndex()
 	missing := l.begun && i > l.log.last+1
@@ -243,7 +243,7 @@ func (l *loader) end() error {
 	return nil
 }
 
-// check ensures that the parts are consistent.
+// check ensures that the loaded parts are consistent.
 func (d *Disk) check() error {
 	s := d.snap.position
 	switch {

@@ -13,7 +13,7 @@ func (OS) Lock(name string, _ bool) (io.Closer, error) {
 	return nil, fmt.Errorf("lock %s: %w", name, errors.ErrUnsupported)
 }
 
-// Free returns how many bytes are free on the disk of a directory.
+// Free returns the number of free bytes on the disk that contains a directory.
 func Free(dir string) (uint64, error) {
 	return 0, fmt.Errorf("free space of %s: %w", dir, errors.ErrUnsupported)
 }

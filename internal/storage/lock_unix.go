@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock implements FS. It locks the open file, not the process, so it also excludes other callers in
-// this process.
+// Lock implements FS. It locks the open file rather than the process, so it excludes other callers
+// in this process as well.
 func (OS) Lock(name string, shared bool) (io.Closer, error) {
 	flags, how := os.O_RDWR|os.O_CREATE, unix.LOCK_EX
 	if shared {
@@ -21,7 +21,7 @@ func (OS) Lock(name string, shared bool) (io.Closer, error) {
 	}
 	f, err := os.OpenFile(name, flags, 0o600)
 	if shared && errors.Is(err, fs.ErrNotExist) {
-		return io.NopCloser(nil), nil // no process can have it locked
+		return io.NopCloser(nil), nil // no process can have locked it
 	}
 	if err != nil {
 		return nil, err
@@ -36,7 +36,7 @@ func (OS) Lock(name string, shared bool) (io.Closer, error) {
 	return f, nil
 }
 
-// Free returns how many bytes are free on the disk of a directory.
+// Free returns the number of free bytes on the disk that contains a directory.
 func Free(dir string) (uint64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(dir, &st); err != nil {

@@ -9,18 +9,18 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// A memlog is the in-memory description of the log: where it begins and ends, the term and the
-// place of every entry, and the newest entries themselves. It is not safe for concurrent use.
+// A memlog describes the log in memory: where it begins and ends, the term and place of every
+// entry, and the newest entries themselves. It is not safe for concurrent use.
 //
-// Invariant: first <= tailFirst <= last+1, and tail has exactly the entries tailFirst..last. Places
-// are sorted by index, and the first one has the first entry.
+// Invariant: first <= tailFirst <= last+1, and tail contains exactly the entries tailFirst..last.
+// Places are sorted by index, and the first place contains the first entry.
 type memlog struct {
-	prev  position   // the position before the first entry
-	last  uint64     // prev.index if the log is empty
-	terms []position // where each run of equal terms begins; the first at prev, or before
+	prev  position   // position before the first entry
+	last  uint64     // index of the last entry; prev.index if the log is empty
+	terms []position // start of each run of equal terms; the first run starts at or before prev
 
 	places  []place
-	written uint64 // cumulative size of all places
+	written uint64 // total size of all places
 
 	tail      []*raftpb.Entry
 	tailFirst uint64
@@ -28,16 +28,16 @@ type memlog struct {
 	tailMax   int64
 }
 
-// place is the frame with the entries from an index on, up to where the next place begins.
+// place locates the frame that contains the entries from index up to the next place's index.
 type place struct {
 	index   uint64
 	segment *segment
 	at      int64
 	size    int64
-	written uint64 // cumulative size before it
+	written uint64 // total size of all places before it
 }
 
-// reset makes the log empty, beginning after prev.
+// reset empties the log and makes it begin after prev.
 func (l *memlog) reset(prev position) {
 	*l = memlog{
 		prev: prev, last: prev.index, tailFirst: prev.index + 1, tailMax: l.tailMax,
@@ -47,8 +47,8 @@ func (l *memlog) reset(prev position) {
 
 func (l *memlog) first() uint64 { return l.prev.index + 1 }
 
-// append adds the entries of one frame. They must be consecutive and begin between first and
-// last+1. They replace entries with the same index and all after them.
+// append adds the entries of one frame. They must be consecutive and start between first and
+// last+1. They replace existing entries with the same index and all entries after them.
 func (l *memlog) append(entries []*raftpb.Entry, f *frame, s *segment) {
 	if len(entries) == 0 {
 		return
@@ -64,7 +64,7 @@ func (l *memlog) append(entries []*raftpb.Entry, f *frame, s *segment) {
 	l.evict()
 }
 
-// place records where the entries from an index on are. They may have replaced others.
+// place records where the entries at and after an index are. They may have replaced other entries.
 func (l *memlog) place(index uint64, f *frame, s *segment) {
 	i := sort.Search(len(l.places), func(i int) bool { return l.places[i].index >= index })
 	if i < len(l.places) {
@@ -74,8 +74,8 @@ func (l *memlog) place(index uint64, f *frame, s *segment) {
 	l.written += uint64(len(f.payload))
 }
 
-// placesOf returns the places of the entries from lo to before hi, and the next place, which shows
-// where the last one ends.
+// placesOf returns the places of the entries in [lo, hi). It also returns the place after them, if
+// there is one, because it shows where the last of them ends.
 func (l *memlog) placesOf(lo, hi uint64) []place {
 	i := sort.Search(len(l.places), func(i int) bool { return l.places[i].index > lo })
 	j := sort.Search(len(l.places), func(i int) bool { return l.places[i].index >= hi })
@@ -83,7 +83,7 @@ func (l *memlog) placesOf(lo, hi uint64) []place {
 	return slices.Clone(l.places[i:min(max(i, j)+1, len(l.places))])
 }
 
-// bytesAfter returns the size of the commits with the entries after an index.
+// bytesAfter returns the total size of the commits that contain the entries after an index.
 func (l *memlog) bytesAfter(index uint64) uint64 {
 	if index >= l.last || len(l.places) == 0 {
 		return 0
@@ -103,7 +103,7 @@ func (l *memlog) push(e *raftpb.Entry) {
 	l.tailBytes += int64(entrySize(e))
 }
 
-// truncate removes the entries from index on; first <= index <= last.
+// truncate removes all entries at or after index; first <= index <= last.
 func (l *memlog) truncate(index uint64) {
 	if index >= l.tailFirst {
 		keep := int(index - l.tailFirst)
@@ -121,7 +121,7 @@ func (l *memlog) truncate(index uint64) {
 	l.last = index - 1
 }
 
-// evict removes entries from the front of the tail until it is small enough.
+// evict removes entries from the front of the tail until the tail is small enough.
 func (l *memlog) evict() {
 	for l.tailBytes > l.tailMax && len(l.tail) > 1 {
 		l.dropFront()
@@ -130,12 +130,12 @@ func (l *memlog) evict() {
 
 func (l *memlog) dropFront() {
 	l.tailBytes -= int64(entrySize(l.tail[0]))
-	l.tail[0] = nil // otherwise the array would keep it alive
+	l.tail[0] = nil // otherwise the array would keep the entry alive
 	l.tail = l.tail[1:]
 	l.tailFirst++
 }
 
-// compact makes p, which must be in the log, the position before the first entry.
+// compact removes all entries up to and including p, which must be in the log.
 func (l *memlog) compact(p position) {
 	for l.tailFirst <= p.index {
 		l.dropFront()
@@ -145,11 +145,12 @@ func (l *memlog) compact(p position) {
 	l.places = slices.Delete(l.places, 0, max(i-1, 0))
 	l.terms = slices.Delete(l.terms, 0, l.run(p.index))
 	if l.terms[0].index == p.index {
-		l.terms[0].term = p.term // unknown until now if the log was read from here on
+		// if the log was loaded from this position, the term was unknown until now
+		l.terms[0].term = p.term
 	}
 }
 
-// run returns the run of terms that index belongs to, which must not be before prev.
+// run returns the run of terms that contains index, which must not be less than prev.index.
 func (l *memlog) run(index uint64) int {
 	i, found := slices.BinarySearchFunc(l.terms, index, func(p position, x uint64) int {
 		return cmp.Compare(p.index, x)
@@ -160,7 +161,7 @@ func (l *memlog) run(index uint64) int {
 	return i
 }
 
-// term returns the term of entry i, with raft.Storage's errors.
+// term returns the term of entry i. It returns the errors that raft.Storage specifies.
 func (l *memlog) term(i uint64) (uint64, error) {
 	if i < l.prev.index {
 		return 0, raft.ErrCompacted
@@ -171,20 +172,20 @@ func (l *memlog) term(i uint64) (uint64, error) {
 	return l.terms[l.run(i)].term, nil
 }
 
-// has reports whether the log has an entry, or its beginning, at p.
+// has reports whether the log contains an entry at p, or begins after p.
 func (l *memlog) has(p position) bool {
 	t, err := l.term(p.index)
 	return err == nil && t == p.term
 }
 
-// cached returns a copy of the tail's slice [lo, hi), limited to maxBytes, but with at least one
-// entry. lo must be in the tail.
+// cached returns a copy of the entries [lo, hi) from the tail. The size is limited to maxBytes, but
+// at least one entry is returned. lo must be in the tail.
 func (l *memlog) cached(lo, hi, maxBytes uint64) []*raftpb.Entry {
 	from := l.tail[lo-l.tailFirst : hi-l.tailFirst]
 	return slices.Clone(from[:limit(from, maxBytes)])
 }
 
-// limit returns how many of the entries fit into maxBytes, at least one.
+// limit returns how many entries fit in maxBytes, but at least one.
 func limit(entries []*raftpb.Entry, maxBytes uint64) int {
 	var size uint64
 	for i, e := range entries {
@@ -196,7 +197,7 @@ func limit(entries []*raftpb.Entry, maxBytes uint64) int {
 	return len(entries)
 }
 
-// entrySize returns the size of an entry in protobuf, which is the size that Raft counts.
+// entrySize returns the protobuf size of an entry, which is the size that Raft counts. Calling
 // proto.Size would cost more than the rest of an append.
 func entrySize(e *raftpb.Entry) int {
 	n := 0

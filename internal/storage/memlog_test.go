@@ -10,7 +10,8 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// A memlog agrees with raft.MemoryStorage, which keeps everything, after random changes.
+// TestMemlogTwin compares a memlog with raft.MemoryStorage, which keeps everything, after random
+// changes.
 func TestMemlogTwin(t *testing.T) {
 	for seed := range uint64(30) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -99,8 +100,8 @@ func compareTwin(t *testing.T, l *memlog, twin *raft.MemoryStorage, rng *rand.Ra
 	}
 }
 
-// Entries that left the tail are not kept alive by its array, and slices that were returned do not
-// change.
+// TestMemlogFreesEntries checks that the array of the tail does not keep old entries alive, and
+// that returned slices do not change.
 func TestMemlogFreesEntries(t *testing.T) {
 	l := memlog{tailMax: 100}
 	l.reset(position{})
@@ -118,8 +119,8 @@ func TestMemlogFreesEntries(t *testing.T) {
 	}
 }
 
-// The memlog keeps the configured number of bytes, and always the newest entry, even after a
-// compaction. Its array does not grow with the log.
+// TestMemlogTail checks that the memlog keeps up to the configured number of bytes, and always the
+// newest entry, even after a compaction. Its array does not grow with the log.
 func TestMemlogTail(t *testing.T) {
 	l := memlog{tailMax: 10}
 	l.reset(position{})

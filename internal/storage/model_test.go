@@ -27,16 +27,16 @@ type entryModel struct {
 	data string
 }
 
-// model is the expected contents of a Disk. It is never changed in place.
+// model is the expected contents of a Disk. Models are never modified in place.
 type model struct {
 	founded    bool
-	prev, term uint64 // index and term of the entry before the first
+	prev, term uint64 // index and term of the entry before the first entry
 	entries    []entryModel
 	hard       storage.HardState
 	snap       uint64
 	snapTerm   uint64
 	chunks     []string
-	peers      uint64 // the incarnation of member 1
+	peers      uint64 // incarnation of member 1
 }
 
 func (m *model) last() uint64 { return m.prev + uint64(len(m.entries)) }
@@ -56,8 +56,8 @@ func (m *model) String() string {
 		m.founded, m.prev+1, m.last(), m.hard, m.snap, m.snapTerm, len(m.chunks), m.peers)
 }
 
-// differs describes a difference between a Disk and the model; "" means none. Entries are compared
-// in full if all is set, otherwise only their terms.
+// differs describes a difference between a Disk and the model, or returns "". If all is set, it
+// compares entries in full. Otherwise, it compares only their terms.
 func (m *model) differs(d *storage.Disk, all bool) string {
 	if _, founded := d.Identity(); founded != m.founded {
 		return fmt.Sprintf("founded: %v", founded)
@@ -123,8 +123,8 @@ func readSnapshot(d *storage.Disk) (chunks []string, err error) {
 	}
 }
 
-// run has a Disk and the states that it may have: the first is the newest that was acknowledged as
-// durable, the last is the newest that was requested.
+// run is a Disk together with its allowed states, in order. The first is the newest state
+// acknowledged as durable, and the last is the newest state requested.
 type run struct {
 	t      *testing.T
 	rng    *rand.Rand
@@ -132,7 +132,7 @@ type run struct {
 	disk   *storage.Disk
 	states []*model
 	calls  int  // system calls until the next crash or fault
-	fault  bool // a call fails, but the power stays on
+	fault  bool // only one call fails, and the power stays on
 	left   *crashfs.FS
 	trace  []string
 	count  map[string]int
@@ -153,7 +153,7 @@ func (r *run) use(fs *crashfs.FS) {
 		if r.left != nil {
 			return errDead
 		}
-		if op.Kind == crashfs.Read { // reads count only in Open
+		if op.Kind == crashfs.Read { // reads are not counted, because they matter only in Open
 			return nil
 		}
 		if r.calls--; r.calls != 0 {
@@ -176,7 +176,7 @@ func (r *run) use(fs *crashfs.FS) {
 
 func (r *run) now() *model { return r.states[len(r.states)-1] }
 
-// call makes a change. next is the model's state after it.
+// call makes a change. next is the state of the model after the change.
 func (r *run) call(what string, next model, durable bool, change func() error) {
 	r.trace = append(r.trace, what)
 	r.count[strings.Fields(what)[0]]++
@@ -210,7 +210,7 @@ func (r *run) call(what string, next model, durable bool, change func() error) {
 	}
 }
 
-// restart opens the disk that the crash left.
+// restart opens the disk as left by the crash.
 func (r *run) restart() {
 	left := r.left
 	if left == nil { // the disk failed
@@ -248,7 +248,7 @@ func (r *run) restart() {
 		}
 		diffs += fmt.Sprintf("\n%v: %s", m, diff)
 	}
-	if r.left != nil || r.fault { // an access after Open met the next fault
+	if r.left != nil || r.fault { // reading the disk after Open hit the next fault
 		if r.calls <= 0 {
 			r.restart()
 			return
@@ -303,7 +303,7 @@ func (r *run) step() {
 	case n < 97:
 		r.reopen(m)
 	default:
-		r.calls = min(r.calls, 1+r.rng.IntN(20)) // crash soon
+		r.calls = min(r.calls, 1+r.rng.IntN(20)) // make the next crash happen soon
 	}
 }
 
@@ -425,8 +425,8 @@ var (
 	operations = flag.Int("operations", 0, "operations in TestModel; 0 for the tier's default")
 )
 
-// A Disk has all that was acknowledged after random changes, with a crash, kill or fault between
-// any two system calls.
+// TestModel makes random changes with crashes, kills and faults between any two system calls, and
+// checks that a Disk has all acknowledged data afterward.
 func TestModel(t *testing.T) {
 	runs := max(100, cmp.Or(*operations, tier.Budget(0, 3_000_000))/300)
 	counts := make([]map[string]int, runtime.GOMAXPROCS(0))

@@ -13,17 +13,17 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// The names in a data directory.
+// These constants are the names in a data directory.
 const (
 	logDir       = "log"
 	lockFile     = "lock"     // in logDir
 	identityFile = "identity" // next to logDir
-	etcdDir      = "member"   // of etcd, in the same place
+	etcdDir      = "member"   // etcd's directory, in the same place
 	tempSuffix   = ".tmp"
 )
 
-// Unused reports whether a directory has no identity, no log and no data of etcd, or does not
-// exist. Only Open can judge other directories.
+// Unused reports whether a directory does not exist, or contains no identity, no log and no etcd
+// data. To assess any other directory, call Open.
 func Unused(dir string) bool {
 	for _, name := range []string{identityFile, logDir, etcdDir} {
 		if _, err := os.Stat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
@@ -33,16 +33,16 @@ func Unused(dir string) bool {
 	return true
 }
 
-// Open opens the data directory, creating it if necessary, and reads the whole log once, so that it
-// detects damage now and not when an entry is needed. If it cannot proceed, it returns ErrLocked,
-// ErrCorrupt, encoding.ErrNewer, ErrForeign or ErrNoSpace, with a remedy in the text.
+// Open opens the data directory, creating it if necessary. It reads the entire log once, so that it
+// detects damage now rather than when an entry is needed. If it cannot proceed, it returns
+// ErrLocked, ErrCorrupt, encoding.ErrNewer, ErrForeign or ErrNoSpace, with a remedy in the text.
 func Open(cfg Config) (*Disk, error) {
 	d, err := newDisk(cfg)
 	if err == nil {
 		if err = classify(d.lockDir()); err == nil {
 			if err = d.load(); isFull(err) {
-				// Nothing has been acknowledged since, so a write for which there is no room is not
-				// yet a failure.
+				// Nothing has been acknowledged since Open began. So running out of room for a
+				// write does not count as a failure.
 				err = fmt.Errorf("%w: %v", ErrNoSpace, err)
 			}
 			if err = classify(err); err != nil {
@@ -105,8 +105,8 @@ func newDisk(cfg Config) (*Disk, error) {
 
 // lockDir creates and locks the directory.
 func (d *Disk) lockDir() error {
-	// Starting empty next to data that an operator expects to be served would be worse than not
-	// starting.
+	// Starting with an empty state next to data that the operator expects to be served would be
+	// worse than not starting.
 	for _, name := range []string{"wal", "snap"} {
 		path := filepath.Join(d.cfg.Dir, etcdDir, name)
 		if _, err := d.fs.List(path); err == nil {
@@ -127,7 +127,7 @@ func (d *Disk) lockDir() error {
 	return err
 }
 
-// inventory lists the files by their names.
+// inventory lists the files in a directory, by type.
 type inventory struct {
 	segments  []uint64
 	snapshots []string
@@ -151,7 +151,7 @@ func (d *Disk) inventory() (inv inventory, err error) {
 	return inv, err
 }
 
-// load reads the directory, and makes it durable.
+// load reads the directory and makes it durable.
 func (d *Disk) load() error {
 	inv, err := d.inventory()
 	if err == nil {
@@ -179,9 +179,9 @@ func (d *Disk) load() error {
 	return d.addEmpty()
 }
 
-// mend makes the data that was read durable: the last commit, and zeros after it, where an
-// unfinished write may have left sectors. It writes both although they were read in this form:
-// after a failed sync the kernel considers the bytes written, but the disk may have others.
+// mend makes the loaded data durable: the last commit, followed by zeros where an unfinished write
+// may have left sectors. It writes both even though exactly these contents have been read. After a
+// failed sync, the kernel considers its bytes written, but the disk may have different ones.
 func (d *Disk) mend(f *found) error {
 	current := f.current
 	d.seg, d.cursor = current.segment, current.end
@@ -189,7 +189,7 @@ func (d *Disk) mend(f *found) error {
 	if current.torn {
 		d.logger.Info("storage: dropped an unfinished write", "path", current.image.name, "at", d.at)
 	}
-	err := syncDir(d.fs, d.cfg.Dir) // Bootstrap may have been interrupted before that
+	err := syncDir(d.fs, d.cfg.Dir) // Bootstrap may have been interrupted before it did this
 	if err == nil {
 		err = writeZeros(d.seg.file, d.at, d.seg.size)
 	}
@@ -209,7 +209,7 @@ func (d *Disk) mend(f *found) error {
 	return nil
 }
 
-// tidy removes files that no record names, and makes spares of the segments after the current one.
+// tidy removes files that no record names, and makes the segments after the current one spares.
 func (d *Disk) tidy(inv *inventory, spares []*scanned) {
 	remove := inv.temporary
 	for _, name := range inv.snapshots {
@@ -229,7 +229,7 @@ func (d *Disk) tidy(inv *inventory, spares []*scanned) {
 	}
 	d.spares.last = d.seg.number
 	for _, s := range spares {
-		// Another process may have made it, and ended before it was durable.
+		// An earlier process may have created the file and ended before the file was durable.
 		if s.number == d.spares.last+1 && s.size == d.cfg.SegmentBytes && !s.damaged &&
 			errors.Join(s.file.Sync(), d.dir.Sync()) == nil {
 			d.spares.add(s.file)

@@ -5,18 +5,18 @@ import (
 	"maps"
 )
 
-// Peers is what a member has recorded about the others, separately from the replicated state,
-// because it needs this before it has a state that names them.
+// Peers is what a member has recorded about the other members. It is separate from the replicated
+// state, because the member needs it before it has a state that includes them.
 type Peers struct {
 	// Assembled means that every other founder has recorded this member's incarnation, or that this
-	// member is not a founder. Until then it takes no part in the cluster.
+	// member is not a founder. Until it is set, the member takes no part in the cluster.
 	Assembled bool
 
-	// Claimed means that a member of another cluster considers this one a member of that cluster.
+	// Claimed means that a member of another cluster considers this member part of that cluster.
 	Claimed bool
 
-	// Incarnations holds the incarnation of each member that this one has been in contact with, by
-	// member ID.
+	// Incarnations maps the ID of each member with which this one has been in contact to that
+	// member's incarnation.
 	Incarnations map[uint64]uint64
 }
 
@@ -26,14 +26,14 @@ func (p Peers) clone() Peers {
 	return p
 }
 
-// Peers returns what was saved last, or the zero value.
+// Peers returns the value that was saved last, or the zero value.
 func (d *Disk) Peers() Peers {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
 	return d.peers.clone()
 }
 
-// SavePeers durably replaces the member's record of the others.
+// SavePeers durably replaces this member's record of the other members.
 func (d *Disk) SavePeers(p Peers) error {
 	p = p.clone()
 	err := d.update(func() error {

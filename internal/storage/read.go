@@ -6,7 +6,7 @@ import (
 	"go.etcd.io/raft/v3/raftpb"
 )
 
-// segmentOf returns the number of the segment that has an entry, or will have it.
+// segmentOf returns the number of the segment that contains an entry, or that will contain it.
 func (d *Disk) segmentOf(index uint64) uint64 {
 	if p := d.log.placesOf(index, index+1); len(p) > 0 && index <= d.log.last {
 		return p[0].segment.number
@@ -14,7 +14,7 @@ func (d *Disk) segmentOf(index uint64) uint64 {
 	return d.seg.number
 }
 
-// read reads the entries from lo to before hi, at least one, from their places.
+// read reads the entries in [lo, hi) from their places. It reads at least one.
 func (d *Disk) read(places []place, lo, hi, maxSize uint64) (out []*raftpb.Entry, err error) {
 	var size uint64
 	next, full := lo, false

@@ -11,28 +11,30 @@ import (
 	"leasehold.dev/internal/cause"
 )
 
-// runFile is a file in a data directory about the process that uses it, or used it last. No promise
-// of a member depends on it.
+// runFile is a file in a data directory that describes the process that is using the directory, or
+// that used it last. No promise of a member depends on this file.
 const runFile = "run.json"
 
-// Run is one run of a member. It has its own file, because an open data directory cannot be
-// read by another process.
+// Run describes one run of a member. It is stored in its own file, because another process cannot
+// read an open data directory.
 type Run struct {
-	Cluster    string   `json:"cluster"` // in hexadecimal, as in all output for people, like Member
+	// in hexadecimal, like Member and all human-readable output
+	Cluster    string   `json:"cluster"`
 	Member     string   `json:"member"`
 	Name       string   `json:"name"`
 	ClientURLs []string `json:"client_urls"`
 	Process    int      `json:"process"`
-	// Started and Stopped are in UTC. A killed process records no end.
+	// Started and Stopped are in UTC. If the process is killed, Stopped is not recorded.
 	Started time.Time `json:"started"`
 	Stopped time.Time `json:"stopped,omitzero"`
-	// Cause is why it has stopped, "" if that was requested. Text is the human-readable reason.
+	// Cause is the reason why the member stopped, or "" if that was requested. Text is a
+	// human-readable description.
 	Cause cause.Code `json:"cause,omitempty"`
 	Text  string     `json:"text,omitempty"`
 }
 
 // SaveRun replaces the record of the previous run. It does not record the end of a run if the
-// record of its start has disappeared, because the directory is then being removed.
+// record of the run's start no longer exists, because in that case the directory is being removed.
 func SaveRun(dir string, r Run) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -53,18 +55,18 @@ func SaveRun(dir string, r Run) error {
 	return errors.Join(err, f.Close())
 }
 
-// LastRun returns the current or the last run; zero if there is no record.
+// LastRun returns the current or last run, or the zero value if none is recorded.
 func LastRun(dir string) (r Run) {
-	text, _ := os.ReadFile(filepath.Join(dir, runFile)) // without a file there is no JSON either
+	text, _ := os.ReadFile(filepath.Join(dir, runFile)) // if the read fails, so does Unmarshal
 	if json.Unmarshal(text, &r) != nil {
 		return Run{}
 	}
 	return r
 }
 
-// NoteFailedStart records a failed start instead of the last run. It does so only while it holds
-// the lock of the directory: another process that runs there has its own record. It writes nothing
-// in a directory in which no member ever ran.
+// NoteFailedStart replaces the record of the last run with a failed start. It does so only while it
+// holds the directory's lock, because if another process runs there, the record belongs to that
+// process. It writes nothing to a directory in which no member ever ran.
 func NoteFailedStart(dir string, code cause.Code, text string) error {
 	lock, err := OS{}.Lock(filepath.Join(dir, logDir, lockFile), false)
 	if errors.Is(err, ErrLocked) || errors.Is(err, fs.ErrNotExist) {

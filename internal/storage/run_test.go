@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// A run is recorded at its start and its end. The end is not recorded in a directory that is being
-// removed.
+// TestSaveRun checks that a run is recorded at its start and at its end. The end is not recorded if
+// the file is gone, because the directory is being removed.
 func TestSaveRun(t *testing.T) {
 	dir := t.TempDir()
 	r := Run{Member: "1", Process: 7}
@@ -38,8 +38,8 @@ func TestSaveRun(t *testing.T) {
 	}
 }
 
-// SaveRun returns an error if it cannot save. The previous record stays unless the disk lost it. An
-// unreadable file counts as no record.
+// TestSaveRunFails checks that SaveRun returns an error if it cannot save, and keeps the previous
+// record if possible. An unreadable file is treated as no record.
 func TestSaveRunFails(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, runFile)
@@ -72,7 +72,8 @@ func TestSaveRunFails(t *testing.T) {
 	}
 }
 
-// A file in the directory says that no member may use it, and why.
+// TestUnusable checks that certain files in the directory prevent members from using it, and state
+// the reason.
 func TestUnusable(t *testing.T) {
 	dir := t.TempDir()
 	if err := Unusable(dir); err != nil {
@@ -84,7 +85,7 @@ func TestUnusable(t *testing.T) {
 		text string
 	}{
 		{RolledBack, ErrRolledBack, "(m2 said so)"},
-		{Restoring, ErrHalfRestored, ""}, // takes precedence
+		{Restoring, ErrHalfRestored, ""}, // takes precedence over RolledBack
 	} {
 		if err := os.WriteFile(filepath.Join(dir, c.name), []byte("m2 said so\n"), 0o600); err != nil {
 			t.Fatal(err)

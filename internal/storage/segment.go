@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// segment is a file of the log. It stays open for as long as the log needs it, so that a limit on
-// open files cannot cut the member off from its log.
+// segment is a file of the log. It stays open as long as the log needs it, so that a member that
+// reaches its limit on open files can still read its log.
 type segment struct {
 	number uint64
 	size   int64
@@ -26,21 +26,21 @@ func parseSegmentName(name string) (number uint64, ok bool) {
 	return number, err == nil && segmentName(number) == name
 }
 
-// sealRecord is the last commit of a segment. It is not counted: the first commit of the next
-// segment has the same number.
+// sealRecord is the payload of the last frame in a segment. The seal does not count as a commit:
+// the first commit of the next segment has the same number.
 var sealRecord = appendRecord(nil, kindSeal, nil, nil)
 
 // scanned is the content of a segment.
 type scanned struct {
 	*segment
 	image  image
-	begin  cursor // the last commit before the segment
-	end    cursor // after the last commit except for the seal
+	begin  cursor // position after the last commit before the segment
+	end    cursor // position after the last commit, not counting the seal
 	frames []frame
-	sealed bool // the last frame is the seal
-	torn   bool // parts of an unfinished write follow
+	sealed bool // whether the last frame is the seal
+	torn   bool // whether parts of an unfinished write follow the last frame
 
-	damaged bool // a damaged file after the end of the log, which cannot be a spare
+	damaged bool // the file is damaged and lies after the end of the log; it cannot become a spare
 }
 
 // openSegment opens a segment and reads it.
@@ -66,7 +66,7 @@ func (d *Disk) openSegment(number uint64) (*scanned, error) {
 	return s, nil
 }
 
-// readSegment also finds the segment's commits. There are none if the first one is incomplete.
+// readSegment opens a segment and finds its commits. There are none if the first one is incomplete.
 func (d *Disk) readSegment(number uint64) (*scanned, error) {
 	s, err := d.openSegment(number)
 	if err != nil {
@@ -123,7 +123,8 @@ func (s *scanned) read(d *Disk) error {
 	return err
 }
 
-// head returns the first record of the segment, if it is consistent with the file.
+// head returns the first record of the segment. It returns an error if the record is inconsistent
+// with the file.
 func (s *scanned) head(d *Disk, payload []byte) (h segmentHead, err error) {
 	err = records(payload, func(r record) (err error) {
 		if h.number > 0 {
@@ -148,12 +149,12 @@ func (s *scanned) head(d *Disk, payload []byte) (h segmentHead, err error) {
 		return h, s.image.damage(0, "it belongs to member %x of cluster %x, incarnation %x",
 			h.owner.Member, h.owner.Cluster, h.owner.Incarnation)
 	}
-	s.size = h.size // the rest was left over when the file grew and the disk was full
+	s.size = h.size // the rest remained when the file was enlarged on a full disk
 	s.image.b = s.image.b[:min(s.size, s.image.end())]
 	return h, nil
 }
 
-// last returns the last commit, and the seal if there is one.
+// last returns the last commit, followed by the seal if there is one.
 func (s *scanned) last() []frame {
 	n := 1
 	if s.sealed {

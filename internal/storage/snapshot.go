@@ -15,21 +15,21 @@ const (
 	snapshotSuffix = ".snapshot"
 	incomingFile   = "incoming" + tempSuffix
 
-	// snapshotBytesPerSync is how much of a snapshot is synced at once, so that no sync of the log
-	// waits for a large one.
+	// snapshotBytesPerSync is how much of a snapshot one sync covers, so that a sync of the log
+	// never waits for a large one.
 	snapshotBytesPerSync = 4 << 20
 
-	// Each chunk is preceded by its length and its checksum.
+	// A chunk's length and checksum precede it.
 	chunkHead = 8
 )
 
-// name returns the name of the file.
+// name returns the name of the snapshot's file.
 func (m *manifest) name() string { return fmt.Sprintf("%020d%s", m.index, snapshotSuffix) }
 
-// size returns the size of the file.
+// size returns the size of the snapshot's file.
 func (m *manifest) size() int64 { return int64(m.bytes + m.chunks*chunkHead) }
 
-// chunkSum returns the checksum of a chunk at its position.
+// chunkSum returns the checksum of a chunk, which also covers its position.
 func chunkSum(index, number uint64, chunk []byte) uint32 {
 	var b [16]byte
 	binary.LittleEndian.PutUint64(b[:], index)
@@ -38,20 +38,20 @@ func chunkSum(index, number uint64, chunk []byte) uint32 {
 }
 
 // A SnapshotWriter writes a snapshot to a file next to the log. It is not safe for concurrent use,
-// but other methods of Disk may run in the meantime. End it with Commit or Abort.
+// but other methods of Disk can run at the same time. End it with Commit or Abort.
 type SnapshotWriter struct {
 	d        *Disk
 	manifest manifest
-	name     string // of the file
+	name     string // name of the file
 	file     File   // nil once all chunks are durable
-	synced   int64  // how much of it was synced
-	err      error  // of an earlier call; permanent
+	synced   int64  // number of bytes that have been synced
+	err      error  // error of an earlier call; permanent
 	done     bool
 	buf      []byte
 }
 
-// NewSnapshot starts a snapshot. If meta.Index is not later than that of the newest snapshot, it
-// returns ErrOutOfDate; ErrBusy means that another one is being written.
+// NewSnapshot starts a snapshot. It returns ErrOutOfDate if meta.Index is not after the newest
+// snapshot, and ErrBusy if another snapshot is being written.
 func (d *Disk) NewSnapshot(meta SnapshotMeta) (*SnapshotWriter, error) {
 	w := &SnapshotWriter{d: d, name: incomingFile}
 	w.manifest.position = position{index: meta.Index, term: meta.Term}
@@ -67,7 +67,7 @@ func (d *Disk) NewSnapshot(meta SnapshotMeta) (*SnapshotWriter, error) {
 	return w, nil
 }
 
-// reserveWriter prevents other SnapshotWriters until this one has ended.
+// reserveWriter prevents other SnapshotWriters from starting until this one has ended.
 func (d *Disk) reserveWriter(index uint64) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -85,8 +85,8 @@ func (d *Disk) reserveWriter(index uint64) error {
 	return nil
 }
 
-// Write appends a chunk. It should not exceed about 1 MiB, because chunks are read as a whole.
-// Write does not keep it. After an error, only Abort is possible.
+// Write appends a chunk. A chunk should not exceed about 1 MiB, because it is read as a whole.
+// Write does not retain it. After an error, only Abort is possible.
 func (w *SnapshotWriter) Write(chunk []byte) error {
 	if err := w.usable(); err != nil {
 		return err
@@ -125,8 +125,8 @@ func (w *SnapshotWriter) fail(err error) error {
 	return w.err
 }
 
-// Finish makes the chunks durable; no more may follow. A later Commit needs very little space.
-// After an error, only Abort is possible.
+// Finish makes the chunks durable. No more chunks can follow. A later Commit needs very little
+// space. After an error, only Abort is possible.
 func (w *SnapshotWriter) Finish() error {
 	if err := w.usable(); err != nil || w.file == nil {
 		return err
@@ -140,15 +140,15 @@ func (w *SnapshotWriter) Finish() error {
 }
 
 // Commit makes the snapshot the newest one, atomically and durably, and removes the previous one.
-// In the same step it removes the log up to and including the index drop, which the snapshot must
+// In the same step, it removes the log up to and including index drop, which the snapshot must
 // cover; 0 removes nothing. If the log does not contain the snapshot's last entry, because the
-// snapshot came from the leader, the whole log is removed and begins after the snapshot, and the
-// hard state's commit index and term are raised to it.
+// snapshot came from the leader, Commit removes the entire log. In that case, the log begins after
+// the snapshot, and the hard state's commit index and term are raised to the snapshot's.
 //
-// After ErrNoSpace nothing has changed and the call can be repeated. After any other error only
-// Abort is possible, and the newest snapshot is still the previous one, unless the disk has failed
-// permanently; then it is one of the two. ErrCorrupt means that the snapshot is inconsistent with
-// the log.
+// After ErrNoSpace, nothing has changed and the call can be repeated. After any other error, only
+// Abort is possible, and the previous snapshot is still the newest one. The exception is a
+// permanent disk failure, after which either snapshot can be the newest. ErrCorrupt means that the
+// snapshot is inconsistent with the log.
 func (w *SnapshotWriter) Commit(drop uint64) error {
 	if err := w.Finish(); err != nil {
 		return err
@@ -157,7 +157,8 @@ func (w *SnapshotWriter) Commit(drop uint64) error {
 	if errors.Is(err, ErrNoSpace) {
 		return err
 	}
-	w.end(err == nil || errors.Is(err, ErrFailed)) // after a failure either can be the newest
+	// after a failure, either snapshot can be the newest
+	w.end(err == nil || errors.Is(err, ErrFailed))
 	if err != nil {
 		return w.fail(err)
 	}
@@ -177,7 +178,7 @@ func (w *SnapshotWriter) commit(drop uint64) error {
 			if err == nil {
 				err = d.dir.Sync()
 			}
-			if err != nil { // a second sync would not show whether the name is durable
+			if err != nil { // a second sync would not reveal whether the name is durable
 				return d.fail(err)
 			}
 			w.name = m.name()
@@ -192,7 +193,7 @@ func (w *SnapshotWriter) commit(drop uint64) error {
 	return err
 }
 
-// adopt commits the records of a snapshot whose file is durable.
+// adopt commits the records of a snapshot after its file has become durable.
 func (d *Disk) adopt(m manifest, drop uint64) error {
 	start, reset := d.mark, !d.log.has(m.position)
 	switch c := d.hard.GetCommit(); {
@@ -210,7 +211,7 @@ func (d *Disk) adopt(m manifest, drop uint64) error {
 		}
 		start = mark{position{drop, term}, d.segmentOf(drop + 1)}
 	}
-	// With this commit, or soon after it, the log needs no earlier segment.
+	// After this commit, or soon after it, the log no longer needs any earlier segment.
 	purpose := forState
 	if reset || d.segmentOf(m.index+1) > d.segments[0].number {
 		purpose = forRelief
@@ -240,8 +241,8 @@ func (d *Disk) adopt(m manifest, drop uint64) error {
 
 // raised returns the hard state of a member that has a snapshot at s.
 //
-// Everything in a snapshot is committed, and a member that has it has seen its term. If the member
-// has stored no vote of that term, it has cast none.
+// Everything in a snapshot is committed, and a member that has the snapshot has seen its term. If
+// the member has stored no vote for that term, it has not voted in it.
 func raised(hs *raftpb.HardState, s position) *raftpb.HardState {
 	term, vote, commit := hs.GetTerm(), hs.GetVote(), max(hs.GetCommit(), s.index)
 	if hs.GetCommit() < s.index && term < s.term {
@@ -250,10 +251,10 @@ func raised(hs *raftpb.HardState, s position) *raftpb.HardState {
 	return newHardState(term, vote, commit)
 }
 
-// Abort discards the snapshot. After a successful Commit it does nothing, so it can be deferred.
+// Abort discards the snapshot. After a successful Commit, it does nothing, so it can be deferred.
 func (w *SnapshotWriter) Abort() { w.end(false) }
 
-// end permits other snapshots, and keeps or removes the file.
+// end allows other snapshots to start, and keeps or removes the file.
 func (w *SnapshotWriter) end(keep bool) {
 	if w.done {
 		return
@@ -266,7 +267,8 @@ func (w *SnapshotWriter) end(keep bool) {
 	w.d.mu.RLock()
 	shut := w.d.shut
 	w.d.mu.RUnlock()
-	if !keep && !shut { // otherwise the file may be another Disk's; the next Open removes leftovers
+	// otherwise the file may belong to another Disk; the next Open removes leftovers
+	if !keep && !shut {
 		_ = w.d.fs.Remove(w.d.path(w.name))
 	}
 	w.d.mu.Lock()
@@ -274,8 +276,8 @@ func (w *SnapshotWriter) end(keep bool) {
 	w.d.writing = false
 }
 
-// A SnapshotReader reads a snapshot from beginning to end. It continues to read the same one after
-// a newer one is committed, and keeps its space on disk until Close.
+// A SnapshotReader reads a snapshot from beginning to end. It continues to read the same snapshot
+// after a newer one is committed, and keeps its disk space in use until Close.
 type SnapshotReader struct {
 	name     string
 	manifest manifest
@@ -302,12 +304,12 @@ func (d *Disk) OpenSnapshot() (*SnapshotReader, error) {
 	return &SnapshotReader{name: d.path(m.name()), manifest: m, file: file}, nil
 }
 
-// Index returns the index of the last entry that the snapshot contains.
+// Index returns the index of the last entry that the snapshot includes.
 func (r *SnapshotReader) Index() uint64 { return r.manifest.index }
 
-// Next returns the next chunk, valid until the next call. After the last one it returns io.EOF, if
-// the checksum of all chunks agrees with the log. Until then the caller must not use what it has
-// read.
+// Next returns the next chunk, which is valid until the next call. After the last chunk, it returns
+// io.EOF if the checksum of all chunks matches the one in the log. Until then, the caller must not
+// use what it has read.
 func (r *SnapshotReader) Next() ([]byte, error) {
 	if r.err != nil {
 		return nil, r.err
@@ -368,5 +370,5 @@ func (r *SnapshotReader) corrupt(format string, args ...any) error {
 		ErrCorrupt, r.name, r.at, fmt.Sprintf(format, args...))
 }
 
-// Close releases the snapshot. It must be called once.
+// Close releases the snapshot. It must be called exactly once.
 func (r *SnapshotReader) Close() error { return r.file.Close() }

@@ -9,17 +9,18 @@ import (
 )
 
 const (
-	// maxSpares is how many segments are kept as spares when the log gets shorter.
+	// maxSpares is the number of segments that are kept as spares when the log becomes shorter.
 	maxSpares = 3
 
 	// spareRetry is the interval between attempts to make a spare.
 	spareRetry = time.Second
 )
 
-// spares prepares the next segments, from zeros or from segments that the log no longer needs, on
-// its own goroutine. Each spare is open and its name is durable. If there is no spare and none can
-// be made, the disk counts as full, and only the rest of the current segment is left. Every error
-// is treated like this: nothing in a spare was acknowledged, and the next attempt makes it again.
+// spares prepares the next segments on its own goroutine, from zeros or from segments that the log
+// no longer needs. Each spare is open, and its name is durable. If there is no spare and none can
+// be made, the disk is considered full, and only the rest of the current segment is left. All
+// errors are handled this way, because a spare contains nothing that was acknowledged, and the next
+// attempt makes it again.
 type spares struct {
 	fs     FS
 	path   func(name string) string
@@ -32,13 +33,13 @@ type spares struct {
 
 	mu      sync.Mutex // guards the fields below
 	changed sync.Cond
-	ready   []*segment // by number
-	err     error      // why the last attempt to make one failed
+	ready   []*segment // sorted by number
+	err     error      // reason why the last attempt to make one failed
 	freed   []*segment
 
 	wake  chan struct{}
 	quit  chan struct{}
-	ended chan struct{} // nil before start
+	ended chan struct{} // nil before start is called
 }
 
 func newSpares(cfg *Config, path func(name string) string) *spares {
@@ -99,8 +100,8 @@ func (s *spares) kick() {
 // bytes returns the size of all spares.
 func (s *spares) bytes() int64 { return int64(s.count()) * s.size }
 
-// state reports whether there is a spare. The error, an ErrNoSpace, is the reason if none can be
-// made.
+// state reports whether there is a spare. If there is none because the last attempt to make one
+// failed, it returns the reason as an ErrNoSpace.
 func (s *spares) state() (ready bool, err error) {
 	s.mu.Lock()
 	ready, err = len(s.ready) > 0, s.fullLocked()
@@ -118,7 +119,7 @@ func (s *spares) fullLocked() error {
 	return fmt.Errorf("%w: %w", ErrNoSpace, s.err)
 }
 
-// take returns the next segment. It waits while one is being made.
+// take returns the next segment. It waits if one is being made.
 func (s *spares) take() (*segment, error) {
 	defer s.kick()
 	s.mu.Lock()
@@ -134,7 +135,7 @@ func (s *spares) take() (*segment, error) {
 	return next, nil
 }
 
-// recycle makes spares of segments that are durably out of the log, or removes them.
+// recycle turns segments that the log durably no longer needs into spares, or removes them.
 func (s *spares) recycle(freed []*segment) {
 	if len(freed) == 0 {
 		return
@@ -181,7 +182,7 @@ func (s *spares) count() int {
 
 func (s *spares) file(number uint64) string { return s.path(segmentName(number)) }
 
-// add adds a file with the next number as the next spare.
+// add adds a file as the last spare. The file must have the next number.
 func (s *spares) add(f File) {
 	s.last++
 	s.mu.Lock()
@@ -197,7 +198,7 @@ func (s *spares) drop(f File, number uint64) {
 	}
 }
 
-// create makes the next segment of zeros.
+// create makes the next segment, filled with zeros.
 func (s *spares) create() error {
 	name := s.file(s.last + 1)
 	f, err := s.fs.Create(name, s.size)
@@ -214,10 +215,12 @@ func (s *spares) create() error {
 	return nil
 }
 
-// reuse gives a segment the next number, or removes it if it is damaged or there are enough. A
-// crash can restore its old name; Open then removes the file.
+// reuse gives a segment the next number. If the segment is damaged, or there are enough spares, it
+// removes the segment instead. A crash can restore the old name of a reused segment. In that case,
+// Open removes the file.
 func (s *spares) reuse(old *segment) {
-	number, name := s.last+1, old.number // keep old.number: old may still be read
+	// old.number must not change, because old may still be read
+	number, name := s.last+1, old.number
 	switch {
 	case old.size != s.size || s.count() >= maxSpares:
 	case !s.sound(old.file, number):
@@ -239,8 +242,8 @@ func (s *spares) reuse(old *segment) {
 	s.drop(old.file, name)
 }
 
-// sound reports whether every sector of a file is zero or belongs to a segment before number. Any
-// other sector would count as damage in a segment.
+// sound reports whether every sector of a file is zero or belongs to a segment with a lower number.
+// Any other sector would count as damage in the new segment.
 func (s *spares) sound(f File, number uint64) bool {
 	m := image{number: number}
 	for b := make([]byte, min(s.size, 1<<20)); m.base < s.size; m.base = m.end() {

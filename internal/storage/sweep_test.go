@@ -17,8 +17,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// small makes a directory of three segments, one of them recycled, a snapshot and peers, and
-// returns what a Disk must hold. The Disk was closed if closed is set.
+// small creates a directory with a snapshot, peers and three segments, one of them recycled. It
+// returns the expected contents as well. If closed is set, the Disk has been closed.
 func small(t *testing.T, closed bool) (*crashfs.FS, *model) {
 	t.Helper()
 	files := crashfs.New()
@@ -62,7 +62,7 @@ func small(t *testing.T, closed bool) (*crashfs.FS, *model) {
 	snapshot(20, 20)
 	add(21, 28, 25)
 	snapshot(25, 0)
-	add(29, 36, 25) // later commits do not imply these
+	add(29, 36, 25) // later commits do not imply these commits
 	if closed {
 		fatal(t, d.Close())
 	} else {
@@ -85,8 +85,8 @@ func fatal(t *testing.T, err error) {
 	}
 }
 
-// verdict opens a damaged directory. It returns an error unless everything is there, or Open's
-// error names the place and says what to do.
+// verdict opens a damaged directory. Either everything must be there, or Open must return an error
+// with advice. Otherwise, verdict returns an error.
 func verdict(files *crashfs.FS, m *model) (refused bool, err error) {
 	d, err := storage.Open(sweepConfig(files.Clone()))
 	if err == nil {
@@ -129,8 +129,8 @@ func contents(t *testing.T, files *crashfs.FS) map[string][]byte {
 	return out
 }
 
-// newest returns the name of the segment with the last commit. The segments after it are spares,
-// which begin with zeros or with a sector of an earlier segment.
+// newest returns the name of the segment with the last commit. Later segments are spares, which
+// begin with zeros or with a sector of an earlier segment.
 func newest(all map[string][]byte) (name string) {
 	var number uint64
 	for n, b := range all {
@@ -150,9 +150,9 @@ func put(t *testing.T, files *crashfs.FS, name string, b []byte) {
 	fatal(t, err)
 }
 
-// A small directory with any one kind of damage either has everything that was acknowledged, or
-// Open's error names the file, the place and what to do. The damage: flipped bits; sectors and
-// blocks that are zeroed or swapped; files that are cut or removed.
+// TestSweep applies each possible single damage to a small directory: flipped bits, sectors and
+// blocks that are zeroed or swapped, and files that are truncated or removed. Either all
+// acknowledged data are there, or Open's error names the file and the place and gives advice.
 func TestSweep(t *testing.T) {
 	for _, closed := range []bool{true, false} {
 		files, m := small(t, closed)
@@ -185,10 +185,10 @@ type sweep struct {
 	files *crashfs.FS
 	m     *model
 	name  string
-	must  bool // must be refused without this file
+	must  bool // must be rejected without this file
 }
 
-// is checks the outcome. If must is set, the damage has to be detected.
+// is checks the outcome. If must is set, the damage must be detected.
 func (s *sweep) is(what string, must bool) {
 	s.t.Helper()
 	refused, err := verdict(s.files, s.m)
@@ -219,8 +219,8 @@ func (s *sweep) cut(was []byte) {
 	put(s.t, s.files, s.name, was)
 }
 
-// bits flips one bit of each byte, or all of them in the campaign. In zeroed areas, it flips one
-// bit of each sector, and one of each byte in one sector.
+// bits flips one bit of each byte, or every bit in the campaign. In zeroed areas, it flips one bit
+// per byte in the first sector, and only one bit per sector after that.
 func (s *sweep) bits(was []byte) {
 	s.t.Helper()
 	f, err := s.files.OpenWrite(s.name)
@@ -240,7 +240,7 @@ func (s *sweep) bits(was []byte) {
 			_, err := f.WriteAt([]byte{b ^ 1<<bit}, int64(i))
 			fatal(s.t, err)
 			if s.must && strings.HasSuffix(s.name, ".segment") {
-				// Check is Open without the copy and the writes.
+				// Check is like Open, but does not copy the directory or write to it.
 				if _, err := storage.Check(sweepConfig(s.files)); !errors.Is(err, storage.ErrCorrupt) ||
 					!strings.Contains(err.Error(), filepath.Base(s.name)) {
 					s.t.Errorf("%s: bit %d of byte %d: %v", s.name, bit, i, err)
@@ -254,7 +254,7 @@ func (s *sweep) bits(was []byte) {
 	}
 }
 
-// pieces zeroes pieces of the given size, and swaps them.
+// pieces zeroes and swaps pieces of the given size.
 func (s *sweep) pieces(was []byte, all map[string][]byte, size int) {
 	s.t.Helper()
 	last := newest(all)

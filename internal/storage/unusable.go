@@ -8,27 +8,27 @@ import (
 	"path/filepath"
 )
 
-// The names of files that mark a data directory on which no member may run.
+// These constants name the files that mark a data directory on which no member can run.
 const (
 	// Restoring exists while a backup is being restored into the directory. The remains of an
 	// interrupted restore must not be mistaken for a new member.
 	Restoring = "RESTORING"
-	// RolledBack exists after another member has shown that the directory is older than what the
-	// member had. Its contents explain how.
+	// RolledBack exists after another member has shown that the directory is older than the state
+	// that the member once had. The file explains how this was detected.
 	RolledBack = "ROLLED-BACK"
 )
 
-// These errors explain why no member may run on a data directory: see [Unusable].
+// These errors explain why no member can run on a data directory; see [Unusable].
 var (
 	// ErrHalfRestored means that a restore into the directory was interrupted.
 	ErrHalfRestored = errors.New("a restore into this data directory was interrupted; " +
 		"remove the directory and restore again")
-	// ErrRolledBack means that the directory has lost something that the member has promised.
+	// ErrRolledBack means that the directory has lost something that the member had promised.
 	ErrRolledBack = errors.New("an older state was restored to this data directory: a member on " +
 		"it would deny what it has acknowledged")
 )
 
-// Unusable returns an error if no member may run on a data directory, even if its data is intact.
+// Unusable returns an error if no member can run on a data directory, even if its data is intact.
 func Unusable(dir string) error {
 	if _, err := os.Stat(filepath.Join(dir, Restoring)); err == nil {
 		return ErrHalfRestored

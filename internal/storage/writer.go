@@ -7,46 +7,47 @@ import (
 )
 
 const (
-	// keptBytes limits the memory of a commit that is kept for the next.
+	// keptBytes limits how much of a commit's memory is kept for the next commit.
 	keptBytes = 2 << 20
 
-	// alignedBytes is a size that Go allocates at the beginning of a page, as WriteSync prefers.
+	// alignedBytes is a size that Go allocates at a page boundary, which WriteSync prefers.
 	alignedBytes = 64 << 10
 
-	// relief is the room in each segment for forRelief: a snapshot and a compaction.
+	// relief is the room in each segment for forRelief: one snapshot and one compaction.
 	relief = 2 * blockBytes
 )
 
-// A purpose determines how much of a full disk a commit may use.
+// A purpose determines how much of a full disk a commit can use.
 type purpose int
 
 const (
-	// forClients is refused if no spare segment can be made.
+	// forClients is rejected if no spare segment can be made.
 	forClients purpose = iota
-	// forLeases may use the current segment, except for forState's reserve.
+	// forLeases can use the current segment, except the part reserved for forState.
 	forLeases
-	// forState is for votes, snapshots and compaction, and may use all of it except for the relief.
+	// forState is for votes, snapshots and compaction. It can use the entire segment except the
+	// relief.
 	forState
-	// forRelief is for commits that make earlier segments unnecessary, and may also use the relief.
+	// forRelief is for commits that make earlier segments unnecessary. It can also use the relief.
 	forRelief
 )
 
 // writer is the end of the log.
 type writer struct {
-	seg     *segment // current
+	seg     *segment // the current segment
 	cursor           // where the next commit begins
-	settled bool     // the last commit is empty
-	seen    uint64   // the last commit before the latest Settle
+	settled bool     // whether the last commit is empty
+	seen    uint64   // last commit before the latest Settle
 
-	records, blocks []byte // empty, with the memory of the last commit
+	records, blocks []byte // empty slices that keep the memory of the last commit
 }
 
-// room returns how many bytes of frames fit into the current segment, without the relief. Its last
-// block is for the seal.
+// room returns how many bytes of frames fit in the current segment without the relief. The last
+// block of a segment is for the seal.
 func (w *writer) room() int64 { return w.seg.size - blockBytes - relief - w.at }
 
-// payload returns the content of a commit. The first one of a segment begins with the previous
-// state, except for the entries.
+// payload returns the content of a commit. The first commit of a segment begins with the state
+// before the commit, without the entries.
 func (d *Disk) payload(records []byte) []byte {
 	if d.at > 0 {
 		return records
@@ -69,12 +70,12 @@ func (d *Disk) head() []byte {
 	return b
 }
 
-// reserve is the room in each segment that entries leave for votes and snapshots while there is no
+// reserve returns how much of each segment is reserved for votes and snapshots while there is no
 // next segment.
 func (d *Disk) reserve() int64 { return wholeBlocks(d.cfg.SegmentBytes / 16) }
 
 // fit returns the payload of a commit and ensures that the current segment has room for it. If
-// necessary it begins the next segment.
+// necessary, it begins the next segment.
 func (d *Disk) fit(p purpose, records []byte) ([]byte, error) {
 	reserve := int64(0)
 	if p <= forLeases {
@@ -106,13 +107,13 @@ func (d *Disk) fit(p purpose, records []byte) ([]byte, error) {
 		if err := d.grow(n + d.reserve()); err != nil {
 			return nil, err
 		}
-		payload = d.payload(records) // which has the segment's size
+		payload = d.payload(records) // the payload contains the segment's size
 	}
 	return payload, nil
 }
 
-// commit writes records durably and atomically, and then applies them to memory. The records may be
-// in the memory of d.records.
+// commit writes records durably and atomically, and then applies them to memory. records can share
+// memory with d.records.
 func (d *Disk) commit(p purpose, records []byte, apply func(*frame)) error {
 	payload, err := d.fit(p, records)
 	if err != nil {
@@ -139,7 +140,7 @@ func (d *Disk) commit(p purpose, records []byte, apply func(*frame)) error {
 	return nil
 }
 
-// put writes a frame to a segment, durably. After an error it is unknown what is on disk.
+// put writes a frame to a segment, durably. After an error, it is unknown what is on disk.
 func (d *Disk) put(to *segment, f *frame) error {
 	if n := int(f.size); cap(d.blocks) < n {
 		d.blocks = make([]byte, max(n, alignedBytes))
@@ -148,7 +149,7 @@ func (d *Disk) put(to *segment, f *frame) error {
 	return to.file.WriteSync(d.blocks, f.at)
 }
 
-// freedLocked removes, and returns, the segments that the log durably no longer needs.
+// freedLocked removes and returns the segments that the log durably no longer needs.
 func (d *Disk) freedLocked() []*segment {
 	n := 0
 	for n < len(d.segments)-1 && d.segments[n].number < d.mark.segment {
@@ -159,9 +160,10 @@ func (d *Disk) freedLocked() []*segment {
 	return freed
 }
 
-// roll ends the current segment, and begins the next one. The name of the next one is durable
-// before the current one is sealed, and the seal is durable before the next one has a commit. So no
-// commit follows a segment that ends without a seal, and the segment after a seal exists.
+// roll ends the current segment and begins the next one. The next segment's name is durable before
+// the current one is sealed, and the seal is durable before the next segment contains a commit. So
+// no commit follows a segment that ends without a seal, and a sealed segment always has a
+// successor.
 func (d *Disk) roll() error {
 	next, err := d.spares.take()
 	if err != nil {
@@ -185,7 +187,7 @@ func (d *Disk) use(s *segment) {
 	d.left = d.room()
 }
 
-// grow makes the current segment, which has no commit yet, large enough for n bytes of frames.
+// grow makes the current segment, which has no commits yet, large enough for n bytes of frames.
 func (d *Disk) grow(n int64) error {
 	size := n + relief + blockBytes
 	err := writeZeros(d.seg.file, d.seg.size, size)
@@ -201,9 +203,9 @@ func (d *Disk) grow(n int64) error {
 	return nil
 }
 
-// Settle writes an empty commit after the last one, unless there was one since the last call. It is
-// called regularly: until another commit follows, sectors of the last one that the disk loses look
-// like those of an unfinished write.
+// Settle writes an empty commit after the last one, unless there has been a commit since the last
+// call. It is called regularly. This matters because until another commit follows, sectors of the
+// last commit that the disk has lost look like sectors of an unfinished write.
 func (d *Disk) Settle() error {
 	return d.update(func() error {
 		if d.seen != d.cursor.commit {
@@ -214,8 +216,8 @@ func (d *Disk) Settle() error {
 	})
 }
 
-// addEmpty writes an empty commit after the last one, which shows that the last one was
-// acknowledged. On a full disk, it leaves room for votes.
+// addEmpty writes an empty commit, which shows that the previous commit was acknowledged. On a full
+// disk, it leaves room for votes.
 func (d *Disk) addEmpty() error {
 	if d.settled {
 		return nil

@@ -4,5 +4,5 @@ package subprocess
 
 import "syscall"
 
-// EndWithUs has no effect on this system: a program continues to run if this process is killed.
+// EndWithUs has no effect on this system. If this process is killed, the program continues to run.
 func EndWithUs() *syscall.SysProcAttr { return new(syscall.SysProcAttr) }

@@ -12,17 +12,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// started are the programs that Start has started and Wait has not returned for.
+// started contains the programs that Start has started and for which Wait has not returned.
 var started struct {
 	sync.Mutex
 	once sync.Once
 	pids map[int]bool
 }
 
-// Start is cmd.Start. If this process is process 1 of its PID namespace, as in a container, it
-// also reaps the orphans of its programs from then on: nothing else does.
+// Start calls cmd.Start. If this process is process 1 of its PID namespace, as in a container, it
+// also reaps orphans of its programs from then on, because no other process does.
 func Start(cmd *exec.Cmd) error {
-	started.Lock() // so that nothing is reaped before it is in pids
+	started.Lock() // so that the program is not reaped before it is in pids
 	defer started.Unlock()
 	if err := cmd.Start(); err != nil {
 		return err
@@ -45,7 +45,7 @@ func Start(cmd *exec.Cmd) error {
 	return nil
 }
 
-// Wait is cmd.Wait for a program that Start has started.
+// Wait calls cmd.Wait for a program started by Start.
 func Wait(cmd *exec.Cmd) error {
 	err := cmd.Wait()
 	started.Lock()
@@ -54,7 +54,7 @@ func Wait(cmd *exec.Cmd) error {
 	return err
 }
 
-// reap waits for the children of this process that have ended and are orphans.
+// reap waits for the children of this process that have ended and that are orphans.
 func reap(orphan func(pid int) bool) {
 	started.Lock()
 	defer started.Unlock()
@@ -76,7 +76,7 @@ func isZombie(pid int) bool {
 	if err != nil {
 		return false
 	}
-	// The name before the last parenthesis can be anything.
+	// The name, which ends at the last parenthesis, can contain anything.
 	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
 	return len(fields) > 1 && string(fields[0]) == "Z" &&
 		string(fields[1]) == strconv.Itoa(os.Getpid())

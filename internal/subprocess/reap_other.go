@@ -4,8 +4,8 @@ package subprocess
 
 import "os/exec"
 
-// Start is cmd.Start.
+// Start calls cmd.Start.
 func Start(cmd *exec.Cmd) error { return cmd.Start() }
 
-// Wait is cmd.Wait.
+// Wait calls cmd.Wait.
 func Wait(cmd *exec.Cmd) error { return cmd.Wait() }

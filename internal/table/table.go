@@ -1,7 +1,7 @@
-// Package table draws tables of text like etcdctl: frames of box-drawing characters, centered
-// headings in capitals, right-aligned cells.
+// Package table draws tables of text in the style of etcdctl, with frames of box-drawing
+// characters, centered headings in capitals, and right-aligned cells.
 //
-// It draws whole tables only, as wide as their content.
+// It draws only complete tables, which are as wide as their contents.
 package table
 
 import (
@@ -12,15 +12,15 @@ import (
 	"unicode/utf8"
 )
 
-// Write draws a table. In a heading, an underscore becomes a space; in a cell, a line break begins
-// another line of the cell. A row may have fewer cells than there are headings.
+// Write draws a table. In a heading, an underscore becomes a space. In a cell, a line break begins
+// another line of the cell. A row can have fewer cells than there are headings.
 func Write(w io.Writer, head []string, rows [][]string) error {
 	titles := make([]string, len(head))
 	for i, h := range head {
 		titles[i] = strings.ToUpper(strings.ReplaceAll(h, "_", " "))
 	}
 	widths := make([]int, len(head))
-	var lines [][]string // of the rows, cut where a cell has a line break
+	var lines [][]string // lines of the rows, split where a cell has a line break
 	for i, t := range titles {
 		widths[i] = Width(t)
 	}
@@ -53,7 +53,7 @@ func Write(w io.Writer, head []string, rows [][]string) error {
 	return err
 }
 
-// split splits a row of n cells into lines, since a cell may have several.
+// split splits a row of n cells into lines, because a cell can have several.
 func split(row []string, n int) [][]string {
 	lines := [][]string{make([]string, n)}
 	for i, text := range row[:min(n, len(row))] {
@@ -67,7 +67,8 @@ func split(row []string, n int) [][]string {
 	return lines
 }
 
-// rule draws a horizontal line; corners are its left end, its crossings and its right end.
+// rule draws a horizontal line. corners contains the characters for its left end, its crossings and
+// its right end.
 func rule(b *strings.Builder, widths []int, corners string) {
 	c := []rune(corners)
 	for i, w := range widths {
@@ -86,10 +87,10 @@ func cell(b *strings.Builder, left int, text string, right int) {
 	b.WriteByte(' ')
 }
 
-// wide lists the scripts with characters that take two columns of a terminal.
+// wide lists the scripts whose characters take two terminal columns.
 var wide = []*unicode.RangeTable{unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana}
 
-// Width returns how many columns of a terminal s takes.
+// Width returns the number of terminal columns that s takes.
 func Width(s string) int {
 	n := 0
 	for _, r := range s {
@@ -108,8 +109,8 @@ func Width(s string) int {
 
 func isEmoji(r rune) bool { return r >= 0x1f300 && r <= 0x1faff }
 
-// Readable returns text from an untrusted source in printable form: unchanged, or quoted if it
-// contains anything that a terminal might interpret or not show.
+// Readable returns text from an untrusted source in printable form. The text is quoted if it
+// contains anything that a terminal might interpret or not display, and unchanged otherwise.
 func Readable(text string) string {
 	if strings.ContainsFunc(text, unprintable) || !utf8.ValidString(text) {
 		return strconv.Quote(text)

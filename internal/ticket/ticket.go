@@ -1,6 +1,6 @@
-// Package ticket defines wait queues, the basis of locks and elections: the keys of leases below a
-// prefix, in the order of their creation. Such a key is a ticket. Our client, the etcd services and
-// the members all use this package. It is pure.
+// Package ticket defines wait queues, the basis of locks and elections. A wait queue consists of
+// the keys below a prefix that are attached to leases, in order of creation. Such a key is called a
+// ticket. The client, the etcd services and the members all use this package. It is pure.
 package ticket
 
 import (
@@ -8,36 +8,37 @@ import (
 	"strings"
 )
 
-// id is the alphabet of the end of a ticket's key: the digits of a lease's ID, and a dot before a
-// number if the lease has several tickets.
+// id contains the characters that can end a ticket's key: the digits of a lease ID and, if the
+// lease has several tickets, a dot before a number.
 const id = "0123456789abcdef."
 
-// isID reports whether the end of a key is the ID of a lease, possibly with a number.
+// isID reports whether the end of a key is a lease ID, optionally with a number.
 func isID(s string) bool { return s != "" && strings.Trim(s, id) == "" }
 
-// Prefix returns the prefix of the queue that contains a key, if there is one.
+// Prefix returns the prefix of the queue to which a key belongs, if the key is a ticket.
 func Prefix(key string) string { return strings.TrimRight(key, id) }
 
-// IsPrefix reports whether a queue may have this prefix. A prefix that ends like a key cannot be
-// one, so that no key is in two queues.
+// IsPrefix reports whether a queue can have this prefix. A prefix must not end like a key, so that
+// no key is in two queues.
 func IsPrefix(prefix string) bool { return prefix != "" && Prefix(prefix) == prefix }
 
-// Is reports whether a key is a ticket in the queue of a prefix, given its lease. A key without a
-// lease is not: nothing keeps it alive, so waiting for it could last forever.
+// Is reports whether key is a ticket in the queue with the given prefix. lease is the lease of the
+// key. A key without a lease is not a ticket: nothing ensures that it is ever removed, so waiting
+// for it could last forever.
 func Is(prefix, key string, lease int64) bool {
 	rest, ok := strings.CutPrefix(key, prefix)
 	return ok && lease != 0 && isID(rest)
 }
 
-// Ticket is a key in its queue.
+// Ticket is a key in a queue.
 type Ticket struct {
 	// Revision is the create revision of the key.
 	Revision int64
 	Key      string
 }
 
-// Compare orders tickets by age. Of keys created by one transaction, the smaller is first, so there
-// is always a ticket that waits for no other.
+// Compare compares tickets by age. Of two keys created by the same transaction, the lower key comes
+// first, so there is always a ticket that waits for no other.
 func (t Ticket) Compare(o Ticket) int {
 	return cmp.Or(cmp.Compare(t.Revision, o.Revision), strings.Compare(t.Key, o.Key))
 }

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// rules look at one file at a time.
+// rules maps names to the rules that check one file at a time.
 var rules = map[string]func(*source) []finding{
 	"layers": checkLayers, "pure": checkPure, "line length": checkLines,
 	"documented names": checkDocs, "sleep": checkSleep,
@@ -27,7 +27,7 @@ const maxLineRunes = 100
 
 func checkLines(s *source) (out []finding) {
 	if s.isTest() {
-		return nil // a table may be wide
+		return nil // tables may be wide
 	}
 	n := 0
 	for line := range strings.Lines(string(s.text)) {
@@ -40,7 +40,7 @@ func checkLines(s *source) (out []finding) {
 	return out
 }
 
-// checkDocs finds exported names without a comment. The names of a group may share one.
+// checkDocs finds exported names without a comment. Names declared in a group may share one.
 func checkDocs(s *source) (out []finding) {
 	if s.isTest() {
 		return nil
@@ -120,7 +120,7 @@ func checkSleep(s *source) (out []finding) {
 	return out
 }
 
-// selector returns an expression of the form package.Name as text, or "".
+// selector returns an expression of the form package.Name as text, or "" for any other expression.
 func selector(e ast.Expr) string {
 	if sel, ok := e.(*ast.SelectorExpr); ok {
 		if x, ok := sel.X.(*ast.Ident); ok {
@@ -130,15 +130,16 @@ func selector(e ast.Expr) string {
 	return ""
 }
 
-// maxFields and maxMethods are how much of a type a reader can remember. Embedding a struct of the
-// same package does not make a type smaller, so its fields count.
+// maxFields and maxMethods limit the size of a type to what a reader can remember. The fields of an
+// embedded struct of the same package count, because embedding does not make a type smaller.
 const (
 	maxFields  = 24
 	maxMethods = 40
 )
 
-// large lists the types that are larger, with their fields and methods. They may only shrink. A
-// configuration is a list of independent options and may be as long as it needs to be.
+// large lists the types that exceed the limits, with their numbers of fields and methods. These may
+// only shrink. A configuration may be as long as it needs to be, because its options are
+// independent.
 var large = map[string][2]int{
 	"client.Client":                  {0, 43},
 	"client.link":                    {25, 0},
@@ -177,7 +178,7 @@ func TestTypeSizes(t *testing.T) {
 	}
 }
 
-// typeSizes returns the numbers of fields and methods of each type, by directory.Name.
+// typeSizes returns the numbers of fields and methods of each type, keyed by directory.Name.
 func typeSizes(files []*source) map[string][2]int {
 	structs, sizes := map[string]*ast.StructType{}, map[string][2]int{}
 	for _, s := range files {

@@ -10,11 +10,12 @@ import (
 	"testing"
 )
 
-// subjectForm is "package: what changes", without a full stop.
+// subjectForm matches "package: what changes", without a period at the end.
 var subjectForm = regexp.MustCompile(
 	`^[a-z0-9/.,{} _-]+: .+[^.]$|^(README|CHANGELOG|CONTRIBUTING): .+[^.]$|^Merge `)
 
-// TestCommitSubjects checks the newest commits. Without git, or outside a checkout, it skips.
+// TestCommitSubjects checks the subjects of the newest commits. It skips without git or outside a
+// checkout.
 func TestCommitSubjects(t *testing.T) {
 	// Stat the log so that go test does not reuse a cached result after a commit.
 	_, _ = os.Stat(filepath.Join(root(t), ".git", "logs", "HEAD"))

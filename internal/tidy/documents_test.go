@@ -15,7 +15,7 @@ import (
 	"unicode/utf8"
 )
 
-// documents reads all documents of the repository, by their paths from the root.
+// documents reads all documents in the repository, keyed by path from the root.
 func documents(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
@@ -39,8 +39,8 @@ func documents(t *testing.T) map[string]string {
 	return out
 }
 
-// prose returns the text of a document without its fenced blocks, and the Go code in those without
-// its indentation.
+// prose returns the text of a document without fenced blocks, and the unindented Go code in those
+// blocks.
 func prose(document string) (text string, code []string) {
 	language, block := "", ""
 	for line := range strings.Lines(document) {
@@ -72,7 +72,7 @@ var (
 	target    = regexp.MustCompile(`\[([^\]]*)\]\([^)]*\)`)
 )
 
-// anchors returns the fragments by which links name the headings of a document.
+// anchors returns the URL fragments of the headings in a document.
 func anchors(text string) map[string]bool {
 	out := map[string]bool{}
 	text, _ = prose(text)
@@ -90,17 +90,16 @@ func anchors(text string) map[string]bool {
 	return out
 }
 
-// A repository is what documents may refer to.
+// A repository contains everything that documents may refer to.
 type repository struct {
 	docs   map[string]string
 	exists func(path string) bool
 	tests  []string
-	public map[string]map[string]string // exported names by name of the package
+	public map[string]map[string]string // exported names, keyed by package name
 }
 
-// dangling returns what the document called name refers to and the repository lacks: files and
-// headings that it links to, documents, files and tests that it names, and exported names in its
-// Go code.
+// dangling returns the references in the named document to things that do not exist: linked files
+// and headings, documents, files and tests mentioned by name, and exported names in Go code.
 func (r *repository) dangling(name string) (out []string) {
 	text, code := prose(r.docs[name])
 	for _, m := range link.FindAllStringSubmatch(text, -1) {
@@ -124,7 +123,7 @@ func (r *repository) dangling(name string) (out []string) {
 	}
 	for _, m := range test.FindAllString(r.docs[name], -1) {
 		if within(name, "test") {
-			break // pages about the suites of others
+			break // these pages describe third-party suites
 		}
 		prefix, several := strings.CutSuffix(m, "*")
 		if !slices.ContainsFunc(r.tests, func(t string) bool {
@@ -141,8 +140,8 @@ func (r *repository) dangling(name string) (out []string) {
 	return out
 }
 
-// danglingDocuments returns the documents that a text names and that are neither beside the file
-// called name, nor at the root, nor in docs.
+// danglingDocuments returns the documents that a text mentions but that are neither in the same
+// directory as the named file, nor at the root, nor in docs.
 func (r *repository) danglingDocuments(name, text string) (out []string) {
 	for _, m := range document.FindAllString(text, -1) {
 		here := func(p string) bool { _, ok := r.docs[p]; return ok }
@@ -194,7 +193,8 @@ func TestDocuments(t *testing.T) {
 	}
 }
 
-// TestCodeOfDocuments: the Go code of these documents is that of examples, which are tested.
+// TestCodeOfDocuments checks that the Go code in these documents comes from examples, which are
+// tested.
 func TestCodeOfDocuments(t *testing.T) {
 	for document, examples := range map[string][]string{
 		"docs/client.md":    {"examples/quickstart/main.go", "leaseholdtest/leaseholdtest_test.go"},
@@ -221,8 +221,8 @@ func TestCodeOfDocuments(t *testing.T) {
 	}
 }
 
-// label is the name of an invariant or rule in docs/design.md or of a fault in docs/simulator.md, as
-// in "L4"; labelDefined is where such a page defines it.
+// label matches the name of an invariant or rule in docs/design.md, or of a fault in
+// docs/simulator.md, such as "L4". labelDefined matches the place where such a page defines it.
 var (
 	label        = regexp.MustCompile(`\b([TLSWCQV][0-9]{1,2}[ab]?|[Rr]ule [0-9])\b`)
 	labelDefined = regexp.MustCompile(
@@ -243,7 +243,8 @@ func labels(text string) (out []string) {
 	return out
 }
 
-// TestLabels: each label is defined on one page, and each fault is named by a test.
+// TestLabels checks that each label is defined on a single page, and that a test mentions each
+// fault.
 func TestLabels(t *testing.T) {
 	docs := documents(t)
 	faults := labels(docs["docs/simulator.md"])
@@ -287,7 +288,7 @@ func TestLabels(t *testing.T) {
 	}
 }
 
-// TestDangling plants references that lead nowhere.
+// TestDangling checks that planted dangling references are found.
 func TestDangling(t *testing.T) {
 	r := &repository{
 		docs: map[string]string{

@@ -17,8 +17,8 @@ import (
 	"testing"
 )
 
-// TestIntegrations type-checks modules that use this one and are too large to build in .ci/run.
-// What they import from third modules is not looked at.
+// TestIntegrations type-checks modules that use this one and are too large to build in .ci/run. It
+// ignores what they import from third-party modules.
 func TestIntegrations(t *testing.T) {
 	for _, dir := range []string{"integrations/kubernetes", "integrations/kubernetes/cluster"} {
 		paths, err := filepath.Glob(filepath.Join(root(t), dir, "*.go"))
@@ -40,7 +40,8 @@ func TestIntegrations(t *testing.T) {
 	}
 }
 
-// TestIntegrationsPlanted: TestIntegrations finds a name that this module does not have.
+// TestIntegrationsPlanted checks that TestIntegrations detects the use of a name that this module
+// does not have.
 func TestIntegrationsPlanted(t *testing.T) {
 	const code = `package planted
 import ("leasehold.dev/client"; "k8s.io/nothing")
@@ -56,8 +57,9 @@ func _(c *client.Client) { nothing.Whatever(c.Close()); c.NoSuchMethod() }`
 	}
 }
 
-// misused type-checks the files of a package, and returns the errors. go/types assumes that a
-// package that cannot be imported has every name, so only the import of a third module fails.
+// misused type-checks the files of a package and returns the errors. go/types assumes that a
+// package that cannot be imported has every name, so only the import itself fails for a third-party
+// module.
 func misused(t *testing.T, fset *token.FileSet, files []*ast.File) (errs []error) {
 	t.Helper()
 	var known []string
@@ -68,7 +70,7 @@ func misused(t *testing.T, fset *token.FileSet, files []*ast.File) (errs []error
 				t.Fatal(err)
 			}
 			first, _, _ := strings.Cut(path, "/")
-			if first == module || !strings.Contains(first, ".") { // else of a third module
+			if first == module || !strings.Contains(first, ".") { // skips third-party modules
 				known = append(known, path)
 			}
 		}
@@ -99,6 +101,6 @@ func misused(t *testing.T, fset *token.FileSet, files []*ast.File) (errs []error
 			}
 		},
 	}
-	_, _ = config.Check("checked", fset, files, nil) // it returns the first of the errors
+	_, _ = config.Check("checked", fset, files, nil) // returns only the first error
 	return errs
 }

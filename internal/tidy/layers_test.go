@@ -7,8 +7,9 @@ import (
 	"strings"
 )
 
-// layers lists the packages from top to bottom, a layer a line. A package may import packages of
-// lower layers and packages inside its own directory, but neither upwards nor within its layer.
+// layers lists the packages from top to bottom, one layer per element. A package may import
+// packages in lower layers and packages inside its own directory, but none in higher layers or its
+// own layer.
 var layers = [][]string{
 	{"leaseholdtest"},
 	{
@@ -54,11 +55,11 @@ var layers = [][]string{
 	{"internal/subprocess", "internal/endpoint", "internal/backoff", "test/tier"},
 }
 
-// strangers lists imports that are forbidden although the layer is lower. The keys and values are
-// directories, with everything below them, or import paths of other modules.
+// strangers lists imports that are forbidden even though they are in a lower layer. Keys and values
+// are directories, including everything below them, or import paths of other modules.
 var strangers = map[string][]string{
-	// A client program must not link the server. Of internal, the client imports only what holders
-	// of leases and caches do.
+	// A client program must not link the server. From internal, the client imports only the code
+	// for holders of leases and for caches.
 	"client": {
 		"internal/transport", "internal/replica", "internal/fsm",
 		"internal/directory", "internal/mvcc", "internal/watch", "internal/wheel",
@@ -72,7 +73,7 @@ var strangers = map[string][]string{
 	"internal/api/native": {"internal/transport", "internal/storage", "client"},
 	"internal/api/web":    {"internal/transport", "internal/storage"},
 	"test":                {"internal"},
-	// The packages of the API and the clients translate between wire formats and these.
+	// The API and client packages translate between wire formats and these packages.
 	"internal/shell":     wire,
 	"internal/replica":   wire,
 	"internal/access":    wire,
@@ -89,13 +90,15 @@ var strangers = map[string][]string{
 
 var wire = []string{"google.golang.org/grpc", "go.etcd.io/etcd", "net/http"}
 
-// whiteBox packages of test run parts of the product. All others use what users have.
+// whiteBox lists the test packages that run parts of the product directly. All others use only what
+// is available to users.
 var whiteBox = []string{
 	"test/sim", "test/bubble", "test/inprocess", "test/virtual", "test/crashfs",
 }
 
-// pure packages are deterministic functions of their arguments, so that the simulator can repeat a
-// run. The values are the modules besides the standard library that each may import.
+// pure lists packages that are deterministic functions of their arguments, so that the simulator
+// can repeat a run. The values are the modules that each may import in addition to the standard
+// library.
 var pure = map[string][]string{
 	"lease":              nil,
 	"internal/wheel":     nil,
@@ -116,8 +119,8 @@ var pure = map[string][]string{
 	"internal/replica/silence": nil,
 }
 
-// banned lists what a pure package must not import. (A tree that it uses may well have a lock
-// inside.)
+// banned lists what a pure package must not import. A tree used by such a package may contain a
+// lock.
 var banned = map[string]string{
 	"time":         "take an Instant or a TTL as an argument",
 	"os":           "do I/O in storage or transport",
@@ -131,26 +134,26 @@ var banned = map[string]string{
 	"context":      "a pure call neither blocks nor can be canceled",
 }
 
-// tolerated lifts a ban for one package.
+// tolerated lifts one ban for a package.
 var tolerated = map[string]string{
 	"internal/mvcc": "sync/atomic", // readers load the current tree atomically
-	"plan":          "time",        // a time.Duration is a value; its clocks stay banned
+	"plan":          "time",        // a time.Duration is a value; clocks stay banned
 }
 
-// clocks must not be called by a pure package that may name durations.
+// clocks lists functions that no pure package may call, even if it may import package time.
 var clocks = []string{
 	"time.Now", "time.Since", "time.Until", "time.Sleep", "time.After", "time.AfterFunc",
 	"time.Tick", "time.NewTicker", "time.NewTimer",
 }
 
-// within reports whether dir is top or below it.
+// within reports whether dir equals top or is below it.
 func within(dir, top string) bool { return dir == top || strings.HasPrefix(dir, top+"/") }
 
 func withinAny(dir string, tops []string) bool {
 	return slices.ContainsFunc(tops, func(top string) bool { return within(dir, top) })
 }
 
-// layer returns the longest entry of layers that a directory is within, and its row, or ok false.
+// layer returns the longest entry of layers that contains a directory, and the entry's row.
 func layer(dir string) (name string, row int, ok bool) {
 	for i, names := range layers {
 		for _, n := range names {
@@ -162,11 +165,11 @@ func layer(dir string) (name string, row int, ok bool) {
 	return name, row, ok
 }
 
-// forbidden returns why the package in directory from must not import path, or "".
+// forbidden returns why the package in directory from must not import path, or "" if it may.
 func forbidden(from, path string) string {
 	to, ours := strings.CutPrefix(path, module+"/")
 	if strings.HasSuffix(to, "pb") || ours && (within(to, "api") || within(to, from)) {
-		return "" // generated messages may be imported from anywhere
+		return "" // any package may import generated messages
 	}
 	if ours {
 		fromLayer, fromRow, _ := layer(from)
@@ -207,7 +210,7 @@ func checkLayers(s *source) (out []finding) {
 	return out
 }
 
-// checkPure finds clocks, I/O, locks, random numbers and goroutines in pure packages.
+// checkPure finds uses of clocks, I/O, locks, random numbers and goroutines in pure packages.
 func checkPure(s *source) (out []finding) {
 	modules, isPure := pure[s.dir()]
 	if !isPure || s.isTest() {

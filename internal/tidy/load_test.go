@@ -19,7 +19,7 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// module is the path under which the packages of this repository are imported.
+// module is this repository's module path.
 const module = "leasehold.dev"
 
 // A source is one Go file of the repository.
@@ -31,14 +31,14 @@ type source struct {
 	generated bool
 }
 
-// dir is the package's path below the module, "." for the root.
+// dir returns the package's path below the module, or "." for the root.
 func (s *source) dir() string { return path.Dir(s.path) }
 
 func (s *source) isTest() bool { return strings.HasSuffix(s.path, "_test.go") }
 
 func (s *source) line(p token.Pos) int { return s.fset.Position(p).Line }
 
-// A finding is a place that breaks a rule.
+// A finding is a place in the code that breaks a rule.
 type finding struct {
 	file string
 	line int
@@ -51,7 +51,7 @@ func (s *source) report(pos token.Pos, format string, args ...any) finding {
 	return finding{s.path, s.line(pos), fmt.Sprintf(format, args...)}
 }
 
-// parse makes a source of text.
+// parse parses text into a source.
 func parse(name string, text []byte) (*source, error) {
 	fset := token.NewFileSet()
 	f, err := parser.ParseFile(fset, name, text, parser.ParseComments|parser.SkipObjectResolution)
@@ -62,7 +62,7 @@ func parse(name string, text []byte) (*source, error) {
 	return &source{path: name, text: text, fset: fset, ast: f, generated: generated}, nil
 }
 
-// root returns the directory of the module's go.mod.
+// root returns the directory that contains the module's go.mod.
 func root(t *testing.T) string {
 	t.Helper()
 	dir, err := findRoot()
@@ -90,9 +90,8 @@ func findRoot() (string, error) {
 	}
 }
 
-// load returns every Go file of the repository that a person wrote, including those of modules
-// inside it, but not testdata. Files are read and parsed once for all tests, which must not change
-// them.
+// load returns every hand-written Go file in the repository, including nested modules but not
+// testdata. Files are read and parsed once and shared by all tests, which must not modify them.
 func load(t *testing.T) []*source {
 	t.Helper()
 	files, err := loadOnce()
@@ -149,7 +148,7 @@ func skipDir(name string) bool {
 		strings.HasPrefix(name, "_")
 }
 
-// byPackage groups files by directory, in order of path.
+// byPackage groups files by directory, sorted by path.
 func byPackage(files []*source) [][]*source {
 	groups := map[string][]*source{}
 	for _, s := range files {

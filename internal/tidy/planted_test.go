@@ -7,21 +7,22 @@ import (
 	"testing"
 )
 
-// importing returns a file that imports one path.
+// importing returns a file that imports a single path.
 func importing(file, path string) string {
 	return fmt.Sprintf("%s: package p; import _ %q", file, path)
 }
 
-// TestRulesFind plants files, as "path: text", and expects each rule to find the faulty ones only.
+// TestRulesFind plants files, written as "path: text", and expects each rule to report only the
+// faulty ones.
 func TestRulesFind(t *testing.T) {
 	const ours = "leasehold.dev/"
 	for rule, files := range map[string]struct{ faulty, clean []string }{
 		"layers": {
 			faulty: []string{
-				"util/a.go: package util",                     // no layer
-				importing("lease/a.go", ours+"internal/fsm"),  // upwards
-				importing("internal/mvcc/a.go", ours+"lease"), // the same layer
-				importing("client/a.go", ours+"internal/fsm"), // a stranger
+				"util/a.go: package util",                     // not in any layer
+				importing("lease/a.go", ours+"internal/fsm"),  // imports upwards
+				importing("internal/mvcc/a.go", ours+"lease"), // imports within the same layer
+				importing("client/a.go", ours+"internal/fsm"), // forbidden to clients
 				importing("client/lock/a.go", ours+"internal/storage"),
 				importing("internal/storage/a.go", "google.golang.org/grpc"),
 				importing("internal/mvcc/a.go", "net/http"),
@@ -100,7 +101,8 @@ func TestRulesFind(t *testing.T) {
 	}
 }
 
-// TestTypeSizesCount: the fields of embedded structs count, and so do methods.
+// TestTypeSizesCount checks that the fields of embedded structs count, and that methods count as
+// well.
 func TestTypeSizesCount(t *testing.T) {
 	s, err := parse("p/a.go", []byte("package p; type T struct { a, b int; inner; *Other }; "+
 		"type inner struct { c, d, e int }; func (T) A() {}; func (*T) B() {}"))

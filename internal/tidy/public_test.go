@@ -10,8 +10,9 @@ import (
 	"testing"
 )
 
-// ceilings are the numbers of names that the public packages export. They may only fall, since a
-// published name stays forever. Fifteen are enough for a package that does one thing.
+// ceilings limits the number of names that each public package exports. A ceiling may only be
+// lowered, because a published name must be kept forever. Fifteen names are enough for a package
+// with a single purpose.
 var ceilings = map[string]int{
 	"client":               18,
 	"client/cache":         11,
@@ -28,8 +29,8 @@ var ceilings = map[string]int{
 	"server":               27,
 }
 
-// exported returns the exported types, functions, variables and constants of a package, each with
-// the name that it counts as: a constant counts as its type. Methods do not count.
+// exported returns the exported types, functions, variables and constants of a package. Each is
+// mapped to the name that it counts as: a constant counts as its type. Methods do not count.
 func exported(files []*source) map[string]string {
 	out := map[string]string{}
 	for _, s := range files {
@@ -51,7 +52,7 @@ func exported(files []*source) map[string]string {
 }
 
 func addNames(out map[string]string, d *ast.GenDecl) {
-	of := "" // the type of a constant is that of the one before it, if it has no value
+	of := "" // a constant without a value has the type of the preceding one
 	for _, spec := range d.Specs {
 		switch spec := spec.(type) {
 		case *ast.TypeSpec:
@@ -83,7 +84,8 @@ func count(names map[string]string) int {
 	return len(kinds)
 }
 
-// typeName returns the type of a constant if its declaration has one, as its type or a conversion.
+// typeName returns the type of a constant if its declaration states one, either as its type or as a
+// conversion.
 func typeName(spec *ast.ValueSpec) string {
 	switch x := spec.Type.(type) {
 	case *ast.Ident:
@@ -98,7 +100,7 @@ func typeName(spec *ast.ValueSpec) string {
 	return ""
 }
 
-// public returns the files of the packages that programs import, by directory.
+// public returns the files of the packages that programs can import, keyed by directory.
 func public(t *testing.T) map[string][]*source {
 	out := map[string][]*source{}
 	for _, files := range byPackage(load(t)) {
@@ -132,7 +134,7 @@ func TestExportedNames(t *testing.T) {
 	}
 }
 
-// TestExported: constants count as their type.
+// TestExported checks that constants count as their type.
 func TestExported(t *testing.T) {
 	s, err := parse("client/a.go", []byte(`package client
 type Kind int
@@ -157,8 +159,8 @@ func New() T { return T{} }
 	}
 }
 
-// clientNeeds are the modules that a program links for the client: gRPC, protobuf and their own
-// dependencies.
+// clientNeeds lists the modules that a program links in order to use the client: gRPC, protobuf and
+// their dependencies.
 var clientNeeds = []string{
 	"leasehold.dev",
 	"google.golang.org/grpc", "google.golang.org/protobuf",
@@ -166,7 +168,7 @@ var clientNeeds = []string{
 	"golang.org/x/net", "golang.org/x/sys", "golang.org/x/text",
 }
 
-// TestClientIsLight finds other modules, and packages of the server, that the client imports.
+// TestClientIsLight reports any other modules, and any server packages, that the client imports.
 func TestClientIsLight(t *testing.T) {
 	const format = "{{.ImportPath}} {{with .Module}}{{.Path}}{{end}}"
 	cmd := exec.Command("go", "list", "-deps", "-f", format, "./client/...")

@@ -1,6 +1,6 @@
 // Package tracing sends the spans of a process to an OpenTelemetry collector, as configured by
-// OpenTelemetry's environment variables. It never blocks: spans that do not fit into a bounded
-// queue are dropped and counted.
+// OpenTelemetry's environment variables. It never blocks. Spans that do not fit in a bounded queue
+// are dropped and counted.
 package tracing
 
 import (
@@ -26,17 +26,17 @@ import (
 	"go.opentelemetry.io/otel/trace"
 )
 
-// closeLimit bounds Close.
+// closeLimit bounds the duration of Close.
 const closeLimit = time.Second
 
-// Tracing sends the spans of its provider. A nil Tracing has no provider, and sends nothing.
+// Tracing sends the spans of its provider. A nil Tracing has no provider and sends nothing.
 type Tracing struct {
 	provider *sdk.TracerProvider
 	metrics  *metrics
 }
 
-// Open returns the Tracing configured by the environment, nil if traces are off. The attributes
-// describe the process; the environment may change and add some.
+// Open returns the Tracing configured by the environment, or nil if traces are disabled. The
+// attributes describe the process. The environment can override them and add others.
 func Open(log *slog.Logger, attributes ...attribute.KeyValue) (*Tracing, error) {
 	ctx := context.Background()
 	exporter, err := newExporter(ctx)
@@ -67,13 +67,13 @@ func newTracing(
 	q.SpanProcessor = sdk.NewBatchSpanProcessor(&counted{exporter, q, log, false},
 		func(o *sdk.BatchSpanProcessorOptions) {
 			q.most = int64(o.MaxQueueSize)
-			o.MaxQueueSize += o.MaxExportBatchSize // spans being sent count in q
+			o.MaxQueueSize += o.MaxExportBatchSize // q counts spans that are being sent as well
 		})
 	return &Tracing{sdk.NewTracerProvider(sdk.WithSpanProcessor(q), sdk.WithResource(r)), m}, nil
 }
 
-// checkBatches returns an error if a variable has a value with which the batch processor would
-// panic or spin.
+// checkBatches returns an error if an environment variable has a value that would make the batch
+// processor panic or spin.
 func checkBatches() error {
 	for _, name := range [...]string{
 		"OTEL_BSP_MAX_QUEUE_SIZE", "OTEL_BSP_MAX_EXPORT_BATCH_SIZE", "OTEL_BSP_SCHEDULE_DELAY",
@@ -86,7 +86,7 @@ func checkBatches() error {
 	return nil
 }
 
-// newExporter returns the configured exporter, nil for none.
+// newExporter returns the configured exporter, or nil if there is none.
 func newExporter(ctx context.Context) (sdk.SpanExporter, error) {
 	kind := os.Getenv("OTEL_TRACES_EXPORTER")
 	name, endpoint := "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", ""
@@ -117,7 +117,7 @@ func newExporter(ctx context.Context) (sdk.SpanExporter, error) {
 	}
 }
 
-// Provider returns the provider of tracers, nil if traces are off.
+// Provider returns the provider of tracers, or nil if traces are disabled.
 func (t *Tracing) Provider() trace.TracerProvider {
 	if t == nil {
 		return nil
@@ -133,7 +133,7 @@ func (t *Tracing) Collectors() []prometheus.Collector {
 	return t.metrics.collectors()
 }
 
-// Close sends the remaining spans for at most a second.
+// Close sends the remaining spans. It takes at most a second.
 func (t *Tracing) Close() {
 	if t == nil {
 		return
@@ -143,13 +143,13 @@ func (t *Tracing) Close() {
 	_ = t.provider.Shutdown(ctx) // it is too late to report an error
 }
 
-// queue counts the spans in a batch processor, which drops spans silently, and drops them before
-// that happens.
+// queue counts the spans in a batch processor. The batch processor would drop spans silently, so
+// queue drops spans before that happens.
 type queue struct {
 	sdk.SpanProcessor
 	*metrics
 	most    int64
-	waiting atomic.Int64 // including what is being sent
+	waiting atomic.Int64 // number of spans, including those being sent
 }
 
 // OnEnd implements sdk.SpanProcessor.
@@ -165,7 +165,8 @@ func (q *queue) OnEnd(s sdk.ReadOnlySpan) {
 	q.SpanProcessor.OnEnd(s)
 }
 
-// counted is an exporter that counts spans, and logs when the collector starts and stops failing.
+// counted is an exporter that counts spans. It logs when the collector starts to fail and when it
+// recovers.
 type counted struct {
 	sdk.SpanExporter
 	queue   *queue
@@ -194,9 +195,9 @@ func (c *counted) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) err
 	return nil
 }
 
-// Reasons for dropping spans.
+// These constants are the reasons for dropping spans.
 const (
-	queueFull = "queue_full" // the collector is too slow, or unreachable
+	queueFull = "queue_full" // the collector is too slow or cannot be reached
 	unsent    = "unsent"     // the collector rejected them or could not be reached
 )
 
@@ -227,5 +228,5 @@ func (m *metrics) collectors() []prometheus.Collector {
 	return []prometheus.Collector{m.sent, m.dropped}
 }
 
-// Collectors returns the metrics of a Tracing that is not open, for their description.
+// Collectors returns the metrics of a Tracing that is not open, so that they can be described.
 func Collectors() []prometheus.Collector { return newMetrics().collectors() }

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// clean unsets what the test's own environment may have.
+// clean unsets environment variables that could affect the test.
 func clean(t *testing.T) {
 	t.Helper()
 	for _, name := range []string{
@@ -30,14 +30,15 @@ func clean(t *testing.T) {
 	} {
 		t.Setenv(name, "")
 	}
-	for _, name := range []string{ // a paused machine must not decide what is sent
+	for _, name := range []string{ // a paused machine must not affect what is sent
 		"OTEL_BSP_SCHEDULE_DELAY", "OTEL_BSP_EXPORT_TIMEOUT", "OTEL_EXPORTER_OTLP_TIMEOUT",
 	} {
 		t.Setenv(name, "3600000")
 	}
 }
 
-// Without an endpoint there are no traces; a variable that makes no sense is refused.
+// TestEnvironment checks that tracing is off without an endpoint, and that an invalid variable is
+// rejected.
 func TestEnvironment(t *testing.T) {
 	for _, c := range []struct{ set, want string }{
 		{"", "off"},
@@ -77,7 +78,7 @@ func TestEnvironment(t *testing.T) {
 	}
 }
 
-// collector takes spans over gRPC and HTTP.
+// collector receives spans over gRPC and HTTP.
 type collector struct {
 	coltracepb.UnimplementedTraceServiceServer
 	got chan string
@@ -108,8 +109,8 @@ func (c *collector) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	_, _ = c.Export(r.Context(), &req)
 }
 
-// Spans arrive over both protocols, with the attributes of the process, of which the environment
-// has the last word.
+// TestProtocols checks that spans arrive over both protocols with the attributes of the process.
+// The environment overrides these attributes.
 func TestProtocols(t *testing.T) {
 	c := &collector{got: make(chan string, 10)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -146,7 +147,7 @@ func TestProtocols(t *testing.T) {
 	}
 }
 
-// hanging is an exporter that lets the test say what becomes of each batch.
+// hanging is an exporter that lets the test decide the outcome of each batch.
 type hanging struct {
 	called chan int
 	answer chan error
@@ -159,8 +160,8 @@ func (h *hanging) ExportSpans(_ context.Context, s []sdk.ReadOnlySpan) error {
 
 func (h *hanging) Shutdown(context.Context) error { return nil }
 
-// While the collector hangs, spans are dropped and counted, and no caller waits; nor does Close
-// longer than its limit. Failures are logged once.
+// TestCollectorHangs checks that while the collector hangs, spans are dropped and counted, no
+// caller waits, and Close does not exceed its time limit. Failures are logged once.
 func TestCollectorHangs(t *testing.T) {
 	clean(t)
 	t.Setenv("OTEL_BSP_MAX_QUEUE_SIZE", "8")
@@ -179,7 +180,7 @@ func TestCollectorHangs(t *testing.T) {
 	}
 	spans(4)
 	<-h.called
-	spans(20) // 4 fit beside those that are being sent
+	spans(20) // there is room for 4 in addition to those being sent
 	dropped := func(reason string) float64 {
 		return testutil.ToFloat64(x.metrics.dropped.WithLabelValues(reason))
 	}

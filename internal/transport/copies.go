@@ -12,21 +12,24 @@ import (
 	"google.golang.org/grpc/peer"
 )
 
-// Two processes of one member run at a time if its data directory was copied and both copies are
-// used, or was moved while a process still ran. Both would vote and acknowledge under one ID
-// without knowing the other's promises. So a new process is admitted only when the previous one no
-// longer answers. A process that was killed or has stopped never answers: its connections are
-// closed. If its machine is gone, a newcomer waits, at most for pingTimeout.
+// Two processes of one member can run at the same time. This happens if its data directory was
+// copied and both copies are in use, or if the directory was moved while a process was still
+// running. Both processes would vote and acknowledge under one ID without knowing each other's
+// promises. So a new process is admitted only when the previous one no longer answers. A process
+// that was killed or has exited does not answer, because its connections are closed. If its machine
+// is down, the new process has to wait for at most pingTimeout.
 //
-// A rejected newcomer is not necessarily alive: its stream may be a delayed one of a process that
-// has ended. So the refusal carries a mark, which a live newcomer repeats when it reconnects. It
-// had then started before the other process answered a ping, and was still running after the mark
-// was made, so both were alive at the time of the ping. A restart is never mistaken for this.
+// A new process that is rejected may no longer be alive: its stream may have been delayed, and the
+// process may have ended. So the refusal carries a mark, which a live process sends when it
+// reconnects. Such a process started before the other process answered a ping, and was still
+// running after the mark was made, so both processes were alive at the time of the ping. A restart
+// is never mistaken for this.
 
-// pingTimeout is how long a process may take to show that it is alive.
+// pingTimeout is how long a process can take to show that it is alive.
 const pingTimeout = 2 * time.Second
 
-// A markedError is a refusal with the mark that proves that the other process is alive.
+// A markedError is a refusal that carries a mark. By repeating the mark, a process proves that it
+// is alive.
 type markedError struct {
 	error
 	mark uint64
@@ -34,7 +37,7 @@ type markedError struct {
 
 func (e *markedError) Unwrap() error { return e.error }
 
-// noteMark keeps the mark of a refusal for the next hello.
+// noteMark saves the mark of a refusal for the next hello.
 func (l *link) noteMark(err error) {
 	var marked *markedError
 	if errors.As(err, &marked) {
@@ -44,15 +47,16 @@ func (l *link) noteMark(err error) {
 	}
 }
 
-// saw records which process of the member answered or connected, and reports Gone if it is a new
-// one. mark proves that the process was alive after it. saw returns an error if the process is not
-// admitted, because it is known to have ended, so that its delayed messages must be ignored, or
-// because the previous process is alive.
+// saw records which process of the member answered or connected. If it is a new process, saw
+// reports that the previous one is gone. A mark that matches the link's proves that the process was
+// alive after that mark was made. saw returns an error if the process is not admitted: either it is
+// known to have ended, so its delayed messages must be ignored, or the previous process is still
+// alive.
 func (l *link) saw(process, mark uint64) error {
 	l.mu.Lock()
 	current, out := l.process, l.out
 	if process == current {
-		l.gone = false // only its listener had gone
+		l.gone = false // only its listener was gone
 		l.mu.Unlock()
 		return nil
 	}
@@ -99,8 +103,8 @@ func (l *link) replace(current, process uint64) error {
 	return nil
 }
 
-// endOther ends the stream of a process that was replaced. If it is alive, it reconnects and gets
-// the reason.
+// endOther ends the member's stream if it belongs to a process that was replaced. If that process
+// is still alive, it reconnects and receives the reason.
 func (t *Transport) endOther(member, process uint64) {
 	t.mu.RLock()
 	in := t.inbound[member]
@@ -110,11 +114,11 @@ func (t *Transport) endOther(member, process uint64) {
 	}
 }
 
-// alive reports whether the process at the other end answers now.
+// alive reports whether the process at the other end currently answers.
 func (c *outbound) alive() bool { return c.ping(false) == nil }
 
-// ping requests an answer from the process at the other end. copied informs it that another process
-// with its identity was rejected.
+// ping requests an answer from the process at the other end. If copied is true, it also informs
+// that process that another process with the same identity was rejected.
 func (c *outbound) ping(copied bool) error {
 	ctx, cancel := context.WithTimeout(c.ctx, pingTimeout)
 	defer cancel()
@@ -139,7 +143,8 @@ func (c *outbound) call(ctx context.Context, method string, ask *blob) (*blob, e
 	return c.session.unary(h.context(ctx, nil), method, ask)
 }
 
-// called returns the member and process that made a call with outbound.call, and its argument.
+// called returns the member and process that made a call with outbound.call, and the call's
+// argument.
 func (t *Transport) called(
 	ctx context.Context, decode func(any) error,
 ) (h hello, ask *blob, err error) {
@@ -157,7 +162,7 @@ func (t *Transport) called(
 	return h, ask, nil
 }
 
-// servePing answers a ping with this process.
+// servePing answers a ping and identifies this process.
 func servePing(
 	srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
 ) (any, error) {
@@ -172,8 +177,8 @@ func servePing(
 	return &blob{data: []byte(strconv.FormatUint(t.cfg.Process, 16))}, nil
 }
 
-// cameFrom reports whether a call came over the connection that carries a member's messages. If so,
-// Admit has admitted that member, and it is the caller.
+// cameFrom reports whether a call arrived over the connection that carries a member's messages. If
+// so, that member is the caller, and has been admitted.
 func (t *Transport) cameFrom(ctx context.Context, member uint64) bool {
 	t.mu.RLock()
 	in := t.inbound[member]

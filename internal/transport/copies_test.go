@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Of two live processes with one identity, one is refused and learns why, all members learn that
-// there are two, and the other continues. It is the second that is refused, unless the first is too
-// slow to answer.
+// TestCopied starts two processes with the same identity. One of them is refused and receives the
+// reason, all members are informed of the copy, and the other process continues. The second process
+// is refused, unless the first is too slow to respond.
 func TestCopied(t *testing.T) { virtual.Test(t, testCopied) }
 
 func testCopied(t *testing.T) {
@@ -39,7 +39,8 @@ func testCopied(t *testing.T) {
 	}
 }
 
-// A process that was silent while another took its place is refused when it is back.
+// TestCopiedAfterSilence checks that a process that was unresponsive while another took its place
+// is refused when it resumes.
 func TestCopiedAfterSilence(t *testing.T) { virtual.Test(t, testCopiedAfterSilence) }
 
 func testCopiedAfterSilence(t *testing.T) {
@@ -62,8 +63,8 @@ func testCopiedAfterSilence(t *testing.T) {
 	}
 }
 
-// A late stream of a dead process is refused, and not mistaken for a live copy, however often it
-// arrives.
+// TestLateIsNoCopy checks that a delayed stream of a dead process is refused and not mistaken for a
+// live copy, no matter how often it arrives.
 func TestLateIsNoCopy(t *testing.T) { virtual.Test(t, testLateIsNoCopy) }
 
 func testLateIsNoCopy(t *testing.T) {
@@ -91,15 +92,15 @@ func testLateIsNoCopy(t *testing.T) {
 	never(t, "gone", a.gone)
 }
 
-// heardFrom returns the refusal of a stream.
+// refusalFrom returns the error with which a stream was refused.
 func refusalFrom(stream grpc.ClientStream) *markedError {
 	err := parseRefusal(stream.RecvMsg(new(blob)), stream.Trailer())
 	marked, _ := err.(*markedError)
 	return marked
 }
 
-// A process whose predecessor's late stream was the last one recorded is let in again, because it
-// proves to be alive.
+// TestLateIsPassedOver covers a process that connects after a delayed stream of its predecessor was
+// recorded. The process is readmitted because it can prove that it is alive.
 func TestLateIsPassedOver(t *testing.T) { virtual.Test(t, testLateIsPassedOver) }
 
 func testLateIsPassedOver(t *testing.T) {
@@ -114,8 +115,8 @@ func testLateIsPassedOver(t *testing.T) {
 	never(t, "two at one time", a.copied)
 }
 
-// Only a connected member can raise the alarm that this one has a copy, not a stranger who knows
-// all IDs.
+// TestStrangersAlarm checks that only a connected member can report that this member has a copy.
+// Another process cannot, even if it knows all IDs.
 func TestStrangersAlarm(t *testing.T) { virtual.Test(t, testStrangersAlarm) }
 
 func testStrangersAlarm(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/test/corpus"
 )
 
-// Later releases read what this one writes at the start of a stream and in its frames, and write it
-// alike. The texts and frames are in a file that does not change.
+// TestCorpus checks that this release reads and writes the starts of streams and the frames in a
+// file that does not change. Later releases must read them too, and write them the same way.
 func TestCorpus(t *testing.T) {
 	h := hello{cluster: 1 << 60, from: 2, to: 3, instance: instance{process: 4, incarnation: 5}}
 	if got, err := parseHello(h.String()); err != nil || got != h {
@@ -52,8 +52,8 @@ func TestCorpus(t *testing.T) {
 	corpus.Check(t, "testdata/v1/streams.txt", records)
 }
 
-// Extra data after the start of a stream are an error, because a newer release may have written
-// them.
+// TestNothingMoreIsSaid checks that extra data after the start of a stream is an error, because a
+// newer release could have written it.
 func TestNothingMoreIsSaid(t *testing.T) {
 	for _, more := range []string{" 7", "7x", " x", ".", " ."} {
 		if h, err := parseHello("1 2 3 4 5" + more); err == nil {

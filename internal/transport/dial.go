@@ -22,38 +22,38 @@ import (
 )
 
 const (
-	// dialTimeout bounds the TCP handshake, helloTimeout everything until a stream is accepted. A
-	// stopped process accepts the connection but never the stream.
+	// dialTimeout bounds the TCP handshake. helloTimeout bounds the entire time until a stream is
+	// accepted. A stopped process can still accept the connection, but never the stream.
 	dialTimeout  = time.Second
 	helloTimeout = 3 * time.Second
 
-	// A member has one stream to another, or two while it sends a snapshot. Its headers contain its
-	// identity and its URLs.
+	// A member has one stream to another member, or two while it sends a snapshot. The headers of a
+	// stream contain the member's identity and URLs.
 	maxStreams    = 64
 	maxHeaderList = 16 << 10
-	// strangerBytes bounds the incomplete requests of a connection until it is known to be a
-	// member's.
+	// strangerBytes bounds the incomplete requests on a connection until the connection is known to
+	// belong to a member.
 	strangerBytes = 1 << 20
 
 	bufferSize = 128 << 10
 	windowSize = 4 << 20
 )
 
-// session is one connection, with gRPC on it.
+// session is one connection that is used by gRPC.
 type session struct {
 	*grpc.ClientConn
 	conn net.Conn
-	// proof is sent with each call; empty without a token.
+	// proof is sent with each call. It is empty if there is no token.
 	proof *string
 }
 
 func (s session) close() {
 	_ = s.ClientConn.Close()
-	_ = s.conn.Close() // in case gRPC never used it
+	_ = s.conn.Close() // in case gRPC has never used it
 }
 
-// connect opens a connection to u. It dials itself instead of leaving that to gRPC, because it must
-// know exactly how dialing failed, and must retry sooner than gRPC would.
+// connect opens a connection to u. It dials the connection itself, because gRPC does not reveal
+// exactly how dialing failed, and retries later than needed.
 func connect(ctx context.Context, u url.URL, way Way) (session, error) {
 	conf, creds := way.TLS, insecure.NewCredentials()
 	if listen.IsTLS(u) {
@@ -86,7 +86,7 @@ func connect(ctx context.Context, u url.URL, way Way) (session, error) {
 			return conn, nil
 		}))
 	if conf == nil || conf.ServerName == "" {
-		host := "localhost" // a socket file has no host, but its certificate does
+		host := "localhost" // a socket file has no host name, but its certificate needs one
 		if network == "tcp" {
 			host = addr
 		}
@@ -107,13 +107,13 @@ func connect(ctx context.Context, u url.URL, way Way) (session, error) {
 	return s, nil
 }
 
-// clientOptions has no spare capacity: connect appends to a copy.
+// clientOptions has no spare capacity, so connect appends to a copy.
 var clientOptions = func() []grpc.DialOption {
 	o := []grpc.DialOption{
 		grpc.WithNoProxy(),
 		grpc.WithDisableServiceConfig(),
 		grpc.WithDisableHealthCheck(),
-		grpc.WithDisableRetry(), // otherwise gRPC keeps what it sent
+		grpc.WithDisableRetry(), // otherwise gRPC retains what it has sent
 		grpc.WithIdleTimeout(0),
 		grpc.WithReadBufferSize(bufferSize),
 		grpc.WithWriteBufferSize(bufferSize),
@@ -122,7 +122,8 @@ var clientOptions = func() []grpc.DialOption {
 		grpc.WithConnectParams(grpc.ConnectParams{
 			Backoff: backoff.DefaultConfig, MinConnectTimeout: helloTimeout,
 		}),
-		// For snapshots. A message stream detects a dead connection earlier, by a missing "alive".
+		// For snapshots. On a message stream, missing "alive" messages reveal a dead connection
+		// earlier.
 		grpc.WithKeepaliveParams(keepalive.ClientParameters{
 			Time: 10 * time.Second, Timeout: 5 * time.Second,
 		}),
@@ -134,7 +135,7 @@ var clientOptions = func() []grpc.DialOption {
 	return o[:len(o):len(o)]
 }()
 
-// serverOptions are those of the server in Serve.
+// serverOptions returns the options for the server in Serve.
 func (t *Transport) serverOptions() []grpc.ServerOption {
 	strangers := listen.NewStrangers(strangerBytes, t.log)
 	creds := listen.Credentials(strangers, nil)
@@ -160,7 +161,8 @@ func (t *Transport) serverOptions() []grpc.ServerOption {
 	)
 }
 
-// isRefused reports whether no process listens there. Over TCP the remote kernel refuses at once.
+// isRefused reports whether err means that no process listens at u. Over TCP, the remote kernel
+// refuses the connection immediately.
 func isRefused(err error, u url.URL) bool {
 	network, _ := listen.Address(u)
 	return errors.Is(err, syscall.ECONNREFUSED) ||

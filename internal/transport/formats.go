@@ -7,13 +7,13 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// errFormats means that two members support no common format.
+// errFormats means that two members have no format in common.
 var errFormats = errors.New("transport: the members speak no common format")
 
-// Formats are the versions of the protocol between members that a member supports, from the oldest
-// to the newest. A stream uses the newest one that both ends support; it is the version of its
-// frames and of the messages in them. The opening of a stream has no version: its metadata can be
-// extended, and existing keys keep their meaning forever.
+// Formats is the range of versions of the protocol between members that a member supports. A stream
+// uses the newest version that both ends support, for its frames and for the messages in them. The
+// opening of a stream has no version: its metadata can be extended, and existing keys keep their
+// meaning forever.
 type Formats struct{ Oldest, Newest uint8 }
 
 // String returns the formats in readable form.
@@ -24,13 +24,14 @@ func (f Formats) String() string {
 	return fmt.Sprintf("formats %d to %d", f.Oldest, f.Newest)
 }
 
-// valid reports whether there is any format; 0 means none.
+// valid reports whether the range contains any format; 0 means none.
 func (f Formats) valid() bool { return 0 < f.Oldest && f.Oldest <= f.Newest }
 
-// has reports whether a format is among them.
+// has reports whether the range contains a format.
 func (f Formats) has(format uint8) bool { return f.Oldest <= format && format <= f.Newest }
 
-// common returns the newest format that both have. The error wraps errFormats.
+// common returns the newest format that both ranges contain. If there is none, the error wraps
+// errFormats.
 func (f Formats) common(other Formats) (uint8, error) {
 	format := min(f.Newest, other.Newest)
 	if !f.has(format) || !other.has(format) {
@@ -40,7 +41,7 @@ func (f Formats) common(other Formats) (uint8, error) {
 	return format, nil
 }
 
-// readFormats returns the formats of the member that opens a stream.
+// readFormats returns the formats supported by the member that opens a stream.
 func readFormats(md metadata.MD) (f Formats, err error) {
 	texts := md.Get(keyFormats)
 	if len(texts) != 1 {
@@ -56,5 +57,5 @@ func parseFormats(text string) (f Formats, err error) {
 	return f, nil
 }
 
-// wire returns the formats as they are sent.
+// wire returns the encoding of the formats for the metadata.
 func (f Formats) wire() string { return fmt.Sprintf("%d %d", f.Oldest, f.Newest) }

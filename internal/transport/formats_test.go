@@ -13,9 +13,10 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A stream has the newest format that both ends speak, whichever is newer; ends without a common
-// one refuse each other, and both report what they speak. Each of three versions speaks its own
-// format and the one before; messages and a snapshot go both ways.
+// TestFormats checks that a stream uses the newest format that both ends support, regardless of
+// which end is newer. Ends without a common format refuse each other, and both report which formats
+// they support. Each of three versions supports its own format and the previous one. Messages and a
+// snapshot are sent in both directions.
 func TestFormats(t *testing.T) {
 	first, second, third := Formats{1, 1}, Formats{1, 2}, Formats{2, 3}
 	for _, c := range []struct {
@@ -58,8 +59,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// The opening member announces its formats and cluster version, and is refused with an explanation
-// if it does not speak the cluster's.
+// TestForeignVersion checks that a member that opens a stream announces its formats and cluster
+// version. It is refused with an explanation if it does not support the cluster version.
 func TestForeignVersion(t *testing.T) { virtual.Test(t, testForeignVersion) }
 
 func testForeignVersion(t *testing.T) {
@@ -79,7 +80,7 @@ func testForeignVersion(t *testing.T) {
 	}
 }
 
-// A stream with a missing or wrong cluster version is refused.
+// TestVersionOfStrangers checks that a stream with a missing or invalid cluster version is refused.
 func TestVersionOfStrangers(t *testing.T) {
 	for _, texts := range [][]string{nil, {""}, {"1"}, {"x 1"}, {"256 1"}, {"1 1", "1 1"}} {
 		var h hello
@@ -89,7 +90,7 @@ func TestVersionOfStrangers(t *testing.T) {
 	}
 }
 
-// format returns that of the connection to another member.
+// format returns the format of the connection to another member.
 func (m *member) format(to uint64) uint8 {
 	l := m.link(to)
 	l.mu.Lock()
@@ -100,8 +101,8 @@ func (m *member) format(to uint64) uint8 {
 	return l.out.format
 }
 
-// A stream with missing or wrong formats is refused, and a frame of another format than its
-// stream's is not read.
+// TestFormatsOfStrangers checks that a stream with missing or invalid formats is refused, and that
+// a frame whose format differs from its stream's is rejected.
 func TestFormatsOfStrangers(t *testing.T) {
 	for _, text := range []string{"", "1", "0 1", "2 1", "1 256", "-1 2", "x y"} {
 		if f, err := parseFormats(text); err == nil {
@@ -117,7 +118,8 @@ func TestFormatsOfStrangers(t *testing.T) {
 	}
 }
 
-// No text makes the parser of formats panic, and what is written is read.
+// FuzzFormats checks that no input makes the parser of formats panic, and that formats survive a
+// round trip.
 func FuzzFormats(f *testing.F) {
 	f.Add("1 1")
 	f.Add("1 2")
@@ -132,7 +134,7 @@ func FuzzFormats(f *testing.F) {
 	})
 }
 
-// allOf takes a snapshot and keeps nothing.
+// allOf consumes a snapshot and discards it.
 func allOf(_ context.Context, _ uint64, _ []byte, next func() ([]byte, error)) error {
 	for {
 		if _, err := next(); errors.Is(err, io.EOF) {

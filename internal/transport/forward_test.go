@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// forwarder is a network between two members that can be cut.
+// forwarder is a network link between two members that can be cut.
 type forwarder struct {
 	url url.URL
 
@@ -43,7 +43,7 @@ func forward(t *testing.T, to string) *forwarder {
 			}
 			f.mu.Lock()
 			f.conns[in], f.conns[out] = struct{}{}, struct{}{}
-			if f.closed { // after the last cut
+			if f.closed { // the test has ended, so this would not be cut
 				_, _ = in.Close(), out.Close()
 			}
 			f.mu.Unlock()
@@ -63,7 +63,7 @@ func forward(t *testing.T, to string) *forwarder {
 	return f
 }
 
-// copy copies while nothing is stalled, then closes both.
+// copy copies data while the link is not stalled, and then closes both ends.
 func (f *forwarder) copy(dst, src net.Conn) {
 	buf := make([]byte, 32<<10)
 	for {

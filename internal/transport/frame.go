@@ -9,29 +9,31 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// A frame is one gRPC message: the stream's format, the CRC-32C of what follows, and the messages,
-// each after its length in four bytes, little-endian. TCP's checksum misses about one damaged
-// segment in 65,536, and no later vote repairs a wrong log entry.
+// A frame is one gRPC message. It consists of the stream's format, the CRC-32C of what follows, and
+// the messages, each preceded by its length in four bytes, little-endian. The checksum is necessary
+// because TCP's own checksum misses about one damaged segment in 65,536, and Raft would never
+// repair a wrong log entry.
 const (
 	frameHead  = 1 + crc32.Size
 	lengthSize = 4
 
-	// frameTarget is the size at which a frame is full. A member handles a frame in one piece, and
-	// a heartbeat behind it waits.
+	// frameTarget is the size at which a frame is full. A member handles a frame in one piece, so a
+	// heartbeat behind it has to wait.
 	frameTarget = 1 << 20
-	// maxFrame is the largest frame that a receiver accepts: the last message may have any size.
+	// maxFrame is the largest frame that a receiver accepts. The last message in a frame can have
+	// any size up to MaxMessage.
 	maxFrame = frameTarget + MaxMessage + frameHead + lengthSize
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// errCorrupt means that the received bytes differ from those that a member sent.
+// errCorrupt means that the bytes received differ from the bytes sent.
 var errCorrupt = errors.New("transport: corrupt frame")
 
-// A blob is the codec's message: raw bytes.
+// A blob is the codec's message type: raw bytes.
 type blob struct{ data []byte }
 
-// newFrame returns an empty frame of a format, with room for about size bytes of messages.
+// newFrame returns an empty frame with room for about size bytes of messages.
 func newFrame(format uint8, size int) *blob {
 	size += frameHead
 	b := &blob{}
@@ -44,8 +46,8 @@ func newFrame(format uint8, size int) *blob {
 	return b
 }
 
-// add appends a message. If it is too large, the frame does not change, and add returns its size
-// and false.
+// add appends a message. If the message is too large, add leaves the frame unchanged and returns
+// the message's size and false.
 func (b *blob) add(m Message) (size int, ok bool) {
 	start := len(b.data)
 	b.data = m.AppendTo(append(b.data, 0, 0, 0, 0))
@@ -61,14 +63,14 @@ func (b *blob) add(m Message) (size int, ok bool) {
 func (b *blob) empty() bool { return len(b.data) == frameHead }
 func (b *blob) full() bool  { return len(b.data) >= frameTarget }
 
-// seal writes the checksum. Nothing may be added after it.
+// seal writes the checksum. After that, nothing can be added.
 func (b *blob) seal() *blob {
 	sum := crc32.Checksum(b.data[frameHead:], castagnoli)
 	binary.LittleEndian.PutUint32(b.data[1:], sum)
 	return b
 }
 
-// open checks a frame and returns its messages for cut.
+// open checks a frame and returns the part with the messages, for cut.
 func open(format uint8, frame []byte) ([]byte, error) {
 	if len(frame) < frameHead {
 		return nil, fmt.Errorf("%w: %d bytes are too few", errCorrupt, len(frame))
@@ -84,7 +86,7 @@ func open(format uint8, frame []byte) ([]byte, error) {
 	return body, nil
 }
 
-// cut returns the first message of body, which is not empty, and the rest.
+// cut returns the first message of body and the rest. body must not be empty.
 func cut(body []byte) (message, rest []byte, err error) {
 	if len(body) < lengthSize {
 		return nil, nil, fmt.Errorf("%w: it ends in the middle of a length", errCorrupt)
@@ -94,11 +96,12 @@ func cut(body []byte) (message, rest []byte, err error) {
 	if n > MaxMessage || int(n) > len(body) {
 		return nil, nil, fmt.Errorf("%w: a message of %d bytes with %d left", errCorrupt, n, len(body))
 	}
-	// Limit the capacity: a handler that appends to the message must not write into the next one.
+	// Limit the capacity, because a handler that appends to the message must not overwrite the next
+	// one.
 	return body[:n:n], body[n:], nil
 }
 
-// bytesMessage is a Message that is encoded already.
+// bytesMessage is a Message that is already encoded.
 type bytesMessage []byte
 
 // Size implements Message.
@@ -107,7 +110,7 @@ func (m bytesMessage) Size() int { return len(m) }
 // AppendTo implements Message.
 func (m bytesMessage) AppendTo(b []byte) []byte { return append(b, m...) }
 
-// single makes a sealed frame of one message.
+// single returns a sealed frame that contains one message.
 func single(format uint8, message []byte) (*blob, error) {
 	b := newFrame(format, len(message)+lengthSize)
 	if size, ok := b.add(bytesMessage(message)); !ok {
@@ -116,7 +119,7 @@ func single(format uint8, message []byte) (*blob, error) {
 	return b.seal(), nil
 }
 
-// unwrap opens a frame that holds exactly one message.
+// unwrap opens a frame that contains exactly one message.
 func unwrap(format uint8, frame []byte) ([]byte, error) {
 	body, err := open(format, frame)
 	if err != nil {
@@ -133,14 +136,14 @@ func tooLarge(size int) error {
 	return fmt.Errorf("transport: %d bytes are more than the largest message, %d", size, MaxMessage)
 }
 
-// codec passes a blob's bytes to gRPC unchanged.
+// codec passes the bytes of blobs to and from gRPC unchanged.
 type codec struct{}
 
 // Name implements encoding.CodecV2. It is sent as the content type.
 func (codec) Name() string { return "leasehold-blob" }
 
-// Marshal implements encoding.CodecV2. gRPC owns the bytes from now on, and returns large ones to
-// the pool when they are written.
+// Marshal implements encoding.CodecV2. From then on, gRPC owns the bytes. It returns large buffers
+// to the pool once they are written.
 func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	b, ok := v.(*blob)
 	if !ok {
@@ -152,7 +155,7 @@ func (codec) Marshal(v any) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(&b.data, mem.DefaultBufferPool())}, nil
 }
 
-// Unmarshal implements encoding.CodecV2. It copies, because handlers keep messages.
+// Unmarshal implements encoding.CodecV2. It copies the data, because handlers retain messages.
 func (codec) Unmarshal(data mem.BufferSlice, v any) error {
 	b, ok := v.(*blob)
 	if !ok {

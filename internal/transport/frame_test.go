@@ -19,7 +19,8 @@ func split(frame []byte) (messages [][]byte, err error) {
 	return messages, err
 }
 
-// Frames survive packing, and every frame with a changed byte or a truncation is refused.
+// TestFrameDamage checks that frames survive a round trip, and that every frame with a changed byte
+// or a truncation is rejected.
 func TestFrameDamage(t *testing.T) {
 	b := newFrame(1, 0)
 	for _, m := range []string{"one", "", "three"} {
@@ -45,8 +46,8 @@ func TestFrameDamage(t *testing.T) {
 	}
 }
 
-// No bytes make the decoder panic or return more than arrived, even with a valid checksum, which a
-// second round adds.
+// FuzzFrame checks that no input makes the decoder panic or return more data than it received. A
+// second round does the same with a valid checksum.
 func FuzzFrame(f *testing.F) {
 	b := newFrame(1, 0)
 	b.add(bytesMessage("seed"))
@@ -85,7 +86,8 @@ func FuzzFrame(f *testing.F) {
 	})
 }
 
-// No text makes the parser of hellos panic, and what is written is read.
+// FuzzHello checks that no input makes the parser of hellos panic, and that a hello survives a
+// round trip.
 func FuzzHello(f *testing.F) {
 	f.Add("1 a b c d")
 	f.Add("1 a b 0 d")

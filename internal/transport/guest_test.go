@@ -7,8 +7,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A member that was away during a change can answer one that it does not know, as long as that one
-// sends, and keeps only one connection once Update names it.
+// TestAnswerToStranger checks that a member that missed a membership change can reply to a member
+// that it does not know yet, as long as that member keeps sending. Once Update adds the new member,
+// only one connection is kept.
 func TestAnswerToStranger(t *testing.T) { virtual.Test(t, testAnswerToStranger) }
 
 func testAnswerToStranger(t *testing.T) {
@@ -29,8 +30,8 @@ func testAnswerToStranger(t *testing.T) {
 	until(t, "the guest has left", func() bool { return away.link(4) == nil })
 }
 
-// A member that moved is answered at its new address, by one that was away when the move was
-// announced.
+// TestAnswerToMoved checks that a member with a new address gets replies at that address, even from
+// a member that missed the announcement.
 func TestAnswerToMoved(t *testing.T) { virtual.Test(t, testAnswerToMoved) }
 
 func testAnswerToMoved(t *testing.T) {
@@ -42,7 +43,7 @@ func testAnswerToMoved(t *testing.T) {
 	never(t, "gone", away.gone)
 }
 
-// A member that is not let in gets no answers.
+// TestNoAnswerToRemoved checks that a member that is not admitted gets no replies.
 func TestNoAnswerToRemoved(t *testing.T) { virtual.Test(t, testNoAnswerToRemoved) }
 
 func testNoAnswerToRemoved(t *testing.T) {

@@ -21,7 +21,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// patience bounds every wait of the tests. It is no claim about speed.
+// patience is the timeout of every wait in the tests. It is not a performance target.
 const patience = time.Minute
 
 // recorder is a Handler that records its calls.
@@ -33,16 +33,16 @@ type recorder struct {
 	lost        chan uint64
 	claimed     chan uint64
 	copied      chan uint64
-	refused     chan uint64 // by whom, because of another process
-	foreign     chan string // why, because of the cluster version
+	refused     chan uint64 // members that refused this process because of another one
+	foreign     chan string // reasons given when it was refused because of the cluster version
 	admits, met chan uint64 // incarnations
-	took        chan uint64 // who answered
+	took        chan uint64 // members that responded
 
 	admit, other atomic.Pointer[error]
-	visitor      atomic.Pointer[Visitor] // the last
+	visitor      atomic.Pointer[Visitor] // the most recent one
 
-	hold     atomic.Pointer[chan struct{}] // Receive waits for it
-	echo     atomic.Pointer[Transport]     // Receive sends back through it
+	hold     atomic.Pointer[chan struct{}] // if set, Receive waits for it
+	echo     atomic.Pointer[Transport]     // if set, Receive sends each message back through it
 	snapshot func(
 		ctx context.Context, from uint64, header []byte, next func() ([]byte, error),
 	) error
@@ -119,7 +119,7 @@ func (r *recorder) Snapshot(
 	return r.snapshot(ctx, from, header, next)
 }
 
-// member is a transport with its door.
+// member is a transport with its listener and Handler.
 type member struct {
 	*Transport
 	*recorder
@@ -129,10 +129,10 @@ type member struct {
 	log  *harness.Log
 	once sync.Once
 
-	insisted []string // texts of insist that came, and may come again
+	insisted []string // texts received by insist, which can arrive again
 }
 
-// options are for the few tests that need others.
+// options overrides the defaults of a member.
 type options struct {
 	cluster        uint64
 	url            url.URL
@@ -140,7 +140,7 @@ type options struct {
 	limit          *listen.Limit
 	token          []byte
 	formats        Formats
-	real           bool // its network is the machine's
+	real           bool // use the machine's real network
 }
 
 // bubble runs a subtest in virtual time.
@@ -151,7 +151,7 @@ func bubble(t *testing.T, name string, f func(t *testing.T)) {
 
 var processes atomic.Uint64
 
-// start starts a member that ends with the test.
+// start starts a member that is stopped when the test ends.
 func start(tb testing.TB, id uint64, o options) *member {
 	tb.Helper()
 	if o.url.Scheme == "" {
@@ -196,7 +196,7 @@ func start(tb testing.TB, id uint64, o options) *member {
 	return m
 }
 
-// open serves the member on l.
+// open makes the member serve on l.
 func (m *member) open(l net.Listener, conf *tls.Config) {
 	mux := listen.NewMux(listen.MuxOptions{})
 	m.mux = mux
@@ -224,8 +224,7 @@ func (m *member) stop() {
 
 func (m *member) peer(id uint64) Peer { return Peer{ID: id, URLs: []url.URL{m.url}} }
 
-// pair starts members 1 and 2 that know each other, and waits for both
-// connections.
+// pair starts members 1 and 2, which know each other, and waits until both are connected.
 func pair(tb testing.TB, o options) (a, b *member) {
 	tb.Helper()
 	a, b = start(tb, 1, o), start(tb, 2, o)
@@ -236,7 +235,7 @@ func pair(tb testing.TB, o options) (a, b *member) {
 	return a, b
 }
 
-// meet sends a message to b and waits for it.
+// meet sends a message to b and waits until it arrives.
 func (m *member) meet(b *member, text string) {
 	m.tb.Helper()
 	m.Send(b.cfg.Self, bytesMessage(text))
@@ -244,8 +243,8 @@ func (m *member) meet(b *member, text string) {
 	}
 }
 
-// insist sends a message to b again and again until it arrives: one may be lost while
-// connections change. It may arrive more than once, and late.
+// insist resends a message to b until it arrives, because messages can be lost while connections
+// change. It can arrive more than once, and late.
 func (m *member) insist(b *member, text string) {
 	m.tb.Helper()
 	again := time.NewTicker(20 * time.Millisecond)
@@ -266,8 +265,8 @@ func (m *member) insist(b *member, text string) {
 	}
 }
 
-// hears reports whether what came is the text that is waited for, and fails if it is neither that
-// nor a repeat of an earlier one.
+// hears reports whether got is the expected text. It fails the test if got is neither that nor a
+// repeat of an earlier text.
 func (m *member) hears(text, got string) bool {
 	m.tb.Helper()
 	if got != text && !slices.Contains(m.insisted, got) {
@@ -276,7 +275,7 @@ func (m *member) hears(text, got string) bool {
 	return got == text
 }
 
-// want waits for the next value.
+// want returns the next value. It fails the test if none arrives within patience.
 func want[T any](tb testing.TB, c <-chan T) T {
 	tb.Helper()
 	select {
@@ -288,7 +287,7 @@ func want[T any](tb testing.TB, c <-chan T) T {
 	}
 }
 
-// never fails if there is a value.
+// never fails the test if c has a value.
 func never[T any](tb testing.TB, what string, c <-chan T) {
 	tb.Helper()
 	select {
@@ -298,7 +297,7 @@ func never[T any](tb testing.TB, what string, c <-chan T) {
 	}
 }
 
-// until polls a condition that nothing announces.
+// until polls a condition that has no notification.
 func until(tb testing.TB, what string, ok func() bool) {
 	tb.Helper()
 	deadline := time.After(patience)
@@ -313,10 +312,10 @@ func until(tb testing.TB, what string, ok func() bool) {
 	}
 }
 
-// pause lets d pass, for tests that show that something does not happen.
+// pause waits for d. It is for tests that check that something does not happen.
 func pause(d time.Duration) { <-time.After(d) }
 
-// chunks is a source of n chunks for SendSnapshot.
+// chunks returns a source of n chunks for SendSnapshot.
 func chunks(n, size int) func() ([]byte, error) {
 	i := 0
 	return func() ([]byte, error) {
@@ -328,7 +327,7 @@ func chunks(n, size int) func() ([]byte, error) {
 	}
 }
 
-// inMemory makes a way lead through the network of the tests.
+// inMemory makes w use the in-memory network of the tests.
 func inMemory(w Way) Way {
 	w.Dial = virtual.Dial
 	return w

@@ -14,20 +14,21 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Keys of the metadata.
+// These constants are metadata keys.
 const (
-	keyHello   = "leasehold-hello"   // of the member that opens a stream
-	keyFormats = "leasehold-formats" // the same: see Formats
-	keyVersion = "leasehold-version" // the same: its cluster version, and where that was decided
-	keyURL     = "leasehold-url"     // the same: where it listens, one per URL
-	keyProcess = "leasehold-process" // of the member that answers: its process and incarnation
-	keyFormat  = "leasehold-format"  // the format of the stream
-	keySaid    = "leasehold-said"    // trailer of an answer in readable form
-	keyMark    = "leasehold-mark"    // trailer of a refusal; repeated after it
+	keyHello   = "leasehold-hello"   // sent by the member that opens a stream
+	keyFormats = "leasehold-formats" // sent with it; see Formats
+	// sent with it: the sender's cluster version, and where it was decided
+	keyVersion = "leasehold-version"
+	keyURL     = "leasehold-url"     // sent with it: where the sender listens, one value per URL
+	keyProcess = "leasehold-process" // sent by the member that answers: its process and incarnation
+	keyFormat  = "leasehold-format"  // format of the stream
+	keySaid    = "leasehold-said"    // trailer: kind of answer in readable form
+	keyMark    = "leasehold-mark"    // trailer of a refusal; repeated in the next hello
 )
 
-// Values of keySaid. It distinguishes an answer of the other member from an error that gRPC made up
-// because the connection broke.
+// These constants are the values of keySaid. An answer from the other member has this key. An error
+// that gRPC generated because the connection broke does not.
 const (
 	saidRemoved = "removed"
 	saidLost    = "lost"
@@ -37,21 +38,23 @@ const (
 	saidVersion = "version"
 )
 
-// maxURLs bounds how many URLs of a member are used.
+// maxURLs is the maximum number of URLs used per member.
 const maxURLs = 16
 
-// maxWords bounds the text of an answer, which is sent in a header.
+// maxWords bounds the length of the text in an answer, which is sent in a header.
 const maxWords = 1 << 10
 
-// A hello identifies the member that opens a stream, and the member that it is for.
+// A hello identifies the member that opens a stream and the member to which the stream is
+// addressed.
 type hello struct {
 	cluster, from, to uint64
-	instance          // of from
+	instance          // process and incarnation of from
 	formats           Formats
-	version           uint8 // the cluster's, as known to from
+	version           uint8 // cluster version known to from
 	decided           uint64
-	// mark is that of the last refusal that from got from to, 0 for none. Repeating it shows that
-	// this process is alive, and that the stream is not a late one of a dead process.
+	// mark is the mark in the last refusal that member from received from member to, or 0.
+	// Repeating it shows that this process is alive, and that the stream is not a late one from a
+	// dead process.
 	mark uint64
 }
 
@@ -60,7 +63,7 @@ func (h hello) visitor() Visitor {
 	return Visitor{h.from, h.incarnation, h.formats, h.version, h.decided}
 }
 
-// context returns ctx with the hello and the sender's URLs for the other side.
+// context returns ctx with outgoing metadata that contains the hello and the sender's URLs.
 func (h hello) context(ctx context.Context, urls []string) context.Context {
 	ctx = metadata.AppendToOutgoingContext(ctx, keyHello, h.String(), keyFormats, h.formats.wire(),
 		keyVersion, fmt.Sprintf("%d %d", h.version, h.decided))
@@ -73,7 +76,7 @@ func (h hello) context(ctx context.Context, urls []string) context.Context {
 	return ctx
 }
 
-// String returns the hello as it is sent.
+// String returns the encoding of the hello for the metadata.
 func (h hello) String() string {
 	return fmt.Sprintf("%x %x %x %x %x", h.cluster, h.from, h.to, h.process, h.incarnation)
 }
@@ -95,8 +98,8 @@ func readHello(ctx context.Context) (h hello, err error) {
 	return h, err
 }
 
-// scan reads numbers from a text that contains nothing else. Trailing text is an error, so that
-// additions of a newer release are not ignored.
+// scan reads numbers from a text that contains nothing else. Trailing text is an error, because a
+// newer release may have added it, and additions must not be ignored.
 func scan(text, format string, numbers ...any) error {
 	const end = " ."
 	if n := len(strings.Fields(text)); n != len(numbers) {
@@ -120,7 +123,7 @@ func (h *hello) readVersion(md metadata.MD) error {
 
 func formatMark(mark uint64) string { return strconv.FormatUint(mark, 16) }
 
-// readMark returns the mark in md, 0 for none.
+// readMark returns the mark in md, or 0 if there is none.
 func readMark(md metadata.MD) uint64 {
 	texts := md.Get(keyMark)
 	if len(texts) != 1 {
@@ -130,8 +133,8 @@ func readMark(md metadata.MD) uint64 {
 	return mark
 }
 
-// readURLs returns the URLs that the member that opened a stream has sent. Invalid URLs are
-// skipped, because they do not justify a refusal.
+// readURLs returns the URLs sent by the member that opened a stream. It skips invalid URLs, because
+// they are no reason to refuse the stream.
 func readURLs(ctx context.Context) (urls []url.URL) {
 	md, _ := metadata.FromIncomingContext(ctx)
 	for _, text := range md.Get(keyURL) {
@@ -151,24 +154,25 @@ func parseHello(text string) (h hello, err error) {
 	return h, nil
 }
 
-// An instance distinguishes a member's process and data directory from others with the same ID.
+// An instance distinguishes a process and its data directory from others with the same member ID.
 type instance struct{ process, incarnation uint64 }
 
 func (t *Transport) instance() instance { return instance{t.cfg.Process, t.cfg.Incarnation} }
 
-// An answer accepts a stream. It contains the process that accepts it, and the stream's format.
+// An answer accepts a stream. It identifies the process that accepts the stream, and contains the
+// stream's format.
 type answer struct {
 	instance
 	format uint8
 }
 
-// header returns the answer as it is sent.
+// header returns the answer as a gRPC header.
 func (a answer) header() metadata.MD {
 	return metadata.Pairs(keyProcess, fmt.Sprintf("%x %x", a.process, a.incarnation),
 		keyFormat, fmt.Sprint(a.format))
 }
 
-// readAnswer reads the header; ok is false if the stream was refused.
+// readAnswer reads the answer from a header. ok is false if the stream was refused.
 func readAnswer(md metadata.MD) (a answer, ok bool) {
 	texts := slices.Concat(md.Get(keyProcess), md.Get(keyFormat))
 	if len(texts) != 2 {
@@ -178,10 +182,10 @@ func readAnswer(md metadata.MD) (a answer, ok bool) {
 	return a, err == nil && a.process != 0
 }
 
-// trailing is the part of a server's stream that say uses.
+// trailing is the part of a server stream that say uses.
 type trailing interface{ SetTrailer(metadata.MD) }
 
-// say converts err into a status, with a text for the other side.
+// say converts err into a gRPC status with a text for the other side.
 func say(s trailing, err error) error {
 	kind := saidRefused
 	switch {
@@ -211,7 +215,7 @@ func say(s trailing, err error) error {
 
 // parseRefusal converts the error of a client's stream into ErrRemoved, ErrLost, ErrCopy, an error
 // that wraps errFormats or ErrVersion, or a *remoteError. Any other error means that the connection
-// broke, and is returned as it is.
+// broke; it is returned unchanged.
 func parseRefusal(err error, trailer metadata.MD) error {
 	said := trailer.Get(keySaid)
 	if len(said) == 0 {

@@ -15,10 +15,11 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// childEnv makes this test binary a member; it holds the child's configuration.
+// childEnv is an environment variable that makes this test binary run as a member. Its value is the
+// child's configuration.
 const childEnv = "LEASEHOLD_TRANSPORT_CHILD"
 
-// child is what the parent tells: the URL to listen on and the parent's.
+// child is the configuration passed by the parent: the URL to listen on, and the parent's URL.
 type child struct{ Listen, Parent string }
 
 func TestMain(m *testing.M) {
@@ -29,7 +30,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// runChild is member 2, until it is killed.
+// runChild runs member 2 until it is killed.
 func runChild(text string) {
 	var c child
 	if err := json.Unmarshal([]byte(text), &c); err != nil {
@@ -89,8 +90,8 @@ func spawn(t *testing.T, a *member) (*exec.Cmd, url.URL) {
 	return cmd, url.URL{Scheme: "http", Host: line[:len(line)-1]}
 }
 
-// The death of a process by SIGKILL is noticed at once, and reported once; a stopped process is not
-// reported. Not the time but the cause is asserted: only the refused connection can be noticed
+// TestKilledProcess checks that a process killed by SIGKILL is reported as gone immediately and
+// only once. The test does not assert the time, because only the refused connection can be detected
 // within the test's patience.
 func TestKilledProcess(t *testing.T) {
 	tier.Campaign(t)
@@ -102,7 +103,7 @@ func TestKilledProcess(t *testing.T) {
 		if got := want(t, a.got); got != "echo" {
 			t.Fatalf("received %q", got)
 		}
-		drain(a.gone) // the process before it, which another URL had
+		drain(a.gone) // the previous process, which had another URL
 		before := time.Now()
 		if err := cmd.Process.Kill(); err != nil {
 			t.Fatal(err)

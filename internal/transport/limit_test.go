@@ -11,7 +11,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Silent connections do not keep members out, before and after a member has identified itself.
+// TestMembersBeforeStrangers checks that silent connections do not keep members out, both before
+// and after a member has identified itself.
 func TestMembersBeforeStrangers(t *testing.T) { virtual.Test(t, testMembersBeforeStrangers) }
 
 func testMembersBeforeStrangers(t *testing.T) {

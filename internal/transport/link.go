@@ -15,28 +15,28 @@ import (
 )
 
 const (
-	// A broken connection is redialed at once. After a failure, or if connections break repeatedly
-	// before they are steadyAfter old, the pause doubles between the bounds. The shortest is short,
-	// because a process that is being killed may accept a connection in its last moment, and only
-	// the next one is refused.
+	// A broken connection is redialed immediately. After a failure, or if connections repeatedly
+	// break before they are steadyAfter old, the pause doubles within these bounds. The minimum is
+	// short because a process that is being killed may accept a connection in its last moments. In
+	// that case, only the next connection is refused.
 	minPause    = 2 * time.Millisecond
 	maxPause    = 500 * time.Millisecond
 	steadyAfter = time.Second
 
-	// A receiver sends "alive" once per aliveInterval. If none has come in maxMisses intervals, the
-	// connection was cut silently.
+	// A receiver sends "alive" once per aliveInterval. If none has arrived for maxMisses intervals,
+	// the connection was cut silently.
 	aliveInterval = time.Second
 	maxMisses     = 5
 )
 
-// errSilent means that a connection exists but its other end does not answer.
+// errSilent means that the connection is open but its other end does not answer.
 var errSilent = errors.New("transport: the member has not responded for several seconds")
 
-// errReplaced ends a stream in favor of a newer one of the same member.
+// errReplaced ends a stream in favor of a newer stream from the same member.
 var errReplaced = errors.New("transport: the member has opened a newer stream")
 
-// A link is the connection to one other member at fixed URLs: its queue, its connection, and the
-// state of its process.
+// A link manages the connection to one other member at fixed URLs: its queue, its connection, and
+// the state of its process.
 type link struct {
 	t      *Transport
 	id     uint64
@@ -44,34 +44,35 @@ type link struct {
 	ctx    context.Context
 	cancel context.CancelFunc
 	signals
-	first int // the URL that worked last; only for run
-	// logged holds the failures that were logged since the connection broke: the last text of each
-	// kind. Only run uses it.
+	first int // index of the URL that last worked; used only by run
+	// logged holds the failures that have been logged since the connection broke. It maps each kind
+	// to its last text. Only run uses it.
 	logged map[string]string
 	*traffic
 
 	mu    sync.Mutex
 	queue queue
-	since time.Time // of the connection; zero for none
-	// parted is when the last connection broke, or the link was made.
+	since time.Time // when the connection was made; zero if there is none
+	// parted is when the last connection broke or, if there was none, when the link was created.
 	parted time.Time
-	// process answered last, previous before it; 0 for none. gone: Gone was reported for process.
-	// reached: these URLs have led to the member, so a refusal there is meaningful.
+	// process is the process that answered last, and previous is the one before it; 0 means none.
+	// gone is set once Gone has been reported for process. reached is set once these URLs have led
+	// to the member, because only then is a refused connection meaningful.
 	process, previous uint64
 	gone, reached     bool
-	mark              uint64    // since process was recorded; see saw
-	refusedMark       uint64    // the mark of the last refusal there
-	out               *outbound // the connection; nil: none
+	mark              uint64    // assigned when process was recorded; see saw
+	refusedMark       uint64    // mark in the last refusal from the member
+	out               *outbound // the connection, or nil
 }
 
-// signals wake the goroutines of a link. Each has room for one.
+// signals wake the goroutines of a link. Each channel has capacity 1.
 type signals struct {
 	filled chan struct{} // the queue is not empty
 	lost   chan struct{} // Unreachable is due
-	redial chan struct{} // do not wait any longer
+	redial chan struct{} // ends the pause before redialing
 }
 
-// newLink makes a link. old, which may be nil, is the one that it replaces.
+// newLink returns a new link. old, which may be nil, is the link that it replaces.
 func newLink(t *Transport, p Peer, old *link) *link {
 	l := &link{
 		t: t, id: p.ID, urls: p.URLs, logged: make(map[string]string), traffic: new(traffic),
@@ -91,13 +92,13 @@ func newLink(t *Transport, p Peer, old *link) *link {
 
 func (l *link) start() {
 	if l.process != 0 {
-		wake(l.lost) // with the queue of the previous link
+		wake(l.lost) // any messages in the old link's queue are lost
 	}
 	l.t.wg.Go(l.run)
 	l.t.wg.Go(l.report)
 }
 
-// wake puts a token into a channel of capacity 1.
+// wake puts a token into a channel of capacity 1, unless the channel is full.
 func wake(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
@@ -122,7 +123,7 @@ func (l *link) send(m Message) {
 	wake(l.filled)
 }
 
-// report reports losses to the handler, so that Send and the writer do not wait for it.
+// report reports losses to the handler, so that Send and the writer need not wait for the handler.
 func (l *link) report() {
 	for {
 		select {
@@ -137,7 +138,7 @@ func (l *link) report() {
 // run keeps the member connected.
 func (l *link) run() {
 	var pause time.Duration
-	short := 0 // short-lived connections in a row
+	short := 0 // number of successive short-lived connections
 	for l.ctx.Err() == nil {
 		known := l.known()
 		c, err := l.connect()
@@ -159,14 +160,14 @@ func (l *link) run() {
 	}
 }
 
-// known returns the process that answered last, 0 for none.
+// known returns the process that answered last, or 0 if none has.
 func (l *link) known() uint64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.process
 }
 
-// wait sleeps for about d, or until there is news.
+// wait sleeps for about d, or until it is woken.
 func (l *link) wait(d time.Duration) {
 	if d == 0 {
 		return
@@ -184,13 +185,13 @@ func (l *link) wait(d time.Duration) {
 type outbound struct {
 	link    *link
 	session session
-	answer  // of the other end
+	answer  // identifies the other end
 	stream  grpc.ClientStream
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
 }
 
-// errRefused means that no process listens at any URL of the member.
+// errRefused means that no process listens at any of the member's URLs.
 type errRefused struct{ error }
 
 // connect tries each URL once.
@@ -244,7 +245,7 @@ func (l *link) try(u url.URL) (*outbound, error) {
 		}
 	}
 	if err == nil {
-		err = l.saw(other.process, mark) // it answered a call made after the mark
+		err = l.saw(other.process, mark) // the process answered a call that was made after the mark
 	}
 	if err != nil {
 		l.noteMark(err)
@@ -257,7 +258,7 @@ func (l *link) try(u url.URL) (*outbound, error) {
 	}, nil
 }
 
-// greet opens a stream to the member in h and returns how it was accepted.
+// greet opens a stream to the member that h names, and returns the stream and the answer.
 func (t *Transport) greet(
 	ctx context.Context, s session, h hello, desc *grpc.StreamDesc,
 ) (grpc.ClientStream, answer, error) {
@@ -282,7 +283,7 @@ func (t *Transport) greet(
 	return nil, answer{}, errors.New("transport: the response contains no process, or no common format")
 }
 
-// carry moves messages from the queue to c until that breaks, and returns the reason.
+// carry sends messages from the queue over c until c breaks, and returns the reason.
 func (l *link) carry(c *outbound) error {
 	defer c.session.close()
 	defer c.cancel(nil)
@@ -311,7 +312,7 @@ func (l *link) carry(c *outbound) error {
 				if !errors.Is(err, io.EOF) {
 					c.cancel(err)
 				}
-				// The reader has the better error: the other side's answer, or the reason for
+				// The reader has the more useful error: the other side's answer, or the reason for
 				// giving up.
 				return <-broken
 			}
@@ -319,9 +320,9 @@ func (l *link) carry(c *outbound) error {
 	}
 }
 
-// watch closes c when nothing has come for too long. It counts its own ticks instead of comparing
-// times: after a pause of this process, the first tick must not drop a member with answers that are
-// waiting to be read.
+// watch closes c when nothing has arrived for too long. It counts its own ticks instead of
+// comparing times. After a pause of this process, the first tick must not close the connection to a
+// member whose answers are waiting to be read.
 func (c *outbound) watch(misses *atomic.Int32) {
 	ticker := time.NewTicker(aliveInterval)
 	defer ticker.Stop()
@@ -357,7 +358,7 @@ func (l *link) take(dst []Message) []Message {
 	return l.queue.take(dst, frameTarget)
 }
 
-// write sends batch in one frame, or in more if the messages are larger than their Size.
+// write sends batch in one frame, or in several frames if the messages are larger than their Size.
 func (l *link) write(c *outbound, batch []Message) error {
 	defer clear(batch)
 	for len(batch) > 0 {

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Each side learns the other's incarnation first, and a member whose data were lost learns that it
-// is not the one remembered.
+// TestLost checks that each side receives the other side's incarnation first, and that a member
+// that lost its data is informed that its incarnation is not the expected one.
 func TestLost(t *testing.T) { virtual.Test(t, testLost) }
 
 func testLost(t *testing.T) {
@@ -24,7 +24,8 @@ func testLost(t *testing.T) {
 	}
 	lost := fmt.Errorf("another disk: %w", ErrLost)
 	b.admit.Store(&lost)
-	b.Update([]Peer{{ID: 1, URLs: []url.URL{a.url}, Incarnation: 7}}) // which is news
+	// The incarnation differs from before.
+	b.Update([]Peer{{ID: 1, URLs: []url.URL{a.url}, Incarnation: 7}})
 	if want(t, a.lost) != 2 {
 		t.Fatal("wrong member")
 	}
@@ -36,7 +37,8 @@ func testLost(t *testing.T) {
 	}
 }
 
-// Nothing is sent to a process that answers in place of another member.
+// TestMetAnother checks that no message is sent to a process that responds in place of another
+// member.
 func TestMetAnother(t *testing.T) { virtual.Test(t, testMetAnother) }
 
 func testMetAnother(t *testing.T) {
@@ -56,7 +58,7 @@ func testMetAnother(t *testing.T) {
 	}
 }
 
-// A member learns that another cluster takes it for one of its own.
+// TestClaimed checks that a member detects that another cluster considers it one of its own.
 func TestClaimed(t *testing.T) { virtual.Test(t, testClaimed) }
 
 func testClaimed(t *testing.T) {

@@ -1,19 +1,20 @@
 package transport
 
-// limits bounds a queue.
+// limits are the bounds of a queue.
 type limits struct{ count, bytes int }
 
-// Bounds of the queue to one member. Raft bounds its unanswered messages; these bounds are for the
-// case that this fails, and for other traffic. Without a connection only the newest messages are
-// kept, to be sent when the next one opens: a vote that waits for dialing, but not old heartbeats.
+// These variables are the bounds of the queue to one member. Raft limits its own unanswered
+// messages, so these bounds are for other traffic, and in case Raft's limits fail. Without a
+// connection, only the newest messages are kept, to be sent when the next connection opens. So a
+// vote survives while the member dials, but old heartbeats do not.
 var (
 	connectedLimits = limits{count: 1 << 14, bytes: 64 << 20}
 	idleLimits      = limits{count: 64, bytes: 1 << 20}
 )
 
-// A queue holds messages in the order of pushing. It is not safe for concurrent use.
+// A queue holds messages in the order in which they were pushed. It is not safe for concurrent use.
 type queue struct {
-	items []queued // from head on
+	items []queued // the queue begins at head
 	head  int
 	bytes int
 }
@@ -25,7 +26,7 @@ type queued struct {
 
 func (q *queue) len() int { return len(q.items) - q.head }
 
-// push appends m and returns true if the queue stays within lim. An empty queue takes one message
+// push appends m and returns true if the queue stays within lim. An empty queue accepts one message
 // of any size.
 func (q *queue) push(m Message, lim limits) bool {
 	size := m.Size()
@@ -47,7 +48,8 @@ func (q *queue) pop() Message {
 	case q.head == len(q.items):
 		q.items, q.head = q.items[:0], 0
 	case q.head >= 256 && q.head > len(q.items)/2:
-		// A queue that never becomes empty must not grow without bound.
+		// Move the items to the front, because a queue that never becomes empty must not grow
+		// without bound.
 		n := copy(q.items, q.items[q.head:])
 		clear(q.items[n:])
 		q.items, q.head = q.items[:n], 0
@@ -55,7 +57,7 @@ func (q *queue) pop() Message {
 	return first.m
 }
 
-// take moves messages of about size bytes, at least one, to dst.
+// take moves messages with a total of about size bytes to dst. It moves at least one.
 func (q *queue) take(dst []Message, size int) []Message {
 	for left := size; q.len() > 0; {
 		next := q.items[q.head].size + lengthSize
@@ -68,8 +70,8 @@ func (q *queue) take(dst []Message, size int) []Message {
 	return dst
 }
 
-// trim drops the oldest messages until the queue is within lim, and returns how many. One message
-// of any size may stay.
+// trim drops the oldest messages until the queue is within lim, and returns how many it dropped.
+// One message of any size can remain.
 func (q *queue) trim(lim limits) int {
 	before := q.len()
 	for q.len() > 1 && (q.len() > lim.count || q.bytes > lim.bytes) {

@@ -32,7 +32,7 @@ var (
 	}
 )
 
-// served returns the description of a stream for the server.
+// served returns the description of a stream, for the server.
 func served(desc grpc.StreamDesc, serve func(*Transport, grpc.ServerStream) error) grpc.StreamDesc {
 	desc.Handler = func(srv any, stream grpc.ServerStream) error {
 		return serve(srv.(*Transport), stream)
@@ -40,23 +40,23 @@ func served(desc grpc.StreamDesc, serve func(*Transport, grpc.ServerStream) erro
 	return desc
 }
 
-// An inbound is one stream of another member's messages.
+// An inbound is one stream of messages from another member.
 type inbound struct {
 	from uint64
 	instance
 	visitor Visitor
-	mark    uint64    // of its hello
-	urls    []url.URL // the URLs that it sent
+	mark    uint64    // mark in its hello
+	urls    []url.URL // URLs that the member sent
 	format  uint8
 	stream  grpc.ServerStream
-	done    chan struct{} // no more messages arrive from it
+	done    chan struct{} // closed when no more messages can arrive
 
 	once  sync.Once
 	ended chan struct{}
 	why   error // set before ended is closed
 }
 
-// end ends the stream. The other side receives the first err.
+// end ends the stream. Only the first call has an effect, and its err is sent to the other side.
 func (in *inbound) end(err error) {
 	in.once.Do(func() {
 		in.why = err
@@ -64,8 +64,8 @@ func (in *inbound) end(err error) {
 	})
 }
 
-// welcome identifies the member that opens a stream, checks whether it may, and returns the
-// stream's format.
+// welcome identifies the member that opens a stream, checks whether it is allowed to do so, and
+// returns the stream's format.
 func (t *Transport) welcome(ctx context.Context) (h hello, format uint8, err error) {
 	h, err = readHello(ctx)
 	if err == nil {
@@ -96,8 +96,8 @@ func (t *Transport) welcome(ctx context.Context) (h hello, format uint8, err err
 	return h, format, err
 }
 
-// serveMessages serves one stream of Messages: the peer sends frames; we answer with our process,
-// then with an empty message once per aliveInterval.
+// serveMessages serves one stream of Messages. The peer sends frames. This member identifies its
+// process in the answer, and then sends an empty message once per aliveInterval.
 func (t *Transport) serveMessages(stream grpc.ServerStream) error {
 	h, format, err := t.welcome(stream.Context())
 	if err != nil {
@@ -122,7 +122,7 @@ func (t *Transport) serveMessages(stream grpc.ServerStream) error {
 	return err
 }
 
-// keepAlive answers until the stream ends.
+// keepAlive sends the answer and then "alive" messages until the stream ends.
 func (in *inbound) keepAlive(a answer, broken <-chan error) error {
 	if err := in.stream.SendHeader(a.header()); err != nil {
 		return err
@@ -143,7 +143,8 @@ func (in *inbound) keepAlive(a answer, broken <-chan error) error {
 	}
 }
 
-// enter makes in its member's stream, after the previous one has ended.
+// enter makes in the current stream from its member. If there was a previous one, it ends that one
+// first.
 func (t *Transport) enter(in *inbound) error {
 	if l := t.link(in.from); l != nil {
 		if err := l.saw(in.process, in.mark); err != nil {
@@ -162,10 +163,11 @@ func (t *Transport) enter(in *inbound) error {
 	}
 	var err error
 	if l != nil {
-		err = l.saw(in.process, in.mark) // the link may be new, or another process came first
-		wake(l.redial)                   // a member that dials also listens
+		// the link may be new, or another process may have connected first
+		err = l.saw(in.process, in.mark)
+		wake(l.redial) // a member that dials is also listening
 	}
-	// Update may have decided which members to admit before it could see this stream.
+	// Update may have rechecked which members are admitted before this stream was registered.
 	if err == nil {
 		err = t.cfg.Handler.Admit(in.visitor)
 	}
@@ -176,7 +178,8 @@ func (t *Transport) enter(in *inbound) error {
 	return err
 }
 
-// leave removes in. If its member is awaited, check now whether it is still alive.
+// leave removes in. If there is a link to its member, leave makes the link check immediately
+// whether the member is still alive.
 func (t *Transport) leave(in *inbound) {
 	t.mu.Lock()
 	if t.inbound[in.from] == in {

@@ -10,13 +10,14 @@ import (
 	"google.golang.org/grpc"
 )
 
-// maxHeader bounds the header of a snapshot.
+// maxHeader is the maximum size of a snapshot's header.
 const maxHeader = 1 << 20
 
-// SendSnapshot sends header, of at most 1 MiB, and the chunks that next yields until io.EOF, on its
-// own connection. It returns nil when the other side's handler has confirmed everything, a
-// *remoteError when that reports an error, and next's error when next fails (the other side sees a
-// broken connection). A chunk is used until the next call of next; 256 KiB to 1 MiB is a good size.
+// SendSnapshot sends header, of at most 1 MiB, and the chunks that next returns until io.EOF. It
+// uses a separate connection. It returns nil once the other side's handler has confirmed
+// everything, and a *remoteError if that handler returns an error. If next fails, SendSnapshot
+// returns that error, and the other side sees a broken connection. Each chunk is in use until the
+// next call of next. 256 KiB to 1 MiB is a good size for a chunk.
 func (t *Transport) SendSnapshot(
 	ctx context.Context, to uint64, header []byte, next func() ([]byte, error),
 ) error {
@@ -75,14 +76,14 @@ func pour(
 			break
 		}
 		if err != nil {
-			return err // the caller's cancel breaks the stream
+			return err // if the caller cancels the context, the stream breaks
 		}
 		frame, err := single(format, chunk)
 		if err != nil {
 			return err
 		}
 		if err := stream.SendMsg(frame); errors.Is(err, io.EOF) {
-			break // the stream has ended, and RecvMsg returns the error
+			break // the stream has ended; RecvMsg will return the error
 		} else if err != nil {
 			return err
 		}
@@ -96,7 +97,7 @@ func pour(
 	return nil
 }
 
-// serveSnapshot is one stream of Snapshot.
+// serveSnapshot serves one stream of Snapshot.
 func (t *Transport) serveSnapshot(stream grpc.ServerStream) error {
 	h, format, err := t.welcome(stream.Context())
 	if err != nil {
@@ -108,7 +109,7 @@ func (t *Transport) serveSnapshot(stream grpc.ServerStream) error {
 	next := func() ([]byte, error) {
 		var frame blob
 		if err := stream.RecvMsg(&frame); err != nil {
-			return nil, err // io.EOF only when the sender has declared the end
+			return nil, err // returned as io.EOF only if the sender has declared the end
 		}
 		return unwrap(format, frame.data)
 	}
@@ -122,8 +123,8 @@ func (t *Transport) serveSnapshot(stream grpc.ServerStream) error {
 	return stream.SendMsg(new(blob))
 }
 
-// Describe asks the member that listens at u for the list of members, without being one: see
-// [Handler.Describe]. way is as in Config.
+// Describe requests the list of members from the member that listens at u. The caller need not be a
+// member itself; see [Handler.Describe]. way is as in Config.
 func Describe(ctx context.Context, u url.URL, way Way) ([]byte, error) {
 	s, err := connect(ctx, u, way)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// result is what the receiving handler saw.
+// result is what the receiving handler got.
 type result struct {
 	from   uint64
 	header string
@@ -20,7 +20,7 @@ type result struct {
 	err    error
 }
 
-// collect makes m receive snapshots and returns what came.
+// collect makes m receive snapshots and returns the results.
 func collect(m *member, verdict error) <-chan result {
 	results := make(chan result, 1)
 	m.snapshot = func(
@@ -42,15 +42,15 @@ func collect(m *member, verdict error) <-chan result {
 	return results
 }
 
-// sendSnapshot is SendSnapshot to member 2.
+// sendSnapshot calls SendSnapshot for member 2.
 func (m *member) sendSnapshot(
 	ctx context.Context, header []byte, next func() ([]byte, error),
 ) error {
 	return m.sendSnapshotTo(ctx, 2, header, next)
 }
 
-// sendSnapshotTo is SendSnapshot, again if this machine stands still for as long as a connection
-// may take.
+// sendSnapshotTo calls SendSnapshot, and retries it if the machine was paused for so long that the
+// connection attempt timed out.
 func (m *member) sendSnapshotTo(
 	ctx context.Context, to uint64, header []byte, next func() ([]byte, error),
 ) error {
@@ -63,7 +63,8 @@ func (m *member) sendSnapshotTo(
 	}
 }
 
-// A snapshot of many chunks, one, or none arrives whole, with its header, while messages pass it.
+// TestSnapshot checks that a snapshot with many chunks, one or none arrives complete, with its
+// header, while messages overtake it.
 func TestSnapshot(t *testing.T) { virtual.Test(t, testSnapshot) }
 
 func testSnapshot(t *testing.T) {
@@ -89,7 +90,8 @@ func testSnapshot(t *testing.T) {
 	a.meet(b, "after")
 }
 
-// The receiver's error reaches the sender, early or late, and the sender stops.
+// TestSnapshotRefused checks that the receiver's error reaches the sender, whether early or late,
+// and that the sender stops.
 func TestSnapshotRefused(t *testing.T) { virtual.Test(t, testSnapshotRefused) }
 
 func testSnapshotRefused(t *testing.T) {
@@ -114,9 +116,9 @@ func testSnapshotRefused(t *testing.T) {
 	}
 }
 
-// A break in the middle of a snapshot is an error at both ends and never looks like its end: the
-// source fails, the caller gives up, the connection is cut, the member leaves, or either side
-// closes.
+// TestSnapshotBreaks checks that an interrupted snapshot causes an error at both ends and is never
+// mistaken for a complete one. The interruption is a failing source, a caller that gives up, a cut
+// connection, a member that leaves, or either side closing.
 func TestSnapshotBreaks(t *testing.T) { virtual.Test(t, testSnapshotBreaks) }
 
 func testSnapshotBreaks(t *testing.T) {
@@ -170,7 +172,7 @@ func testSnapshotBreaks(t *testing.T) {
 						return nil, err
 					}
 				}
-				return make([]byte, 1<<10), nil // without end, but for the break
+				return make([]byte, 1<<10), nil // continues until the interruption
 			})
 			if err == nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("the sender got %v, want %v", err, c.want)
@@ -185,7 +187,8 @@ func testSnapshotBreaks(t *testing.T) {
 	}
 }
 
-// An oversized header or chunk fails without being sent; a chunk may be as large as a message.
+// TestSnapshotSizes checks that an oversized header or chunk fails without being sent. A chunk can
+// be as large as a message.
 func TestSnapshotSizes(t *testing.T) { virtual.Test(t, testSnapshotSizes) }
 
 func testSnapshotSizes(t *testing.T) {

@@ -14,53 +14,53 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// name is the member's ID as it is displayed.
+// name returns the member's ID for display.
 func (l *link) name() string { return memberName(l.id) }
 
 func memberName(id uint64) string { return strconv.FormatUint(id, 16) }
 
-// connected opens the queue.
+// connected opens the queue for writing to c.
 func (l *link) connected(c *outbound) {
 	l.mu.Lock()
 	l.since, l.reached, l.out = time.Now(), true, c
 	l.mu.Unlock()
-	wake(l.filled) // with the messages that waited for the connection
+	wake(l.filled) // messages that waited for the connection are in the queue
 	if l.mayLog("connected") || len(l.logged) > 0 {
 		l.t.log.Info("connected to member", "member", l.name())
 	}
 	clear(l.logged)
 }
 
-// disconnected closes the queue: messages that do not fit into it are lost, and written ones may
-// be.
+// disconnected closes the queue. Messages that do not fit in it are lost, and messages that were
+// already written may be lost.
 func (l *link) disconnected() {
 	l.mu.Lock()
 	l.since, l.out, l.parted = time.Time{}, nil, time.Now()
 	l.dropped.Add(uint64(l.queue.trim(idleLimits)))
 	l.mu.Unlock()
 	wake(l.lost)
-	select { // a hint from before the break is obsolete
+	select { // discard an old signal from before the connection broke
 	case <-l.redial:
 	default:
 	}
 }
 
-// restartTime is how long a member may be away before the log warns: a member that restarts, or was
-// added and not started yet, is not a fault.
+// restartTime is how long a member can be away before the log contains a warning. A member that
+// restarts, or that was added but not started yet, is not faulty.
 const restartTime = 10 * time.Second
 
-// linePause is the minimum time between two log lines of one kind about one member, and about all
-// unknown members together: without a token any process can claim to be one, with any ID.
+// linePause is the minimum time between two log lines of the same kind about one member, or about
+// all unknown members together. Without a token, any process can claim to be a member with any ID.
 const linePause = time.Minute
 
-// linePauses has a pause for each kind of line.
+// linePauses tracks the pause for each kind of line.
 type linePauses struct {
 	mu sync.Mutex
 	of map[string]*rate.Sometimes
 }
 
-// mayLog reports whether a line of a kind about the member may be logged. If so, the next one has
-// to wait.
+// mayLog reports whether a line of this kind about the member can be logged now. If so, the next
+// such line has to wait.
 func (l *link) mayLog(kind string) (may bool) {
 	if l.t.isListed(l.id) {
 		kind += l.name()
@@ -80,12 +80,12 @@ func (l *link) mayLog(kind string) (may bool) {
 	return may
 }
 
-// brief are the kinds of failures that a restart causes.
+// brief contains the kinds of failure that a restart causes.
 var brief = map[string]bool{"refused": true, "other": true}
 
-// failed records why there is no connection, and reports the consequences. known is the process
-// that had answered last when dialing began: a refused connection proves nothing about a later
-// process.
+// failed records why there is no connection, and reports what follows from that. known is the
+// process that had last answered when dialing began. A refused connection says nothing about a
+// later process.
 func (l *link) failed(err error, known uint64) {
 	if l.ctx.Err() != nil {
 		return
@@ -119,14 +119,14 @@ func (l *link) failed(err error, known uint64) {
 	}
 }
 
-// expels reports whether err means that this member will never be admitted again.
+// expels reports whether err means that the other member will never admit this member again.
 func expels(err error) bool {
 	return errors.Is(err, ErrRemoved) || errors.Is(err, ErrLost) || errors.Is(err, ErrCopy) ||
 		errors.Is(err, ErrVersion)
 }
 
-// failureKind groups errors that differ only in a port or time, so that the log gets one line of
-// each and not one for each attempt.
+// failureKind groups errors that differ only in a port or time, so that the log gets one line for
+// each kind rather than one for each attempt.
 func failureKind(err error) string {
 	var refused errRefused
 	var remote *remoteError
@@ -142,8 +142,8 @@ func failureKind(err error) string {
 	case errors.Is(err, errSilent), errors.Is(err, context.DeadlineExceeded):
 		return "silent"
 	case strings.Contains(err.Error(), "tls:"), strings.Contains(err.Error(), "x509:"):
-		// gRPC passes on the text, not the error. A refused certificate often first shows as a
-		// connection reset, so the reason needs its own line.
+		// gRPC passes on only the text of the error. A rejected certificate often looks like a
+		// connection reset at first, so the actual reason gets its own log line.
 		return "tls"
 	}
 	return "other"

@@ -8,8 +8,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// secrets are the two configurations of a member that has its own certificate and trusts only the
-// certificates in trusted; "" trusts itself, "nobody" disables the check.
+// secrets returns the server and client configurations of a member with its own certificate. The
+// member trusts only the certificates in trusted. If trusted is "", it trusts itself; if it is
+// "nobody", verification is disabled.
 func secrets(t *testing.T, trusted string) (o options, file string) {
 	t.Helper()
 	made, err := listen.TLS{Auto: true}.SelfSigned(t.TempDir(), nil)
@@ -19,7 +20,7 @@ func secrets(t *testing.T, trusted string) (o options, file string) {
 	conf := made
 	if trusted != "nobody" {
 		if trusted == "" {
-			trusted = made.CertFile // it is its own authority
+			trusted = made.CertFile // a self-signed certificate is its own CA
 		}
 		conf = listen.TLS{CertFile: made.CertFile, KeyFile: made.KeyFile, TrustedCAFile: trusted}
 	}
@@ -33,8 +34,8 @@ func secrets(t *testing.T, trusted string) (o options, file string) {
 	return o, made.CertFile
 }
 
-// Members that trust the same CA, or agreed to trust none, reach each other with messages,
-// snapshots and questions, and notice deaths as without TLS.
+// TestTLS checks that members that trust the same CA, or that all disable verification, can
+// exchange messages, snapshots and queries. Deaths are detected as without TLS.
 func TestTLS(t *testing.T) { virtual.Test(t, testTLS) }
 
 func testTLS(t *testing.T) {
@@ -59,14 +60,14 @@ func testTLS(t *testing.T) {
 	}
 }
 
-// Nothing gets through if either end does not trust the other, or only one end speaks TLS. Each
-// case is logged, and none is mistaken for a death.
+// TestTLSRefused checks that nothing is delivered if either end does not trust the other, or if
+// only one end uses TLS. Each case is logged, and none is mistaken for a death.
 func TestTLSRefused(t *testing.T) { virtual.Test(t, testTLSRefused) }
 
 func testTLSRefused(t *testing.T) {
 	ours, file := secrets(t, "")
 	theirs, _ := secrets(t, "")
-	believer, _ := secrets(t, file) // trusts us; we do not know it
+	believer, _ := secrets(t, file) // trusts us, but we do not trust it
 	b := start(t, 2, ours)
 	plain := b.peer(2)
 	plain.URLs[0].Scheme = "http"
@@ -76,7 +77,7 @@ func testTLSRefused(t *testing.T) {
 		word string
 	}{
 		"listener not trusted": {theirs, b.peer(2), "certificate"},
-		"dialer not trusted":   {believer, b.peer(2), "no connection"}, // or only a reset
+		"dialer not trusted":   {believer, b.peer(2), "no connection"}, // could be just a reset
 		"plain":                {options{}, plain, "no connection"},
 		"no configuration":     {options{}, b.peer(2), "needs a TLS configuration"},
 	} {

@@ -20,26 +20,27 @@ import (
 )
 
 // A token is a secret shared by all members of a cluster. The two ends of a connection prove to
-// each other that they have it, without sending it: each sends a random nonce, and an HMAC over
-// both nonces and its role. With TLS the HMAC also covers a number that only the two ends of this
-// connection know (RFC 9266), so a process in the middle, which has one connection with each
-// member, cannot pass a proof on. Without TLS, it can: the token then only keeps out processes that
-// can connect but not intercept, and protects nothing on the wire.
+// each other that they have the token, without sending it. Each sends a random nonce, and an HMAC
+// over both nonces and its own role. With TLS, the HMAC also covers a number that only the two ends
+// of this connection know (RFC 9266). So a process in the middle, which has one connection to each
+// member, cannot pass on a proof from one connection to the other. Without TLS, it can. In that
+// case the token keeps out only processes that can connect but not intercept, and protects nothing
+// on the wire.
 //
-// The listener sends its proof to every process that connects, so a token that can be guessed will
-// be guessed.
+// The listener sends its proof to every process that connects. So if a token can be guessed, an
+// attacker can use that proof to test guesses.
 
 const (
-	keyProof  = "leasehold-proof" // in the metadata of each call, if there is a token
+	keyProof  = "leasehold-proof" // metadata key of each call, if there is a token
 	nonceSize = 32
 
-	// Prefixes of the HMAC, so that the proof of one role is useless for the other.
+	// These prefixes of the HMAC make the proof for one role useless for the other.
 	partCaller   = "leasehold member that calls"
 	partListener = "leasehold member that listens"
 )
 
-// logPause is the minimum time between two log lines of one kind that any member, or a stranger,
-// can cause.
+// logPause is the minimum time between two log lines of the same kind. These lines can be caused by
+// any member, or by any process that is not a member.
 const logPause = 5 * time.Second
 
 var (
@@ -60,17 +61,17 @@ type proof struct {
 	channel            []byte // see channelOf
 }
 
-// of returns the proof of one end.
+// of returns the proof for one role.
 func (p proof) of(part string) []byte {
 	mac := hmac.New(sha256.New, p.token)
 	for _, data := range [][]byte{[]byte(part), p.listeners, p.callers, p.channel} {
-		mac.Write(data) // all but the last have fixed lengths
+		mac.Write(data) // all except the last have a fixed length
 	}
 	return mac.Sum(nil)
 }
 
-// channelOf returns the number that only the two ends of a TLS connection know (RFC 9266). It is
-// empty without TLS.
+// channelOf returns a number that only the two ends of a TLS connection know (RFC 9266). Without
+// TLS, the result is empty.
 func channelOf(info credentials.AuthInfo) ([]byte, error) {
 	secured, ok := info.(credentials.TLSInfo)
 	if !ok {
@@ -89,8 +90,8 @@ func newNonce() []byte {
 	return nonce
 }
 
-// challenge makes the member at the other end of s prove that it knows the token. From then on the
-// calls of s carry this member's proof.
+// challenge makes the member at the other end of s prove that it has the token. After that, all
+// calls on s carry this member's proof.
 func challenge(ctx context.Context, s session, token []byte) error {
 	var other peer.Peer
 	own := newNonce()
@@ -107,13 +108,14 @@ func challenge(ctx context.Context, s session, token []byte) error {
 	}
 	*s.proof = hex.EncodeToString(p.of(partCaller))
 	if !hmac.Equal(answer.data[nonceSize:], p.of(partListener)) {
-		_, _ = s.unary(ctx, describeDesc.MethodName, new(blob)) // so that the other member logs it
+		// so that the other member logs the failure
+		_, _ = s.unary(ctx, describeDesc.MethodName, new(blob))
 		return errBadProof
 	}
 	return nil
 }
 
-// serveChallenge answers with a nonce and a proof, or with nothing if there is no token.
+// serveChallenge answers with a nonce and a proof. If there is no token, the answer is empty.
 func serveChallenge(
 	srv any, ctx context.Context, decode func(any) error, _ grpc.UnaryServerInterceptor,
 ) (any, error) {
@@ -136,7 +138,7 @@ func serveChallenge(
 	return &blob{data: append(bytes.Clone(c.nonce), p.of(partListener)...)}, nil
 }
 
-// proven returns an error unless a call comes from a member that knows the token.
+// proven returns an error unless the caller has proven that it has the token.
 func (t *Transport) proven(ctx context.Context) error {
 	if len(t.cfg.Way.Token) == 0 {
 		return nil
@@ -160,15 +162,15 @@ func (t *Transport) proven(ctx context.Context) error {
 	return err
 }
 
-// A challenged is an accepted connection with its nonce.
+// A challenged is an accepted connection and its nonce.
 type challenged struct {
 	net.Conn
 	nonce   []byte
 	channel []byte
-	want    atomic.Pointer[string] // the proof, once its caller has sent a nonce
+	want    atomic.Pointer[string] // the expected proof, once the caller has sent its nonce
 }
 
-// RemoteAddr implements net.Conn. Through the address, a call finds its connection.
+// RemoteAddr implements net.Conn. The address lets a call find its connection.
 func (c *challenged) RemoteAddr() net.Addr { return challengedAddr{c.Conn.RemoteAddr(), c} }
 
 type challengedAddr struct {
@@ -188,7 +190,7 @@ func challengedBy(ctx context.Context) *challenged {
 	return nil
 }
 
-// challenging gives each accepted connection a nonce.
+// challenging assigns a nonce to each accepted connection.
 type challenging struct {
 	credentials.TransportCredentials
 }
@@ -208,7 +210,7 @@ func (c challenging) Clone() credentials.TransportCredentials {
 	return challenging{c.TransportCredentials.Clone()}
 }
 
-// proving returns the options of a connection whose calls carry a proof, once there is one.
+// proving returns options that make each call on a connection carry the proof, once there is one.
 func proving(proof *string) []grpc.DialOption {
 	with := func(ctx context.Context) context.Context {
 		if *proof == "" {
@@ -232,7 +234,7 @@ func proving(proof *string) []grpc.DialOption {
 	}
 }
 
-// calledUnary is the part of a unary call that say needs.
+// calledUnary is the part of a unary call that say uses.
 type calledUnary struct{ ctx context.Context }
 
 // SetTrailer implements trailing.

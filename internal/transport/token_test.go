@@ -13,7 +13,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Members with the same token talk as before, also to one that asks who they are.
+// TestToken checks that members with the same token communicate as before, and that a process with
+// the token can ask for the list of members.
 func TestToken(t *testing.T) { virtual.Test(t, testToken) }
 
 func testToken(t *testing.T) {
@@ -26,8 +27,9 @@ func testToken(t *testing.T) {
 	}
 }
 
-// A process with another token or none is refused, with an explanation on both sides, and a member
-// with a token does not talk to one without.
+// TestStrangerWithoutToken checks that a process with another token, or without a token, is refused
+// with an explanation on both sides. A member with a token does not communicate with a member
+// without one.
 func TestStrangerWithoutToken(t *testing.T) { virtual.Test(t, testStrangerWithoutToken) }
 
 func testStrangerWithoutToken(t *testing.T) {
@@ -35,7 +37,7 @@ func testStrangerWithoutToken(t *testing.T) {
 	for _, c := range []struct {
 		name                   string
 		caller, listener       []byte
-		callerErr, listenerLog string // at the caller, and at the listener
+		callerErr, listenerLog string // the caller's error, and the listener's log line
 	}{
 		{"none", nil, token, "set --peer-token-file", "set --peer-token-file"},
 		{"another", another, token, "must be the same", "must be the same"},
@@ -50,7 +52,7 @@ func testStrangerWithoutToken(t *testing.T) {
 			b := start(t, 2, options{token: c.caller})
 			b.Update([]Peer{a.peer(1), b.peer(2)})
 			b.Send(1, bytesMessage("obey"))
-			until(t, "it is refused", func() bool { // it tries again and again
+			until(t, "it is refused", func() bool { // it retries repeatedly
 				return b.log.Count(c.callerErr) > 0 && (c.listenerLog == "" || a.log.Count(c.listenerLog) > 0)
 			})
 			if len(a.got)+len(a.admits) > 0 {
@@ -60,7 +62,8 @@ func testStrangerWithoutToken(t *testing.T) {
 	}
 }
 
-// A proof from another connection, or from the listener itself, is worthless.
+// TestProofOfAnother checks that a proof from another connection, or from the listener itself, is
+// rejected.
 func TestProofOfAnother(t *testing.T) { virtual.Test(t, testProofOfAnother) }
 
 func testProofOfAnother(t *testing.T) {
@@ -96,7 +99,8 @@ func testProofOfAnother(t *testing.T) {
 	refused(hex.EncodeToString(answer.data[nonceSize:]))
 }
 
-// A caller does not talk to a listener with another token.
+// TestListenerMustProve checks that a caller does not communicate with a listener that has another
+// token.
 func TestListenerMustProve(t *testing.T) { virtual.Test(t, testListenerMustProve) }
 
 func testListenerMustProve(t *testing.T) {
@@ -110,8 +114,9 @@ func testListenerMustProve(t *testing.T) {
 	}
 }
 
-// With TLS, a man in the middle cannot relay the proofs of two members, even if the caller accepts
-// every certificate. Without a token it can.
+// TestProofThroughMiddle checks that with TLS a man in the middle cannot relay the proofs of two
+// members, even if the caller accepts any certificate. Without a token, it can relay their
+// messages.
 func TestProofThroughMiddle(t *testing.T) {
 	for _, c := range []struct{ name, token string }{{"no token", ""}, {"token", "a secret"}} {
 		bubble(t, c.name, func(t *testing.T) {
@@ -139,7 +144,8 @@ func TestProofThroughMiddle(t *testing.T) {
 	}
 }
 
-// relay ends the TLS of its clients, and copies to and from its own TLS connection.
+// relay terminates the TLS connections of its clients and forwards their data over its own TLS
+// connection.
 func relay(t *testing.T, to string) url.URL {
 	t.Helper()
 	own, _ := secrets(t, "nobody")

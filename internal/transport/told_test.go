@@ -12,7 +12,8 @@ import (
 	"leasehold.dev/test/harness"
 )
 
-// A stranger that connects again and again, under one ID or many, causes a few log lines a minute.
+// TestLinesAreRationed checks that an unknown process that connects repeatedly, with one ID or
+// many, causes only a few log lines per minute.
 func TestLinesAreRationed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		log := new(harness.Log)

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Traffic counts the bytes sent to another member and received from it while it was a member.
+// Traffic counts the bytes sent to and received from another member, while it is a member.
 type Traffic struct {
-	// Sent and Received are bytes of encoded messages, excluding snapshots.
+	// Sent and Received are the bytes of encoded messages, excluding snapshots.
 	Sent, Received uint64
-	// Dropped counts messages that were not sent because the member was not connected or too slow,
-	// or the message too large.
+	// Dropped counts messages that were not sent because the member was not connected or was too
+	// slow, or because the message was too large.
 	Dropped uint64
 }
 
@@ -29,16 +29,16 @@ func (t *Transport) Traffic(member uint64) Traffic {
 	}
 }
 
-// received counts bytes of a member's messages.
+// received counts bytes of messages received from a member.
 func (t *Transport) received(from uint64, bytes int) {
 	if l := t.link(from); l != nil {
 		l.received.Add(uint64(bytes))
 	}
 }
 
-// Ask requests an answer from another member's process, and does not wait. Config.RoundTrip is
-// called if the answer arrives. Handlers are not involved on either side. Nothing is sent to a
-// member without a connection.
+// Ask requests an answer from another member's process, without waiting for it. If the answer
+// arrives, Config.RoundTrip is called. Handlers are not involved on either side. If the member is
+// not connected, Ask does nothing.
 func (t *Transport) Ask(member uint64) {
 	t.mu.RLock()
 	defer t.mu.RUnlock()
@@ -54,14 +54,14 @@ func (t *Transport) Ask(member uint64) {
 	}
 }
 
-// ask reports how long the member takes to answer, if it does.
+// ask measures how long the member takes to answer, and reports the time if an answer arrives.
 func (c *outbound) ask() {
 	if began := time.Now(); c.ping(false) == nil {
 		c.link.t.cfg.RoundTrip(c.link.id, time.Since(began))
 	}
 }
 
-// measure asks repeatedly while the connection exists.
+// measure calls ask repeatedly while the connection exists.
 func (c *outbound) measure() {
 	ticker := time.NewTicker(aliveInterval)
 	defer ticker.Stop()

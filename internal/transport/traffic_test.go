@@ -6,8 +6,9 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Sent and received bytes agree; messages kept for a member without a connection are bounded and
-// the rest counts as dropped; connected members are asked for answers.
+// TestTraffic checks that the byte counts of sender and receiver agree. The number of messages kept
+// for a disconnected member is bounded, and the rest count as dropped. Connected members are asked
+// to respond.
 func TestTraffic(t *testing.T) { virtual.Test(t, testTraffic) }
 
 func testTraffic(t *testing.T) {
@@ -38,8 +39,9 @@ func testTraffic(t *testing.T) {
 	}
 }
 
-// A process answers although its core takes no messages, which distinguishes a busy member from a
-// hung one. Members without a connection are not asked, and a closed transport asks none.
+// TestAsk checks that a process responds even while its core does not consume messages, which
+// distinguishes a busy member from a hung one. Disconnected members are not asked, and a closed
+// transport asks no member.
 func TestAsk(t *testing.T) { virtual.Test(t, testAsk) }
 
 func testAsk(t *testing.T) {

@@ -16,7 +16,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Messages arrive in order and whole, small or large, and many share a frame.
+// TestOrder checks that messages arrive in order and complete, whether small or large, and that
+// many of them share a frame.
 func TestOrder(t *testing.T) { virtual.Test(t, testOrder) }
 
 func testOrder(t *testing.T) {
@@ -43,8 +44,8 @@ func testOrder(t *testing.T) {
 	}
 }
 
-// A message far larger than a frame arrives in order; one above the limit is dropped with a log
-// line, and later ones arrive; an empty one is a message too.
+// TestLarge checks that a message far larger than a frame arrives in order. A message above the
+// limit is dropped and logged, and later messages arrive. An empty message is delivered too.
 func TestLarge(t *testing.T) { virtual.Test(t, testLarge) }
 
 func testLarge(t *testing.T) {
@@ -71,8 +72,8 @@ type modest []byte
 func (m modest) Size() int                { return 0 }
 func (m modest) AppendTo(b []byte) []byte { return append(b, m...) }
 
-// The newest few messages from before a connection are kept, and the loss of the others is
-// reported.
+// TestIdle checks that the most recent messages sent before a connection exists are kept, and that
+// the loss of older ones is reported.
 func TestIdle(t *testing.T) { virtual.Test(t, testIdle) }
 
 func testIdle(t *testing.T) {
@@ -86,8 +87,8 @@ func testIdle(t *testing.T) {
 	if want(t, a.unreachable) != 2 {
 		t.Fatal("wrong member")
 	}
-	// The queue goes with the link when the URLs change, so the listener comes to
-	// the URL instead.
+	// The queue is dropped with the link when the URLs change. So b starts to listen on the old URL
+	// instead.
 	_ = b.mux.Close()
 	l, err := virtual.Listen(t.Context(), nowhere)
 	if err != nil {
@@ -102,23 +103,24 @@ func testIdle(t *testing.T) {
 	never(t, "gone before it was there", a.gone)
 }
 
-// closedURL is a URL that refuses connections, and on which nothing else will listen.
+// closedURL returns a URL that refuses connections and that no other listener will use.
 func closedURL(t *testing.T) url.URL {
 	l := virtual.Port(t)
 	_ = l.Close()
 	return url.URL{Scheme: "http", Host: l.Addr().String()}
 }
 
-// The end of a member is noticed, once, through TCP and through a socket file; when a new process
-// starts, messages flow again, and its start is not reported as another end.
+// TestGoneAndBack checks that the death of a member is detected once, both over TCP and over a Unix
+// socket. When a new process starts, messages flow again, and its start is not reported as another
+// death.
 func TestGoneAndBack(t *testing.T) {
-	dir, err := os.MkdirTemp("", "leasehold") // t.TempDir is too long for a socket's name
+	dir, err := os.MkdirTemp("", "leasehold") // t.TempDir is too long for a socket path
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	for _, u := range []url.URL{
-		closedURL(t), // which nobody takes in between
+		closedURL(t), // no other listener takes it in the meantime
 		{Scheme: "unix", Path: filepath.Join(dir, "b")},
 	} {
 		bubble(t, u.Scheme, func(t *testing.T) {
@@ -148,7 +150,8 @@ func TestGoneAndBack(t *testing.T) {
 	}
 }
 
-// A connection refused before a new process started says nothing about that one.
+// TestRefusedBeforeItCame checks that a connection refused before a new process started does not
+// mean that the new process is gone.
 func TestRefusedBeforeItCame(t *testing.T) { virtual.Test(t, testRefusedBeforeItCame) }
 
 func testRefusedBeforeItCame(t *testing.T) {
@@ -161,7 +164,7 @@ func testRefusedBeforeItCame(t *testing.T) {
 		if err := l.saw(100+process, 0); err != nil {
 			t.Fatal(err)
 		}
-		drain(a.gone) // the process before it
+		drain(a.gone) // the previous process
 		l.failed(errRefused{syscall.ECONNREFUSED}, known)
 		never(t, "the new one is gone", a.gone)
 	}
@@ -171,8 +174,8 @@ func testRefusedBeforeItCame(t *testing.T) {
 	}
 }
 
-// A new process under the ID of an unresponsive one means that the old one is gone; this is
-// reported before the new one's first message.
+// TestGoneByNewProcess checks that a new process with the ID of an unresponsive one implies that
+// the old process is gone. This is reported before the new process's first message.
 func TestGoneByNewProcess(t *testing.T) { virtual.Test(t, testGoneByNewProcess) }
 
 func testGoneByNewProcess(t *testing.T) {
@@ -193,7 +196,8 @@ func testGoneByNewProcess(t *testing.T) {
 	never(t, "two at one time", a.copied)
 }
 
-// A broken connection to a live process is repaired, and is not a death.
+// TestBreakIsNotGone checks that a broken connection to a live process is re-established and does
+// not count as a death.
 func TestBreakIsNotGone(t *testing.T) { virtual.Test(t, testBreakIsNotGone) }
 
 func testBreakIsNotGone(t *testing.T) {
@@ -211,8 +215,8 @@ func testBreakIsNotGone(t *testing.T) {
 	never(t, "gone", a.gone)
 }
 
-// A member that accepts connections and does not answer is unreachable, not gone. Connections time
-// out.
+// TestSilenceIsNotGone checks that a member that accepts connections but does not respond is
+// unreachable, not gone. Connections time out.
 func TestSilenceIsNotGone(t *testing.T) { virtual.Test(t, testSilenceIsNotGone) }
 
 func testSilenceIsNotGone(t *testing.T) {
@@ -234,7 +238,8 @@ func testSilenceIsNotGone(t *testing.T) {
 	never(t, "gone", a.gone)
 }
 
-// A removed member learns it, when it connects and while it is connected, and may not send.
+// TestRemoved checks that a removed member is informed, both while it is connected and when it
+// connects again, and that it cannot send.
 func TestRemoved(t *testing.T) { virtual.Test(t, testRemoved) }
 
 func testRemoved(t *testing.T) {
@@ -264,7 +269,8 @@ func testRemoved(t *testing.T) {
 	a.meet(b, "let in again")
 }
 
-// Strangers learn why they are refused, and nothing of theirs arrives.
+// TestRefused checks that a process that does not belong to the cluster is refused with the reason,
+// and that none of its messages are delivered.
 func TestRefused(t *testing.T) { virtual.Test(t, testRefused) }
 
 func testRefused(t *testing.T) {
@@ -284,7 +290,7 @@ func testRefused(t *testing.T) {
 		virtual.Step(t, c.name, func(t *testing.T) {
 			b.admit.Store(c.admit)
 			a := start(t, c.self, c.o)
-			if c.self == c.to { // Update passes over itself
+			if c.self == c.to { // Update skips the member itself
 				l := newLink(a.Transport, b.peer(c.to), nil)
 				_, err := l.try(b.url)
 				var remote *remoteError
@@ -303,8 +309,8 @@ func testRefused(t *testing.T) {
 	}
 }
 
-// A damaged frame ends its stream, with an explanation on both sides. What came before it counts,
-// nothing of it does, and the next stream works.
+// TestCorrupt checks that a corrupt frame ends its stream, with an explanation on both sides.
+// Earlier frames are delivered, no part of the corrupt frame is, and the next stream works.
 func TestCorrupt(t *testing.T) { virtual.Test(t, testCorrupt) }
 
 func testCorrupt(t *testing.T) {
@@ -316,7 +322,7 @@ func testCorrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	// Under its own ID: a's link would open a newer stream at once.
+	// It has its own ID, because otherwise a's link would immediately open a newer stream.
 	damaged := start(t, 3, options{})
 	stream, _, err := damaged.greet(t.Context(), s, hello{to: 2}, &messagesDesc)
 	if err != nil {
@@ -351,8 +357,8 @@ func testCorrupt(t *testing.T) {
 	a.meet(b, "after")
 }
 
-// Send never blocks: if the receiver takes nothing, the queue stays bounded, the loss is reported,
-// and later messages keep their order.
+// TestOverflow checks that Send never blocks. If the receiver does not consume messages, the queue
+// stays bounded, the loss is reported, and later messages stay in order.
 func TestOverflow(t *testing.T) { virtual.Test(t, testOverflow) }
 
 func testOverflow(t *testing.T) {
@@ -398,8 +404,8 @@ func testOverflow(t *testing.T) {
 	}
 }
 
-// Update without a change keeps the connections; new URLs replace the old ones; a member that left
-// gets nothing more.
+// TestUpdate checks that Update without a change keeps the connections, and that new URLs replace
+// the old ones. A member that left gets no more messages.
 func TestUpdate(t *testing.T) { virtual.Test(t, testUpdate) }
 
 func testUpdate(t *testing.T) {
@@ -428,7 +434,8 @@ func testUpdate(t *testing.T) {
 	never(t, "received", b.got)
 }
 
-// Anyone may ask who the members are, and gets an error if no one answers.
+// TestDescribe checks that any process can ask for the list of members, and gets an error if there
+// is no response.
 func TestDescribe(t *testing.T) { virtual.Test(t, testDescribe) }
 
 func testDescribe(t *testing.T) {
@@ -449,7 +456,7 @@ func testDescribe(t *testing.T) {
 	}
 }
 
-// Close ends everything that runs, and may be repeated; later calls do nothing.
+// TestClose checks that Close ends all activity and can be repeated. Later calls have no effect.
 func TestClose(t *testing.T) { virtual.Test(t, testClose) }
 
 func testClose(t *testing.T) {

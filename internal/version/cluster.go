@@ -6,18 +6,19 @@ import (
 	"strings"
 )
 
-// The cluster version is one number that all members of a cluster agree on through the log. It
-// determines what entries, snapshots and messages between members may contain. A release can read
-// everything written in versions up to its newest, and writes what the cluster version allows.
+// The cluster version is a number that all members of a cluster agree on through the log. It
+// determines what entries, snapshots and messages between members can contain. A release can read
+// everything written in any version up to the newest that it supports, and writes what the cluster
+// version allows.
 
-// Range is the range of cluster versions that a member supports: it can be in a cluster with any of
-// these. The zero value means unknown.
+// Range is the range of cluster versions that a member supports. The member can be in a cluster
+// with any of these versions. The zero value means that the range is unknown.
 type Range struct{ Oldest, Newest byte }
 
 // Spoken is the range that this release supports.
 var Spoken = Range{Oldest, Newest}
 
-// Known reports whether r is a range.
+// Known reports whether r is a valid range.
 func (r Range) Known() bool { return 0 < r.Oldest && r.Oldest <= r.Newest }
 
 // Has reports whether a cluster version is in the range.
@@ -32,7 +33,7 @@ func (r Range) String() string {
 }
 
 // Name returns the cluster version in readable form: the release that introduced it, without the
-// patch number. For versions of later releases it returns only the number.
+// patch number. For a version of a later release, it returns only the number.
 func Name(v byte) string {
 	if v == 0 || int(v) >= len(names) {
 		return fmt.Sprintf("number %d", v)
@@ -40,7 +41,7 @@ func Name(v byte) string {
 	return names[v]
 }
 
-// Semantic returns the cluster version as a semantic version, for clients that parse it as one.
+// Semantic returns the cluster version as a semantic version, for clients that parse it that way.
 func Semantic(v byte) string {
 	if v == 0 || int(v) >= len(names) {
 		return ""
@@ -48,8 +49,8 @@ func Semantic(v byte) string {
 	return names[v] + ".0"
 }
 
-// Parse returns the cluster version with the given name. A leading "v" and a patch number are
-// ignored. It returns 0 if this release does not have a version of that name.
+// Parse returns the cluster version with the given name. It ignores a leading "v" and a patch
+// number. It returns 0 if this release has no version with that name.
 func Parse(name string) byte {
 	parts := strings.SplitN(strings.TrimPrefix(name, "v"), ".", 3)
 	if len(parts) < 2 {

@@ -2,7 +2,8 @@ package version
 
 import "testing"
 
-// Each cluster version has its own name, by which it is found again; other names are of none.
+// TestNames checks that each cluster version has its own name, and can be looked up by it. Other
+// names match no version.
 func TestNames(t *testing.T) {
 	for v := Oldest; v <= Newest; v++ {
 		for _, text := range []string{Name(v), "v" + Name(v), Semantic(v), Name(v) + ".7"} {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Client libraries parse these as semantic versions, and the API version is a prefix of the etcd
-// version.
+// TestShape checks that the versions are valid semantic versions, because client libraries parse
+// them, and that the API version is a prefix of the etcd version.
 func TestShape(t *testing.T) {
 	semver := regexp.MustCompile(`^\d+\.\d+\.\d+$`)
 	for _, v := range []string{Version, EtcdVersion} {

@@ -6,12 +6,12 @@ import (
 	"testing"
 )
 
-// bounded is a hub whose watches may take as much as so many with short keys.
+// bounded returns a hub with enough memory for the given number of watches with short keys.
 func bounded(watches int64) *Hub[*event] {
 	return newStore(Options{Watches: watches * (watchCost + 1)}).hub
 }
 
-// watches adds watches of a key until one is refused, n at most.
+// watches adds up to n watches of a key, until one is rejected, and returns how many were added.
 func watches(t *testing.T, s *Stream[*event], n int, key string) (added int) {
 	t.Helper()
 	for added < n {
@@ -27,8 +27,8 @@ func watches(t *testing.T, s *Stream[*event], n int, key string) (added int) {
 	return added
 }
 
-// Watches take memory, long keys more than short ones, and no stream takes more than it leaves for
-// others.
+// TestWatchesAreBounded checks that the memory used by watches is bounded, and that long keys count
+// for more than short ones. A stream can use no more memory than it leaves free for others.
 func TestWatchesAreBounded(t *testing.T) {
 	h := bounded(12)
 	first, second := h.NewStream(), h.NewStream()
@@ -48,7 +48,8 @@ func TestWatchesAreBounded(t *testing.T) {
 	}
 }
 
-// A watch that was cancelled, or whose history is gone, counts until the client has been told.
+// TestUnreadEndsCount checks that a watch that was canceled, or whose history was compacted, counts
+// against the bound until the client has received the notice.
 func TestUnreadEndsCount(t *testing.T) {
 	st := newStore(Options{Watches: 12 * (watchCost + 1)})
 	s := st.hub.NewStream()
@@ -83,7 +84,8 @@ func TestUnreadEndsCount(t *testing.T) {
 	}
 }
 
-// A client that reads nothing cannot have refusals without end.
+// TestUnreadRefusalsAreBounded checks that a client that does not read can cause only a bounded
+// number of pending rejections.
 func TestUnreadRefusalsAreBounded(t *testing.T) {
 	s := bounded(1).NewStream()
 	n := 0
@@ -100,8 +102,8 @@ func TestUnreadRefusalsAreBounded(t *testing.T) {
 	}
 }
 
-// What waits for all watchers is bounded. Those that are behind read history later, and those that
-// are not get live events.
+// TestQueuesAreBounded checks that the total size of all queues is bounded. Watchers that fall
+// behind read history later, and the others receive live events.
 func TestQueuesAreBounded(t *testing.T) {
 	st := newStore(Options{Queues: 1000})
 	unread, read := st.hub.NewStream(), st.hub.NewStream()
@@ -140,35 +142,15 @@ func TestQueuesAreBounded(t *testing.T) {
 	}
 }
 
-// What waits for watchers of one range counts once.
-func TestSharedQueuesCountOnce(t *testing.T) {
-	st := newStore(Options{Queues: 1000})
-	s := st.hub.NewStream()
-	for range 10 {
-		mustWatch(t, s, Request{Key: "k"})
-	}
-	for range 40 {
-		st.write(put("k"))
-		st.hub.Distribute()
-	}
-	for id, w := range s.watchers {
-		if len(w.queue) != 40 {
-			t.Errorf("%d events wait for watcher %d", len(w.queue), id)
-		}
-	}
-	if n := st.hub.queued.Load(); n != 400 {
-		t.Errorf("%d bytes wait", n)
-	}
-}
-
-// Events that arrive while a watch fails are not counted: no caller would take them.
+// TestNothingWaitsForTheDead checks that events arriving while a watch is failing are not counted,
+// because no caller would dequeue them.
 func TestNothingWaitsForTheDead(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()
 	mustWatch(t, s, Request{Key: "k"})
 	s.mu.Lock()
 	w := s.watchers[0]
-	s.dropLocked(w) // as failLocked does before it has the hub's lock
+	s.dropLocked(w) // as failLocked does before it acquires the hub's lock
 	s.mu.Unlock()
 	st.write(put("k"))
 	st.hub.Distribute()

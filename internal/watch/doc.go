@@ -1,30 +1,29 @@
 // Package watch delivers to every watcher the events that it requested: first history, then live
-// events, each once and in order.
+// events, each exactly once and in order.
 //
-// A Hub stands between one writer and many streams. The writer calls Publish after it has made a
-// new view of the store current. Publish only appends to a bounded backlog, so its cost does not
-// depend on the watchers. One goroutine, the caller of Run, matches the backlog against the
-// watchers and fills their queues. The goroutine that serves a client drains its stream with Poll
-// or Next.
+// A Hub sits between one writer and many streams. The writer calls Publish after it has made a new
+// view of the store current. Publish only appends to a bounded backlog, so its cost does not depend
+// on the watchers. One goroutine, the caller of Run, matches the backlog against the watchers and
+// fills their queues. The goroutine that serves a client drains its stream with Poll or Next.
 //
 // # History first, without polling
 //
-// A watcher queues live events from the moment it is created; history is read for the revisions up
-// to that moment. So a watcher never races with a busy writer, and there is neither a gap nor a
-// repetition where history and live events meet. The stream's own goroutine reads the history
-// immediately; neither the writer nor a timer is involved.
+// A watcher queues live events from the moment it is created. It reads history for the revisions up
+// to that moment. So a watcher never has to catch up with a busy writer, and events are neither
+// lost nor repeated where history and live events meet. The stream's own goroutine reads the
+// history immediately. Neither the writer nor a timer is involved.
 //
 // # Slow watchers
 //
-// The queue of a watcher is bounded. When it is full the watcher becomes unsynced: later events are
-// dropped, and the first dropped revision is recorded. Once the queue has been drained, the watcher
-// reads history from that revision, as a new watcher would. If the revision has been compacted
-// meanwhile, the watcher ends with the history's error. The backlog is bounded in the same way:
-// when it is full, every watcher returns to history.
+// The queue of a watcher is bounded. When it is full, the watcher becomes unsynced: later events
+// are dropped, and the first dropped revision is recorded. Once the queue has been drained, the
+// watcher reads history from that revision, as a new watcher would. If the revision has been
+// compacted in the meantime, the watcher ends with the error returned by history. The backlog is
+// bounded in the same way: when it is full, every watcher returns to history.
 //
 // # Contract
 //
 // Events are shared by all watchers that they match, and must not change after Publish. A revision
-// is always delivered whole, in one batch. The package does not depend on Raft, gRPC or the way in
-// which the store keeps its history.
+// is always delivered as a whole, in one batch. The package does not depend on Raft, on gRPC, or on
+// how the store keeps its history.
 package watch

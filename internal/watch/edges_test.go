@@ -7,7 +7,8 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Popped elements are not referenced, and a few elements that come and go do not allocate.
+// TestFIFOKeepsNothing checks that a queue does not reference popped elements, and does not
+// allocate if only a few elements are pushed and popped at a time.
 func TestFIFOKeepsNothing(t *testing.T) {
 	var f fifo[*event]
 	check := func() {
@@ -28,7 +29,7 @@ func TestFIFOKeepsNothing(t *testing.T) {
 	for range 5 {
 		f.pop()
 	}
-	for range 20 { // moves what is left to the front, again and again
+	for range 20 { // repeatedly moves the remaining elements to the front
 		f.push(put("k"))
 		check()
 		f.pop()
@@ -50,8 +51,8 @@ func TestFIFOKeepsNothing(t *testing.T) {
 	}
 }
 
-// When the last watcher of a range ends, and when progress is answered, neither the index nor
-// scratch memory refers to them.
+// TestHubKeepsNothing checks that the index and scratch memory do not reference a range after its
+// last watcher has ended, or a progress request after it has been answered.
 func TestHubKeepsNothing(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()
@@ -96,7 +97,8 @@ func TestHubKeepsNothing(t *testing.T) {
 			}
 		}
 	}
-	for id := range int64(3) { // those of the single key: the two without a filter first
+	// the watchers of the single key, starting with the two without a filter
+	for id := range int64(3) {
 		place, _ := st.hub.index.find(s.watchers[id].what)
 		if err := s.Cancel(id); err != nil {
 			t.Fatal(err)
@@ -114,8 +116,8 @@ func TestHubKeepsNothing(t *testing.T) {
 	}
 }
 
-// A stream closed twice counts once. It drops its queue, accepts nothing more, and no progress
-// request waits for it.
+// TestClosedKeepsNothing checks that closing a stream twice counts once. A closed stream drops its
+// queue and accepts nothing more, and none of its progress requests remain pending.
 func TestClosedKeepsNothing(t *testing.T) {
 	st := newStore(Options{})
 	other := st.hub.NewStream()
@@ -127,7 +129,7 @@ func TestClosedKeepsNothing(t *testing.T) {
 	if n := s.agenda.len(); n != 0 {
 		t.Errorf("%d things to say are kept", n)
 	}
-	st.commit() // shown and not yet published, so that progress would have to wait
+	st.commit() // visible but not yet published, so a progress request would have to wait
 	s.RequestProgress(AllWatchers)
 	if n := len(st.hub.waits); n != 0 {
 		t.Errorf("%d requests for progress wait", n)
@@ -138,8 +140,9 @@ func TestClosedKeepsNothing(t *testing.T) {
 	other.Close()
 }
 
-// The tap gets everything while it is wanted, and is notified of gaps: after a restore, and when
-// the backlog was full. A single publication larger than the backlog is no gap.
+// TestTap checks that the tap receives all events while it is wanted. It is notified of gaps, which
+// occur after a restore and when the backlog overflows. A single publication larger than the
+// backlog does not cause a gap.
 func TestTap(t *testing.T) {
 	st := newStore(Options{Backlog: Limit{Events: 3, Bytes: 30}})
 	var events, revision, gaps int
@@ -199,7 +202,7 @@ func TestTap(t *testing.T) {
 	want("nobody wants it any more", 0, 23, 0)
 }
 
-// Events published later wake the watchers at once, and not before.
+// TestLaterWakes checks that PublishLater wakes the watchers promptly.
 func TestLaterWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := newStore(Options{})
@@ -217,7 +220,8 @@ func TestLaterWakes(t *testing.T) {
 	})
 }
 
-// After a restore alone, watchers read what they missed.
+// TestRestoreWakes checks that after a restore, watchers read the events they missed, even if
+// nothing else is published.
 func TestRestoreWakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := newStore(Options{})
@@ -233,7 +237,8 @@ func TestRestoreWakes(t *testing.T) {
 	})
 }
 
-// A progress request distributes what was published while there were no watchers.
+// TestProgressAfterNobody checks that a progress request distributes revisions that were published
+// while there were no watchers.
 func TestProgressAfterNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := newStore(Options{})
@@ -248,7 +253,8 @@ func TestProgressAfterNobody(t *testing.T) {
 	})
 }
 
-// A request about a watcher that has ended makes room for others.
+// TestProgressOfTheGone checks that a progress request for a watcher that has ended no longer
+// counts as pending.
 func TestProgressOfTheGone(t *testing.T) {
 	s := newStore(Options{}).hub.NewStream()
 	for range 2 * maxPending {
@@ -265,7 +271,8 @@ func TestProgressOfTheGone(t *testing.T) {
 	}
 }
 
-// Watchers of a large part of what is distributed share it without a copy.
+// TestLargePart checks that a watcher that receives a large part of a distribution shares its
+// memory instead of copying.
 func TestLargePart(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()

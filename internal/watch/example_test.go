@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// change is an event of the smallest possible store.
+// change is an event in a minimal store.
 type change struct {
 	key string
 	rev int64
@@ -19,7 +19,7 @@ func (c change) Revision() int64 { return c.rev }
 func (c change) IsDelete() bool  { return false }
 func (c change) Size() int       { return len(c.key) }
 
-// log is a view of it: every change, one a revision, the first being 1.
+// log is a view of the store. It contains one change for each revision, starting at 1.
 type log []change
 
 func (l log) Revision() int64  { return int64(len(l)) }
@@ -34,7 +34,7 @@ func (l log) Events(key, _ string, from int64, _ int) (out []change, next int64,
 	return out, l.Revision() + 1, nil
 }
 
-// A watcher from revision 1 gets history, then what is written afterwards.
+// A watcher that starts at revision 1 receives the history, followed by new events.
 func Example() {
 	ctx, stop := context.WithCancel(context.Background())
 	defer stop()
@@ -57,7 +57,7 @@ func Example() {
 		}
 		fmt.Println(batch.Kind, batch.Revision, batch.Events)
 		if batch.Kind == watch.Changed && batch.Revision == 3 {
-			// The writer shows the new view first, and then publishes.
+			// The writer makes the new view visible before it publishes.
 			written := change{"door", 4}
 			view := append(*current.Load(), written)
 			current.Store(&view)

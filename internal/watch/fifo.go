@@ -1,7 +1,7 @@
 package watch
 
-// fifo is a queue in a slice. While it is short it keeps its memory, so that pushing and popping
-// one element allocates nothing.
+// fifo is a queue stored in a slice. While it is short, it keeps its memory, so that pushing and
+// popping an element does not allocate.
 type fifo[T any] struct {
 	items []T
 	head  int
@@ -10,7 +10,7 @@ type fifo[T any] struct {
 func (f *fifo[T]) len() int { return len(f.items) - f.head }
 
 func (f *fifo[T]) push(t T) {
-	// Moving items only when half of the slice is free keeps the cost of a push constant.
+	// Moving items only when half of the slice is free keeps the amortized cost of a push constant.
 	if f.head > 0 && len(f.items) == cap(f.items) && f.head >= len(f.items)/2 {
 		n := copy(f.items, f.items[f.head:])
 		clear(f.items[n:])
@@ -30,7 +30,7 @@ func (f *fifo[T]) pop() (t T, ok bool) {
 		f.head = 0
 		f.items = f.items[:0]
 		if cap(f.items) > 64 {
-			f.items = nil // free what a burst needed
+			f.items = nil // free the memory that a burst of pushes needed
 		}
 	}
 	return t, true

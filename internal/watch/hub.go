@@ -9,29 +9,29 @@ import (
 	"sync/atomic"
 )
 
-// Event is one change of one key. Implementations are shared by all watchers,
-// usually as pointers, and must not change once published.
+// Event is a change of one key. An event is shared by all watchers, usually as a pointer, and must
+// not change once it has been published.
 type Event interface {
 	// Key is the changed key.
 	Key() string
-	// Revision is the store's revision that contains the change.
+	// Revision is the revision of the store that contains the change.
 	Revision() int64
-	// IsDelete distinguishes a delete from a put.
+	// IsDelete is true for a deletion and false for a put.
 	IsDelete() bool
-	// Size is the size in bytes that the bounds count.
+	// Size is the size in bytes, for the purpose of limits.
 	Size() int
 }
 
-// History is one immutable view of the store.
+// History is an immutable view of the store.
 type History[E Event] interface {
-	// Events returns the events of revisions >= from in [key, end), in order and whole revisions
-	// only. It stops after the revision that brings their number to max or above. The caller owns
-	// the slice. next > from is the revision to continue from, at most Revision()+1. An error, such
-	// as compaction, ends the watcher. end is as in Request.
+	// Events returns the events in [key, end) at or after revision from, in order. It returns only
+	// whole revisions, and stops after the revision with which there are at least max events. The
+	// caller owns the slice. next > from is the revision to continue from, at most Revision()+1. An
+	// error, such as compaction, ends the watcher. end is as in Request.
 	Events(key, end string, from int64, max int) (events []E, next int64, err error)
 	// Revision is the latest revision in the view.
 	Revision() int64
-	// Compacted is the compaction revision; 0 if there was no compaction.
+	// Compacted is the compacted revision, or 0 if there has been no compaction.
 	Compacted() int64
 }
 
@@ -41,10 +41,10 @@ type Limit struct {
 	Bytes  int
 }
 
-// exceeded reports whether n events of b bytes are more than the limit.
+// exceeded reports whether n events with a total of b bytes exceed the limit.
 func (l Limit) exceeded(n, b int) bool { return n > l.Events || b > l.Bytes }
 
-// or returns l with d's values where l's are not positive.
+// or returns l, with values that are not positive replaced by the values of d.
 func (l Limit) or(d Limit) Limit {
 	if l.Events <= 0 {
 		l.Events = d.Events
@@ -55,71 +55,74 @@ func (l Limit) or(d Limit) Limit {
 	return l
 }
 
-// Options are the bounds of a Hub. Zero values have the defaults below.
+// Options are the limits of a Hub. A zero field means the default given below.
 type Options struct {
-	// Backlog bounds the events that were published and not yet distributed: 65,536 events, 64 MiB.
+	// Backlog limits the events that have been published but not yet distributed. The default is
+	// 65,536 events, 64 MiB.
 	Backlog Limit
-	// Queue bounds the events that wait for one watcher: 4,096 events, 4 MiB. A single revision
-	// always fits into an empty queue.
+	// Queue limits the events that are queued for one watcher. The default is 4,096 events, 4 MiB.
+	// A single revision always fits into an empty queue.
 	Queue Limit
-	// Queues bounds the bytes that wait for all watchers: 256 MiB. A watcher may have at most as
-	// many as it leaves free. Events that wait for several watchers of the same range are counted
-	// once.
+	// Queues limits the bytes that are queued for all watchers. The default is 256 MiB. A single
+	// watcher can use no more than is still free. Events that are queued for several watchers of
+	// the same range count only once.
 	Queues int64
-	// Batch bounds the events that are delivered at once: 1,024 events, 1 MiB. A larger single
-	// revision is delivered whole.
+	// Batch limits the events that are delivered in one batch. The default is 1,024 events, 1 MiB.
+	// A single revision that is larger is delivered as a whole.
 	Batch Limit
-	// Watches bounds the bytes that the watches of all streams take: 256 MiB. A stream may have at
-	// most as much as it leaves free.
+	// Watches limits the bytes used by the watches of all streams. The default is 256 MiB. A single
+	// stream can use no more than is still free.
 	Watches int64
 }
 
-// watchCost is the memory of a watch, excluding its keys.
+// watchCost is the memory used by a watch, excluding its keys.
 const watchCost = 1 << 10
 
-// Hub distributes published events to the watchers of its streams. Create one with New. All methods
-// are safe for concurrent use, but only the one writer may call Publish and Restore.
+// Hub distributes published events to the watchers of its streams. Use New to create one. All
+// methods are safe for concurrent use, but only a single writer may call Publish and Restore.
 //
-// Lock order: Hub.mu, then Stream.mu. backlog.mu is taken alone or last.
+// Lock order: Hub.mu, then Stream.mu. backlog.mu is acquired alone or last.
 type Hub[E Event] struct {
 	current func() History[E]
 	opts    Options
 
-	// interest counts the watchers, the waiting progress requests and the users of the tap. While
-	// it is 0, Publish drops events: a watcher raises it before it reads the current view, so the
-	// view includes the dropped events.
+	// interest counts the watchers, the pending progress requests and the users of the tap. While
+	// it is 0, Publish drops events. A watcher increments it before it reads the current view, so
+	// the view includes all events that were dropped before.
 	interest atomic.Int64
-	taken    atomic.Int64 // bytes, of Options.Watches
-	queued   atomic.Int64 // bytes, of Options.Queues
+	taken    atomic.Int64 // bytes used, limited by Options.Watches
+	queued   atomic.Int64 // bytes used, limited by Options.Queues
 	back     backlog[E]
-	kick     chan struct{} // capacity 1: the backlog needs distributing
-	// reading has a token for each stream that reads history. There are fewer of them than
-	// processors: reading needs only CPU time, and hundreds of readers would delay everything else.
+	kick     chan struct{} // capacity 1; signals that the backlog needs to be distributed
+	// reading has one token for each stream that is reading history. There are fewer tokens than
+	// processors, because reading uses only CPU time, and hundreds of concurrent readers would
+	// delay everything else.
 	reading chan struct{}
 
 	tap func(events []E, revision int64, gap bool) // see Tap
 
-	// live is the revision up to which all events have been offered to all watchers. Written with
-	// mu held; a stream that reads it under its own mu finds all events up to it in its queues.
+	// live is the revision up to which all events have been offered to all watchers. It is written
+	// with mu held. If a stream reads it while holding the stream's own mu, all events up to it are
+	// already in the stream's queues.
 	live atomic.Int64
 
 	mu      sync.Mutex // guards the following fields
 	index   index[E]
 	streams int
 	waits   []wait[E]
-	places  []*place[E] // scratch of Distribute
-	touched []*group[E] // scratch of Distribute
+	places  []*place[E] // scratch space of Distribute
+	touched []*group[E] // scratch space of Distribute
 }
 
-// wait is a progress request whose revision live has not reached yet.
+// wait is a progress request for a revision that live has not reached yet.
 type wait[E Event] struct {
 	stream *Stream[E]
 	notice notice[E]
 }
 
 // New returns a hub without streams. current returns the current view of the store. It is called
-// from many goroutines, must be cheap (an atomic load), and must include a revision before Publish
-// is called for it.
+// from many goroutines and must be cheap, such as an atomic load. When Publish is called for a
+// revision, the view must already include it.
 func New[E Event](current func() History[E], o Options) *Hub[E] {
 	o.Backlog = o.Backlog.or(Limit{Events: 1 << 16, Bytes: 64 << 20})
 	o.Queue = o.Queue.or(Limit{Events: 4096, Bytes: 4 << 20})
@@ -137,23 +140,25 @@ func New[E Event](current func() History[E], o Options) *Hub[E] {
 	return h
 }
 
-// Publish adds the events of all revisions after the previous call's, up to and including rev. They
-// are in order, and immutable from now on. It never blocks, and its cost does not depend on the
-// watchers. It panics if rev does not increase, because the writer is broken then.
+// Publish adds the events of all revisions after the previous call, up to and including rev. The
+// events must be in order, and must not change from then on. Publish never blocks, and its cost
+// does not depend on the watchers. It panics if rev does not increase, because that is a bug in the
+// writer.
 func (h *Hub[E]) Publish(rev int64, events []E) {
 	wanted := h.Wanted()
 	if !wanted {
 		events = nil
 	}
 	h.back.add(rev, events)
-	// A watcher may have started to wait for rev in the meantime, after a distribution without it.
+	// In the meantime, a watcher may have started to wait for rev, after a distribution that did
+	// not include rev.
 	if wanted || h.Wanted() {
 		h.signal()
 	}
 }
 
-// PublishLater is Publish for one revision with so many events that the writer should not build
-// them: the distributing goroutine calls events. n is their number.
+// PublishLater is like Publish, for a single revision with so many events that the writer should
+// not build them. Instead, the distributing goroutine calls events. n is the number of events.
 func (h *Hub[E]) PublishLater(rev int64, n int, events func() []E) {
 	if !h.Wanted() {
 		h.Publish(rev, nil)
@@ -163,12 +168,12 @@ func (h *Hub[E]) PublishLater(rev int64, n int, events func() []E) {
 	h.signal()
 }
 
-// Wanted reports whether events published now are kept. If not, the writer need not build them: a
-// watch that starts meanwhile finds them in the current view.
+// Wanted reports whether events published now would be kept. If not, the writer need not build
+// them: a watch that starts in the meantime finds them in the current view.
 func (h *Hub[E]) Wanted() bool { return h.interest.Load() > 0 }
 
-// Restore notifies the hub that the store jumped to rev without events, as when a snapshot replaces
-// it. Every watcher returns to history for the events that it missed.
+// Restore notifies the hub that the store has jumped to rev without events, for example because a
+// snapshot replaced it. Every watcher returns to history for the events that it missed.
 func (h *Hub[E]) Restore(rev int64) {
 	h.back.jump(rev)
 	h.signal()
@@ -177,26 +182,26 @@ func (h *Hub[E]) Restore(rev int64) {
 func (h *Hub[E]) signal() {
 	select {
 	case h.kick <- struct{}{}:
-	default: // the distribution that is already due will see it
+	default: // a distribution is already due and will include this
 	}
 }
 
-// Tap registers f, which is called with all events, on the distributing goroutine, before the
-// watchers get them. gap means that some events up to the revision are missing, so that f must read
-// the current view. f must be quick, and must not call the hub except for Want. It is called only
-// while the tap has users, see Want. Call Tap once, before the hub is used.
+// Tap registers f, which is called with all events on the distributing goroutine, before the
+// watchers get them. gap means that some events up to the revision are missing, so f must read the
+// current view. f must be fast, and must not call any method of the hub except Want. It is called
+// only while the tap has users: see Want. Call Tap only once, before the hub is used.
 func (h *Hub[E]) Tap(f func(events []E, revision int64, gap bool)) { h.tap = f }
 
 // Want adds to the number of users of the tap. A caller that reads the current view afterwards
-// misses nothing: the tap gets everything that follows it.
+// misses nothing, because the tap gets everything that follows that view.
 func (h *Hub[E]) Want(more int64) { h.interest.Add(more) }
 
-// Live returns the revision up to which everything was distributed.
+// Live returns the revision up to which everything has been distributed.
 func (h *Hub[E]) Live() int64 { return h.live.Load() }
 
-// Run distributes published events until ctx ends, and returns its cause. It is the package's one
-// goroutine, so that the writer does not pay for the watchers. A program without goroutines calls
-// Distribute instead.
+// Run distributes published events until ctx is done, and returns the cause. It is meant for a
+// goroutine of its own, so that the writer does not pay for the watchers. A program without
+// goroutines calls Distribute instead.
 func (h *Hub[E]) Run(ctx context.Context) error {
 	for {
 		select {
@@ -208,8 +213,8 @@ func (h *Hub[E]) Run(ctx context.Context) error {
 	}
 }
 
-// Distribute moves all published events into the queues of the watchers that they match, and wakes
-// their streams.
+// Distribute moves all published events to the queues of the watchers that they match, and wakes
+// the streams of those watchers.
 func (h *Hub[E]) Distribute() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -243,7 +248,7 @@ func (h *Hub[E]) Distribute() {
 	h.answerWaitsLocked()
 }
 
-// answerWaitsLocked sends progress requests that live has reached to their streams.
+// answerWaitsLocked posts each progress request whose revision live has reached to its stream.
 func (h *Hub[E]) answerWaitsLocked() {
 	live := h.live.Load()
 	rest := h.waits[:0]
@@ -259,11 +264,11 @@ func (h *Hub[E]) answerWaitsLocked() {
 	h.waits = rest
 }
 
-// Stats are gauges of a hub, taken at one moment.
+// Stats are gauges of a hub, all taken at the same time.
 type Stats struct {
 	Streams  int
 	Watchers int
-	Backlog  int // events published and not yet distributed
+	Backlog  int // events published but not yet distributed
 }
 
 // Stats returns the hub's gauges.
@@ -273,21 +278,21 @@ func (h *Hub[E]) Stats() Stats {
 	return Stats{Streams: h.streams, Watchers: h.index.watchers, Backlog: h.back.len()}
 }
 
-// backlog holds the events that were published and not yet distributed.
+// backlog holds the events that have been published but not yet distributed.
 type backlog[E Event] struct {
 	limit Limit
 
 	mu     sync.Mutex // guards the following fields
-	parts  []part[E]  // before events
+	parts  []part[E]  // these precede events
 	events []E
-	count  int // of the events in parts
+	count  int // number of events in parts
 	bytes  int
-	rev    int64 // latest published
-	gap    int64 // first revision dropped because the backlog was full; 0 if none
+	rev    int64 // latest published revision
+	gap    int64 // first revision dropped because the backlog was full, or 0
 }
 
-// part is a sequence of events. If later is not nil, they are followed by the events of a revision
-// that later has yet to build.
+// part is a sequence of events. If later is not nil, it builds the events of one more revision,
+// which come after events.
 type part[E Event] struct {
 	events []E
 	later  func() []E
@@ -313,8 +318,8 @@ func (b *backlog[E]) addLater(rev int64, n int, events func() []E) {
 	}
 }
 
-// takesLocked records a revision, and reports whether its events fit. An empty backlog always has
-// room.
+// takesLocked records a revision, and reports whether there is room for its events. An empty
+// backlog always has room.
 func (b *backlog[E]) takesLocked(rev int64, n, bytes int) bool {
 	if rev <= b.rev {
 		panic(fmt.Sprintf("watch: revision %d published after %d", rev, b.rev))
@@ -341,8 +346,8 @@ func (b *backlog[E]) jump(rev int64) {
 	b.rev = rev
 }
 
-// take empties the backlog. The slice is not reused, because watchers keep parts of it in their
-// queues.
+// take empties the backlog and returns the events. Their slice is not reused, because the queues of
+// watchers keep parts of it.
 func (b *backlog[E]) take() (events []E, rev, gap int64) {
 	parts, rev, gap := b.empty()
 	events = parts[0].events

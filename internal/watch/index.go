@@ -12,7 +12,7 @@ type filter uint8
 const (
 	noPut filter = 1 << iota
 	noDelete
-	filters = 4 // number of combinations
+	filters = 4 // number of possible filters
 )
 
 func (f filter) passes(isDelete bool) bool {
@@ -22,22 +22,22 @@ func (f filter) passes(isDelete bool) bool {
 	return f&noPut == 0
 }
 
-// group is the watchers with the same range and filter. They get the same events, so these are
-// matched and collected once for all.
+// group is the set of watchers with the same range and filter. They get the same events, so the
+// events are matched and collected only once for all of them.
 type group[E Event] struct {
 	filter   filter
 	watchers []*watcher[E] // watchers[i].slot == i
 
-	// staged holds the matching events of the current distribution. The queues of all watchers
-	// share it afterwards, so it must not be appended to in place.
+	// staged contains the matching events of the current distribution. Afterwards it is shared by
+	// the queues of all watchers, so it must not be appended to in place.
 	staged []E
 	bytes  int
-	first  int  // while shared: staged == events[first:first+len(staged)]
+	first  int  // if shared is set, staged == events[first:first+len(staged)]
 	shared bool // staged is still a part of the backlog's slice
 }
 
-// stage adds events[i]. While the matches are adjacent it uses a part of the slice and copies
-// nothing.
+// stage adds events[i]. While the matches are adjacent, staged is a part of the slice and nothing
+// is copied.
 func (g *group[E]) stage(events []E, i int) {
 	n := len(g.staged)
 	switch {
@@ -53,9 +53,9 @@ func (g *group[E]) stage(events []E, i int) {
 	g.bytes += events[i].Size()
 }
 
-// flush offers the staged events to every watcher, up to what its queue may hold; the watcher reads
-// the rest from history. total is the length of the distributed slice: a small part of a large
-// slice is copied, so that a slow watcher does not keep all of it in memory.
+// flush offers the staged events to every watcher, up to the limit of its queue. Each watcher reads
+// the rest from history. total is the length of the distributed slice. A small part of a large
+// slice is copied, so that a slow watcher does not keep the whole slice in memory.
 func (g *group[E]) flush(total int, limit Limit) {
 	evs, lost := g.staged, int64(0)
 	if limit.exceeded(len(evs), g.bytes) {
@@ -74,13 +74,13 @@ func (g *group[E]) flush(total int, limit Limit) {
 	g.staged = nil
 }
 
-// place holds the groups of one range, by filter.
+// place contains the groups of one range, by filter.
 type place[E Event] struct {
 	groups [filters]*group[E]
 }
 
-// index finds the groups that match a key. Single keys, by far the most common, are in a map;
-// ranges are in a tree.
+// index finds the groups that match a key. Single keys, by far the most common case, are in a map,
+// and ranges are in a tree.
 type index[E Event] struct {
 	points   map[string]*place[E]
 	ranges   keyrange.Tree[*place[E]]
@@ -151,7 +151,7 @@ func (x *index[E]) remove(w *watcher[E]) {
 	}
 }
 
-// each calls f for every watcher. The order only affects which one wakes first.
+// each calls f for every watcher. The order only affects which stream wakes first.
 func (x *index[E]) each(f func(*watcher[E])) {
 	visit := func(p *place[E]) {
 		for _, g := range p.groups {

@@ -10,17 +10,17 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// pupil is what a client knows of one of its watchers.
+// pupil is the state of one watcher as known to its client.
 type pupil struct {
 	id      int64
 	req     Request
-	leaving bool // the client has cancelled it and awaits the answer
+	leaving bool // the client has canceled the watcher and is waiting for the response
 	created bool
-	next    int64 // first revision of which it does not know everything
-	atleast int64 // progress asked for, 0 if none
+	next    int64 // first revision not completely received
+	atleast int64 // lowest progress revision allowed after a request; 0 if none was made
 }
 
-// check compares a batch of events with the truth.
+// check compares a batch of events with the expected events.
 func (p *pupil) check(v *view, b Batch[*event]) error {
 	if !p.created {
 		return errors.New("events before created")
@@ -36,15 +36,15 @@ func (p *pupil) check(v *view, b Batch[*event]) error {
 	return nil
 }
 
-// client is one stream and what its client knows.
+// client is a stream together with the state known to its client.
 type client struct {
 	s       *Stream[*event]
-	pupils  map[any]*pupil // by tag: ids are used again
-	atleast int64          // progress asked for all
+	pupils  map[any]*pupil // by tag, because IDs are reused
+	atleast int64          // like pupil.atleast, for requests about all watchers
 	refused int
 }
 
-// take checks whatever the stream says next.
+// take polls the stream once and checks the batch, if any.
 func (c *client) take(v *view) (bool, error) {
 	b, ok := c.s.Poll()
 	if !ok {
@@ -94,11 +94,11 @@ func (c *client) check(v *view, b Batch[*event]) error {
 	return nil
 }
 
-// progress must lie neither ahead of what is still to come, nor behind what
-// the client has: it may take either as the place to resume from.
+// progress checks a progress revision. It must not be ahead of events still to come, nor behind
+// events already received, because the client may resume from it.
 func (p *pupil) progress(v *view, rev int64) error {
 	if !p.created || p.leaving {
-		return nil // it has no place to resume from
+		return nil // the watcher has no position to resume from
 	}
 	if want := v.truth(p.req, p.next, rev); len(want) != 0 {
 		return fmt.Errorf("progress %d, but not sent: %v (issue 15220)", rev, want)
@@ -110,7 +110,7 @@ func (p *pupil) progress(v *view, rev int64) error {
 	return nil
 }
 
-// model drives a hub with choices from pick, in one goroutine.
+// model drives a hub from a single goroutine, with choices made by pick.
 type model struct {
 	pick    func(n int) int
 	st      *store
@@ -118,7 +118,7 @@ type model struct {
 	tags    int
 }
 
-// tight are bounds that are reached all the time.
+// tight sets limits low enough to be reached constantly.
 var tight = Options{
 	Backlog: Limit{Events: 12, Bytes: 100},
 	Queue:   Limit{Events: 5, Bytes: 40},
@@ -144,7 +144,7 @@ func (m *model) request() Request {
 	case 0:
 		r.End = "\x00"
 	case 1:
-		r.End = string(rune(r.Key[0] + byte(m.pick(4)))) // may be empty
+		r.End = string(rune(r.Key[0] + byte(m.pick(4)))) // the range may be empty
 	}
 	switch m.pick(5) {
 	case 0, 1:
@@ -184,7 +184,7 @@ func (m *model) watch(c *client) error {
 	return nil
 }
 
-// step does one thing.
+// step performs one random action.
 func (m *model) step() error {
 	c := m.clients[m.pick(len(m.clients))]
 	rev := m.st.cur.Load().rev
@@ -213,7 +213,7 @@ func (m *model) step() error {
 	case 12:
 		m.st.compact(rev - int64(m.pick(20)))
 	case 13:
-		// A snapshot replaces the store: several revisions at once, unpublished.
+		// A snapshot replaces the store, so it can add several revisions that are never published.
 		for range m.pick(3) {
 			m.st.commit(m.events()...)
 		}
@@ -238,7 +238,7 @@ func (m *model) step() error {
 	return m.check()
 }
 
-// check looks into the hub for what must hold between any two steps.
+// check verifies the hub's internal invariants, which hold between any two steps.
 func (m *model) check() error {
 	h := m.st.hub
 	interest := len(h.waits)
@@ -279,7 +279,7 @@ func (m *model) check() error {
 	return nil
 }
 
-// run does steps and then lets everything arrive.
+// run performs steps, and then checks that every watcher receives all its events.
 func (m *model) run(o Options, steps int) error {
 	m.st = newStore(o)
 	for range 3 {
@@ -319,8 +319,9 @@ func (m *model) run(o Options, steps int) error {
 	return nil
 }
 
-// TestModel (W1): whatever is written, watched, cancelled, compacted, restored and left unread, in
-// any order, every watcher sees the truth, or an error that names a compaction beyond its position.
+// TestModel (W1) checks that every watcher receives exactly the events of its range, or an error
+// that names a compaction past its position. The test writes, watches, cancels, compacts, restores
+// and leaves events unread, in random order.
 func TestModel(t *testing.T) {
 	for seed := range uint64(tier.Budget(300, 1500)) {
 		rng := rand.New(rand.NewPCG(seed, 1))

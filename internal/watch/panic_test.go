@@ -2,13 +2,13 @@ package watch
 
 import "testing"
 
-// faulty is a view whose history cannot be read.
+// faulty is a view whose Events method panics.
 type faulty struct{ *view }
 
 func (faulty) Events(string, string, int64, int) ([]*event, int64, error) { panic("a fault") }
 
-// If reading history panics, and the server of the call recovers, the stream is unlocked and can be
-// closed.
+// TestPanicOfHistory checks that if reading history panics and the caller recovers, the stream is
+// left unlocked and can be closed.
 func TestPanicOfHistory(t *testing.T) {
 	hub := New(func() History[*event] { return faulty{&view{rev: 3}} }, Options{})
 	s := hub.NewStream()

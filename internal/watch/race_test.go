@@ -9,9 +9,9 @@ import (
 	"testing"
 )
 
-// TestRace (W1) is the model test with goroutines: a writer that never waits, Run, and clients,
-// some slow, that watch, cancel, request progress and resume, while history is compacted. Every
-// client checks each batch.
+// TestRace (W1) is a concurrent version of the model test. It runs a writer that never waits, the
+// hub's Run, and clients, some of them slow, that watch, cancel, request progress and resume while
+// history is being compacted. Every client checks each batch.
 func TestRace(t *testing.T) {
 	st := newStore(Options{
 		Backlog: Limit{Events: 200}, Queue: Limit{Events: 30}, Batch: Limit{Events: 10},
@@ -48,8 +48,8 @@ func TestRace(t *testing.T) {
 	}
 }
 
-// roam is one client of TestRace. When done ends it waits until all its
-// watchers have seen the end.
+// roam is one client of TestRace. When done ends, it waits until all its watchers have received the
+// last revision.
 func roam(done context.Context, st *store, rng *rand.Rand) error {
 	s := st.hub.NewStream()
 	defer s.Close()
@@ -63,7 +63,7 @@ func roam(done context.Context, st *store, rng *rand.Rand) error {
 		case 1:
 			r.End = "\x00"
 		}
-		// The pupil of a watcher from now on learns at Created where it begins.
+		// If the watcher starts at the current revision, Created reports where it starts.
 		p := &pupil{req: r, next: r.From}
 		c.pupils[r.Tag] = p
 		id, err := s.Watch(r)
@@ -75,7 +75,7 @@ func roam(done context.Context, st *store, rng *rand.Rand) error {
 		for range rng.IntN(40) {
 			b, err := s.Next(done)
 			if err != nil {
-				break // done
+				break // done has ended
 			}
 			if err := learn(st, c, b); err != nil {
 				return err
@@ -101,7 +101,7 @@ func learn(st *store, c *client, b Batch[*event]) error {
 	return c.check(st.cur.Load(), b)
 }
 
-// finish asks for progress, which must come after everything else.
+// finish requests progress, which must arrive after all events.
 func finish(st *store, c *client) error {
 	for {
 		c.s.RequestProgress(AllWatchers)

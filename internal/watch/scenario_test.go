@@ -10,15 +10,15 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// TestScenarios runs testdata: a store, a hub and streams, step by step.
+// TestScenarios runs the scripts in testdata against a store, a hub and streams.
 //
-//	put k=a,b        one revision with these puts and, del=, deletes; published
-//	                 unless "silent", which is a store that was shown only
-//	publish          publishes what was silent; "restore" jumps over it
-//	distribute       what Run does
+//	put k=a,b        commit one revision with these puts, and deletes given by del=; also
+//	                 publish it, unless "silent" is given
+//	publish          publish the silent revisions; "restore" skips them instead
+//	distribute       distribute published events, as Run does
 //	watch s= k= ...  on stream s: end=, from=, id=, no-put, no-delete, tag=
 //	cancel s= id=    reject s=    progress s= [id=]    close s=
-//	poll s= [n=]     everything the stream says, or n batches
+//	poll s= [n=]     print all batches of the stream, or n of them
 //	compact rev=
 //	stats
 func TestScenarios(t *testing.T) {

@@ -5,10 +5,12 @@ import (
 	"slices"
 )
 
-// The internals of a stream: the hub adds entries to the agenda, and Poll processes them.
+// This file contains the internals of a stream. The hub adds entries to the agenda, and Poll
+// processes them.
 
-// offer adds live events to a watcher of the stream, which shares them with others of its group. If
-// lost is not 0, events from that revision on will not be offered.
+// offer adds live events to a watcher of the stream. sharers is the number of watchers in its
+// group, which share the events. If lost is not 0, events from that revision on will not be
+// offered.
 func (s *Stream[E]) offer(w *watcher[E], evs []E, bytes, sharers int, lost int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -39,11 +41,11 @@ func (s *Stream[E]) pushLocked(n notice[E]) {
 func (s *Stream[E]) signal() {
 	select {
 	case s.wake <- struct{}{}:
-	default: // a wake-up is pending
+	default: // a wake-up is already pending
 	}
 }
 
-// listLocked adds a watcher to the agenda if it is due and not listed.
+// listLocked adds a watcher to the agenda if it is due and not already listed.
 func (s *Stream[E]) listLocked(w *watcher[E]) {
 	if w.dead || w.listed || !w.due() {
 		return
@@ -52,22 +54,22 @@ func (s *Stream[E]) listLocked(w *watcher[E]) {
 	s.pushLocked(notice[E]{kind: Changed, w: w})
 }
 
-// dropLocked ends a watcher in the stream. The caller also removes it from the hub.
+// dropLocked ends a watcher within the stream. The caller must also remove it from the hub.
 func (s *Stream[E]) dropLocked(w *watcher[E]) {
 	delete(s.watchers, w.id)
 	w.dead, w.queue = true, nil
 	w.count(-w.share)
 }
 
-// serveLocked returns one batch of a watcher that is due, or false if it turns out to have no
-// events. It unlocks mu while it reads.
+// serveLocked returns one batch of a watcher that is due. It returns false if there turn out to be
+// no events. It releases mu while it reads.
 func (s *Stream[E]) serveLocked(w *watcher[E]) (Batch[E], bool) {
 	if w.dead {
 		return Batch[E]{}, false
 	}
 	b := Batch[E]{Kind: Changed, ID: w.id, Tag: w.tag}
 	if w.next > w.goal && len(w.queue) == 0 && w.lost != 0 {
-		// History and live events meet here as in Watch.
+		// As in Watch, this is where history and live events meet.
 		w.resync(s.h.current().Revision())
 	}
 	switch {
@@ -97,11 +99,11 @@ func (s *Stream[E]) serveLocked(w *watcher[E]) (Batch[E], bool) {
 	return b, true
 }
 
-// fewEvents is how many events are read at once while other streams wait to read history.
+// fewEvents is how many events are read at a time while other streams are waiting to read history.
 const fewEvents = 128
 
-// readUnlocked reads without mu, and locks it again even after a panic, because the caller may
-// recover. Streams take turns.
+// readUnlocked releases mu while it reads, and acquires it again even after a panic, because the
+// caller may recover. Streams take turns reading.
 func (s *Stream[E]) readUnlocked(
 	w *watcher[E], view History[E], from, to int64,
 ) ([]E, int64, error) {
@@ -118,8 +120,8 @@ func (s *Stream[E]) readUnlocked(
 	return w.read(view, from, to, limit)
 }
 
-// failLocked ends a watcher whose history read failed. It unlocks mu, because the hub's lock comes
-// first.
+// failLocked ends a watcher after an error from history. It releases mu, because the hub's lock
+// must be acquired first.
 func (s *Stream[E]) failLocked(w *watcher[E]) {
 	s.dropLocked(w)
 	s.freeLocked(w.cost())
@@ -130,7 +132,8 @@ func (s *Stream[E]) failLocked(w *watcher[E]) {
 	s.mu.Lock()
 }
 
-// progressLocked answers a progress request, postpones it, or drops it if its watcher has ended.
+// progressLocked answers a progress request, postpones it, or drops it because its watcher has
+// ended.
 func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
 	concerned := s.watchers
 	if n.w != nil {
@@ -165,7 +168,7 @@ func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
 		s.h.await(s, n)
 		s.mu.Lock()
 	default:
-		// A watcher is due, so it must be on the agenda before this request.
+		// A watcher is due, so it must be ahead of this request on the agenda.
 		if s.agenda.len() == 0 {
 			panic("watch: a watcher is due and not listed")
 		}
@@ -174,8 +177,8 @@ func (s *Stream[E]) progressLocked(n notice[E]) (Batch[E], bool) {
 	return Batch[E]{}, false
 }
 
-// await posts a progress request when live has reached its revision: for a new request, the current
-// one.
+// await posts a progress request once live has reached the request's revision. For a new request,
+// that is the current revision.
 func (h *Hub[E]) await(s *Stream[E], n notice[E]) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -189,7 +192,7 @@ func (h *Hub[E]) await(s *Stream[E], n notice[E]) {
 	h.waits = append(h.waits, wait[E]{s, n})
 	h.answerWaitsLocked()
 	if len(h.waits) > 0 {
-		h.signal() // Publish may have skipped it while interest was 0
+		h.signal() // Publish may have skipped the signal while interest was 0
 	}
 }
 
@@ -199,7 +202,7 @@ func (h *Hub[E]) forgetLocked(w *watcher[E]) {
 	h.interest.Add(-1)
 }
 
-// leaveLocked drops the progress requests of a closing stream.
+// leaveLocked drops the pending progress requests of a closing stream.
 func (h *Hub[E]) leaveLocked(s *Stream[E]) {
 	n := len(h.waits)
 	h.waits = slices.DeleteFunc(h.waits, func(w wait[E]) bool { return w.stream == s })

@@ -8,106 +8,109 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Errors of requests that a stream cannot serve.
+// Errors of requests that a stream rejects.
 var (
-	// errClosed means that the stream was closed.
+	// errClosed means that the stream has been closed.
 	errClosed = errors.New("watch: stream is closed")
 	// ErrDuplicate means that the stream already has a watcher with the ID, or that the ID is
 	// AllWatchers.
 	ErrDuplicate = errors.New("watch: id is in use")
-	// ErrEmptyRange means that no key can be in the requested range.
+	// ErrEmptyRange means that the requested range cannot contain any key.
 	ErrEmptyRange = errors.New("watch: range is empty")
 	// ErrNotFound means that the stream has no watcher with that ID.
 	ErrNotFound = errors.New("watch: no such watcher")
-	// ErrFull means that all watches together take too much memory, or those of one stream more
-	// than they leave free.
+	// ErrFull means that the watches of all streams use too much memory, or that the watches of
+	// this stream use more than is still free.
 	ErrFull = errors.New("watch: there are too many watches, or their keys are too long")
 	// ErrRevision means that the requested revision is negative.
 	ErrRevision = errors.New("watch: negative revision")
 )
 
-// AllWatchers is the ID of a refused watch, and of progress that applies to all watchers of the
+// AllWatchers is the ID of a rejected watch, and of progress that applies to all watchers of the
 // stream.
 const AllWatchers int64 = -1
 
-// maxRejected bounds the waiting batches of Reject of one stream.
+// maxRejected limits the number of batches from Reject that one stream queues.
 const maxRejected = 1024
 
-// maxPending bounds the unanswered progress requests of one stream.
+// maxPending limits the number of unanswered progress requests of one stream.
 const maxPending = 64
 
 // Request describes a watch.
 type Request struct {
-	// ID names the watcher in its stream; 0 lets the stream choose.
+	// ID identifies the watcher within its stream. If it is 0, the stream chooses an ID.
 	ID int64
-	// Key and End are the range [Key, End). An empty End means the key Key
-	// alone, the End "\x00" every key from Key on.
+	// Key and End are the range [Key, End). If End is empty, the range is the single key Key. If
+	// End is "\x00", it is every key at or after Key.
 	Key, End string
-	// From is the first revision to deliver, possibly in the future; 0 means the one after the
-	// current.
+	// From is the first revision to deliver. It can be in the future. 0 means the revision after
+	// the current one.
 	From int64
-	// NoPut and NoDelete exclude events of that kind.
+	// NoPut and NoDelete exclude puts and deletions.
 	NoPut, NoDelete bool
-	// Tag is returned in every batch of the watcher.
+	// Tag is included in every batch of the watcher.
 	Tag any
 }
 
-// Kind is the kind of a batch.
+// Kind is the type of a batch.
 type Kind uint8
 
 // The kinds of batches.
 const (
-	// Changed carries events.
+	// Changed contains events.
 	Changed Kind = iota
-	// Created answers a Watch, before anything else of that watcher, or, with Err, a Reject.
+	// Created answers a Watch, and precedes all other batches of the watcher. With Err, it answers
+	// a Reject.
 	Created
-	// Cancelled is the last batch of a watcher: the answer to Cancel, or, with Err, the report that
-	// history no longer has what the watcher needs.
+	// Cancelled is the last batch of a watcher. It answers a Cancel. With Err, it reports that the
+	// watcher needs events that history no longer has.
 	Cancelled
-	// Progress means that everything up to Revision was delivered.
+	// Progress means that everything up to Revision has been delivered.
 	Progress
 )
 
-// String returns the kind's name in lower case.
+// String returns the name of the kind in lower case.
 func (k Kind) String() string {
 	return [...]string{"changed", "created", "cancelled", "progress"}[k]
 }
 
-// Batch is the next message for a stream's client.
+// Batch is the next message for the client of a stream.
 type Batch[E Event] struct {
 	Kind Kind
-	ID   int64 // the watcher, or AllWatchers
-	Tag  any   // of the watcher's Request
-	// Events are in order, and whole revisions. The slice is shared: read only.
+	ID   int64 // ID of the watcher, or AllWatchers
+	Tag  any   // from the watcher's Request
+	// Events are in order and consist of whole revisions. The slice is shared and must not be
+	// modified.
 	Events []E
-	// Revision: in Changed and Progress, every event of the watcher up to it was delivered with
-	// this batch or before. In Created, the store's revision when the watcher started; with From 0,
-	// its events are above it. Otherwise the store's current revision.
+	// Revision depends on Kind. In Changed and Progress, all of the watcher's events up to Revision
+	// have been delivered, in this batch or earlier ones. In Created, it is the store's revision
+	// when the watcher started. If From is 0, the watcher gets only later events. For the other
+	// kinds, Revision is the store's current revision.
 	Revision int64
-	// Err is the reason why a watch was rejected or cancelled.
+	// Err is the reason why a watch was rejected or canceled.
 	Err error
-	// Compacted is the store's compaction revision when history returned Err.
+	// Compacted is the compacted revision of the store, if Err came from history.
 	Compacted int64
 }
 
-// Stream holds the watchers of one client, and the batches for it, in order. Only one goroutine at
-// a time may call Poll and Next; the other methods are safe for concurrent use.
+// Stream contains the watchers of one client, and the batches for that client, in order. Only one
+// goroutine at a time may call Poll and Next. The other methods are safe for concurrent use.
 type Stream[E Event] struct {
 	h    *Hub[E]
-	wake chan struct{} // capacity 1: the agenda is no longer empty
+	wake chan struct{} // capacity 1; signals that the agenda is no longer empty
 
 	mu              sync.Mutex // guards the following fields
 	watchers        map[int64]*watcher[E]
 	agenda          fifo[notice[E]]
 	nextID          int64
-	progressPending int   // progress requests not yet answered
-	rejected        int   // Created batches of Reject that wait
-	taken           int64 // bytes, of the hub's
+	progressPending int   // number of unanswered progress requests
+	rejected        int   // number of queued Created batches from Reject
+	taken           int64 // this stream's share of the hub's taken
 	closed          bool
 }
 
-// notice is an entry of the agenda. For Changed, watcher w is due. Otherwise it is the batch
-// itself; in Progress, rev is the revision that must be reached first.
+// notice is an entry of the agenda. If kind is Changed, it means that watcher w is due. Otherwise
+// it stands for a batch. For Progress, rev is the revision that must be reached first.
 type notice[E Event] struct {
 	kind Kind
 	w    *watcher[E] // nil if id is AllWatchers
@@ -128,7 +131,7 @@ func (h *Hub[E]) NewStream() *Stream[E] {
 	}
 }
 
-// Watch adds a watcher and returns its ID, which the Created batch repeats.
+// Watch adds a watcher and returns its ID. The Created batch has the same ID.
 func (s *Stream[E]) Watch(r Request) (int64, error) {
 	what := keyrange.Range{Key: r.Key, End: r.End}
 	switch {
@@ -161,8 +164,8 @@ func (s *Stream[E]) Watch(r Request) (int64, error) {
 	s.h.interest.Add(1)
 	s.h.index.add(w)
 	s.watchers[w.id] = w
-	// Nothing can be offered before mu is unlocked, and everything published after this line will
-	// be offered: here history and live events meet.
+	// Nothing can be offered until mu is released, and everything published after this line will be
+	// offered. So history and live events meet here.
 	w.goal = s.h.current().Revision()
 	w.next = r.From
 	if r.From == 0 {
@@ -173,7 +176,7 @@ func (s *Stream[E]) Watch(r Request) (int64, error) {
 	return w.id, nil
 }
 
-// takeLocked takes bytes for a watch, unless that leaves too few.
+// takeLocked reserves bytes for a watch. It fails if too few bytes would remain free.
 func (s *Stream[E]) takeLocked(bytes int64) bool {
 	if all := s.h.taken.Add(bytes); s.taken > s.h.opts.Watches-all {
 		s.h.taken.Add(-bytes)
@@ -188,7 +191,7 @@ func (s *Stream[E]) freeLocked(bytes int64) {
 	s.h.taken.Add(-bytes)
 }
 
-// chooseLocked returns the ID of a new watcher, or false if the ID is in use.
+// chooseLocked returns the ID for a new watcher, or false if the requested ID is in use.
 func (s *Stream[E]) chooseLocked(id int64) (int64, bool) {
 	if id != 0 {
 		_, used := s.watchers[id]
@@ -201,10 +204,10 @@ func (s *Stream[E]) chooseLocked(id int64) (int64, bool) {
 	return s.nextID - 1, true
 }
 
-// Cancel ends a watcher. The Cancelled batch that answers it is the last one.
+// Cancel ends a watcher. The Cancelled batch that answers this call is its last batch.
 func (s *Stream[E]) Cancel(id int64) error { return s.Refuse(id, nil) }
 
-// Refuse is Cancel with a reason, which becomes the Err of the Cancelled batch.
+// Refuse is like Cancel, with a reason that becomes the Err of the Cancelled batch.
 func (s *Stream[E]) Refuse(id int64, why error) error {
 	s.h.mu.Lock()
 	defer s.h.mu.Unlock()
@@ -221,8 +224,8 @@ func (s *Stream[E]) Refuse(id int64, why error) error {
 	return nil
 }
 
-// Reject queues a Created batch with err: the watch was refused. It fails if too many such batches
-// wait already.
+// Reject queues a Created batch with err, which means that the watch was rejected. It fails if too
+// many such batches are already queued.
 func (s *Stream[E]) Reject(err error) error {
 	rev := s.h.current().Revision()
 	s.mu.Lock()
@@ -235,10 +238,11 @@ func (s *Stream[E]) Reject(err error) error {
 	return nil
 }
 
-// RequestProgress requests a Progress batch for a watcher, or AllWatchers. The batch is delivered
-// once everything up to the current revision has been delivered, but not while such a watcher waits
-// for a future revision, because a client might resume from it. It is dropped if the watcher ends,
-// or if 64 other requests are unanswered.
+// RequestProgress requests a Progress batch for a watcher, or for AllWatchers. The batch is
+// delivered once everything up to the current revision has been delivered. It is postponed while
+// one of these watchers is waiting for a future revision, because a client might resume from the
+// revision in the batch. The request is dropped if the watcher ends, or if there are already 64
+// unanswered requests.
 func (s *Stream[E]) RequestProgress(id int64) {
 	s.mu.Lock()
 	w := s.watchers[id]
@@ -255,7 +259,8 @@ func (s *Stream[E]) RequestProgress(id int64) {
 // Ready returns a channel that receives a value when Poll has a batch again after it had none.
 func (s *Stream[E]) Ready() <-chan struct{} { return s.wake }
 
-// Next waits for the next batch. It fails when the stream is closed, or with the cause of ctx.
+// Next waits for the next batch. It returns an error if the stream is closed, or the cause if ctx
+// is done.
 func (s *Stream[E]) Next(ctx context.Context) (Batch[E], error) {
 	for {
 		if b, ok := s.Poll(); ok {
@@ -272,7 +277,7 @@ func (s *Stream[E]) Next(ctx context.Context) (Batch[E], error) {
 	}
 }
 
-// Poll returns the next batch, or false if there is none yet. It reads history.
+// Poll returns the next batch, or false if there is none yet. It reads history if necessary.
 func (s *Stream[E]) Poll() (b Batch[E], ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,7 +296,7 @@ func (s *Stream[E]) Poll() (b Batch[E], ok bool) {
 			switch {
 			case n.w == nil:
 				s.rejected--
-			case n.kind == Cancelled: // only now are all its resources released
+			case n.kind == Cancelled: // all its resources have been freed only now
 				s.freeLocked(n.w.cost())
 				fallthrough
 			default:

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 )
 
-// event is the toy store's change.
+// event is a change in the toy store.
 type event struct {
 	key  string
 	rev  int64
@@ -33,11 +33,11 @@ func del(key string) *event { return &event{key: key, size: 5, del: true} }
 
 var errCompacted = errors.New("toy: compacted")
 
-// view is an immutable view of the toy store: every event since revision 1.
+// view is an immutable view of the toy store. It contains every event since revision 1.
 type view struct {
 	events         []*event
 	rev, compacted int64
-	reading        func() // if set, is called in Events
+	reading        func() // called by Events, if set
 }
 
 func (v *view) Revision() int64  { return v.rev }
@@ -67,8 +67,8 @@ func (v *view) search(rev int64) int {
 	return sort.Search(len(v.events), func(i int) bool { return v.events[i].rev >= rev })
 }
 
-// truth is what a watcher must see of the revisions from..to, whatever has
-// been compacted.
+// truth returns the events that a watcher must receive in the revisions [from, to], regardless of
+// compaction.
 func (v *view) truth(r Request, from, to int64) (out []*event) {
 	for i := v.search(from); i < len(v.events) && v.events[i].rev <= to; i++ {
 		e := v.events[i]
@@ -79,7 +79,7 @@ func (v *view) truth(r Request, from, to int64) (out []*event) {
 	return out
 }
 
-// inRange reports whether a key is in a range, in the simplest way.
+// inRange reports whether k is in a range. It is written to be obviously correct.
 func inRange(key, end, k string) bool {
 	switch end {
 	case "":
@@ -90,19 +90,19 @@ func inRange(key, end, k string) bool {
 	return k >= key && k < end
 }
 
-// store is a toy store with one writer. mu makes tests with several simple.
+// store is a toy store with one writer. mu allows tests with several writers.
 type store struct {
 	mu  sync.Mutex
 	cur atomic.Pointer[view]
 	hub *Hub[*event]
-	// shown, if set, is called once, when a view was taken and before it is
-	// used: what a writer does in the meantime.
+	// shown, if set, is called once after a view has been loaded and before it is used. It
+	// simulates a concurrent writer.
 	shown func()
 }
 
 func newStore(o Options) *store {
 	s := new(store)
-	s.cur.Store(&view{rev: 1}) // as etcd's: an empty store is at revision 1
+	s.cur.Store(&view{rev: 1}) // like etcd, an empty store is at revision 1
 	s.hub = New(func() History[*event] {
 		v := s.cur.Load()
 		if f := s.shown; f != nil {
@@ -114,20 +114,20 @@ func newStore(o Options) *store {
 	return s
 }
 
-// commit makes one revision of the events and shows it, without publishing.
+// commit adds a revision with the given events and makes it visible without publishing it.
 func (s *store) commit(evs ...*event) int64 {
 	old := s.cur.Load()
 	v := &view{rev: old.rev + 1, compacted: old.compacted}
 	for _, e := range evs {
 		e.rev = v.rev
 	}
-	// Views share the array: an older view does not see what lies past its end.
+	// Views share the array. An older view does not access elements past its own length.
 	v.events = append(old.events, evs...)
 	s.cur.Store(v)
 	return v.rev
 }
 
-// write makes one revision of the events and publishes it.
+// write adds a revision with the given events and publishes it.
 func (s *store) write(evs ...*event) int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()

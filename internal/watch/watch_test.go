@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// drain takes all events of the next batches, and the last revision sent.
+// drain polls until there are no more batches. It returns all events and the last revision sent.
 func drain(t *testing.T, s *Stream[*event]) (evs []*event, rev int64) {
 	t.Helper()
 	for {
@@ -38,8 +38,8 @@ func mustWatch(t testing.TB, s *Stream[*event], r Request) int64 {
 	return id
 }
 
-// W1, T14: a client that reconnects after every batch, with the revision after it, sees every event
-// once. Revisions are larger than batches and queues.
+// TestResume (W1, T14) checks that a client that reconnects after every batch, at the revision
+// after it, receives every event once. Revisions are larger than batches and queues.
 func TestResume(t *testing.T) {
 	st := newStore(tight)
 	var seen []*event
@@ -79,40 +79,7 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// T14: the end of a lease with 10,000 keys is one revision, far above every bound. It reaches a
-// watcher in one batch, live, from history, or after the watcher was slow.
-func TestHugeRevision(t *testing.T) {
-	st := newStore(tight)
-	s := st.hub.NewStream()
-	live := mustWatch(t, s, Request{Key: "/", End: "0"})
-	huge := make([]*event, 10000)
-	for i := range huge {
-		huge[i] = del(fmt.Sprintf("/%05d", i))
-	}
-	rev := st.write(huge...)
-	st.hub.Distribute()
-	st.write(put("/x"))
-	st.hub.Distribute() // the queue is above its bound: lost
-	past := mustWatch(t, s, Request{Key: "/", End: "0", From: rev})
-	slow := mustWatch(t, s, Request{Key: "/", End: "0", From: 2})
-	got := map[int64][]int{}
-	for {
-		b, ok := s.Poll()
-		if !ok {
-			break
-		}
-		if b.Kind == Changed {
-			got[b.ID] = append(got[b.ID], len(b.Events))
-		}
-	}
-	for _, id := range []int64{live, past, slow} {
-		if !slices.Equal(got[id], []int{10000, 1}) {
-			t.Errorf("watcher %d got batches of %v", id, got[id])
-		}
-	}
-}
-
-// Queues and batches are bounded by bytes, too.
+// TestBytes checks that queues and batches are also limited in bytes.
 func TestBytes(t *testing.T) {
 	st := newStore(Options{Queue: Limit{Bytes: 100}, Batch: Limit{Bytes: 35}})
 	s := st.hub.NewStream()
@@ -134,15 +101,15 @@ func TestBytes(t *testing.T) {
 			lens = append(lens, len(b.Events))
 		}
 	}
-	// 10 from the queue, 40 from history, at most 3 at a time.
+	// 10 events from the queue and 40 from history, at most 3 per batch
 	want := slices.Concat([]int{3, 3, 3, 1}, slices.Repeat([]int{3}, 13), []int{1})
 	if !slices.Equal(lens, want) {
 		t.Errorf("batches of %v, want %v", lens, want)
 	}
 }
 
-// All watchers get the same pointer to an event, and equal watchers the same slice, so that an API
-// can encode once for all.
+// TestShared checks that all watchers receive the same pointer to an event, and watchers of the
+// same range the same slice. This lets an API encode each event once for all of them.
 func TestShared(t *testing.T) {
 	st := newStore(Options{})
 	a, b := st.hub.NewStream(), st.hub.NewStream()
@@ -160,7 +127,7 @@ func TestShared(t *testing.T) {
 	if len(x.Events) != 8 || &x.Events[0] != &y.Events[0] {
 		t.Errorf("got %v and %v, want 8 and shared", x.Events, y.Events)
 	}
-	// What is shared is not appended to in place when more comes.
+	// Further events are not appended to a shared slice in place.
 	st.write(put("k"), put("x"), put("k"), put("x"), put("k"))
 	st.hub.Distribute()
 	if q, r := a.watchers[0].queue, b.watchers[0].queue; len(q) != 3 || cap(q) != 3 ||
@@ -169,7 +136,8 @@ func TestShared(t *testing.T) {
 	}
 }
 
-// A slow watcher of few keys does not keep a large part of the backlog in memory.
+// TestSmallPart checks that a slow watcher of a few keys does not keep a large part of the backlog
+// in memory.
 func TestSmallPart(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()
@@ -189,8 +157,8 @@ func TestSmallPart(t *testing.T) {
 	}
 }
 
-// W1: a writer that comes between the reading of the current view and its use loses and repeats
-// nothing, wherever the hub reads.
+// TestSeam (W1) checks that no event is lost or repeated if a write occurs after the hub has loaded
+// the current view and before it uses that view. It covers every place where the hub loads a view.
 func TestSeam(t *testing.T) {
 	between := func(st *store) { st.shown = func() { st.write(put("k")) } }
 	t.Run("watch", func(t *testing.T) {
@@ -242,8 +210,8 @@ func TestSeam(t *testing.T) {
 	})
 }
 
-// A watcher that is cancelled, or whose stream is closed, while its history is read and found
-// compacted ends once.
+// TestGoneWhileReading checks that a watcher ends only once if it is canceled, or its stream is
+// closed, while its history is being read and turns out to be compacted.
 func TestGoneWhileReading(t *testing.T) {
 	for name, f := range map[string]func(*Stream[*event]){
 		"cancel": func(s *Stream[*event]) { _ = s.Cancel(0) },
@@ -270,7 +238,7 @@ func TestGoneWhileReading(t *testing.T) {
 	}
 }
 
-// Each bad request has its error, and changes nothing.
+// TestRefused checks that each invalid request returns its own error and has no effect.
 func TestRefused(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()
@@ -310,7 +278,8 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// A client that requests progress without reading has at most 64 pending requests.
+// TestProgressFlood checks that a client that requests progress without reading has at most 64
+// pending requests.
 func TestProgressFlood(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()
@@ -336,7 +305,8 @@ func TestProgressFlood(t *testing.T) {
 	}
 }
 
-// A writer that repeats itself, and a history that does not advance, panic.
+// TestBroken checks that the hub panics if a revision is published twice, if reading history does
+// not advance, or if a watcher is missing from the index.
 func TestBroken(t *testing.T) {
 	st := newStore(Options{})
 	st.write(put("k"))
@@ -364,8 +334,9 @@ func mustPanic(t *testing.T, want string, f func()) {
 	f()
 }
 
-// Next waits for what is published and serves history without delay (etcd delays contended locks by
-// 100 ms for it). Everything ends when it must.
+// TestRun checks that Next waits for published events and serves history without delay. In etcd, a
+// delay of 100 ms for history slows down contended locks. Closing the stream or stopping Run ends a
+// waiting Next.
 func TestRun(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		st := newStore(Options{})
@@ -402,29 +373,6 @@ func TestRun(t *testing.T) {
 		}
 		if err := <-ended; err != errStop {
 			t.Fatalf("run ended with %v", err)
-		}
-	})
-}
-
-// Progress requested after a revision was shown and before it was published waits for it, also
-// without watchers.
-func TestProgressAwaits(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		st := newStore(Options{})
-		ctx, stop := context.WithCancel(t.Context())
-		defer stop()
-		go func() { _ = st.hub.Run(ctx) }()
-		s := st.hub.NewStream()
-		rev := st.commit(put("k"))
-		s.RequestProgress(AllWatchers)
-		synctest.Wait()
-		if b, ok := s.Poll(); ok {
-			t.Fatalf("said %+v too early", b)
-		}
-		st.hub.Publish(rev, nil)
-		synctest.Wait()
-		if b, ok := s.Poll(); !ok || b.Revision != rev {
-			t.Fatalf("said %+v, want revision %d", b, rev)
 		}
 	})
 }

@@ -7,50 +7,50 @@ import (
 )
 
 // watcher is one watch of one stream. id, tag, what, filter and stream never change. Hub.mu guards
-// slot, Stream.mu the rest.
+// slot. Stream.mu guards the other fields.
 //
-// The remaining events come from three sources, in this order: history for the revisions
-// next..goal; then the queue; then, if lost is not 0, history again from lost on. Offered events
-// below next, or not above goal, have been delivered or will be read from history.
+// The remaining events come from three sources, in this order: history for revisions next..goal,
+// then the queue, and then, if lost is not 0, history again from lost on. Offered events below next
+// or up to goal are ignored, because they have been delivered or will be read from history.
 type watcher[E Event] struct {
 	stream *Stream[E]
 	id     int64
 	tag    any
 	what   keyrange.Range
 	filter filter
-	slot   int // position in its group
+	slot   int // index in the watchers of its group
 
-	// next is the first revision not yet read from history. It is above goal+1 only while the
-	// watcher waits for a future revision.
+	// next is the first revision that has not been read from history yet. It is above goal+1 only
+	// while the watcher is waiting for a future revision.
 	next int64
-	// goal is the last revision that comes from history or was delivered.
+	// goal is the last revision that will come from history, or that has been delivered.
 	goal int64
-	// queue holds live events above goal, in whole revisions. Shared: see group.
+	// queue contains live events above goal, in whole revisions. It is shared: see group.
 	queue []E
 	bytes int
-	share int64 // the part of the bytes that the hub counts
-	// lost is the first revision that was dropped because the queue was full; 0 if none. While it
-	// is set, everything offered is dropped.
+	share int64 // the part of bytes that counts toward the hub's queued
+	// lost is the first revision that was dropped because the queue was full, or 0. While it is
+	// set, everything offered is dropped.
 	lost int64
 	// complete is the latest revision that a batch declared complete. A client may resume after it.
 	complete int64
 
 	listed bool // the stream's agenda has an entry for it
-	dead   bool // cancelled, or its stream is closed
+	dead   bool // canceled, or its stream is closed
 }
 
-// cost returns the bytes that the watcher takes of Options.Watches.
+// cost returns how many bytes of Options.Watches the watcher uses.
 func (w *watcher[E]) cost() int64 { return watchCost + int64(len(w.what.Key)+len(w.what.End)) }
 
-// due reports whether the watcher has anything to deliver or to read.
+// due reports whether the watcher has anything to deliver or to read from history.
 //
 // Invariant: a live watcher that is due is listed.
 func (w *watcher[E]) due() bool {
 	return w.next <= w.goal || len(w.queue) > 0 || w.lost != 0
 }
 
-// accept queues live events, which must be whole revisions and are shared with other watchers, or
-// drops them and records the first one.
+// accept queues live events. They must be whole revisions, and are shared with other watchers. If
+// there is no room, accept drops all of them and records the first dropped revision.
 func (w *watcher[E]) accept(evs []E, bytes, sharers int) {
 	if w.lost != 0 || w.dead {
 		return
@@ -63,7 +63,7 @@ func (w *watcher[E]) accept(evs []E, bytes, sharers int) {
 	}
 	share := int64(bytes / sharers)
 	switch {
-	case len(evs) == 0: // all of it was below from
+	case len(evs) == 0: // all events were below from
 		return
 	case len(w.queue) > 0 && h.opts.Queue.exceeded(len(w.queue)+len(evs), w.bytes+bytes),
 		w.share+share > h.opts.Queues-h.queued.Load():
@@ -78,7 +78,7 @@ func (w *watcher[E]) accept(evs []E, bytes, sharers int) {
 	w.count(share)
 }
 
-// count counts bytes of the queue, which may be negative.
+// count adds share, which can be negative, to the number of queued bytes.
 func (w *watcher[E]) count(share int64) {
 	w.share += share
 	w.stream.h.queued.Add(share)
@@ -91,8 +91,8 @@ func (w *watcher[E]) lose(gap int64) {
 	}
 }
 
-// resync sends an unsynced watcher with an empty queue back to history up to revision current, and
-// lets it queue later events.
+// resync sends an unsynced watcher back to history up to revision current, and lets it queue later
+// events. Its queue must be empty.
 func (w *watcher[E]) resync(current int64) {
 	w.next = max(w.next, w.lost)
 	w.goal = max(w.goal, current)
@@ -117,8 +117,8 @@ func (w *watcher[E]) take(limit Limit) []E {
 	return evs
 }
 
-// sent returns the revision up to which every event of the watcher was delivered, given that all up
-// to live were offered.
+// sent returns the revision up to which every event of the watcher has been delivered, given that
+// all events up to live have been offered.
 func (w *watcher[E]) sent(live int64) int64 {
 	switch {
 	case w.next <= w.goal:
@@ -131,11 +131,11 @@ func (w *watcher[E]) sent(live int64) int64 {
 	return max(live, w.goal)
 }
 
-// need returns the lowest revision that a progress batch may report. The client has seen everything
-// below it, or has not requested it.
+// need returns the lowest revision that a Progress batch can report. The client has received all of
+// its events up to that revision, or did not request them.
 func (w *watcher[E]) need() int64 { return max(w.complete, w.next-1) }
 
-// read reads from history at most one batch of the revisions from..to, and returns the revision to
+// read reads at most one batch of revisions from..to from history, and returns the revision to
 // continue from. It uses only fields of w that never change, so it needs no lock.
 func (w *watcher[E]) read(v History[E], from, to int64, limit Limit) ([]E, int64, error) {
 	evs, next, err := v.Events(w.what.Key, w.what.End, from, limit.Events)
@@ -155,7 +155,7 @@ func (w *watcher[E]) read(v History[E], from, to int64, limit Limit) ([]E, int64
 			kept = append(kept, e)
 		}
 	}
-	// History has already bounded the number of events, but not their size.
+	// History has already limited the number of events, but not their size.
 	if n := whole(kept, Limit{Events: math.MaxInt, Bytes: limit.Bytes}); n < len(kept) {
 		next = kept[n].Revision()
 		kept = kept[:n]
@@ -163,8 +163,8 @@ func (w *watcher[E]) read(v History[E], from, to int64, limit Limit) ([]E, int64
 	return kept, next, nil
 }
 
-// whole returns how many leading events form whole revisions within the limit, but at least one
-// revision.
+// whole returns how many events at the start of evs form whole revisions within the limit. It
+// returns at least one revision.
 func whole[E Event](evs []E, limit Limit) int {
 	bytes, boundary := 0, 0
 	for i, e := range evs {
@@ -179,7 +179,7 @@ func whole[E Event](evs []E, limit Limit) int {
 	return len(evs)
 }
 
-// size is the sum of the events' sizes, in bytes.
+// size returns the total size of events in bytes.
 func size[E Event](evs []E) (n int) {
 	for _, e := range evs {
 		n += e.Size()

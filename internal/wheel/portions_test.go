@@ -2,13 +2,14 @@ package wheel
 
 import "testing"
 
-// TestPortions: of entries that come at one instant each Advance fires as many as it may, and the
-// next look is at once, until all have fired. Those that only move to a lower level count as well.
+// TestPortions checks that if many entries are due at the same instant, each Advance fires at most
+// as many as it is allowed to. Until all have fired, Next returns the current instant. Entries that
+// only move to a lower level count as well.
 func TestPortions(t *testing.T) {
 	const entries, most = 100, 30
 	w := New(0)
 	for h := range uint32(entries) {
-		w.Add(h, 70) // on the second level: all move down at 64
+		w.Add(h, 70) // on the second level, from which all move down at 64
 	}
 	var fired int
 	fire := func(uint32) { fired++ }

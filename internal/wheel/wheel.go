@@ -1,14 +1,14 @@
-// Package wheel is a hierarchical timing wheel over dense integer handles.
+// Package wheel implements a hierarchical timing wheel over dense integer handles.
 //
 // A [Wheel] stores an instant in milliseconds for each handle, and fires the handle when its clock
-// reaches that instant. Adding and removing are O(1). Advancing is amortized O(1) per entry, no
-// matter how far the clock jumps and how far away the instants are: an entry moves at most once per
-// level on its way down.
+// reaches that instant. Adding and removing take constant time. Advancing takes amortized constant
+// time per entry, no matter how far the clock jumps or how far away the instants are. The reason is
+// that an entry moves down at most once per level.
 //
-// The caller numbers its items densely from zero (slots of a slab): the wheel holds an array with
-// 16 bytes for every handle up to the largest one ever added, without an allocation or a pointer
-// per entry. It is not safe for concurrent use, reads no clock, and does not specify the order in
-// which entries fire during the same Advance.
+// The caller must number its items densely from zero, like the slots of a slab. The wheel keeps an
+// array of 16 bytes per handle, up to the largest handle ever added, and needs no allocation or
+// pointer per entry. A Wheel is not safe for concurrent use and reads no clock. Entries that fire
+// during the same Advance do so in no particular order.
 package wheel
 
 import (
@@ -17,13 +17,14 @@ import (
 )
 
 const (
-	levelBits = 6 // 64 slots per level: their occupancy fits into one word
+	levelBits = 6 // 64 slots per level, so that their occupancy fits in one word
 	slots     = 1 << levelBits
-	// levels of 64 slots each cover every non-negative int64.
+	// levels is enough levels of 64 slots each to cover every non-negative int64.
 	levels = (63 + levelBits - 1) / levelBits
 
-	// Two lists in addition to the slots: entries added at an instant that has already passed, and
-	// entries that Advance has taken out, to fire them or to move them to a lower level.
+	// There are two lists in addition to the slots. One has entries that were added after their
+	// instant had passed. The other has entries that Advance has removed from a slot, in order to
+	// fire them or move them to a lower level.
 	overdue = levels * slots
 	firing  = overdue + 1
 	lists   = firing + 1
@@ -34,39 +35,40 @@ const (
 
 const (
 	nobody uint32 = 1<<32 - 1 // end of a list
-	absent        = nobody    // as prev: the handle is not in the wheel
-	// headFlag in prev marks the first entry of a list; the other bits then
-	// number the list. So an entry finds its list without knowing its level.
+	absent        = nobody    // value of prev if the handle is not in the wheel
+	// headFlag in prev marks the first entry of a list. In that case, the other bits are the number
+	// of the list, so an entry finds its list without knowing its level.
 	headFlag uint32 = 1 << 31
 
-	// maxHandle is the largest handle.
+	// maxHandle is the largest valid handle.
 	maxHandle = headFlag - 1
 )
 
-// entry is a handle's position. Invariant: prev == absent if and only if the handle is not in the
-// wheel; otherwise the neighbors point back to it.
+// entry is the position of a handle. Invariant: prev == absent if and only if the handle is not in
+// the wheel. If it is in the wheel, its neighbors point back to it.
 type entry struct {
 	at         int64
 	prev, next uint32
 }
 
-// Wheel holds the entries. The zero value is not usable: call New.
+// Wheel is a timing wheel. The zero value is not usable: call New.
 type Wheel struct {
 	pages []*[pageSize]entry
-	// elapsed is how far the wheel has turned. Invariant: an entry in slot s of level v agrees with
-	// elapsed in every digit (of levelBits) above v, and its digit v is s, which is greater than
-	// that of elapsed. So lower levels come first, and within a level lower slots.
+	// elapsed is how far the wheel has turned. Each level stands for one digit, of levelBits bits.
+	// Invariant: for an entry in slot s of level v, the digits above v are the same as in elapsed,
+	// and digit v is s, which is greater than digit v of elapsed. So lower levels come first, and
+	// within a level, lower slots come first.
 	elapsed int64
-	// now is the time passed to the last Advance. Invariant: it is elapsed or, while there may be
-	// something left to fire, later.
+	// now is the time passed to the last Advance. Invariant: it equals elapsed, or is later while
+	// there may be entries left to fire.
 	now   int64
 	heads [lists]uint32
-	// occupied has a bit for every slot of a level with entries in it.
+	// occupied has one bit per slot of each level. The bit is set if the slot has entries.
 	occupied [levels]uint64
 	count    int
 }
 
-// New returns an empty wheel whose clock shows now, which is not negative.
+// New returns an empty wheel whose clock is at now, which must not be negative.
 func New(now int64) *Wheel {
 	if now < 0 {
 		panic(fmt.Sprintf("wheel: negative instant %d", now))
@@ -81,8 +83,8 @@ func New(now int64) *Wheel {
 // Len returns the number of handles in the wheel.
 func (w *Wheel) Len() int { return w.count }
 
-// At returns the instant that the handle was added for, and ok=false if it is
-// not in the wheel.
+// At returns the instant for which the handle is scheduled. ok is false if the handle is not in the
+// wheel.
 func (w *Wheel) At(handle uint32) (at int64, ok bool) {
 	if int(handle>>pageBits) >= len(w.pages) {
 		return 0, false
@@ -91,8 +93,8 @@ func (w *Wheel) At(handle uint32) (at int64, ok bool) {
 	return e.at, e.prev != absent
 }
 
-// Add makes the handle fire at the instant at, or with the next Advance if that has passed. A
-// handle that is in the wheel already is moved.
+// Add schedules the handle to fire at the instant at, or during the next Advance if that instant
+// has passed. If the handle is already in the wheel, it is moved.
 func (w *Wheel) Add(handle uint32, at int64) {
 	if handle > maxHandle {
 		panic(fmt.Sprintf("wheel: handle %d is too large", handle))
@@ -107,7 +109,7 @@ func (w *Wheel) Add(handle uint32, at int64) {
 	w.place(handle)
 }
 
-// Remove takes the handle out and reports whether it was in the wheel.
+// Remove removes the handle and reports whether it was in the wheel.
 func (w *Wheel) Remove(handle uint32) bool {
 	if _, ok := w.At(handle); !ok {
 		return false
@@ -117,18 +119,20 @@ func (w *Wheel) Remove(handle uint32) bool {
 	return true
 }
 
-// Advance moves the clock to now and calls fire for every handle whose instant has come, after
-// taking it out. fire may add and remove handles, including this one; a handle that it adds at an
-// instant that has passed fires with the next Advance. It panics if now is before the clock.
+// Advance moves the clock to now. It removes every handle whose instant has come and then calls
+// fire for it. fire can add and remove handles, including the handle itself. If fire adds a handle
+// at an instant that has passed, the handle fires during the next Advance. Advance panics if now is
+// before the current time.
 //
-// It processes no more than most entries, so that the caller's steps stay short no matter how many
-// are due at one instant. The rest fires with the next calls, and until then Next returns now.
+// most limits the number of entries that Advance processes, so that the caller's steps stay short
+// even if many entries are due at the same instant. The next calls fire the rest. Until then, Next
+// returns now.
 func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 	if now < w.now {
 		panic(fmt.Sprintf("wheel: clock goes back from %d to %d", w.now, now))
 	}
 	w.now = now
-	if w.heads[firing] != nobody { // left by the previous call
+	if w.heads[firing] != nobody { // left over from the previous call
 		most = w.look(most, fire)
 	} else {
 		most = w.drain(overdue, most, fire)
@@ -144,9 +148,9 @@ func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 	}
 }
 
-// Next returns an instant before which nothing fires, and ok=false if the
-// wheel is empty. It is exact when the nearest entry is on the lowest level;
-// otherwise advancing to it brings the nearest entry at least one level down.
+// Next returns an instant before which nothing fires. ok is false if the wheel is empty. The
+// instant is exact if the nearest entry is on the lowest level. Otherwise, advancing to it moves
+// the nearest entry down at least one level.
 func (w *Wheel) Next() (at int64, ok bool) {
 	if w.heads[overdue] != nobody || w.heads[firing] != nobody {
 		return w.now, true
@@ -163,21 +167,21 @@ func (w *Wheel) nearest() (level, slot int, start int64, ok bool) {
 		}
 		slot := bits.TrailingZeros64(mask)
 		shift := uint(level * levelBits)
-		// The digits above the level are elapsed's, those below are zero. A shift
-		// by 64 or more (above the top level) gives 0, as it should.
+		// The digits above the level are the digits of elapsed, and the digits below are zero. A
+		// shift by 64 or more (above the top level) yields 0, as it should.
 		above := uint64(w.elapsed) >> (shift + levelBits) << (shift + levelBits)
 		return level, slot, int64(above | uint64(slot)<<shift), true
 	}
 	return 0, 0, 0, false
 }
 
-// drain takes a list out and processes its entries. It returns how many more it may process.
+// drain empties a list and processes its entries. It returns how much of most is left.
 func (w *Wheel) drain(list uint32, most int, fire func(uint32)) int {
 	first := w.heads[list]
 	if first == nobody {
 		return most
 	}
-	// Move the list aside first, so that fire may add to the same one.
+	// Move the entries to another list first, so that fire can add to this one.
 	w.heads[list] = nobody
 	w.setOccupied(list, false)
 	w.heads[firing] = first
@@ -185,8 +189,8 @@ func (w *Wheel) drain(list uint32, most int, fire func(uint32)) int {
 	return w.look(most, fire)
 }
 
-// look processes the entries taken out: those that are due fire, the rest move to a lower level. It
-// returns how many more entries it may process; if that is above 0, it processed all.
+// look processes the entries of the firing list. It fires those that are due, and moves the others
+// to a lower level. It returns how much of most is left. If any is left, the list is empty.
 func (w *Wheel) look(most int, fire func(uint32)) int {
 	for ; most > 0; most-- {
 		h := w.heads[firing]
@@ -204,7 +208,7 @@ func (w *Wheel) look(most int, fire func(uint32)) int {
 	return most
 }
 
-// place links an entry, which is in no list, where its instant belongs.
+// place adds an entry to the list for its instant. The entry must not be in a list.
 func (w *Wheel) place(handle uint32) {
 	e := w.entry(handle)
 	list := uint32(overdue)
@@ -221,7 +225,7 @@ func (w *Wheel) place(handle uint32) {
 	w.setOccupied(list, true)
 }
 
-// unlink takes an entry out of its list.
+// unlink removes an entry from its list.
 func (w *Wheel) unlink(handle uint32) {
 	e := w.entry(handle)
 	if e.next != nobody {
@@ -255,8 +259,8 @@ func (w *Wheel) entry(handle uint32) *entry {
 	return &w.pages[handle>>pageBits][handle&(pageSize-1)]
 }
 
-// grow makes room for a handle. Pages never move, so that growing a wheel of
-// millions does not copy it.
+// grow makes room for a handle. Pages never move, so growing a wheel to millions of handles does
+// not copy it.
 func (w *Wheel) grow(handle uint32) {
 	for int(handle>>pageBits) >= len(w.pages) {
 		p := new([pageSize]entry)

@@ -10,13 +10,13 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// all bounds no Advance.
+// all makes Advance process all entries.
 const all = math.MaxInt
 
-// twin is a wheel that is slow and obviously right: a sorted slice.
+// twin is a slow, obviously correct wheel: a sorted slice.
 type twin struct {
 	now  int64
-	list []twinEntry // by instant, then handle
+	list []twinEntry // sorted by instant, then by handle
 }
 
 type twinEntry struct {
@@ -45,7 +45,7 @@ func (t *twin) remove(handle uint32) bool {
 	return i >= 0
 }
 
-// due returns the handles that an Advance to now fires, sorted.
+// due returns the sorted handles that Advance fires at now.
 func (t *twin) due(now int64) []uint32 {
 	var out []uint32
 	for _, e := range t.list {
@@ -57,8 +57,7 @@ func (t *twin) due(now int64) []uint32 {
 	return out
 }
 
-// checkInvariants walks the whole wheel and compares it with what the fields
-// promise.
+// checkInvariants walks the whole wheel and verifies its fields and links.
 func (w *Wheel) checkInvariants() error {
 	linked := 0
 	for list := range uint32(lists) {
@@ -75,7 +74,7 @@ func (w *Wheel) checkInvariants() error {
 				if e.at > w.now {
 					return fmt.Errorf("handle %d at %d is overdue at %d", h, e.at, w.now)
 				}
-			case list == firing: // left by an Advance that was bounded
+			case list == firing: // left over from an Advance that reached its limit
 			default:
 				if err := w.checkPlace(e.at, int(list)); err != nil {
 					return fmt.Errorf("handle %d: %w", h, err)
@@ -106,7 +105,7 @@ func (w *Wheel) checkInvariants() error {
 	return nil
 }
 
-// behind is set if the last Advance was bounded and may have left timers.
+// behind reports whether the last Advance reached its limit and may have left timers to fire.
 func (w *Wheel) behind() bool { return w.elapsed != w.now || w.heads[firing] != nobody }
 
 func (w *Wheel) checkPlace(at int64, list int) error {
@@ -127,7 +126,7 @@ func (w *Wheel) checkPlace(at int64, list int) error {
 	return nil
 }
 
-// pair is a wheel and its twin, given the same operations.
+// pair applies the same operations to a wheel and its twin.
 type pair struct {
 	w *Wheel
 	t *twin
@@ -147,8 +146,8 @@ func (p *pair) remove(handle uint32) error {
 	return nil
 }
 
-// advance moves both on; the wheel looks at no more than most entries. again says what a fired
-// handle does: the new instant it adds itself for, if ok.
+// advance advances the wheel and its twin to now. The wheel processes up to most entries. If again
+// returns true for a fired handle, the handle is added again at the returned instant.
 func (p *pair) advance(now int64, most int, again func(handle uint32) (int64, bool)) error {
 	want, behind := p.t.due(now), p.w.behind()
 	p.t.now = now
@@ -157,7 +156,7 @@ func (p *pair) advance(now int64, most int, again func(handle uint32) (int64, bo
 		got = append(got, h)
 		p.t.remove(h)
 		if _, in := p.w.At(h); in || p.w.Len() != len(p.t.list) {
-			got = append(got, nobody) // must be out before it fires
+			got = append(got, nobody) // the handle must be removed before it fires
 		}
 		if at, ok := again(h); ok {
 			p.add(h, at)
@@ -175,7 +174,7 @@ func (p *pair) advance(now int64, most int, again func(handle uint32) (int64, bo
 	return nil
 }
 
-// check compares everything that can be asked.
+// check compares the results of all queries.
 func (p *pair) check(handles uint32) error {
 	if err := p.w.checkInvariants(); err != nil {
 		return err
@@ -197,7 +196,7 @@ func (p *pair) check(handles uint32) error {
 	if ok && next > max(p.t.list[0].at, p.t.now) {
 		return fmt.Errorf("next is %d, after the first entry at %d", next, p.t.list[0].at)
 	}
-	// Where an entry is yet to come, the next look is too: nobody spins.
+	// If no entry is due, Next must be in the future, or callers would spin.
 	if ok && p.t.list[0].at > p.t.now && next <= p.t.now && !p.w.behind() {
 		return fmt.Errorf("next is %d at %d, but the first entry is at %d",
 			next, p.t.now, p.t.list[0].at)
@@ -205,13 +204,13 @@ func (p *pair) check(handles uint32) error {
 	return nil
 }
 
-// far draws a distance whose magnitude is uniform, from 0 to centuries.
+// far returns a random distance between 0 and centuries, with a uniform magnitude.
 func far(r *rand.Rand) int64 {
 	return r.Int64N(1 << r.IntN(45))
 }
 
-// TestTwin compares the wheel with a sorted slice over random operations, whose
-// instants and steps range from milliseconds to centuries.
+// TestTwin compares the wheel with a sorted slice under random operations. Instants and steps range
+// from milliseconds to centuries.
 func TestTwin(t *testing.T) {
 	const handles = 40
 	run := func(seed uint64) error {
@@ -223,7 +222,7 @@ func TestTwin(t *testing.T) {
 			var err error
 			switch r.IntN(8) {
 			case 0, 1, 2, 3:
-				p.add(h, now+far(r)-far(r)/8) // some have passed
+				p.add(h, now+far(r)-far(r)/8) // some are in the past
 			case 4:
 				err = p.remove(h)
 			default:
@@ -249,8 +248,8 @@ func TestTwin(t *testing.T) {
 	}
 }
 
-// FuzzTwin reads operations from the bytes: the first two bits say which, the
-// others the handle, and the next byte the distance as mantissa and exponent.
+// FuzzTwin decodes two bytes per operation. The top two bits of the first byte select the operation
+// and the others the handle. The second byte is the distance, as mantissa and exponent.
 func FuzzTwin(f *testing.F) {
 	f.Add([]byte{0x01, 0x35, 0x42, 0x88, 0xc0, 0x99})
 	f.Add([]byte{0x01, 0xff, 0x02, 0xfe, 0x03, 0x00, 0xc0, 0xf7, 0x81, 0x00, 0xc0, 0xff})
@@ -281,28 +280,8 @@ func FuzzTwin(f *testing.F) {
 	})
 }
 
-// TestEveryStep advances a millisecond at a time over a range that crosses
-// slots and levels: every entry fires in exactly its own millisecond.
-func TestEveryStep(t *testing.T) {
-	const start, length = 64*64*3 - 100, 64 * 64 * 2
-	w := New(start)
-	for h := range uint32(length) {
-		w.Add(h, start+1+int64(h))
-	}
-	for now := int64(start); now <= start+length; now++ {
-		w.Advance(now, all, func(h uint32) {
-			if want := start + 1 + int64(h); want != now {
-				t.Fatalf("handle %d for %d fired at %d", h, want, now)
-			}
-		})
-	}
-	if w.Len() != 0 {
-		t.Errorf("%d did not fire", w.Len())
-	}
-}
-
-// TestFollowingNext sleeps until Next, as callers do: each entry still fires in
-// its own millisecond, and the number of looks in vain is small.
+// TestFollowingNext sleeps until Next, as callers do. It checks that each entry fires at its own
+// instant, and that few wakeups fire nothing.
 func TestFollowingNext(t *testing.T) {
 	r := rand.New(rand.NewPCG(7, 7))
 	w := New(0)
@@ -333,7 +312,7 @@ func TestFollowingNext(t *testing.T) {
 	}
 }
 
-// TestEnds tries the ends of the range.
+// TestEnds checks the smallest and largest instants and the largest handles.
 func TestEnds(t *testing.T) {
 	w := New(0)
 	w.Add(0, math.MaxInt64)
@@ -361,12 +340,11 @@ func TestEnds(t *testing.T) {
 	}
 }
 
-// TestChangesWhileFiring removes and moves entries of the very list that is
-// firing.
+// TestChangesWhileFiring removes and moves entries of the list that is being fired.
 func TestChangesWhileFiring(t *testing.T) {
 	w := New(0)
 	for h := range uint32(10) {
-		w.Add(h, 100) // one list; fires in some order
+		w.Add(h, 100) // all in one list, which fires in no particular order
 	}
 	var got []uint32
 	w.Advance(100, all, func(h uint32) {
@@ -383,7 +361,7 @@ func TestChangesWhileFiring(t *testing.T) {
 				w.Add(o, 200)
 			}
 		}
-		w.Add(h, 50) // has passed: with the next Advance, not this one
+		w.Add(h, 50) // in the past, so it fires at the next Advance and not at this one
 	})
 	for _, h := range got[1:] {
 		if h%3 != 2 {
@@ -404,7 +382,7 @@ func TestChangesWhileFiring(t *testing.T) {
 	}
 }
 
-// TestMisuse panics: a wheel whose clock goes back is broken.
+// TestMisuse checks that the wheel panics on misuse, such as a clock that goes backward.
 func TestMisuse(t *testing.T) {
 	for name, f := range map[string]func(){
 		"clock goes back":  func() { New(10).Advance(9, all, func(uint32) {}) },
@@ -422,7 +400,7 @@ func TestMisuse(t *testing.T) {
 	}
 }
 
-// TestSteady holds adding, moving and firing to no allocation at all.
+// TestSteady checks that adding, moving and firing entries does not allocate.
 func TestSteady(t *testing.T) {
 	w := New(0)
 	now := int64(0)
@@ -437,43 +415,5 @@ func TestSteady(t *testing.T) {
 	})
 	if allocs != 0 {
 		t.Errorf("%v allocations a round, want none", allocs)
-	}
-}
-
-// BenchmarkTurn is the steady life of n entries that are added again when they
-// fire. The cost of one does not depend on how many there are.
-func BenchmarkTurn(b *testing.B) {
-	for _, n := range []uint32{10_000, 1_000_000} {
-		b.Run(fmt.Sprintf("entries=%d", n), func(b *testing.B) {
-			r := rand.New(rand.NewPCG(1, 1))
-			w := New(0)
-			for h := range n {
-				w.Add(h, 1+r.Int64N(30_000))
-			}
-			now, fired := int64(0), 0
-			for b.Loop() {
-				// A loop iteration is one firing, whatever that takes.
-				for fired <= 0 {
-					now++
-					w.Advance(now, all, func(h uint32) {
-						w.Add(h, now+15_000+int64(h%15_000))
-						fired++
-					})
-				}
-				fired--
-			}
-		})
-	}
-}
-
-// BenchmarkAddRemove is an entry that is cancelled, as most timers are.
-func BenchmarkAddRemove(b *testing.B) {
-	w := New(0)
-	w.Add(1023, 1)
-	h := uint32(0)
-	for b.Loop() {
-		w.Add(h&1023, 1<<20+int64(h))
-		w.Remove(h & 1023)
-		h++
 	}
 }

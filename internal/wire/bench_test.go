@@ -6,8 +6,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// BenchmarkEncode is the size of a message of 64 parts and its encoding, here and by the
-// standard implementation.
+// BenchmarkEncode measures the size of a message with 64 parts and the time to encode it, with this
+// package and with the standard implementation.
 func BenchmarkEncode(b *testing.B) {
 	room := make([]byte, 64<<10)
 	for name, m := range samples() {
@@ -32,7 +32,7 @@ func BenchmarkEncode(b *testing.B) {
 	}
 }
 
-// BenchmarkDecode is the decoding of a message of 64 parts.
+// BenchmarkDecode measures decoding a message with 64 parts.
 func BenchmarkDecode(b *testing.B) {
 	for name, m := range samples() {
 		data, err := proto.Marshal(m)

@@ -5,8 +5,8 @@
 // of a client's time. Therefore, a generator creates a reader and a writer for each message
 // (messages.go). Messages that these cannot handle are left to the standard implementation. These
 // are messages with maps, unknown fields, duplicate fields or deep nesting, and malformed messages.
-// Thus the result, or the error, is always the same as that of the standard implementation. The
-// tests compare both on random and damaged messages.
+// Thus the result or the error is always the same as with the standard implementation. The tests
+// compare both on random and damaged messages.
 //
 // vtprotobuf would be the obvious generator. But its decoder makes two and a half times as many
 // allocations, because parts of a message do not share memory. It also accepts strings that are not

@@ -9,15 +9,15 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// dice fills messages by chance.
+// dice fills messages with random values.
 type dice struct {
 	*rand.Rand
-	// dense is how likely a field is set, and unknown that a message has one that nobody
-	// knows, and again that there is another of its kind behind it.
+	// dense is the probability that a field is set, unknown that a message has an unknown field,
+	// and again that an encoded message is followed by another of the same type.
 	dense, unknown, again float64
 }
 
-// message returns a message of the type of m.
+// message returns a random message of the same type as m.
 func (d *dice) message(m proto.Message) proto.Message {
 	out := m.ProtoReflect().New()
 	d.fill(out, 0)
@@ -26,7 +26,7 @@ func (d *dice) message(m proto.Message) proto.Message {
 
 func (d *dice) fill(m protoreflect.Message, depth int) {
 	fields := m.Descriptor().Fields()
-	var one protoreflect.FieldDescriptor // of a oneof, which is chosen as a whole
+	var one protoreflect.FieldDescriptor // the chosen field of a oneof
 	for i := range fields.Len() {
 		f := fields.Get(i)
 		o := f.ContainingOneof()
@@ -72,8 +72,8 @@ func (d *dice) set(m protoreflect.Message, f protoreflect.FieldDescriptor, depth
 	}
 }
 
-// twice returns an encoded message with another of its type behind it, now and then, and so
-// the messages in it.
+// twice occasionally appends another message of the same type to an encoded message, and does the
+// same for nested messages.
 func (d *dice) twice(b []byte, m protoreflect.MessageDescriptor) []byte {
 	var out []byte
 	for len(b) > 0 {
@@ -96,7 +96,7 @@ func (d *dice) twice(b []byte, m protoreflect.MessageDescriptor) []byte {
 	return out
 }
 
-// scalar returns a value of the type of f; small ones are as likely as large ones.
+// scalar returns a random value of the type of f. Small values are as likely as large ones.
 func (d *dice) scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
 	n := d.Uint64() >> d.IntN(64)
 	switch f.Kind() {
@@ -119,7 +119,7 @@ func (d *dice) scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
 	}
 }
 
-// bytes returns text of a length that takes one or two bytes, or nothing.
+// bytes returns random text, either empty or with a length that takes one or two bytes to encode.
 func (d *dice) bytes() []byte {
 	b := make([]byte, d.IntN(2)*d.IntN(200))
 	for i := range b {

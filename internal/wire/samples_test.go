@@ -9,10 +9,10 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// fresh returns an empty message of the type of m.
+// fresh returns an empty message of the same type as m.
 func fresh(m proto.Message) proto.Message { return m.ProtoReflect().New().Interface() }
 
-// samples are messages as they travel, of 64 parts.
+// samples returns typical messages with 64 parts each.
 func samples() map[string]proto.Message {
 	return map[string]proto.Message{
 		"put":            requests(putSample),

@@ -14,7 +14,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// agree holds a decoding against the standard one: the same message, or the same error.
+// agree checks that decoding gives the same message or the same error as the standard
+// implementation.
 func agree(t *testing.T, b []byte, of proto.Message) {
 	t.Helper()
 	want, got := fresh(of), fresh(of)
@@ -29,7 +30,7 @@ func agree(t *testing.T, b []byte, of proto.Message) {
 	}
 }
 
-// encode is Marshal as one piece.
+// encode returns the output of Marshal as a single slice.
 func encode(t *testing.T, m proto.Message) []byte {
 	t.Helper()
 	b, err := Codec().Marshal(m)
@@ -40,8 +41,8 @@ func encode(t *testing.T, m proto.Message) []byte {
 	return b.Materialize()
 }
 
-// TestSamples: what travels often is really read and written here, and as the standard
-// implementation does it.
+// TestSamples checks that this package, and not the fallback, reads and writes the common messages,
+// and that the result matches the standard implementation.
 func TestSamples(t *testing.T) {
 	for name, m := range samples() {
 		want, err := proto.Marshal(m)
@@ -83,9 +84,9 @@ func parts(m proto.Message) (out [][]byte) {
 	return out
 }
 
-// TestRandom: messages with all that they may have, known or not, come out as the standard
-// implementation reads and writes them. It fills them by reflection, so that a field that is
-// missing here cannot be forgotten.
+// TestRandom checks that messages with any combination of known and unknown fields are read and
+// written as by the standard implementation. The messages are filled by reflection, so a field that
+// is missing from this package cannot be overlooked.
 func TestRandom(t *testing.T) {
 	d := &dice{Rand: rand.New(rand.NewPCG(1, 2))}
 	for i := range 6000 {
@@ -130,7 +131,7 @@ func sizes(t *testing.T, m proto.Message) {
 	}
 }
 
-// TestTexts: a request with a text that cannot be sent is found, wherever the text is.
+// TestTexts checks that a request with invalid text is detected, wherever the text is.
 func TestTexts(t *testing.T) {
 	const bad = "\xff"
 	grant := &pb.GrantRequest{Name: bad}
@@ -152,8 +153,8 @@ func TestTexts(t *testing.T) {
 	}
 }
 
-// TestMerge: fields that are there twice, at any depth, are taken as the standard says: the last
-// one counts, and messages are merged.
+// TestMerge checks that duplicate fields, at any depth, are handled as the standard requires: the
+// last value wins, and messages are merged.
 func TestMerge(t *testing.T) {
 	d := &dice{Rand: rand.New(rand.NewPCG(3, 4))}
 	for range 20000 {
@@ -168,12 +169,12 @@ func TestMerge(t *testing.T) {
 	}
 }
 
-// block is a field with bytes.
+// block encodes a field of type bytes.
 func block(field protowire.Number, b ...byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(nil, field, protowire.BytesType), b)
 }
 
-// TestTruncated cuts messages and their parts everywhere, and garbles them.
+// TestTruncated truncates messages and their parts at every byte, and corrupts them.
 func TestTruncated(t *testing.T) {
 	d := rand.New(rand.NewPCG(5, 6))
 	for _, m := range samples() {
@@ -195,7 +196,7 @@ func TestTruncated(t *testing.T) {
 	}
 }
 
-// transactions is one inside another, so many.
+// transactions returns transactions nested to the given depth.
 func transactions(levels int) []byte {
 	var b []byte
 	for range levels {
@@ -204,8 +205,8 @@ func transactions(levels int) []byte {
 	return block(1, block(7, b...)...)
 }
 
-// TestOdd: what has no place in a message, or is not to be sent, is refused or kept as
-// the standard implementation does.
+// TestOdd checks that data that is out of place in a message, or that must not be sent, is rejected
+// or kept as by the standard implementation.
 func TestOdd(t *testing.T) {
 	ones := bytes.Repeat([]byte{0xff}, 9)
 	for name, b := range map[string][]byte{
@@ -245,7 +246,7 @@ func TestOdd(t *testing.T) {
 	}
 }
 
-// TestNil: parts that are not there are sent as empty ones.
+// TestNil checks that missing parts are sent as empty ones.
 func TestNil(t *testing.T) {
 	for _, m := range []proto.Message{
 		&pb.ClientMessage{}, &pb.ServerMessage{},
@@ -310,7 +311,7 @@ func TestNil(t *testing.T) {
 	}
 }
 
-// pool is a buffer pool that spoils what it gets back.
+// pool is a buffer pool that overwrites the buffers returned to it.
 type pool struct{ mem.BufferPool }
 
 func (p pool) Put(b *[]byte) {
@@ -319,7 +320,7 @@ func (p pool) Put(b *[]byte) {
 	}
 }
 
-// TestOwnMemory: a message stays as it is when the buffer that it was read from is used again.
+// TestOwnMemory checks that a message does not change when the buffer it was read from is reused.
 func TestOwnMemory(t *testing.T) {
 	for name, m := range samples() {
 		b := encode(t, m)
@@ -334,7 +335,7 @@ func TestOwnMemory(t *testing.T) {
 				t.Fatal(err)
 			}
 			data.Free()
-			// And what the pool of gRPC has goes to somebody else.
+			// Overwrite buffers from gRPC's pool, as another user of the pool would.
 			for range 8 {
 				other := mem.DefaultBufferPool().Get(len(b))
 				clear(*other)
@@ -347,7 +348,7 @@ func TestOwnMemory(t *testing.T) {
 	}
 }
 
-// TestOthers: messages that are none of a stream go to gRPC's codec.
+// TestOthers checks that messages that do not belong to a stream are passed to gRPC's codec.
 func TestOthers(t *testing.T) {
 	m := &pb.PutRequest{Key: []byte("k")}
 	b, err := Codec().Marshal(m)
@@ -366,8 +367,8 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// FuzzRead holds the decoding of anything against the standard one, and what was decoded, if
-// it is written again, too.
+// FuzzRead compares the decoding of arbitrary bytes with the standard implementation. If decoding
+// succeeds, it compares the encoding as well.
 func FuzzRead(f *testing.F) {
 	for _, m := range samples() {
 		for _, p := range parts(m)[:1] {

@@ -8,7 +8,7 @@ import (
 	"strconv"
 )
 
-// Colours of pictures.
+// Colors used in pictures.
 const (
 	ink    = "#222b36"
 	faint  = "#d5dae0"
@@ -19,7 +19,7 @@ const (
 	purple = "#6c4ab6"
 )
 
-// fonts have the same widths; every SVG viewer has one of them.
+// fonts lists fonts with the same widths. Each SVG viewer has at least one of them.
 const fonts = "Liberation Sans,Arial,Helvetica,sans-serif"
 
 // A point is a position in a picture; y grows downward.
@@ -31,20 +31,20 @@ type canvas struct {
 	out  bytes.Buffer
 }
 
-// The position of a text relative to its point.
+// Anchors: the position of a text relative to its point.
 const (
 	after  = "start"
 	before = "end"
 	around = "middle"
 )
 
-// text writes a line of text with a font size in points; the point is on its baseline.
+// text writes a line of text. The font size is in points, and the point is on the baseline.
 func (c *canvas) text(at point, anchor string, size float64, s string) {
 	fmt.Fprintf(&c.out, `<text x="%s" y="%s" text-anchor="%s" font-size="%s">%s</text>`+"\n",
 		num(at.x), num(at.y), anchor, num(size), escaped(s))
 }
 
-// upright writes a vertical text, read upwards, whose middle is at the point.
+// upright writes a vertical text that reads upward. Its middle is at the point.
 func (c *canvas) upright(at point, size float64, s string) {
 	fmt.Fprintf(&c.out, `<g transform="translate(%s %s) rotate(-90)">`, num(at.x), num(at.y))
 	c.text(point{}, around, size, s)
@@ -68,12 +68,12 @@ func (c *canvas) line(s stroke, points ...point) {
 		s.color, num(s.width), dashes, list(points))
 }
 
-// fill draws the area between points.
+// fill fills the polygon with these corners.
 func (c *canvas) fill(color string, points ...point) {
 	fmt.Fprintf(&c.out, `<polygon fill="%s" points="%s"/>`+"\n", color, list(points))
 }
 
-// box fills a rectangle between two of its corners.
+// box fills the rectangle with two given opposite corners.
 func (c *canvas) box(color string, a, b point) {
 	c.fill(color, a, point{b.x, a.y}, b, point{a.x, b.y})
 }
@@ -84,7 +84,7 @@ func (c *canvas) dot(color string, at point) {
 		color, num(at.x), num(at.y))
 }
 
-// within calls draw, and clips its drawing to the rectangle.
+// within calls draw and clips what it draws to the rectangle.
 func (c *canvas) within(a, b point, draw func()) {
 	x, y, w, h := num(a.x), num(a.y), num(b.x-a.x), num(b.y-a.y)
 	fmt.Fprintf(&c.out, `<svg x="%s" y="%s" width="%s" height="%s" viewBox="%s %s %s %s">`+"\n",
@@ -103,7 +103,7 @@ func (c *canvas) save(w io.Writer) error {
 	return err
 }
 
-// num formats a coordinate with two decimals.
+// num formats a coordinate with at most two decimals.
 func num(v float64) string {
 	b := strconv.AppendFloat(nil, v, 'f', 2, 64)
 	b = bytes.TrimRight(b, "0")
@@ -124,7 +124,7 @@ func list(points []point) string {
 func escaped(s string) string {
 	var b bytes.Buffer
 	if err := xml.EscapeText(&b, []byte(s)); err != nil {
-		panic(err) // a buffer accepts everything
+		panic(err) // writing to a buffer does not fail
 	}
 	return b.String()
 }

@@ -7,7 +7,7 @@ import (
 	"strconv"
 )
 
-// The size of a chart, and the positions of its axes, in points.
+// The size of a chart and the positions of its axes, in points.
 var (
 	chartSize   = point{640, 300}
 	chartCorner = point{66, 36}   // top left corner of the axes
@@ -17,11 +17,11 @@ var (
 // lineColors are the colors of successive curves.
 var lineColors = []string{green, purple, red, ink}
 
-// A Curve is a line of a chart.
+// A Curve is a line in a chart.
 type Curve struct {
 	Name string
 	XY   [][2]float64
-	// Dots marks the points, for measured values.
+	// Dots marks each point. It is for measured values.
 	Dots bool
 }
 
@@ -29,7 +29,7 @@ type Curve struct {
 type Chart struct {
 	Title, X, Y string
 	Curves      []Curve
-	// LogX and LogY select logarithmic scales, which omit points at 0 and below.
+	// LogX and LogY select logarithmic scales. Such scales omit points at or below 0.
 	LogX, LogY bool
 	// Marks are labeled vertical lines.
 	Marks []Mark
@@ -37,7 +37,7 @@ type Chart struct {
 	MinY, MaxY float64
 }
 
-// A Mark is a vertical line of a chart.
+// A Mark is a vertical line in a chart.
 type Mark struct {
 	X    float64
 	Name string
@@ -91,7 +91,7 @@ func (c Chart) curves(p *canvas, x, y axisOf) {
 	}
 }
 
-// legend names the curves with points, in the top right corner.
+// legend lists the names of curves that have points, in the top right corner.
 func (c Chart) legend(p *canvas) {
 	const size, sample = 11, 22
 	at := point{chartOrigin.x - 4, chartCorner.y + 4}
@@ -147,7 +147,7 @@ func (c Chart) axes() (x, y axisOf) {
 	return x, y
 }
 
-// widen gives an axis some length if it has at most one value.
+// widen extends an axis that has at most one value.
 func (a *axisOf) widen() {
 	switch {
 	case a.lo > a.hi:
@@ -168,8 +168,8 @@ func (a axisOf) place(v float64) float64 {
 	return a.from + (a.to-a.from)*(v-lo)/(hi-lo)
 }
 
-// ticks returns round values: powers of ten on a logarithmic scale, with halves and fifths if there
-// are few.
+// ticks returns round values. On a logarithmic scale, they are powers of ten, with halves and
+// fifths in between if there are only a few.
 func (a axisOf) ticks() []float64 {
 	var out []float64
 	if !a.log {
@@ -193,7 +193,7 @@ func (a axisOf) ticks() []float64 {
 	return out
 }
 
-// roundStep returns the smallest number that is 1, 2 or 5 times a power of ten and not less than v.
+// roundStep returns the smallest number that is at least v and is 1, 2 or 5 times a power of ten.
 func roundStep(v float64) float64 {
 	unit := math.Pow(10, math.Floor(math.Log10(v)))
 	for _, f := range []float64{1, 2, 5} {

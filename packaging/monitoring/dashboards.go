@@ -2,7 +2,7 @@ package main
 
 import "strings"
 
-// inJob inserts the name of a cluster's job into an expression.
+// inJob inserts the job name of a cluster into an expression.
 func inJob(expr, job string) string { return strings.ReplaceAll(expr, "JOB", `job="`+job+`"`) }
 
 // rate returns the rate of a counter, summed over all members.
@@ -22,7 +22,7 @@ func spread(title, name string) panel {
 	}}
 }
 
-// each returns a panel with a gauge of each member.
+// each returns a panel that shows a gauge of each member.
 func each(title, unit, expr string) panel {
 	return panel{title, unit, []query{{expr, "{{instance}}"}}}
 }

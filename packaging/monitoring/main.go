@@ -2,7 +2,8 @@
 //
 //	go run -C packaging ./monitoring -out monitoring/dashboards
 //
-// With -prometheus it draws them instead, with data from that Prometheus; pictures.sh starts one.
+// With -prometheus, it instead draws them with data from that Prometheus server. The script
+// pictures.sh starts such a server.
 package main
 
 import (
@@ -61,27 +62,27 @@ func write(dir string) error {
 	return nil
 }
 
-// dashboard is one page of panels, three in a row.
+// dashboard is a page of panels, with three panels per row.
 type dashboard struct {
 	name   string
 	panels []panel
 }
 
-// panel is a graph over time of one or more queries. JOB in a query stands for the cluster that is
+// panel is a graph of one or more queries over time. In a query, JOB stands for the cluster
 // selected on the page.
 type panel struct {
 	title, unit string
 	queries     []query
 }
 
-// query is an expression and the name of its lines.
+// query is an expression with a legend for its lines.
 type query struct{ expr, legend string }
 
 func (d *dashboard) file() string { return "leasehold-" + d.name + ".json" }
 
 type object = map[string]any
 
-// source is the Prometheus that is selected on the page.
+// source is the Prometheus data source selected on the page.
 var source = object{"type": "prometheus", "uid": "${source}"}
 
 // render returns the dashboard in Grafana's JSON model (schema version 39), for import.

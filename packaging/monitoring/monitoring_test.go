@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The dashboards are what the command writes.
+// TestDashboardsAreWritten checks that the dashboard files equal the command's output.
 func TestDashboardsAreWritten(t *testing.T) {
 	names, err := filepath.Glob("dashboards/*.json")
 	if err != nil || len(names) != len(dashboards) {
@@ -37,8 +37,8 @@ func TestDashboardsAreWritten(t *testing.T) {
 
 var metric = regexp.MustCompile(`\b(leasehold|etcd|grpc)_[a-z_]+`)
 
-// Every metric that an alert or a dashboard asks for is one that a member has: docs/metrics.md has
-// them all, and a test of the server compares that with the page.
+// TestMetricsAreThere checks that every metric used by an alert or a dashboard is in
+// docs/metrics.md. A test of the server compares that document with a member's metrics page.
 func TestMetricsAreThere(t *testing.T) {
 	doc, err := os.ReadFile("../../docs/metrics.md")
 	if err != nil {
@@ -68,8 +68,8 @@ func TestMetricsAreThere(t *testing.T) {
 	}
 }
 
-// exprs returns the expressions of rules. Each must have a summary, an action, a test, and a section
-// of the runbook.
+// exprs returns the expressions of the rules. It checks that each rule has a summary, an action, a
+// test, and a section in the runbook.
 func exprs(t *testing.T, rules []byte) (list []string) {
 	t.Helper()
 	var file struct {

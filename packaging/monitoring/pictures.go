@@ -15,19 +15,20 @@ import (
 	"time"
 )
 
-// pictures draws the dashboards with a job's recent data from a Prometheus.
+// pictures draws the dashboards with recent data of a job from a Prometheus server.
 type pictures struct {
 	prometheus, job string
 	last            time.Duration
-	// interval replaces $__rate_interval: four times the scrape interval.
+	// interval replaces $__rate_interval. It is four times the scrape interval.
 	interval string
-	empty    *regexp.Regexp // the titles of panels that need no line
+	empty    *regexp.Regexp // matches titles of panels that are allowed to have no line
 }
 
-// points is the number of points in a line.
+// points is the number of points per line.
 const points = 60
 
-// write writes a file for each dashboard, and returns the panels that lack a line.
+// write writes a file for each dashboard, and returns the panels that should have a line but do
+// not.
 func (p pictures) write(dir string) (empty []string, err error) {
 	end := time.Now()
 	for _, d := range dashboards {
@@ -54,9 +55,10 @@ func (p pictures) write(dir string) (empty []string, err error) {
 	return empty, nil
 }
 
-// page puts charts three in a row, at half their size.
+// page draws charts at half their size, with three charts per row.
 func page(w io.Writer, charts []Chart) error {
-	const columns, width, height = 3, 427, 200 // a chart has 640 by 300 points, of 96/72 pixels
+	// a chart measures 640 by 300 points, each of 96/72 pixels
+	const columns, width, height = 3, 427, 200
 	rows := (len(charts) + columns - 1) / columns
 	fmt.Fprintf(w, "<svg xmlns=\"http://www.w3.org/2000/svg\" width=\"%d\" height=\"%d\">\n",
 		columns*width, rows*height)
@@ -72,7 +74,7 @@ func page(w io.Writer, charts []Chart) error {
 	return err
 }
 
-// chart asks for the lines of a panel.
+// chart queries the lines of a panel.
 func (p pictures) chart(of panel, end time.Time) (Chart, error) {
 	c := Chart{Title: of.title, X: "seconds ago", Y: of.unit}
 	for _, q := range of.queries {
@@ -95,7 +97,8 @@ func (p pictures) chart(of panel, end time.Time) (Chart, error) {
 	return c, nil
 }
 
-// line is a time series in Prometheus's answer: pairs of a time in seconds and a number in quotes.
+// line is a time series in Prometheus's response. Each value is a pair of a time in seconds and a
+// quoted number.
 type line struct {
 	Metric map[string]string `json:"metric"`
 	Values [][2]any          `json:"values"`
@@ -129,14 +132,15 @@ func stamp(t time.Time) string { return t.UTC().Format(time.RFC3339Nano) }
 
 var label = regexp.MustCompile(`{{(\w+)}}`)
 
-// name is the legend with the line's labels.
+// name returns the legend, with the line's labels inserted.
 func (l line) name(legend string) string {
 	return label.ReplaceAllStringFunc(legend, func(s string) string {
 		return l.Metric[strings.Trim(s, "{}")]
 	})
 }
 
-// xy returns the points. It leaves out values that are not numbers, such as a quantile of nothing.
+// xy returns the points of the line. It omits values that are not numbers, such as a quantile of no
+// data.
 func (l line) xy(end time.Time) (out [][2]float64) {
 	for _, v := range l.Values {
 		at, _ := v[0].(float64)

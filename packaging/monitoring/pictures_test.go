@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// Pictures show the series of a Prometheus server with a single metric, by name. Missing data is
-// reported unless it is optional, and so is an error of Prometheus.
+// TestPictures draws the series of a Prometheus server that has a single metric. Missing data is
+// reported unless it is optional, and so is an error from Prometheus.
 func TestPictures(t *testing.T) {
 	fail := false
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Revoking a user's permission ends its campaigns in the same revision, for the leader, the next in
-// the queue, and those behind. Three sessions of alice campaign through one member, and alice loses
-// her role.
+// TestRoleRevokedWhileCampaigning checks that revoking a user's permission ends its campaigns at
+// the same revision, for the leader, the next candidate, and those behind it. Three of alice's
+// sessions campaign through one member, and then alice loses her role.
 func TestRoleRevokedWhileCampaigning(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -41,7 +41,7 @@ func TestRoleRevokedWhileCampaigning(t *testing.T) {
 					ended <- err
 				}()
 			}
-			c.rootSees(t, name+"/", 2) // the leader's and the next candidate's
+			c.rootSees(t, name+"/", 2) // the leader's and the next candidate's keys
 			c.rootSees(t, name+"~candidates/", 2)
 			c.revokeRole(t, "alice")
 			for range 2 {
@@ -53,7 +53,7 @@ func TestRoleRevokedWhileCampaigning(t *testing.T) {
 	})
 }
 
-// rootSees waits until n keys have a prefix.
+// rootSees waits until n keys have the given prefix.
 func (c *cluster) rootSees(t *testing.T, prefix string, n int64) {
 	t.Helper()
 	ctx := timeout(t)

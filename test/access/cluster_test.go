@@ -1,5 +1,5 @@
-// Package access tests access control with whole clusters in this process and the real clients,
-// through the leader and through a follower.
+// Package access tests access control with entire clusters in this process and with the real
+// clients, through the leader and through a follower.
 package access
 
 import (
@@ -19,14 +19,15 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// cluster is a cluster with access control. Each user's password is its name. Alice and bob have
-// all permissions on keys and names under "alice/" and "bob/"; carol may read those under "alice/".
+// cluster is a cluster with access control. Each user's password equals the user's name. Alice and
+// bob have all permissions on keys and names under "alice/" and "bob/", respectively. Carol may
+// read keys and names under "alice/".
 type cluster struct {
 	members []*inprocess.Member
 	root    *clientv3.Client
-	access  pb.AccessServiceClient // as root
-	leader  int                    // its index
-	undo    []func()               // restores what a step changed
+	access  pb.AccessServiceClient // authenticated as root
+	leader  int                    // index of the leader in members
+	undo    []func()               // functions that restore what a step changed
 }
 
 func newCluster(t *testing.T) *cluster {
@@ -57,8 +58,8 @@ func newCluster(t *testing.T) *cluster {
 	do(names.GrantNames(ctx, namePermission("carol", "alice/", pb.NamePermission_KIND_SEE)))
 	do(open.AuthEnable(ctx))
 	for _, m := range c.members {
-		// Whatever the result, the member then knows that access control is on. Before that, a
-		// lagging member treats a client with a token as anonymous, as in etcd.
+		// Whatever the result, the member then knows that access control is enabled. Before that, a
+		// lagging member treats a client with a token as anonymous, as etcd does.
 		_, _ = inprocess.Etcd(t, m.Endpoint()).Get(ctx, "any")
 	}
 	root, err := clientv3.New(clientv3.Config{
@@ -78,7 +79,7 @@ func newCluster(t *testing.T) *cluster {
 	return c
 }
 
-// namePermission requests a permission on names with a prefix, for a role.
+// namePermission returns a request that grants a role a permission on names with a prefix.
 func namePermission(role, prefix string, kind pb.NamePermission_Kind) *pb.GrantNamesRequest {
 	return &pb.GrantNamesRequest{Permission: &pb.NamePermission{
 		Role: role, Kind: kind, Name: prefix, Prefix: true,
@@ -86,7 +87,7 @@ func namePermission(role, prefix string, kind pb.NamePermission_Kind) *pb.GrantN
 }
 
 // each runs a test through the leader and then through a follower, and undoes its changes after
-// each.
+// each run.
 func (c *cluster) each(t *testing.T, test func(*testing.T, *inprocess.Member)) {
 	t.Helper()
 	for i, name := range []string{"leader", "follower"} {
@@ -98,7 +99,7 @@ func (c *cluster) each(t *testing.T, test func(*testing.T, *inprocess.Member)) {
 	}
 }
 
-// connectAs connects a user to a member, or to a line in front of one.
+// connectAs connects as a user to a member, or to a line in front of one.
 func connectAs(t *testing.T, user string, to interface{ Endpoint() string }) *client.Client {
 	t.Helper()
 	return inprocess.Connect(t, client.Config{
@@ -120,7 +121,7 @@ func (c *cluster) rootPuts(t *testing.T, key, value string) {
 	}
 }
 
-// revokeRole revokes a user's role until the end of the step.
+// revokeRole revokes a user's role until the step ends.
 func (c *cluster) revokeRole(t *testing.T, user string) {
 	t.Helper()
 	if _, err := c.root.UserRevokeRole(timeout(t), user, user); err != nil {
@@ -138,7 +139,7 @@ func (c *cluster) restoreRole(t *testing.T, user string) {
 	}
 }
 
-// wantDenied checks that permission was denied, and that the error contains some words.
+// wantDenied checks that permission was denied and that the error contains the given words.
 func wantDenied(t *testing.T, what string, err error, words ...string) {
 	t.Helper()
 	if !errors.Is(err, client.ErrPermissionDenied) {

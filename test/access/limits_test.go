@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// limit sets limits for a user until the end of the step.
+// limit sets limits for a user until the step ends.
 func (c *cluster) limit(t *testing.T, user string, list ...*pb.Limit) {
 	t.Helper()
 	set := func(ctx context.Context, list []*pb.Limit) {
@@ -44,7 +44,7 @@ func (c *cluster) limit(t *testing.T, user string, list ...*pb.Limit) {
 
 func limitOf(what pb.Limit_Resource, n int64) *pb.Limit { return &pb.Limit{Resource: what, Max: n} }
 
-// etcdAs connects etcd's client as a user.
+// etcdAs connects etcd's client as the given user.
 func etcdAs(t *testing.T, user string, m *inprocess.Member) *clientv3.Client {
 	t.Helper()
 	c, err := clientv3.New(clientv3.Config{
@@ -58,7 +58,8 @@ func etcdAs(t *testing.T, user string, m *inprocess.Member) *clientv3.Client {
 	return c
 }
 
-// wantLimit checks that a limit refused a request, and that the error contains text.
+// wantLimit checks that a request was rejected because of a limit, and that the error contains
+// text.
 func wantLimit(t *testing.T, what string, err error, text string) {
 	t.Helper()
 	code := status.Code(err)
@@ -71,9 +72,9 @@ func wantLimit(t *testing.T, what string, err error, text string) {
 	}
 }
 
-// The limits on a user's state hold across all members and both APIs, and do not affect other
-// users. Alice reaches her limits, through the leader and through a follower, and then frees some
-// of her state. Bob does the same without limits.
+// TestLimitsOfState checks that limits on a user's state apply across all members and both APIs,
+// and do not affect other users. Alice reaches her limits through the leader and through a
+// follower, and then frees some of her state. Bob does the same without limits.
 func TestLimitsOfState(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -128,9 +129,9 @@ func TestLimitsOfState(t *testing.T) {
 	})
 }
 
-// A user's requests are limited per second, without losing a lease and without affecting other
-// users. Alice sends concurrent requests until some are refused, and renews over both APIs in each
-// round.
+// TestLimitsOfRequests checks that a user's requests per second are limited without losing a lease
+// or affecting other users. Alice sends concurrent requests until some are rejected, and renews
+// over both APIs in each round.
 func TestLimitsOfRequests(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -169,7 +170,7 @@ func TestLimitsOfRequests(t *testing.T) {
 	})
 }
 
-// concurrentGets sends n gets at once, and returns how many the limit refused.
+// concurrentGets sends n concurrent gets and returns how many were rejected because of the limit.
 func concurrentGets(t *testing.T, c *clientv3.Client, n int) (refused int) {
 	t.Helper()
 	ctx, errs := timeout(t), make(chan error, n)

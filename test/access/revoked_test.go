@@ -15,8 +15,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Revoking a user's permission ends its open calls in the same revision, through every member: they
-// deliver nothing later, and a cache answers nothing from memory once the change is acknowledged.
+// TestRoleRevoked checks that revoking a user's permission ends its open calls at the same
+// revision, through every member. They deliver nothing later, and a cache answers nothing from
+// memory once the change is acknowledged.
 func TestRoleRevoked(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -36,7 +37,7 @@ func TestRoleRevoked(t *testing.T) {
 				_, err := other.Lock(ctx)
 				waiting <- err
 			}()
-			for range 2 { // the keys of the holder and the waiter
+			for range 2 { // the holder's and the waiter's keys
 				if _, err := watch.Next(ctx); err != nil {
 					t.Fatal(err)
 				}
@@ -95,9 +96,9 @@ func openCache(t *testing.T, c *client.Client) *cache.Cache {
 	return kept
 }
 
-// A stream of lease events delivers the events that its user may see at the time. It survives
-// losing and regaining a permission, without the events in between. Carol may also see bob's
-// leases; she loses the role for alice's, and gets it back.
+// TestEventFilter checks that a stream of lease events delivers the events that its user may see at
+// the time. It survives the loss and return of a permission, but omits the events in between. Carol
+// may also see bob's leases; she loses and regains the role for alice's.
 func TestEventFilter(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -154,10 +155,10 @@ func TestEventFilter(t *testing.T) {
 	})
 }
 
-// A watch that resumes after a broken connection is refused if the permission was revoked in
-// between, and delivers nothing of what it missed. Cut the line, revoke the role, put a key, and
-// restore the line. Compare ZooKeeper's CVE-2026-59739: watches that clients set again after a
-// reconnect were not authorized.
+// TestResumedWatchIsRefused checks that a watch that resumes after a broken connection is rejected
+// if the permission was revoked meanwhile, and delivers none of the missed events. It cuts the
+// line, revokes the role, puts a key, and restores the line. In ZooKeeper's CVE-2026-59739, watches
+// that clients set again after reconnecting were not authorized.
 func TestResumedWatchIsRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -179,9 +180,9 @@ func TestResumedWatchIsRefused(t *testing.T) {
 	})
 }
 
-// A client's calls fail immediately once its password has been changed or its user deleted. Change
-// a user's password, connect with the new one, and delete the user. The refused calls have no
-// timeout: they would hang if the client retried.
+// TestPasswordChanged checks that a client's calls fail immediately once its password has been
+// changed or its user deleted. It changes a user's password, connects with the new one, and deletes
+// the user. The rejected calls have no timeout, so they would hang if the client retried.
 func TestPasswordChanged(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -220,7 +221,8 @@ func TestPasswordChanged(t *testing.T) {
 	})
 }
 
-// Calls without a valid login fail immediately, and report that they had no effect.
+// TestNotLoggedIn checks that calls without a valid login fail immediately and report that they had
+// no effect.
 func TestNotLoggedIn(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -246,8 +248,8 @@ func TestNotLoggedIn(t *testing.T) {
 	})
 }
 
-// When access control is enabled, a connected client with a login keeps its lease and its watch,
-// and one without is refused.
+// TestEnabledWhileConnected checks that when access control is enabled, a connected client with a
+// login keeps its lease and watch, and a client without a login is rejected.
 func TestEnabledWhileConnected(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m, root := startSingle(t)

@@ -19,8 +19,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// Any number of logins does not delay renewals. With an expensive hash, keep more logins in flight
-// than may queue, from before the first renewal until after the last, over both APIs.
+// TestLoginStorm checks that no number of logins delays renewals. With an expensive hash, it keeps
+// more logins in flight than may queue, over both APIs, from before the first renewal until after
+// the last.
 func TestLoginStorm(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -44,7 +45,7 @@ func TestLoginStorm(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := grpc.NewClient(m.Endpoint(), // does not log in by itself
+	conn, err := grpc.NewClient(m.Endpoint(), // this connection does not log in
 		grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
@@ -86,7 +87,7 @@ func TestLoginStorm(t *testing.T) {
 }
 
 // storm keeps n logins in flight until end is called. A receive from busy returns once another
-// login has been refused because too many are queued.
+// login has been rejected because too many are queued.
 func storm(t *testing.T, conn *grpc.ClientConn, n int) (busy <-chan struct{}, end func()) {
 	t.Helper()
 	refused := make(chan struct{})

@@ -17,10 +17,10 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// With access control on, everything in the Go client works within a user's own keys and names.
-// Other users are refused immediately, and lists omit what they may not see. As alice and bob,
-// through the leader and a follower. Compare ZooKeeper's CVE-2024-23944: watches exposed the paths
-// of other users.
+// TestTenants checks that with access control enabled, everything in the Go client works within a
+// user's own keys and names. Requests for other users' data are rejected immediately, and lists
+// omit what the user may not see. It acts as alice and bob, through the leader and a follower. In
+// ZooKeeper's CVE-2024-23944, watches exposed other users' paths.
 func TestTenants(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)
@@ -40,7 +40,7 @@ func TestTenants(t *testing.T) {
 	})
 }
 
-// grantWithKey grants alice a lease with a name and a key.
+// grantWithKey grants alice a named lease with a key.
 func grantWithKey(t *testing.T, alice *client.Client) *client.Lease {
 	t.Helper()
 	ctx := timeout(t)
@@ -63,8 +63,8 @@ func grantWithKey(t *testing.T, alice *client.Client) *client.Lease {
 	return held
 }
 
-// checkDenied has bob try to use what belongs to alice. The calls have no timeout: they would hang
-// if the client retried.
+// checkDenied makes bob try to use what belongs to alice. The calls have no timeout, so they would
+// hang if the client retried.
 func checkDenied(t *testing.T, bob *client.Client, of leases.Ref) {
 	t.Helper()
 	ctx := t.Context()
@@ -98,7 +98,7 @@ func openSession(t *testing.T, c *client.Client) *client.Session {
 	return s
 }
 
-// checkLists checks which users see alice's lease in a list.
+// checkLists checks which users see alice's lease in lists.
 func checkLists(t *testing.T, held *client.Lease, alice, bob, carol *client.Client) {
 	t.Helper()
 	sees := func(c *client.Client) bool {
@@ -117,7 +117,7 @@ func checkLists(t *testing.T, held *client.Lease, alice, bob, carol *client.Clie
 	}
 }
 
-// useClients has alice use everything built on the client within her own keys and names.
+// useClients makes alice use everything built on the client, within her own keys and names.
 func useClients(t *testing.T, alice, bob *client.Client) {
 	t.Helper()
 	ctx := timeout(t)

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// startSingle runs a single member with access control. Its only user is root; tokens are signed
+// startSingle runs a single member with access control, whose only user is root. Tokens are signed
 // and valid for one second. The client has such a token.
 func startSingle(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 	t.Helper()
@@ -51,9 +51,9 @@ func startSingle(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 	return m, root
 }
 
-// T23: a user's token expires. The lease survives, because its keep-alive stream still belongs to
-// its user; and a lease without renewals expires, because no member needs a token for that (etcd
-// #13975, #14616).
+// TestT23TokenExpires lets a user's token expire. The lease survives because its keep-alive stream
+// still belongs to its user. A lease without renewals expires, because no member needs a token for
+// that (T23, etcd #13975, #14616).
 func TestT23TokenExpires(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m, root := startSingle(t)

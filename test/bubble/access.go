@@ -16,20 +16,21 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// In some runs access control is on. The clients are then a user with full access, and tenants,
-// which come and go: users who may read the registers until that permission is removed.
+// Access control is enabled in some runs. The ordinary clients then share one user with full
+// access. In addition there are short-lived tenants: users who can read the registers until the
+// test removes that permission.
 
-// The users of a run.
+// The users in a run with access control.
 const (
 	rootUser   = "root"
 	workerUser = "worker"
 	relayUser  = "relay"
 )
 
-// hasUsers reports whether access control is on, which depends only on the seed.
+// hasUsers reports whether access control is enabled. The result depends only on the seed.
 func hasUsers(seed uint64) bool { return rand.New(rand.NewPCG(seed, 6)).IntN(3) == 0 }
 
-// login returns a user and its password, both empty without access control.
+// login returns the name and password of a user. Both are empty without access control.
 func (w *World) login(user string) (name, password string) {
 	if !w.users {
 		return "", ""
@@ -52,7 +53,7 @@ func (w *World) addUsers() error {
 	if !w.users {
 		return nil
 	}
-	w.users = false                          // login is not possible yet
+	w.users = false                          // logging in is not possible yet
 	p, err := w.begin(auditorName, rootUser) // relays are not running yet
 	w.users = true
 	if err != nil {
@@ -80,7 +81,7 @@ func (w *World) addUsers() error {
 	)
 }
 
-// addUser creates a user, and a role of the same name for it.
+// addUser creates a user and grants it a new role of the same name.
 func (w *World) addUser(ctx context.Context, p *process, name string) error {
 	_, password := w.login(name)
 	return steps(
@@ -99,8 +100,8 @@ func (p *process) permit(
 	return err
 }
 
-// tenants gives a user permission to read the registers, and removes it after a while. The user
-// then continues for a while, and must receive nothing more.
+// tenants grants a new user read permission on the registers and revokes it after a while. The user
+// keeps running for some time afterward, and must not receive anything more.
 func tenants(p *process) error {
 	ctx, cancel := p.within(30 * time.Second)
 	defer cancel()
@@ -122,13 +123,13 @@ func tenants(p *process) error {
 	hands(watch, watch, storeKeys, storeEtcd, cached)(tenant)
 	p.sleep(time.Second, time.Minute)
 	if err := p.take(name); err != nil {
-		return err // it may still have the permission
+		return err // the tenant may still have the permission
 	}
 	p.sleep(time.Second, 20*time.Second)
 	return nil
 }
 
-// take removes a tenant's permission in one of several ways.
+// take revokes a tenant's permission in one of several ways.
 func (p *process) take(name string) (err error) {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
@@ -157,13 +158,13 @@ func (p *process) take(name string) (err error) {
 	return err
 }
 
-// taken is an instant at which the permission to read the registers was gone.
+// taken records when a tenant lost its read permission on the registers.
 type taken struct {
-	revision int64 // of the store
+	revision int64 // store revision
 	at       int64
 }
 
-// take records that a client may no longer read.
+// take records that a client has lost its read permission.
 func (h *record) take(name string, revision int64) {
 	h.Count("rights taken away")
 	h.mu.Lock()
@@ -171,8 +172,8 @@ func (h *record) take(name string, revision int64) {
 	h.taken[name] = taken{revision, h.Stamp()}
 }
 
-// checkRights checks A1: a tenant without the permission receives nothing more, and never changes
-// anything.
+// checkRights checks A1: a tenant receives nothing after it has lost its permission, and never
+// changes anything.
 func (h *record) checkRights() {
 	for _, v := range h.Watches() {
 		lost, ok := h.taken[v.By]
@@ -192,7 +193,8 @@ func (h *record) checkRights() {
 	}
 }
 
-// refuse records that a client was refused an operation that it may always perform.
+// refuse records a violation if a client is denied an operation that it is always allowed to
+// perform.
 func (h *record) refuse(p *process, err error) {
 	if p.user == workerUser && errors.Is(err, client.ErrPermissionDenied) {
 		h.Violate("A1", "%s was refused what it may do: %v", p.on.Name, err)

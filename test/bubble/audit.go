@@ -12,10 +12,10 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// lateness is how much longer than its TTL an abandoned lease may exist after the last fault.
+// lateness is how long after the end of its TTL an abandoned lease may still exist.
 const lateness = 30 * time.Second
 
-// audit checks, once the cluster is healthy again, whether anything was lost.
+// audit checks that nothing was lost. It runs once the cluster is healthy again.
 func (w *World) audit(p *process) {
 	ctx, cancel := context.WithTimeout(p.ctx, 10*time.Minute)
 	defer cancel()
@@ -25,7 +25,7 @@ func (w *World) audit(p *process) {
 	}
 }
 
-// readAll reads the registers of the last epochs.
+// readAll reads the registers of the most recent epochs.
 func (w *World) readAll(ctx context.Context, p *process) error {
 	now := w.h.Now() / epoch
 	for e := max(0, now-2); e <= now; e++ {
@@ -45,7 +45,7 @@ func (w *World) readAll(ctx context.Context, p *process) error {
 	return nil
 }
 
-// drain processes the rest of the queue, and checks that nothing is missing.
+// drain processes the remaining queue items and checks that none is missing.
 func (w *World) drain(ctx context.Context, p *process) error {
 	q := p.queue()
 	for {

@@ -23,14 +23,15 @@ var (
 	logFlag     = flag.Bool("log", false, "print what members and clients log")
 )
 
-// A planted fault may survive this many seeds, with this many minutes of faults each.
+// TestHunt must detect a planted fault within this many seeds, each with this many minutes of
+// faults.
 const (
 	huntSeeds   = 200
 	huntMinutes = 5
 )
 
 // TestBubble runs whole clusters and clients in virtual time, one run per seed, and checks the
-// history against the promises.
+// history against the guarantees.
 func TestBubble(t *testing.T) {
 	from, n := *fromFlag, *seedsFlag
 	if *seedFlag != 0 {
@@ -41,11 +42,11 @@ func TestBubble(t *testing.T) {
 	}
 }
 
-// try runs a seed, and returns how long it took in the run's time.
+// try runs one seed and returns how much virtual time the run took.
 func try(t *testing.T, seed uint64) (w *World, took time.Duration) {
-	cryptotest.SetGlobalRandom(t, seed) // the Raft library draws from it
-	// Twice, because pools keep objects for one more cycle, among them channels of an earlier
-	// bubble.
+	cryptotest.SetGlobalRandom(t, seed) // the Raft library uses it
+	// Collect garbage twice, because a sync.Pool keeps its objects for one extra cycle. The pools
+	// may contain channels that belong to an earlier bubble.
 	runtime.GC()
 	runtime.GC()
 	synctest.Test(t, func(*testing.T) {
@@ -79,8 +80,8 @@ func report(t *testing.T, seed uint64) {
 	}
 }
 
-// TestHunt runs seeds until one breaks a promise. TestPlanted of test/sim runs it in a binary with
-// a fault.
+// TestHunt runs seeds until one violates a guarantee. TestPlanted in test/sim runs it in a binary
+// with a planted fault.
 func TestHunt(t *testing.T) {
 	if *huntFlag == "" {
 		t.Skip("for TestPlanted of test/sim")

@@ -12,15 +12,16 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// disk is a file system in memory whose syncs are slow. A crash loses unsynced data.
+// disk is an in-memory file system with slow syncs. A crash loses unsynced data.
 type disk struct {
 	storage.FS
 	mem *crashfs.FS
 	on  *virtual.Machine
 
-	// slow is the longest duration of a log sync. It is 0 while the member starts and stops,
-	// because the member then waits for syncs while it holds a lock, and virtual time does not
-	// advance while a goroutine waits for a lock. Other files always sync at once.
+	// slow is the maximum duration of a log sync. It is 0 while the member starts and stops,
+	// because the member then holds a lock while it waits for syncs, and virtual time does not
+	// advance while another goroutine waits for that lock. Syncs of other files are always
+	// immediate.
 	slow atomic.Int64
 	rush chan struct{} // closed when syncs become fast
 
@@ -49,7 +50,7 @@ func (d *disk) sync(do func() error) error {
 	return do()
 }
 
-// hurry makes syncs fast from now on.
+// hurry makes all further syncs immediate.
 func (d *disk) hurry() {
 	d.slow.Store(0)
 	close(d.rush)
@@ -64,7 +65,7 @@ func (d *disk) Create(name string, size int64) (storage.File, error) {
 	return &file{f, d}, nil
 }
 
-// OpenWrite implements storage.FS. Only the log uses it.
+// OpenWrite implements storage.FS. Only the log calls it.
 func (d *disk) OpenWrite(name string) (storage.File, error) {
 	f, err := d.FS.OpenWrite(name)
 	if err != nil {

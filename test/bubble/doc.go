@@ -1,4 +1,4 @@
-// Package bubble runs real clusters and real clients in a bubble of testing/synctest: in one
-// process and in virtual time, on simulated machines whose networks, disks and clocks fail. See
+// Package bubble runs real clusters and real clients in a testing/synctest bubble: in one process,
+// in virtual time, and on simulated machines with failing networks, disks and clocks. See
 // docs/simulator.md.
 package bubble

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// faults injects faults until a given time, and then heals everything. The seed alone decides what
-// happens, when and for how long.
+// faults injects faults until a given time and then repairs all of them. The kind, time and
+// duration of each fault depend only on the seed.
 type faults struct {
 	w   *World
 	rng *rand.Rand
@@ -19,7 +19,7 @@ func (f *faults) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(f.rng.Int64N(int64(most-least)+1))
 }
 
-// run injects faults until the world's time is up.
+// run injects faults until the given time.
 func (f *faults) run(until time.Duration) {
 	for f.w.h.Now() < until {
 		time.Sleep(f.between(500*time.Millisecond, 2*f.w.calm))
@@ -27,7 +27,7 @@ func (f *faults) run(until time.Duration) {
 	}
 }
 
-// later heals a fault after a delay.
+// later repairs a fault after a delay.
 func (f *faults) later(d time.Duration, mend func()) {
 	f.w.mends.Go(func() {
 		t := time.NewTimer(d)
@@ -42,13 +42,13 @@ func (f *faults) later(d time.Duration, mend func()) {
 
 func (f *faults) member() *member { return f.w.members[f.rng.IntN(len(f.w.members))] }
 
-// kind is a kind of fault.
+// kind is one type of fault.
 type kind struct {
 	name string
 	do   func()
 }
 
-// one injects one fault.
+// one injects a random fault.
 func (f *faults) one() {
 	kinds := []kind{
 		{"crash", func() { f.crash(f.member()) }},
@@ -92,14 +92,15 @@ func (f *faults) crash(m *member) {
 
 func (f *faults) crashAll() {
 	if f.rng.IntN(3) > 0 {
-		return // it is rare
+		return // inject this fault rarely
 	}
 	for _, m := range f.w.members {
 		f.crash(m)
 	}
 }
 
-// ends draws the two ends of a path: usually members, otherwise a client, a relay, or one of each.
+// ends chooses the two ends of a path. They are usually members, but the first can be a client and
+// the second a relay.
 func (f *faults) ends() (a, b *virtual.Machine) {
 	a, b = f.member().machine(), f.member().machine()
 	if f.rng.IntN(3) == 0 {
@@ -130,7 +131,7 @@ func (f *faults) cut() {
 	})
 }
 
-// isolate cuts a machine off from all others, in one direction or both.
+// isolate cuts a machine off from all others, in one or both directions.
 func (f *faults) isolate(a *virtual.Machine) {
 	if a == nil {
 		return
@@ -145,8 +146,8 @@ func (f *faults) isolate(a *virtual.Machine) {
 	f.part([]*virtual.Machine{a}, in, out)
 }
 
-// split separates the leader, with some clients and relays, from the others, so that it still
-// answers these clients while another member is elected.
+// split separates the leader, together with some clients and relays, from the other machines. The
+// old leader still answers these clients while the others elect a new one.
 func (f *faults) split() {
 	leader := f.w.leader().machine()
 	if leader == nil {
@@ -161,12 +162,13 @@ func (f *faults) split() {
 	f.part(side, true, true)
 }
 
-// part cuts the paths between some machines and all others, in, out or both ways.
+// part cuts the paths between some machines and all others. The paths can be inbound, outbound or
+// both.
 func (f *faults) part(side []*virtual.Machine, in, out bool) {
 	f.partFrom(side, f.w.machines(), in, out)
 }
 
-// partFrom is like part, for the paths between some machines and certain others.
+// partFrom is like part, but cuts only the paths to certain other machines.
 func (f *faults) partFrom(side, others []*virtual.Machine, in, out bool) {
 	var ways [][2]*virtual.Machine
 	for _, a := range side {
@@ -192,8 +194,8 @@ func (f *faults) partFrom(side, others []*virtual.Machine, in, out bool) {
 	})
 }
 
-// eclipse delays the answers to a client or a relay, and then drops them, so that the last promise
-// is old when it arrives.
+// eclipse first delays and then drops the responses to a client or relay, so that the last promise
+// is already old when it arrives.
 func (f *faults) eclipse(on *virtual.Machine) {
 	if on == nil {
 		return
@@ -204,14 +206,15 @@ func (f *faults) eclipse(on *virtual.Machine) {
 		f.w.net.Set(from, on, late)
 	}
 	f.later(f.between(time.Second, 5*time.Second), func() {
-		for _, from := range others { // including those that are down now
+		for _, from := range others { // including machines that are down now
 			f.w.net.Set(from, on, nil)
 		}
 		f.part([]*virtual.Machine{on}, true, true)
 	})
 }
 
-// ghost crashes a member. Its last messages arrive after its next process has sent some.
+// ghost crashes a member in such a way that its last messages arrive after messages from its next
+// process.
 func (f *faults) ghost() {
 	m := f.member()
 	on := m.machine()
@@ -264,11 +267,11 @@ func (f *faults) slowDisk() {
 	})
 }
 
-// leastJump is the smallest clock jump that a member certainly detects: it takes smaller ones for
-// delays of its own.
+// leastJump is the smallest clock jump that a member is certain to detect. A member mistakes
+// smaller jumps for delays of its own.
 const leastJump = 500 * time.Millisecond
 
-// jump moves a clock forward, or a member's clock back or forward.
+// jump moves a client's clock forward, or a member's clock forward or back.
 func (f *faults) jump() {
 	by := f.between(leastJump, 10*time.Second)
 	if f.rng.IntN(2) == 0 {

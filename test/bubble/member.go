@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// member is one member, with one process after another.
+// member is a cluster member. Crashes and restarts give it several successive processes.
 type member struct {
 	w    *World
 	name string
@@ -25,8 +25,8 @@ type member struct {
 	on   *virtual.Machine // nil while it is down
 	last *virtual.Machine
 	disk *disk
-	mem  *crashfs.FS   // the disk of a process that is down
-	end  chan struct{} // closed when Run of the last process returns
+	mem  *crashfs.FS   // the disk while the process is down
+	end  chan struct{} // closed when Run returns in the current process
 	off  context.CancelFunc
 	srv  *server.Server
 }
@@ -54,14 +54,15 @@ func (m *member) config(on *host.Host) server.Config {
 	for _, o := range m.w.members {
 		c.Cluster.Initial[o.name] = httpURL(peerAddr(o.name))
 	}
-	c.Access.BcryptCost = 4                // the minimum, because it takes real time
-	c.Raft.CompareEvery = 20 * time.Second // often, to catch false reports of damage
+	c.Access.BcryptCost = 4 // the minimum, because hashing takes real time
+	// frequent comparison, to catch false reports of corruption
+	c.Raft.CompareEvery = 20 * time.Second
 	c.Logger = slog.New(m.w.logs(m.name))
 	host.Use(&c, on)
 	return c
 }
 
-// start starts the member on its disk.
+// start starts the member with its existing disk.
 func (m *member) start() error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -97,8 +98,8 @@ func (m *member) start() error {
 	return nil
 }
 
-// preserve copies the disk of a process that failed to start to a real directory, and returns a
-// text that names the directory.
+// preserve copies the disk of a process that failed to start into a real directory. It returns a
+// message that names the directory.
 func preserve(found *crashfs.FS, from string) string {
 	to, err := os.MkdirTemp("", "bubble")
 	if err == nil {
@@ -120,14 +121,14 @@ func (m *member) crash(silent bool, rng *rand.Rand) {
 	m.on = nil
 }
 
-// machine returns the member's machine, nil while it is down.
+// machine returns the member's machine, or nil while the member is down.
 func (m *member) machine() *virtual.Machine {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.on
 }
 
-// close stops the member cleanly.
+// close shuts the member down cleanly.
 func (m *member) close() {
 	if on := m.machine(); on != nil {
 		on.Resume()
@@ -137,7 +138,7 @@ func (m *member) close() {
 	<-m.end
 }
 
-// restart starts the member again after a crash.
+// restart starts the member after a crash.
 func (m *member) restart() {
 	if err := m.start(); err != nil {
 		m.w.h.Violate("start", "%v", err)

@@ -19,12 +19,12 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// driftBound is the default of client.Config. Each clock is off by at most half of it, so two
-// clocks differ by at most the bound.
+// driftBound is the default drift in client.Config. Each clock drifts by at most half of it, so any
+// two clocks diverge by at most the bound.
 const driftBound = 1e-3
 
-// process is a client's process: a machine, clients of both kinds, and the programs that use them
-// until it ends.
+// process is a client process: a machine, one Leasehold client, one etcd client, and the programs
+// that use them until the process ends.
 type process struct {
 	w    *World
 	on   *virtual.Machine
@@ -45,7 +45,7 @@ func (p *process) Name() string { return p.on.Name }
 // IsDead implements history.Program.
 func (p *process) IsDead() bool { return p.on.IsDead() }
 
-// begin starts a client's process. It logs in as a user, if there are users.
+// begin starts a client process. The process logs in as user if access control is enabled.
 func (w *World) begin(name, user string) (*process, error) {
 	seed := w.draw().Uint64()
 	on := w.net.Machine(name)
@@ -79,11 +79,12 @@ func (w *World) begin(name, user string) (*process, error) {
 		case user == "":
 			return nil, errors.Join(err, p.c.Close())
 		}
-		time.Sleep(time.Second) // it logs in at once, and no member may be reachable
+		// client.New logs in immediately, but there may be no reachable member yet
+		time.Sleep(time.Second)
 	}
 }
 
-// run repeats a program until the process ends.
+// run runs a program repeatedly until the process ends.
 func (p *process) run(program func(*process) error) {
 	p.wg.Go(func() {
 		for p.ctx.Err() == nil {
@@ -96,14 +97,15 @@ func (p *process) run(program func(*process) error) {
 	})
 }
 
-// end ends the process, by SIGKILL or cleanly.
+// end ends the process, either with SIGKILL or cleanly.
 func (p *process) end(killed bool) {
 	if killed {
 		p.on.Kill(false)
 	}
 	p.on.Resume()
 	p.stop()
-	_ = p.etcd.Close() // only this ends the call with which its lock leaves its queue
+	// Only closing the client cancels the call that removes its lock from the queue.
+	_ = p.etcd.Close()
 	p.wg.Wait()
 	_ = p.c.Close()
 }
@@ -120,12 +122,12 @@ func (p *process) float() float64 {
 	return p.rng.Float64()
 }
 
-// between draws a duration.
+// between returns a random duration between least and most.
 func (p *process) between(least, most time.Duration) time.Duration {
 	return least + time.Duration(p.float()*float64(most-least))
 }
 
-// sleep waits for a random time, at most until the process ends.
+// sleep waits for a random time, or until the process ends.
 func (p *process) sleep(least, most time.Duration) {
 	p.wait(p.ctx, p.between(least, most))
 }
@@ -139,12 +141,12 @@ func (p *process) wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// within returns a context for one call.
+// within returns a context with a random timeout for one call.
 func (p *process) within(most time.Duration) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(p.ctx, p.between(most/10, most))
 }
 
-// unique returns a text that is unique in a run.
+// unique returns a string that is unique within the run.
 func (w *World) unique() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()

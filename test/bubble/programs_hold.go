@@ -12,10 +12,10 @@ import (
 	"leasehold.dev/client/lock"
 )
 
-// permits is the number of permits of the semaphore, and loans the number of IDs in the pool.
+// permits is the number of permits in the semaphore, and loans is the number of IDs in the pool.
 const permits, loans = 2, 2
 
-// share acquires a permit of a semaphore, or a read/write lock.
+// share acquires a semaphore permit or a read/write lock.
 func share(p *process) error {
 	ctx, cancel := p.within(30 * time.Second)
 	defer cancel()
@@ -69,7 +69,7 @@ func borrow(p *process) error {
 	return l.Release(p.ctx)
 }
 
-// lead joins a set of nodes, and is the set's primary for a while.
+// lead joins a set of nodes and acts as its primary for a while.
 func lead(p *process) error {
 	ctx, cancel := p.within(time.Minute)
 	defer cancel()

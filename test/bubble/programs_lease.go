@@ -18,7 +18,7 @@ import (
 
 const leased = "l/"
 
-// keep keeps leases alive for a while, each with a key, some with a name.
+// keep grants leases and keeps them alive for a while. Each lease has a key, and some have a name.
 func keep(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
@@ -49,15 +49,15 @@ func keep(p *process) error {
 	b.Release()
 	held.Release()
 	if p.intn(2) == 0 {
-		l.Close() // the lease expires
+		l.Close() // lets the lease expire
 		return nil
 	}
 	return l.Revoke(ctx)
 }
 
-// believe records that a lease was granted with a key. An earlier grant without an answer may have
-// succeeded too: its lease has expired, and the client has granted the lease again. So the belief
-// is about the key as it is now.
+// believe records that a lease with a key was granted. An earlier grant without a response may have
+// succeeded as well. In that case its lease has expired, and the client has granted the lease a
+// second time. believe therefore reads the key's current revision and records that.
 func (p *process) believe(
 	ctx context.Context, l *client.Lease, key string,
 ) (*history.Belief, error) {
@@ -72,7 +72,7 @@ func (p *process) believe(
 	return b, nil
 }
 
-// leave grants a lease that is not kept alive.
+// leave grants a lease and does not keep it alive.
 func leave(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
@@ -91,7 +91,7 @@ func leave(p *process) error {
 	return err
 }
 
-// observe watches the deletion of keys on leases.
+// observe watches for the deletion of leased keys.
 func observe(p *process) error {
 	w, err := p.c.Watch(p.ctx, store.Watch{Key: leased, End: store.Prefix(leased).End, NoPut: true})
 	if err != nil {
@@ -109,7 +109,7 @@ func observe(p *process) error {
 	}
 }
 
-// locks takes locks and roles, one after another, on one session.
+// locks acquires successive locks and roles on one session.
 func locks(p *process) error {
 	ctx, cancel := context.WithCancel(p.ctx)
 	defer cancel()
@@ -152,8 +152,8 @@ func (p *process) lockOnce(ctx context.Context, s *client.Session, what string) 
 	return h.Release(ctx)
 }
 
-// lockEtcd takes a lock with etcd's client, which does not report how long the lock is valid, so
-// only the order of locks is checked.
+// lockEtcd acquires a lock with the etcd client. That client does not report how long the lock
+// remains valid, so only the order of the locks is checked.
 func lockEtcd(p *process) error {
 	s, err := concurrency.NewSession(p.etcd, concurrency.WithTTL(3), concurrency.WithContext(p.ctx))
 	if err != nil {
@@ -170,7 +170,7 @@ func lockEtcd(p *process) error {
 		}
 		r, err := p.etcd.Get(p.ctx, m.Key())
 		if err == nil && len(r.Kvs) > 0 {
-			lost := func() error { return client.ErrLost } // it reports no loss
+			lost := func() error { return client.ErrLost } // the etcd client does not report losses
 			p.w.h.Hold("etcd-lock", p, uint64(r.Kvs[0].CreateRevision), lost)
 		}
 		p.sleep(0, time.Second)
@@ -184,7 +184,7 @@ func lockEtcd(p *process) error {
 	return nil
 }
 
-// keepEtcd keeps a lease alive with etcd's client.
+// keepEtcd keeps a lease alive with the etcd client.
 func keepEtcd(p *process) error {
 	ctx, cancel := context.WithTimeout(p.ctx, p.between(time.Second, time.Minute))
 	defer cancel()

@@ -16,7 +16,7 @@ func (p *process) queue() *queue.Queue {
 	})
 }
 
-// push puts items into a queue.
+// push adds items to a queue.
 func push(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
@@ -30,7 +30,7 @@ func push(p *process) error {
 	return nil
 }
 
-// work processes items, and returns some of them.
+// work processes queue items and returns some of them to the queue.
 func work(p *process) error {
 	ctx, cancel := p.within(time.Minute)
 	defer cancel()

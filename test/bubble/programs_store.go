@@ -14,13 +14,13 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// epoch is how long a register is in use. It is short because the search for a linearization takes
-// longer with more operations.
+// epoch is how long each register remains in use. It is short because searching for a linearization
+// takes longer with more operations.
 const epoch = time.Minute
 
 const registers = "r/"
 
-// register returns a random register in use.
+// register returns a random register of the current epoch.
 func (p *process) register() string {
 	return fmt.Sprintf("%s%d/%d", registers, p.w.h.Now()/epoch, p.intn(3))
 }
@@ -36,7 +36,7 @@ func outcomeOf(err error) history.Outcome {
 	}
 }
 
-// storeKeys reads and writes registers with the client of leasehold.v1.
+// storeKeys reads and writes registers with the leasehold.v1 client.
 func storeKeys(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
@@ -97,7 +97,7 @@ func (p *process) swap(ctx context.Context, o *history.Op) error {
 	return nil
 }
 
-// storeEtcd reads and writes the same registers with etcd's client.
+// storeEtcd reads and writes the same registers with the etcd client.
 func storeEtcd(p *process) error {
 	ctx, cancel := p.within(20 * time.Second)
 	defer cancel()
@@ -125,7 +125,7 @@ func storeEtcd(p *process) error {
 	return err
 }
 
-// cached reads the registers from a coherent cache.
+// cached reads the registers through a coherent cache.
 func cached(p *process) error {
 	c, err := cache.Open(p.ctx, p.c, []store.KeyRange{store.Prefix(registers)}, cache.Options{
 		TTL: p.between(time.Second, 5*time.Second),
@@ -149,7 +149,7 @@ func cached(p *process) error {
 	return c.Close(ctx)
 }
 
-// watch watches all registers, and sometimes resumes with a new watch.
+// watch watches all registers and sometimes resumes with a new watch.
 func watch(p *process) error {
 	v := history.NewWatch(p.on.Name)
 	w, err := p.c.Watch(p.ctx, store.Watch{

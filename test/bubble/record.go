@@ -7,12 +7,12 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// record is the history of a run, with the checks that only test/bubble has.
+// record is the history of a run, together with checks that exist only in test/bubble.
 type record struct {
 	*history.History
 
 	mu     sync.Mutex      // guards the following fields
-	pushed map[string]bool // items, true once processed
+	pushed map[string]bool // true for items that have been processed
 	taken  map[string]taken
 }
 
@@ -22,7 +22,7 @@ func newRecord() *record {
 	}
 }
 
-// check returns the violations that are visible only at the end.
+// check runs the final checks and returns all violations.
 func (h *record) check() []history.Violation {
 	h.checkRights()
 	return h.Check()
@@ -32,7 +32,7 @@ func (h *record) check() []history.Violation {
 func (h *record) push(item string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if _, ok := h.pushed[item]; !ok { // a worker may be faster than this call
+	if _, ok := h.pushed[item]; !ok { // a worker may already have recorded the item
 		h.pushed[item] = false
 	}
 }
@@ -44,7 +44,7 @@ func (h *record) done(item string) {
 	h.pushed[item] = true
 }
 
-// checkItems checks S2 for the items of an empty queue.
+// checkItems checks S2: every pushed item was processed by the time the queue was empty.
 func (h *record) checkItems() {
 	h.mu.Lock()
 	items := maps.Clone(h.pushed)

@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// relayer is one relay, with one process after another. It has no disk, and its clock does not
-// matter.
+// relayer is a relay. Crashes and restarts give it several successive processes. It has no disk,
+// and its clock is irrelevant.
 type relayer struct {
 	w    *World
 	name string
@@ -22,20 +22,20 @@ type relayer struct {
 	on   *virtual.Machine // nil while it is down
 	last *virtual.Machine
 	off  context.CancelFunc
-	end  chan struct{} // closed when Run of the last process returns
+	end  chan struct{} // closed when Run returns in the current process
 }
 
-// addRelays adds up to two relays, depending on the seed.
+// addRelays adds at most two relays, depending on the seed.
 func (w *World) addRelays(rng *rand.Rand) {
 	for i := range rng.IntN(3) {
 		w.relays = append(w.relays, &relayer{w: w, name: fmt.Sprint("r", i+1)})
 	}
 }
 
-// auditorName is the name of the client that connects to each member directly.
+// auditorName is the name of the client that connects directly to each member.
 const auditorName = "auditor"
 
-// endpoints draws a client's endpoints: members, relays, or both.
+// endpoints chooses a client's endpoints: members, relays, or both.
 func (w *World) endpoints(p *process) (list []string) {
 	way := p.intn(4)
 	if len(w.relays) == 0 || way < 2 || p.on.Name == auditorName {
@@ -94,14 +94,14 @@ func (r *relayer) crash(silent bool) {
 	r.on = nil
 }
 
-// restart starts the relay again after a crash.
+// restart starts the relay after a crash.
 func (r *relayer) restart() {
 	if err := r.start(); err != nil {
 		r.w.h.Violate("start", "%v", err)
 	}
 }
 
-// close stops the relay cleanly.
+// close shuts the relay down cleanly.
 func (r *relayer) close() {
 	if on := r.machine(); on != nil {
 		on.Resume()
@@ -110,7 +110,7 @@ func (r *relayer) close() {
 	<-r.end
 }
 
-// machine returns the relay's machine, nil while it is down.
+// machine returns the relay's machine, or nil while the relay is down.
 func (r *relayer) machine() *virtual.Machine {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -147,8 +147,7 @@ func (f *faults) crashRelay() {
 	f.later(f.between(time.Millisecond, 10*time.Second), r.restart)
 }
 
-// partRelay cuts a relay off from all members or from all clients, so that it is reachable from one
-// side only.
+// partRelay cuts a relay off either from all members or from all clients.
 func (f *faults) partRelay() {
 	on := f.relay().machine()
 	if on == nil {

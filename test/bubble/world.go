@@ -18,33 +18,33 @@ import (
 // Options configures a run.
 type Options struct {
 	Seed uint64
-	// Minutes is the duration of the faults, in the run's time.
+	// Minutes is how long faults are injected, in virtual time.
 	Minutes int
-	// Log prints what members and clients log, and the faults.
+	// Log prints the faults and the logs of members and clients.
 	Log bool
 }
 
-// World is a run: members, clients, and the network between them.
+// World is one run: its members, its clients, and the network between them.
 type World struct {
 	opts    Options
 	h       *record
 	net     *virtual.Network
 	members []*member
 	relays  []*relayer
-	users   bool          // access control is on
-	syncs   time.Duration // longest sync without faults
+	users   bool          // access control is enabled
+	syncs   time.Duration // maximum sync duration without faults
 	calm    time.Duration // mean time between faults
-	pace    time.Duration // longest pause of a program between two actions
+	pace    time.Duration // maximum pause of a program between two actions
 
 	heal  chan struct{}  // closed when the faults end
-	mends sync.WaitGroup // of lasting faults
+	mends sync.WaitGroup // tracks faults that have not been repaired
 
 	mu      sync.Mutex // guards the following fields
 	rng     *rand.Rand
-	others  map[string]*virtual.Machine // machines at addresses without a process
+	others  map[string]*virtual.Machine // machines for addresses without a process
 	clients []*process
 	roles   []func(*process)
-	lead    string // the member that most recently became the leader
+	lead    string // the most recent leader
 	last    int
 	ended   sync.WaitGroup
 }
@@ -78,7 +78,7 @@ func (w *World) draw() *rand.Rand {
 	return rand.New(rand.NewPCG(w.rng.Uint64(), 4))
 }
 
-// find returns the machine that has an address now.
+// find returns the machine that currently has an address.
 func (w *World) find(at string) *virtual.Machine {
 	host, _, _ := strings.Cut(at, ":")
 	for _, m := range w.members {
@@ -143,14 +143,15 @@ func (w *World) leader() *member {
 	return w.members[0]
 }
 
-// someone returns a random client process that is running.
+// someone returns a random client process.
 func (w *World) someone(rng *rand.Rand) *process {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.clients[rng.IntN(len(w.clients))]
 }
 
-// join starts a client's process with one of the roles. It is a new one or replaces another.
+// join starts a client process with the role at place. The process is added to the list of clients
+// or replaces the client at place.
 func (w *World) join(place int) error {
 	p, err := w.begin(fmt.Sprint("c", place+1), workerUser)
 	if err != nil {
@@ -167,7 +168,8 @@ func (w *World) join(place int) error {
 	return nil
 }
 
-// replace ends a client's process, unless it was replaced already, and starts another.
+// replace ends a client process and starts another in its place, unless the process has already
+// been replaced.
 func (w *World) replace(p *process, killed bool) {
 	w.mu.Lock()
 	place := slices.Index(w.clients, p)
@@ -190,7 +192,7 @@ func hands(list ...func(*process) error) func(*process) {
 	}
 }
 
-// run performs the whole run.
+// run performs the run from start to finish.
 func (w *World) run() error {
 	for _, m := range w.members {
 		if err := m.start(); err != nil {
@@ -246,11 +248,11 @@ func (w *World) run() error {
 	}
 	w.ended.Wait()
 	w.h.End()
-	time.Sleep(time.Minute) // some goroutines check once more before they end
+	time.Sleep(time.Minute) // some goroutines perform one more check before they end
 	return nil
 }
 
-// say logs an event of the run, if Options.Log is set.
+// say logs an event of the run if Options.Log is set.
 func (w *World) say(format string, args ...any) {
 	if w.opts.Log {
 		fmt.Fprintf(os.Stderr, "%v ======== %s\n", w.h.Now(), fmt.Sprintf(format, args...))
@@ -266,7 +268,7 @@ func (w *World) logs(name string) slog.Handler {
 	return &ear{Handler: h, w: w, name: name}
 }
 
-// ear is a log handler that notices when a member becomes the leader.
+// ear is a log handler that records which member has become the leader.
 type ear struct {
 	slog.Handler
 	w    *World

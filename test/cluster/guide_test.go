@@ -24,10 +24,10 @@ type guide struct {
 	t           *testing.T
 	binary, dir string
 	env         []string
-	replace     *strings.Replacer // replaces the document's addresses and paths by the test's
+	replace     *strings.Replacer // for the document's addresses and paths
 }
 
-// A step is a command of a document, and the exit code that its comment announces.
+// A step is a command from a document and its expected exit code, taken from the command's comment.
 type step struct {
 	command string
 	code    int
@@ -35,8 +35,8 @@ type step struct {
 
 var endsWith = regexp.MustCompile(`: ends with (\d+)$`)
 
-// steps returns the commands of a block. A comment that ends in ": ends with 9" gives the exit
-// code.
+// steps returns the commands of a block. If a command's comment ends with ": ends with 9", the
+// expected exit code is 9.
 func (g *guide) steps(block string) (list []step) {
 	g.t.Helper()
 	block = regexp.MustCompile(` *\\\n *`).ReplaceAllString(strings.TrimSpace(block), " ")
@@ -51,8 +51,8 @@ func (g *guide) steps(block string) (list []step) {
 	return list
 }
 
-// runs runs the commands of a block, each until it ends with its exit code, because a member that
-// just started may not know everything yet.
+// runs runs the commands of a block. It retries each until it exits with the expected code, because
+// a member that has just started may lack some information.
 func (g *guide) runs(block string) {
 	g.t.Helper()
 	for _, s := range g.steps(block) {
@@ -79,7 +79,7 @@ func (g *guide) run(s step) {
 	})
 }
 
-// shell returns a shell command with leasehold as the binary under test.
+// shell returns a shell command in which leasehold runs the binary under test.
 func (g *guide) shell(command string) *exec.Cmd {
 	const call = `leasehold() { "$GUIDE_BINARY" "$@"; }; `
 	cmd := exec.CommandContext(g.t.Context(), "sh", "-c", call+command)
@@ -92,7 +92,7 @@ func (g *guide) shell(command string) *exec.Cmd {
 func (g *guide) serves(s step) {
 	g.t.Helper()
 	log := filepath.Join(g.t.TempDir(), "log")
-	// exec replaces the shell by the member, so that the member gets the signal.
+	// exec replaces the shell with the member, so the signal reaches the member.
 	command := strings.Replace(s.command, "leasehold", `exec "$GUIDE_BINARY"`, 1)
 	p, err := process.Start(g.shell(command), log, "")
 	if err != nil {
@@ -113,7 +113,7 @@ func (g *guide) serves(s step) {
 	}
 }
 
-// blocks returns a document's code blocks below a comment that says that the test runs them.
+// blocks returns the code blocks of a document that follow a comment naming the test.
 func blocks(t *testing.T, document, test string) (list []string) {
 	t.Helper()
 	text, err := os.ReadFile(document)
@@ -127,8 +127,9 @@ func blocks(t *testing.T, document, test string) (list []string) {
 	return list
 }
 
-// Runs the commands of docs/operations.md that are marked with the test's name: on a configuration
-// file, a cluster of three, the same with one member stopped, and its backups.
+// TestOperationsGuide runs the commands in docs/operations.md that are marked with its name. They
+// run on a configuration file, a cluster of three members, the same cluster with one member
+// stopped, and the cluster's backups.
 func TestOperationsGuide(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -176,7 +177,7 @@ func TestOperationsGuide(t *testing.T) {
 	g.runs(restore)
 }
 
-// settings runs the commands for a configuration file.
+// settings runs the commands that use a configuration file.
 func (g *guide) settings(file, commands string) {
 	g.t.Helper()
 	dir := g.t.TempDir()

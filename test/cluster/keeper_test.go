@@ -13,29 +13,29 @@ import (
 	"google.golang.org/grpc"
 )
 
-// keeperTTL leaves time for an election and a holder's retries.
+// keeperTTL leaves enough time for an election and a holder's retries.
 const keeperTTL = 5 * time.Second
 
-// A keeper keeps a lease with a key alive, and reads the key. It starts at one member and moves to
-// the next when it gets no answer, like clients that know all members.
+// A keeper keeps a lease with a key alive and reads the key. It starts at one member and moves to
+// the next one if it gets no answer, like a client configured with all members.
 type keeper struct {
 	name    string
 	ttl     time.Duration
-	clients []*clientv3.Client // each of one member
+	clients []*clientv3.Client // one for each member
 	lease   int64
 
 	mu      sync.Mutex
-	until   time.Duration // of the holder, counted from before sending
+	until   time.Duration // the holder's validity, counted from before the renewal was sent
 	renewed int
 	slowest time.Duration // longest time between two renewals
 	stalled time.Duration // stallMeter's value before the last answered renewal
-	early   []error       // the lease or its key ended while the holder was valid
+	early   []error       // the lease or its key ended while the holder considered it valid
 	lost    error         // the lease ended because no renewal was answered in time
-	stood   error         // the same, but the machine had stalled
+	stood   error         // same as lost, but the machine had stalled
 }
 
-// keep starts keepers at different members that keep leases alive until stop is called, which fails
-// the test if one was lost.
+// keep starts keepers at different members. They keep leases alive until stop is called. stop fails
+// the test if a lease was lost.
 func keep(t *testing.T, c *cluster, n int, ttl time.Duration) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -79,10 +79,10 @@ func (k *keeper) report(t *testing.T) {
 	}
 }
 
-// key is attached to the lease.
+// key returns the key attached to the lease.
 func (k *keeper) key() string { return fmt.Sprintf("held/%x", k.lease) }
 
-// begin grants the lease and attaches the key, before any fault.
+// begin grants the lease and attaches the key, before any fault occurs.
 func (k *keeper) begin(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
@@ -99,7 +99,7 @@ func (k *keeper) begin(ctx context.Context) error {
 // errGone means that the lease does not exist.
 var errGone = errors.New("the lease is gone")
 
-// hold renews five times per TTL, and at once through the next member if one does not answer.
+// hold renews five times per TTL. If a member does not answer, it immediately tries the next one.
 func (k *keeper) hold(ctx context.Context) {
 	tick := time.NewTicker(k.ttl / 5)
 	defer tick.Stop()
@@ -123,7 +123,7 @@ func (k *keeper) hold(ctx context.Context) {
 			s.close()
 			s = nil
 			at++
-			select { // a refused connection takes no time
+			select { // a refused connection fails immediately
 			case <-time.After(20 * time.Millisecond):
 			case <-ctx.Done():
 			}
@@ -142,8 +142,8 @@ func (k *keeper) hold(ctx context.Context) {
 	}
 }
 
-// gone records that the service reported the lease as gone. A stall of the machine as long as a
-// renewal may have delayed the holder or a member.
+// gone records that the service reported the lease as ended. If the machine stalled for at least
+// one renewal interval, the holder or a member may have been delayed.
 func (k *keeper) gone(last time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -159,7 +159,7 @@ func (k *keeper) gone(last time.Duration) {
 	}
 }
 
-// look reads the key through each member in turn. It must exist while the holder is valid.
+// look reads the key through each member in turn. The key must exist while the holder is valid.
 func (k *keeper) look(ctx context.Context) {
 	tick := time.NewTicker(40 * time.Millisecond)
 	defer tick.Stop()
@@ -177,13 +177,13 @@ func (k *keeper) look(ctx context.Context) {
 			continue
 		}
 		k.mu.Lock()
-		// A renewal answered since then proves the same.
+		// A renewal answered after the read also proves that the key should exist.
 		early := at <= k.until
 		if early {
 			k.early = append(k.early, fmt.Errorf("its key is gone at %v, valid until %v", at, k.until))
 		}
 		k.mu.Unlock()
-		return // hold finds out how the lease ended
+		return // hold determines how the lease ended
 	}
 }
 
@@ -192,10 +192,10 @@ type renewals struct {
 	cancel  context.CancelFunc
 	stream  grpc.BidiStreamingClient[pb.LeaseKeepAliveRequest, pb.LeaseKeepAliveResponse]
 	answers chan *pb.LeaseKeepAliveResponse // closed when the stream ends
-	err     error                           // why it could not be opened
+	err     error                           // why the stream could not be opened
 }
 
-// openRenewals opens a stream. It waits no longer for a member than for a renewal.
+// openRenewals opens a stream. It waits for a member only as long as for a renewal.
 func openRenewals(ctx context.Context, c *clientv3.Client) *renewals {
 	ctx, cancel := context.WithCancel(ctx)
 	s := &renewals{cancel: cancel, answers: make(chan *pb.LeaseKeepAliveResponse)}
@@ -220,7 +220,7 @@ func openRenewals(ctx context.Context, c *clientv3.Client) *renewals {
 	return s
 }
 
-// renew asks for one renewal.
+// renew performs one renewal.
 func (s *renewals) renew(id int64, wait time.Duration) error {
 	if s.err != nil {
 		return s.err

@@ -14,21 +14,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// links connects a cluster in network namespaces: one per member, and one with a bridge for the
-// clients.
+// links connects a cluster in network namespaces. There is one namespace per member, and one with a
+// bridge for the clients.
 //
-// A direction between two members is cut at its sender, by a neighbour entry with an address that
-// no card has. The packets leave and no one receives them, so the sender sees only silence, and the
-// other direction works. This needs only the ip command.
+// To cut one direction between two members, the sender gets a neighbor entry with an address that
+// no network card has. Packets leave the sender but nothing receives them, so the sender observes
+// only silence. The other direction keeps working. This needs only the ip command.
 type links struct {
 	t   *testing.T
 	hub string
-	ns  []string // of each member
+	ns  []string // one for each member
 }
 
 const netnsDir = "/var/run/netns/"
 
-// newNetCluster starts n members, each in its own network namespace, and waits until each serves.
+// newNetCluster starts n members, each in its own network namespace, and waits until each is
+// serving.
 func newNetCluster(t *testing.T, n int) *cluster {
 	t.Helper()
 	l := newLinks(t, n)
@@ -48,7 +49,7 @@ func address(i int) string { return fmt.Sprintf("10.77.0.%d", i+1) }
 func card(i int) string    { return fmt.Sprintf("02:00:00:00:00:%02x", i+1) }
 func noCard(i int) string  { return fmt.Sprintf("02:00:00:00:ff:%02x", i+1) }
 
-// newLinks creates the namespaces, and skips the test where that is not allowed.
+// newLinks creates the namespaces. It skips the test if that is not permitted.
 func newLinks(t *testing.T, n int) *links {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -96,7 +97,7 @@ func (l *links) plug(prefix string, i int) {
 
 func (l *links) port(i int) string { return "v" + strconv.Itoa(i+1) }
 
-// cut drops everything from one member to another.
+// cut drops all packets from one member to another.
 func (l *links) cut(from, to int) { l.neighbour(from, to, noCard(to)) }
 
 // join undoes cut.
@@ -111,7 +112,7 @@ func (l *links) neighbour(from, to int, card string) {
 		"dev", "eth0", "nud", "permanent")
 }
 
-// unplug cuts all links of a member, to the others and to the clients.
+// unplug cuts all links of a member, to other members and to clients.
 func (l *links) unplug(i int) { l.ip("-n", l.hub, "link", "set", l.port(i), "down") }
 
 // replug undoes unplug.
@@ -129,11 +130,11 @@ func (l *links) try(args ...string) ([]byte, error) {
 	return exec.Command("ip", args...).CombinedOutput()
 }
 
-// remove deletes the namespaces, with the links and the bridge.
+// remove deletes the namespaces, including the links and the bridge.
 func (l *links) remove() {
 	for _, ns := range append(l.ns, l.hub) {
 		if _, err := os.Stat(netnsDir + ns); err != nil {
-			continue // not made
+			continue // the namespace was not created
 		}
 		if out, err := l.try("netns", "del", ns); err != nil {
 			l.t.Errorf("network namespace %s remains: %v: %s", ns, err, out)
@@ -141,12 +142,12 @@ func (l *links) remove() {
 	}
 }
 
-// removeStale deletes the namespaces of killed test processes.
+// removeStale deletes namespaces left behind by killed test processes.
 func removeStale(t *testing.T) {
 	t.Helper()
 	entries, err := os.ReadDir(netnsDir)
 	if err != nil {
-		return // there are none
+		return // there are no namespaces
 	}
 	for _, e := range entries {
 		rest, ok := strings.CutPrefix(e.Name(), "leasehold-")
@@ -180,7 +181,7 @@ func (l *links) dial(ctx context.Context, addr string) (net.Conn, error) {
 	}
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", addr)
 	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
-		return nil, back // still locked, so that the thread ends with its goroutine
+		return nil, back // the goroutine stays locked, so the thread exits with it
 	}
 	runtime.UnlockOSThread()
 	return conn, err

@@ -15,10 +15,10 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// lockTTL is short, so that the locks of dead holders are soon free.
+// lockTTL is short, so that locks of dead holders become free soon.
 const lockTTL = 2 * time.Second
 
-// A contender takes a lock repeatedly, holds it for a while, and releases it or dies.
+// A contender repeatedly acquires a lock, holds it for a while, and releases it or dies.
 type contender struct {
 	name    string
 	lock    string
@@ -34,15 +34,15 @@ func (x *contender) Name() string { return x.name }
 // IsDead implements history.Program.
 func (*contender) IsDead() bool { return false }
 
-// A hold is a lock that was taken: its token and how to release it.
+// A hold is an acquired lock: its token and a function that releases it.
 type hold struct {
 	token   int64
 	release func(context.Context) error
 	abandon func()
 }
 
-// contend runs three contenders for a lock made of one transaction and three for clientv3's mutex,
-// until stop is called (L4, L5).
+// contend runs three contenders for a lock that is acquired by a single transaction, and three for
+// clientv3's mutex, until stop is called (L4, L5).
 func contend(t *testing.T, c *cluster, rng *rand.Rand, h *history.History) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -67,7 +67,7 @@ func contend(t *testing.T, c *cluster, rng *rand.Rand, h *history.History) (stop
 func (x *contender) run(ctx context.Context) {
 	for ctx.Err() == nil {
 		if err := x.turn(ctx); err != nil {
-			select { // its member may be down
+			select { // the member may be down
 			case <-time.After(50 * time.Millisecond):
 			case <-ctx.Done():
 			}
@@ -75,7 +75,7 @@ func (x *contender) run(ctx context.Context) {
 	}
 }
 
-// turn takes the lock once, with its own lease.
+// turn acquires the lock once, with a lease of its own.
 func (x *contender) turn(ctx context.Context) error {
 	v := newValidity()
 	id, err := v.grant(ctx, x.c, lockTTL)
@@ -84,7 +84,7 @@ func (x *contender) turn(ctx context.Context) error {
 	}
 	h, err := x.acquire(ctx, x, id)
 	if err != nil {
-		return err // the lease expires
+		return err // the lease expires by itself
 	}
 	b := x.h.Hold(x.lock, x, uint64(h.token), v.Err)
 	v.hold(ctx, x.c, id, lockTTL, now()+between(x.rng, 50, 700))
@@ -100,7 +100,7 @@ func (x *contender) turn(ctx context.Context) error {
 
 var errTaken = errors.New("the lock is taken")
 
-// acquireByTxn creates the lock's key if it does not exist.
+// acquireByTxn acquires the lock by creating its key if it does not exist.
 func acquireByTxn(ctx context.Context, x *contender, id clientv3.LeaseID) (hold, error) {
 	const key = "lock/txn"
 	ctx, cancel := context.WithTimeout(ctx, opPatience)
@@ -124,7 +124,7 @@ func acquireByTxn(ctx context.Context, x *contender, id clientv3.LeaseID) (hold,
 	return hold{token, release, func() {}}, nil
 }
 
-// acquireMutex takes a concurrency.Mutex, whose session also renews itself.
+// acquireMutex acquires a concurrency.Mutex. The mutex's session also renews the lease.
 func acquireMutex(ctx context.Context, x *contender, id clientv3.LeaseID) (hold, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*lockTTL)
 	defer cancel()

@@ -10,10 +10,10 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// wrote reports whether the member's output contains a text.
+// wrote reports whether the member's output contains the given text.
 func (m *member) wrote(text string) bool { return strings.Contains(process.Tail(m.log), text) }
 
-// refusesToServe waits until a member has ended with an error about lost data.
+// refusesToServe waits until a member exits with an error about lost data.
 func (m *member) refusesToServe() {
 	m.t.Helper()
 	if err := m.wait(); err == nil {
@@ -24,9 +24,10 @@ func (m *member) refusesToServe() {
 	}
 }
 
-// Two of three founders acknowledge a write while the third is down; then the first loses its disk
-// and the second its power. The first, with an empty directory, and the third do not form a cluster
-// without the write, and the first can be replaced.
+// TestLostFounder checks that an acknowledged write survives the loss of a founder's disk. Two of
+// three founders acknowledge a write while the third is down. Then the first loses its disk and the
+// second its power. The first, with an empty directory, and the third must not form a cluster
+// without the write. The first can be replaced.
 func TestLostFounder(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -51,7 +52,7 @@ func TestLostFounder(t *testing.T) {
 			t.Errorf("through %s: %v, %v", m.name, r, err)
 		}
 	}
-	first.launch() // with an empty directory, beside the others
+	first.launch() // with an empty directory, while the others are running
 	first.refusesToServe()
 
 	first.wipe()
@@ -69,8 +70,8 @@ func TestLostFounder(t *testing.T) {
 	}
 }
 
-// Two of three founders that lost their disks do not found another cluster while the third knows
-// this one. Its data can be read.
+// TestTwoLostFounders checks that two of three founders that lost their disks do not found another
+// cluster while the third still belongs to this one. The third member's data remains readable.
 func TestTwoLostFounders(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -80,7 +81,7 @@ func TestTwoLostFounders(t *testing.T) {
 	}
 	rest := c.members[2]
 	rest.serves()
-	if _, err := rest.admin.Get(soon(t), "k"); err != nil { // it has applied the write
+	if _, err := rest.admin.Get(soon(t), "k"); err != nil { // the member has applied the write
 		t.Fatal(err)
 	}
 	for _, m := range c.members[:2] {

@@ -12,15 +12,14 @@ import (
 
 var (
 	roundsFlag = flag.Int("rounds", 3, "number of faults in each fault test")
-	killsFlag  = flag.Int("kills", 5, "number of leaders killed in TestKills")
 	longFlag   = flag.Bool("long", false, "run the full-size versions of tests that are small by default")
 	seedFlag   = flag.Uint64("seed", 0, "seed of the choices (default: from the clock)")
 )
 
-// server is the binary under test. It is built when the first test asks for it.
+// server is the binary under test. It is built when a test first needs it.
 var server harness.Binary
 
-// TestMain removes shared files. This binary is also the worker of TestRun.
+// TestMain removes files shared by the tests. This binary also serves as the worker of TestRun.
 func TestMain(m *testing.M) {
 	if url := os.Getenv(workEnv); url != "" {
 		toil(url)
@@ -28,7 +27,7 @@ func TestMain(m *testing.M) {
 	os.Exit(server.Main(m))
 }
 
-// choices returns a random source that -seed repeats.
+// choices returns a random source. The flag -seed reproduces it.
 func choices(t *testing.T) *rand.Rand {
 	t.Helper()
 	seed := *seedFlag
@@ -39,10 +38,10 @@ func choices(t *testing.T) *rand.Rand {
 	return rand.New(rand.NewPCG(seed, 0))
 }
 
-// patience is how long anything may take before a test fails.
+// patience is the timeout for any operation in a test.
 const patience = harness.Patience
 
-// start is when the tests began. All instants count from it by the monotonic clock.
+// start is when the tests began. All instants are measured from it on the monotonic clock.
 var start = time.Now()
 
 // now returns the current instant.

@@ -20,28 +20,28 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// A member is a server process with its files.
+// A member is a server process together with its files.
 type member struct {
 	t         *testing.T
 	name      string
 	data      string // data directory
 	log       string // file with its output
-	url, peer string // of the client port, of the peer port
+	url, peer string // of the client port and of the peer port
 	ns        string // network namespace, or "" on loopback
 	dial      dialer // how clients reach it; nil on loopback
 	args      []string
-	extra     []string         // beyond the common arguments
-	binary    string           // of another release, or "" for the one under test
-	admin     *clientv3.Client // the test's own
+	extra     []string         // in addition to the common arguments
+	binary    string           // a binary of another release, or "" for the one under test
+	admin     *clientv3.Client // the test's own client
 
-	*process.Process // of the last launch; nil before
+	*process.Process // the last launched process, or nil
 }
 
 // A dialer connects to an address, for grpc.WithContextDialer.
 type dialer func(ctx context.Context, addr string) (net.Conn, error)
 
-// newMember returns a member with free loopback ports and a new directory. It is not configured
-// yet.
+// newMember returns a member with free loopback ports and an empty directory. The caller must
+// configure it.
 func newMember(t *testing.T, name string) *member {
 	t.Helper()
 	return &member{
@@ -64,7 +64,7 @@ func (m *member) configure(cluster, state, token string) {
 	m.args = append(m.args, m.extra...)
 }
 
-// launch starts the process, and returns at once.
+// launch starts the process without waiting for it to serve.
 func (m *member) launch() {
 	m.t.Helper()
 	binary := m.binary
@@ -73,7 +73,7 @@ func (m *member) launch() {
 	}
 	cmd := exec.Command(binary, m.args...)
 	if m.ns != "" {
-		// ip replaces itself by the program, so the process ID is the member's.
+		// ip replaces itself with the program, so its process ID becomes the member's.
 		cmd = exec.Command("ip", append([]string{"netns", "exec", m.ns, binary}, m.args...)...)
 	}
 	p, err := process.Start(cmd, m.log, fmt.Sprintf("--- launched at %v", now()))
@@ -97,8 +97,8 @@ func (m *member) serves() {
 	})
 }
 
-// kill ends the process as a power cut would.
-func (m *member) kill() { _ = m.end(syscall.SIGKILL) } // it always ends as killed
+// kill ends the process abruptly, like a power failure.
+func (m *member) kill() { _ = m.end(syscall.SIGKILL) } // the error always reports the signal
 
 // end sends a signal and returns how the process ended.
 func (m *member) end(sig syscall.Signal) error {
@@ -119,7 +119,7 @@ func (m *member) wait() error {
 	}
 }
 
-// pause stops the process until resume, like a suspended machine.
+// pause stops the process until resume is called, as if the machine were suspended.
 func (m *member) pause()  { m.signal(syscall.SIGSTOP) }
 func (m *member) resume() { m.signal(syscall.SIGCONT) }
 
@@ -130,7 +130,7 @@ func (m *member) signal(sig syscall.Signal) {
 	}
 }
 
-// wipe deletes the data, like a lost disk.
+// wipe deletes the data, as if the disk were lost.
 func (m *member) wipe() {
 	m.t.Helper()
 	if err := os.RemoveAll(m.data); err != nil {
@@ -147,7 +147,7 @@ func (m *member) cleanup() {
 	}
 }
 
-// keepLog copies the log to a place that outlives the test, and returns it.
+// keepLog copies the log to a file that outlives the test, and returns its path.
 func (m *member) keepLog() string {
 	text, err := os.ReadFile(m.log)
 	if err != nil {
@@ -165,7 +165,7 @@ func (m *member) keepLog() string {
 	return f.Name()
 }
 
-// client returns a new client of these members, tried in this order.
+// client returns a new client configured with the given members, in order.
 func client(t *testing.T, members ...*member) *clientv3.Client {
 	t.Helper()
 	config := clientv3.Config{
@@ -182,6 +182,6 @@ func client(t *testing.T, members ...*member) *clientv3.Client {
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = c.Close() }) // a test may have closed it
+	t.Cleanup(func() { _ = c.Close() }) // the test may have closed it already
 	return c
 }

@@ -23,7 +23,7 @@ func soon(t *testing.T) context.Context {
 	return ctx
 }
 
-// id returns the member's ID, as it reports it.
+// id returns the ID that the member reports for itself.
 func (m *member) id() (id uint64) {
 	m.t.Helper()
 	harness.Eventually(m.t, "the status of "+m.name, func() error {
@@ -36,8 +36,8 @@ func (m *member) id() (id uint64) {
 	return id
 }
 
-// change retries a membership change until it is allowed: members that just started are not trusted
-// at once.
+// change retries a membership change until it is accepted. Members that have just started do not
+// count as healthy yet.
 func (c *cluster) change(what string, f func(ctx context.Context, a *clientv3.Client) error) {
 	c.t.Helper()
 	harness.Eventually(c.t, what, func() error {
@@ -57,7 +57,7 @@ func (c *cluster) add(name string, learner bool) *member {
 	return m
 }
 
-// join adds a member, old or new, and configures it to join.
+// join adds a member, whether new or used before, and configures it to join.
 func (c *cluster) join(m *member, learner bool) {
 	c.t.Helper()
 	c.change("adding "+m.name, func(ctx context.Context, a *clientv3.Client) error {
@@ -69,7 +69,7 @@ func (c *cluster) join(m *member, learner bool) {
 			_, err = a.MemberAdd(ctx, urls)
 		}
 		if errors.Is(err, rpctypes.ErrPeerURLExist) {
-			return nil // an earlier attempt, whose answer was lost
+			return nil // an earlier attempt succeeded, but its answer was lost
 		}
 		return err
 	})
@@ -90,7 +90,7 @@ func (c *cluster) remove(m *member, id uint64) {
 	})
 }
 
-// stopsItself waits until a removed member has ended.
+// stopsItself waits until a removed member exits.
 func (m *member) stopsItself() {
 	m.t.Helper()
 	if err := m.wait(); err != nil {
@@ -98,7 +98,8 @@ func (m *member) stopsItself() {
 	}
 }
 
-// agrees writes through each member and reads through each: serializably through the same one.
+// agrees writes through each member. It reads each value serializably through the same member, and
+// linearizably through every member.
 func (c *cluster) agrees() {
 	c.t.Helper()
 	for _, m := range c.members {
@@ -122,8 +123,8 @@ func (c *cluster) agrees() {
 	}
 }
 
-// Members are added, promoted, removed and replaced while leases are kept alive, and all leases
-// survive.
+// TestMembership checks that all leases survive while members are added, promoted, removed and
+// replaced.
 func TestMembership(t *testing.T) {
 	tier.Campaign(t)
 	c := newCluster(t, 3)
@@ -163,7 +164,8 @@ func TestMembership(t *testing.T) {
 	stop()
 }
 
-// checkLearner starts and promotes a learner, and checks what is refused in the meantime.
+// checkLearner starts and promotes a learner, and checks which requests are rejected in the
+// meantime.
 func checkLearner(t *testing.T, c *cluster, learner *member) {
 	t.Helper()
 	id := uint64(0)
@@ -207,7 +209,7 @@ func checkLearner(t *testing.T, c *cluster, learner *member) {
 		harness.Eventually(t, x.what, func() error {
 			err := x.call(soon(t))
 			if errors.Is(err, rpctypes.ErrUnhealthy) || errors.Is(err, rpctypes.ErrNotLeader) {
-				return err // another became leader
+				return err // another member became leader
 			}
 			if !errors.Is(err, x.want) {
 				t.Errorf("%s: %v, want %v", x.what, err, x.want)
@@ -240,7 +242,7 @@ func checkLearner(t *testing.T, c *cluster, learner *member) {
 
 func errOf(_ any, err error) error { return err }
 
-// list returns the members as reported by the first one.
+// list returns the members as reported by the first member.
 func (c *cluster) list() []*pb.Member {
 	c.t.Helper()
 	r, err := c.members[0].admin.MemberList(soon(c.t))
@@ -250,7 +252,8 @@ func (c *cluster) list() []*pb.Member {
 	return r.Members
 }
 
-// Of two members left of three, the live one cannot be removed, but the dead one can.
+// TestQuorumIsKept checks a cluster of two members, one of them dead. Only the dead member can be
+// removed.
 func TestQuorumIsKept(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -22,17 +22,17 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// recovers runs "leasehold recover", which must end with the code and print all of want.
+// recovers runs "leasehold recover", which must exit with the code and print all of want.
 func recovers(t *testing.T, code int, args []string, want ...string) {
 	t.Helper()
-	// Without a leader, the timeout passes twice.
+	// Without a leader, the timeout elapses twice.
 	if err := tryRecover(t, "5s", code, args, want); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// recoversServed is recovers for a serving cluster of these running members. An election changes
-// the result: after one, it tries once more.
+// recoversServed is like recovers, but for a cluster that is being served by the running members.
+// An election changes the result, so it retries if one took place.
 func recoversServed(t *testing.T, running []*member, code int, args []string, want ...string) {
 	t.Helper()
 	for {
@@ -48,7 +48,7 @@ func recoversServed(t *testing.T, running []*member, code int, args []string, wa
 	}
 }
 
-// terms waits until members serve, and so until a pending election has ended. It returns the sum of
+// terms waits until all members are serving, so that no election is pending. It returns the sum of
 // their terms, which grows with each election.
 func terms(t *testing.T, list []*member) (sum uint64) {
 	t.Helper()
@@ -65,7 +65,7 @@ func terms(t *testing.T, list []*member) (sum uint64) {
 	return sum
 }
 
-// tryRecover runs "leasehold recover", and returns an error if its code or output is wrong.
+// tryRecover runs "leasehold recover". It returns an error if the exit code or the output is wrong.
 func tryRecover(t *testing.T, within string, code int, args, want []string) error {
 	t.Helper()
 	limits := []string{"recover", "--dial-timeout=" + patience.String(), "--command-timeout=" + within}
@@ -86,13 +86,13 @@ func tryRecover(t *testing.T, within string, code int, args, want []string) erro
 	return nil
 }
 
-// joins makes the member join another member's cluster.
+// joins configures the member to join another member's cluster.
 func (m *member) joins(other *member) {
 	m.configure("", "", "")
 	args := m.args[:0]
 	for i := 0; i < len(m.args); i++ {
 		if strings.HasPrefix(m.args[i], "--initial-cluster") {
-			i++ // and its value
+			i++ // skip the flag's value too
 			continue
 		}
 		args = append(args, m.args[i])
@@ -100,7 +100,7 @@ func (m *member) joins(other *member) {
 	m.args = append(args, "--join", other.url)
 }
 
-// has waits until a value can be read from the member's own state.
+// has checks that the member's own state contains a value.
 func (m *member) has(key, value string) {
 	m.t.Helper()
 	r, err := m.admin.Get(soon(m.t), key)
@@ -109,7 +109,7 @@ func (m *member) has(key, value string) {
 	}
 }
 
-// kept returns the old directory, which must exist next to the current one.
+// kept returns the old directory, which must exist next to the current directory.
 func (m *member) kept() string {
 	m.t.Helper()
 	found, err := filepath.Glob(m.data + ".before-recovery-*")
@@ -119,9 +119,9 @@ func (m *member) kept() string {
 	return found[0]
 }
 
-// A majority that is lost for good is given up only by name and with --yes, and never while it may
-// return. The cluster keeps everything that was acknowledged, and lost members that return do not
-// continue beside it.
+// TestRecoverMajority checks that recover gives up a permanently lost majority only if its members
+// are named and --yes is set, and never while they may return. The cluster keeps all acknowledged
+// data. Lost members that return do not continue as a second cluster.
 func TestRecoverMajority(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -181,8 +181,8 @@ func TestRecoverMajority(t *testing.T) {
 	others[0].has("k", "v")
 }
 
-// recover recognizes a directory in use and its member, and changes neither it nor an unrelated
-// cluster.
+// TestRecoverInUse checks that recover detects that a directory is in use, and by which member. It
+// changes neither the directory nor an unrelated cluster.
 func TestRecoverInUse(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -196,7 +196,7 @@ func TestRecoverInUse(t *testing.T) {
 	recoversServed(t, c.members, 9, append(slices.Clone(to), "-o", "json"), `"cause":"OTHER_CLUSTER"`)
 	recoversServed(t, c.members, 128, append(slices.Clone(to), "--member", "m7"),
 		"is the data directory of "+other.name, "and not of m7")
-	// Its cluster is found through the directory, without an address.
+	// The cluster is found through the directory, so no address is needed.
 	recoversServed(t, alone.members, 0, to[2:], "nothing to recover", "note: ", used, process)
 	recovers(t, 128, []string{
 		"--data-dir", other.data, "--endpoints", "127.0.0.1:1", "--lost", "m2",
@@ -208,8 +208,8 @@ func TestRecoverInUse(t *testing.T) {
 	other.serves()
 }
 
-// recover detects lost, damaged or rolled-back data of a member, and restores the member from the
-// others without destroying what is left.
+// TestRecoverMember checks that recover detects when a member's data is lost, damaged or rolled
+// back. It restores the member from the other members without destroying the remaining data.
 func TestRecoverMember(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -238,7 +238,7 @@ func TestRecoverMember(t *testing.T) {
 		other := append(slices.Clone(flags), "--member", first.name, "--yes")
 		if name == "identity" {
 			recoversServed(t, left, 128, other, "is the data directory of "+bad.name)
-		} else { // unreadable data does not name its member
+		} else { // unreadable data does not identify its member
 			recoversServed(t, left, 1, other, "a process responds at")
 			recoversServed(t, left, 9, append(slices.Clone(flags), "--yes"), x.want,
 				"only if it is that of "+bad.name)
@@ -298,8 +298,9 @@ func damageLog(t *testing.T, _ *cluster, m *member) string {
 	return name
 }
 
-// rollBack restores an older copy, and waits until the leader detects it. A newly elected leader
-// does not know what the member had; then it tries again.
+// rollBack restores an older copy of the member's data, and waits until the leader detects it. A
+// newly elected leader does not know how far the member's log reached. In that case rollBack
+// retries.
 func rollBack(t *testing.T, c *cluster, m *member) string {
 	t.Helper()
 	for !rolledBack(t, c, m) {
@@ -321,7 +322,7 @@ func rolledBack(t *testing.T, c *cluster, m *member) (foundOut bool) {
 	for range 20 {
 		c.writes(c.members[0])
 	}
-	m.serves() // it has the writes
+	m.serves() // now it has the writes
 	m.kill()
 	m.wipe()
 	if err := os.CopyFS(m.data, os.DirFS(copied)); err != nil {
@@ -351,8 +352,8 @@ func rolledBack(t *testing.T, c *cluster, m *member) (foundOut bool) {
 	return true
 }
 
-// greets checks that an HTTP/2 server answers. A successful connection is not enough: at startup, a
-// member opens and closes its ports to test them.
+// greets checks that an HTTP/2 server answers. A successful connection does not suffice, because a
+// starting member briefly opens its ports to test them.
 func greets(addr string) error {
 	conn, err := net.Dial("tcp", addr)
 	if err != nil {

@@ -4,7 +4,7 @@ import (
 	"testing"
 )
 
-// check fails the test unless ok is set.
+// check fails the test if ok is false.
 func check(t *testing.T, ok bool, what string, args ...any) {
 	t.Helper()
 	if !ok {
@@ -12,13 +12,13 @@ func check(t *testing.T, ok bool, what string, args ...any) {
 	}
 }
 
-// sameHash compares the stores of all members at one revision (S3).
+// sameHash compares the stores of all members at the same revision (S3).
 func sameHash(t *testing.T, c *cluster) {
 	t.Helper()
 	revision := c.revision()
 	var first uint32
 	for i, m := range c.members {
-		m.serves() // so it has applied the revision
+		m.serves() // afterwards it has applied the revision
 		r, err := m.admin.HashKV(soon(t), m.url, revision)
 		if err != nil {
 			t.Errorf("hash of %s: %v", m.name, err)

@@ -21,10 +21,11 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// workEnv is the variable that makes this binary a worker: its value is the URL of the resource.
+// workEnv is the environment variable that turns this binary into a worker. Its value is the URL of
+// the resource.
 const workEnv = "LEASEHOLD_TEST_WORK"
 
-// toil writes to the resource without end, each time with the token that it was given, like a
+// toil writes to the resource in an endless loop, always with the token it was given, like a
 // program under "leasehold run".
 func toil(url string) {
 	url += "?token=" + os.Getenv("LEASEHOLD_TOKEN") + "&pid=" + strconv.Itoa(os.Getpid())
@@ -37,14 +38,14 @@ func toil(url string) {
 	}
 }
 
-// resource is protected by the lock: it accepts writes of the highest token so far, and refuses
-// those of smaller ones.
+// resource is protected by the lock. It accepts writes with the highest token so far and rejects
+// writes with a smaller one.
 type resource struct {
 	mu     sync.Mutex
-	token  uint64 // the highest so far
+	token  uint64 // the highest token so far
 	pid    string // the process with that token
-	writes int    // accepted
-	terms  int    // tokens seen
+	writes int    // number of accepted writes
+	terms  int    // number of tokens seen
 	late   int    // writes with a smaller token, which would succeed without fencing
 	sinned map[string]bool
 	wrong  []string
@@ -76,11 +77,11 @@ func (r *resource) ServeHTTP(w http.ResponseWriter, req *http.Request) {
 func (r *resource) holder() (pid, terms int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	pid, _ = strconv.Atoi(r.pid) // 0 for none yet
+	pid, _ = strconv.Atoi(r.pid) // 0 if no process has written yet
 	return pid, r.terms
 }
 
-// runner is a process of "leasehold run", restarted whenever it ends.
+// runner is a "leasehold run" process that is restarted whenever it exits.
 type runner struct {
 	command func() *exec.Cmd
 	log     string
@@ -104,7 +105,7 @@ func (r *runner) keep(t *testing.T, stop <-chan struct{}) {
 		case <-p.Done():
 		case <-stop:
 			_ = p.Signal(syscall.SIGCONT)
-			_ = p.Signal(syscall.SIGKILL) // the worker ends with it
+			_ = p.Signal(syscall.SIGKILL) // the worker exits with it
 			<-p.Done()
 			return
 		}
@@ -125,11 +126,12 @@ func (r *runner) pid() int {
 	return r.now.PID()
 }
 
-// Many workers run under "leasehold run --lock" with one lock, and write to a resource that checks
-// fencing tokens, while workers and members are killed and stopped. The resource never gets one
-// token from two processes, and accepts no write with a smaller token than it has seen. The number
-// of such writes is logged: they would succeed without fencing (rule 2: a process may be stopped
-// between checking and acting).
+// TestRun checks fencing tokens from end to end. Many workers run under "leasehold run --lock" with
+// the same lock, and write to a resource that checks tokens, while workers and members are killed
+// and paused. The resource never receives the same token from two processes, and rejects writes
+// with a smaller token than it has seen. The test logs the number of rejected writes. Without
+// fencing they would succeed, because a process may be paused between the check and the write (rule
+// 2).
 func TestRun(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -199,7 +201,7 @@ type scene struct {
 	rng      *rand.Rand
 }
 
-// holding returns the runner that holds the lock, or any if none seems to.
+// holding returns the runner that holds the lock, or any runner if none seems to hold it.
 func (s *scene) holding() (r *runner, worker int) {
 	worker, _ = s.resource.holder()
 	for _, r := range s.runners {
@@ -210,7 +212,7 @@ func (s *scene) holding() (r *runner, worker int) {
 	return s.runners[s.rng.IntN(len(s.runners))], 0
 }
 
-// parent returns the ID of a process's parent, 0 if the process is gone.
+// parent returns the process ID of a process's parent, or 0 if the process has exited.
 func parent(pid int) int {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
@@ -225,7 +227,7 @@ func parent(pid int) int {
 	return id
 }
 
-// runFaults are faults of the holders of a one-second lock, and of the cluster.
+// runFaults lists faults of the cluster and of the holders of a lock with a TTL of one second.
 var runFaults = []struct {
 	name string
 	run  func(*cluster, *scene)
@@ -271,7 +273,7 @@ var runFaults = []struct {
 	}},
 }
 
-// stopped stops a worker for a while.
+// stopped pauses a worker for a while.
 func (s *scene) stopped(c *cluster, worker int, d time.Duration) {
 	if worker != 0 {
 		_ = syscall.Kill(worker, syscall.SIGSTOP)

@@ -11,8 +11,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// With three real members, a write succeeds after the leader is killed. Then all are killed and
-// restarted, and everything acknowledged is there (S2). etcdctl, if installed, reads the same.
+// TestSmoke checks the basics with three real members. A write succeeds after the leader is killed.
+// After all members are killed and restarted, all acknowledged data is present (S2). If etcdctl is
+// installed, it reads the same data.
 func TestSmoke(t *testing.T) {
 	tier.RealTime(t)
 	c := newCluster(t, 3)
@@ -60,7 +61,7 @@ func TestSmoke(t *testing.T) {
 	}
 }
 
-// smokeCall makes an idempotent call until it succeeds.
+// smokeCall retries an idempotent call until it succeeds.
 func smokeCall[R any](t *testing.T, what string, call func() (R, error)) (response R) {
 	t.Helper()
 	harness.Eventually(t, what, func() (err error) {

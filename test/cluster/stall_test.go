@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// A stallMeter sums the stalls of this process that are longer than stallLeast. The servers run on
-// the same machine, so they stall too, and are not to blame for the delay.
+// A stallMeter adds up all stalls of this process that are longer than stallLeast. The servers run
+// on the same machine, so they stall too, and the resulting delays are not their fault.
 type stallMeter struct {
 	mu    sync.Mutex
-	last  time.Duration // when it was last known to run
+	last  time.Duration // when the process was last known to be running
 	total time.Duration
 }
 
@@ -20,7 +20,7 @@ const (
 	stallLeast = 200 * time.Millisecond
 )
 
-// look records that the process runs, and returns the sum.
+// look records that the process is running, and returns the sum.
 func (m *stallMeter) look() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -32,7 +32,7 @@ func (m *stallMeter) look() time.Duration {
 	return m.total
 }
 
-// run calls look without end.
+// run calls look in an endless loop.
 func (m *stallMeter) run() {
 	for range time.Tick(stallTick) {
 		m.look()
@@ -45,11 +45,12 @@ var meter = sync.OnceValue(func() *stallMeter {
 	return m
 })
 
-// stalled returns the total stall of this process so far; use the difference of two calls.
+// stalled returns the total stall time of this process so far. Callers use the difference of two
+// calls.
 func stalled() time.Duration { return meter().look() }
 
-// The meter counts stalls, even if it is read first thing after one, and does not count mere
-// slowness.
+// TestStallMeter checks that the meter counts a stall even if it is read right after the stall, and
+// that it does not count mere slowness.
 func TestStallMeter(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := &stallMeter{last: now()}

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// A watcher follows the whole store through one member.
+// A watcher watches the whole store through one member.
 type watcher struct {
 	name string
 	c    *clientv3.Client
@@ -21,11 +21,11 @@ type watcher struct {
 	view *history.Watch
 
 	mu   sync.Mutex
-	next int64 // first revision not seen yet
+	next int64 // first revision not received yet
 }
 
-// watchAll watches the whole store from every member, each by its own client, until stop is called
-// with the last revision that must arrive.
+// watchAll watches the whole store through every member, with one client per member. It returns
+// stop, which ends the watches after a given last revision has arrived.
 func watchAll(t *testing.T, c *cluster, h *history.History, first int64) (stop func(last int64)) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -59,7 +59,7 @@ func watchAll(t *testing.T, c *cluster, h *history.History, first int64) (stop f
 	}
 }
 
-// follow watches from where it stopped, until the watch ends.
+// follow watches from where the previous watch stopped, until the watch ends.
 func (w *watcher) follow(ctx context.Context) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -83,7 +83,7 @@ func (w *watcher) follow(ctx context.Context) {
 		w.next = last + 1
 		w.mu.Unlock()
 	}
-	select { // the watch was refused, perhaps by a member that just started
+	select { // the watch was rejected, possibly by a member that has just started
 	case <-time.After(50 * time.Millisecond):
 	case <-ctx.Done():
 	}

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/test/history"
 )
 
-// A worker uses registers and leases, and records the answers.
+// A worker uses registers and leases and records the answers.
 type worker struct {
 	name string
 	c    *clientv3.Client
@@ -33,18 +33,19 @@ func (w *worker) Name() string { return w.name }
 func (*worker) IsDead() bool { return false }
 
 const (
-	// workPrefix begins the registers, leasedPrefix the keys on leases.
+	// workPrefix is the prefix of registers, and leasedPrefix the prefix of keys on leases.
 	workPrefix, leasedPrefix = "work/", "leased/"
-	// workEpoch is how long a register is in use: the search for a linearization takes longer with
-	// more operations.
+	// workEpoch is how long a register is used. It is short because the search for a linearization
+	// takes longer with more operations.
 	workEpoch = 5 * time.Second
-	// opPatience is the timeout of a call to a member that may be stopped or cut off.
+	// opPatience is the timeout of a call to a member that may be paused or cut off.
 	opPatience = 2 * time.Second
 	// workTTL is short, so that leases expire during the faults.
 	workTTL = 3 * time.Second
 )
 
-// work starts one worker for each member, and one that knows all members, until stop is called.
+// work starts one worker per member and one that is configured with all members. They run until
+// stop is called.
 func work(t *testing.T, c *cluster, rng *rand.Rand, h *history.History) (stop func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -67,7 +68,7 @@ func work(t *testing.T, c *cluster, rng *rand.Rand, h *history.History) (stop fu
 	}
 }
 
-// run works at a rate that leaves the machine time for the servers.
+// run calls do at a rate that leaves enough CPU time for the servers.
 func (w *worker) run(ctx context.Context, every time.Duration, do func(context.Context)) {
 	tick := time.NewTicker(every)
 	defer tick.Stop()
@@ -87,7 +88,7 @@ func (w *worker) intn(n int) int {
 	return w.rng.IntN(n)
 }
 
-// unique returns a text that no other call returns.
+// unique returns a string that no other call returns.
 func (w *worker) unique() string {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,8 +106,7 @@ func (w *worker) register(ctx context.Context) {
 	err := w.operate(ctx, o)
 	f := history.Done
 	if err != nil {
-		// Even if a member without a leader refuses the call, an earlier attempt may have
-		// succeeded.
+		// A member without a leader may reject the call although an earlier attempt succeeded.
 		f = history.Unknown
 	}
 	w.h.Return(o, f)
@@ -137,7 +137,7 @@ func (w *worker) operate(ctx context.Context, o *history.Op) error {
 	}
 }
 
-// valueOf returns the value of the only pair in a response, "" if there is none.
+// valueOf returns the value of the only pair in a response, or "" if there is none.
 func valueOf(r *clientv3.GetResponse) string {
 	if r == nil || len(r.Kvs) == 0 {
 		return ""
@@ -149,7 +149,7 @@ func valueOf(r *clientv3.GetResponse) string {
 func (w *worker) swap(ctx context.Context, o *history.Op) error {
 	r, err := w.c.Get(ctx, o.Key)
 	if err != nil {
-		w.h.Call(o) // a read without an answer
+		w.h.Call(o) // record a read without an answer
 		return err
 	}
 	o.Kind, o.Want, o.Value = history.Swap, valueOf(r), w.unique()
@@ -200,8 +200,8 @@ func (w *worker) lease(ctx context.Context) {
 	}
 }
 
-// validity is the time until which a holder may rely on a lease by its own clock: a TTL after it
-// sent the last acknowledged renewal.
+// validity is the time until which a holder may rely on a lease according to its own clock, which
+// is one TTL after it sent the last acknowledged renewal.
 type validity struct {
 	mu    sync.Mutex
 	until time.Duration
@@ -241,7 +241,7 @@ func (v *validity) grant(
 	return g.ID, nil
 }
 
-// hold keeps the lease alive until an instant, or until that fails.
+// hold keeps the lease alive until end, or until a renewal fails.
 func (v *validity) hold(
 	ctx context.Context, c *clientv3.Client, id clientv3.LeaseID, ttl, end time.Duration,
 ) {

@@ -1,7 +1,7 @@
-// Package corpus keeps encoded records of a format as text, for tests. Every later release must
-// read what a release has written, and must write the same bytes as long as it writes that version
-// of the format. So the corpus of a version may change only before the version is released, with go
-// test PACKAGE -update, and is never deleted.
+// Package corpus stores encoded records of a format as text, for tests. Every later release must be
+// able to read what a release has written, and must write the same bytes as long as it writes that
+// version of the format. The corpus of a version can therefore be changed, with go test PACKAGE
+// -update, only before the version is released, and is never deleted.
 package corpus
 
 import (
@@ -18,17 +18,17 @@ import (
 
 var update = flag.Bool("update", false, "write the corpora of formats anew")
 
-// Record is one record of a format. Its name is unique in its file.
+// Record is one record of a format. Its name is unique within its file.
 type Record struct {
 	Name  string
 	Bytes []byte
 }
 
-// width is the number of bytes of a record in one line.
+// width is the number of record bytes per line.
 const width = 40
 
-// Check compares records with those of a file, and reports each difference. With -update it writes
-// the file.
+// Check compares records with the records in a file and reports each difference. With -update, it
+// writes the file.
 func Check(t *testing.T, file string, records []Record) {
 	t.Helper()
 	if *update {
@@ -69,7 +69,7 @@ func write(t *testing.T, file string, records []Record) {
 	}
 }
 
-// Read reads the records of a file.
+// Read reads the records in a file.
 func Read(t testing.TB, file string) (records []Record) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -92,8 +92,8 @@ func Read(t testing.TB, file string) (records []Record) {
 	return records
 }
 
-// Flipped yields copies of a record, each with one bit flipped, together with the position of that
-// bit. The bytes are valid until the next iteration.
+// Flipped yields copies of a record, each with one bit flipped, and the position of that bit. The
+// bytes are valid until the next iteration.
 func Flipped(b []byte) iter.Seq2[[]byte, [2]int] {
 	return func(yield func([]byte, [2]int) bool) {
 		b := bytes.Clone(b)

@@ -1,7 +1,7 @@
-// Package crashfs implements a file system in memory, for tests in which the power fails, or the
-// disk is full or fails. It keeps track of which data has been synced, and Crash returns a state
-// that a power failure now could leave behind. It takes no real time, so it can be used in a bubble
-// of testing/synctest.
+// Package crashfs implements an in-memory file system for testing power failures, full disks and
+// disk errors. It tracks which data has been synced, and Crash returns a state that a power failure
+// at this moment could leave behind. It takes no real time, so it can be used in a testing/synctest
+// bubble.
 package crashfs
 
 import (
@@ -21,19 +21,19 @@ import (
 
 const (
 	pageBytes   = 4096
-	sectorBytes = 512 // a disk writes each as a whole or not at all
+	sectorBytes = 512 // a disk writes each sector completely or not at all
 )
 
-// An Op is a system call on files or directories.
+// An Op is a system call on a file or directory.
 type Op struct {
 	Kind Kind
-	Name string // of the file or directory, or the new name
+	Name string // name of the file or directory, or its new name
 }
 
-// A Kind is a kind of system call.
+// A Kind is a type of system call.
 type Kind int
 
-// The kinds of system calls.
+// These are the types of system calls.
 const (
 	Create Kind = iota
 	Open
@@ -45,40 +45,41 @@ const (
 	SyncDir
 )
 
-// FS is a file system in memory.
+// FS is an in-memory file system.
 type FS struct {
-	// Before, if not nil, is called before each Op. It may block, and if it returns an error, the
-	// Op fails with it. It must be set before the file system is used.
+	// Before, if not nil, is called before each Op. It may block. If it returns an error, the Op
+	// fails with that error. It must be set before the file system is used.
 	Before func(Op) error
 
 	mu    sync.Mutex // guards the following fields
 	files map[string]*inode
 	dirs  map[string]*directory
-	locks map[string]int // number of shared locks, -1 for an exclusive one
-	limit int64          // of the bytes in all files, 0 for none
+	locks map[string]int // number of shared locks, or -1 for an exclusive lock
+	limit int64          // maximum total size of all files, 0 for no limit
 }
 
-// directory holds the names of its files as of its last sync, and the changes to them since.
+// directory holds the file names as of the last sync of the directory, and the changes since then.
 type directory struct {
 	synced  map[string]*inode
 	changes []change
 }
 
-// change is the effect of one system call on the names in a directory: nil removes a name.
+// change is the effect of one system call on the names in a directory. A nil value removes the
+// name.
 type change map[string]*inode
 
 type page *[pageBytes]byte // nil for zeros
 
-// inode is a file. The content of a page is never changed in place.
+// inode is a file. Pages are never modified in place.
 type inode struct {
-	name  string // the current one
+	name  string // the current name
 	pages map[int64]page
 	size  int64
-	// before holds the synced content of the pages that were written since the last sync.
+	// before holds the synced content of pages written since the last sync.
 	before map[int64]page
 	synced int64 // the size at the last sync
-	// lost holds the pages whose sync has failed: as on Linux, the next sync does not write them,
-	// unless they are written again.
+	// lost holds pages whose sync has failed. As on Linux, the next sync does not write them unless
+	// they are written again.
 	lost map[int64]bool
 }
 
@@ -91,7 +92,7 @@ func New() *FS {
 	}
 }
 
-// Limit limits the total size of all files from now on; 0 means no limit.
+// Limit sets a limit on the total size of all files; 0 means no limit.
 func (f *FS) Limit(bytes int64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -126,7 +127,7 @@ func missing(name string) error {
 	return &fs.PathError{Op: "open", Path: name, Err: fs.ErrNotExist}
 }
 
-// MkdirAll implements storage.FS. Directories are durable at once.
+// MkdirAll implements storage.FS. New directories are durable immediately.
 func (f *FS) MkdirAll(dir string) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -157,7 +158,7 @@ func (f *FS) List(dir string) (names []string, err error) {
 	return names, nil
 }
 
-// changeLocked changes names, which must all be in one directory.
+// changeLocked changes names in a directory. All names must be in the same directory.
 func (f *FS) changeLocked(c change) {
 	var dir *directory
 	for name, n := range c {
@@ -217,7 +218,7 @@ func (f *FS) OpenWrite(name string) (storage.File, error) {
 	return &file{fs: f, inode: n}, nil
 }
 
-// Rename implements storage.FS. Both names must be in one directory.
+// Rename implements storage.FS. Both names must be in the same directory.
 func (f *FS) Rename(from, to string) error {
 	from, to = filepath.Clean(from), filepath.Clean(to)
 	if err := f.op(Rename, to); err != nil {
@@ -331,13 +332,13 @@ func (l *lock) Close() error {
 	return nil
 }
 
-// Clone returns a copy, in the state that the end of the process leaves behind while the power
-// stays on: unsynced data can still be lost.
+// Clone returns a copy in the state that remains when the process ends but the power stays on.
+// Unsynced data can still be lost.
 func (f *FS) Clone() *FS { return f.copy(nil) }
 
-// Crash returns a state that a power failure can leave behind: all synced data, and some of the
-// unsynced data. Each sector that was written may be there or not, independently of the order of
-// the writes.
+// Crash returns a state that a power failure can leave behind: all synced data and some of the
+// unsynced data. Each written sector either survives or is lost, independently of the order of the
+// writes.
 func (f *FS) Crash(rng *rand.Rand) *FS { return f.copy(rng) }
 
 func (f *FS) copy(rng *rand.Rand) *FS {
@@ -428,7 +429,7 @@ func (n *inode) left(rng *rand.Rand) *inode {
 	if rng.IntN(2) == 0 {
 		out.size = n.synced
 	}
-	keep := []int{0, 2, 8, 10}[rng.IntN(4)] // of ten sectors
+	keep := []int{0, 2, 8, 10}[rng.IntN(4)] // out of ten sectors
 	for _, at := range slices.Sorted(maps.Keys(n.before)) {
 		mixed, was, is := new([pageBytes]byte), n.before[at], n.pages[at]
 		for s := 0; s < pageBytes; s += sectorBytes {

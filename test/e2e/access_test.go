@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestAccessInTenMinutes runs the commands of docs/security.md, "Access control in ten minutes", in
-// an empty directory: with init-access on one member, by hand on another. A comment behind a command
-// that is "Error: ..." or "OK" is its expected output.
+// TestAccessInTenMinutes runs the commands in docs/security.md, "Access control in ten minutes", in
+// an empty directory: with init-access on one member, and by hand on another. If the comment after
+// a command is "OK" or starts with "Error: ", it is the command's expected output.
 func TestAccessInTenMinutes(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -36,7 +36,7 @@ func TestAccessInTenMinutes(t *testing.T) {
 	at.wants("leasehold put k v", "OK")
 }
 
-// shell runs lines with its own member, in a directory with a program that makes a backup.
+// shell runs commands against its own member, in a directory that contains a backup program.
 type shell struct {
 	t   *testing.T
 	dir string
@@ -71,7 +71,8 @@ func (s *shell) runs(block string) {
 	}
 }
 
-// wants runs a command, which prints what the comment says if that is "Error: ..." or "OK".
+// wants runs a command. If the comment is "OK" or starts with "Error: ", the output must contain
+// it.
 func (s *shell) wants(command, comment string) {
 	s.t.Helper()
 	cmd := exec.CommandContext(s.t.Context(), "sh", "-ec", command)

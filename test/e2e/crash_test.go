@@ -20,15 +20,15 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// crashTTL is long enough that no lease ends by itself.
+// crashTTL is long enough that no lease expires.
 const crashTTL = 100_000
 
-// idsPerWriter is how many lease ids a writer has for itself.
+// idsPerWriter is the number of lease IDs reserved for each writer.
 const idsPerWriter = 1_000_000
 
-// TestCrash (S2) kills a member repeatedly while writers put, delete, grant and revoke, and
-// compares its state after each restart with what was acknowledged. Of the one operation that each
-// writer had in flight, either outcome is right, as a whole.
+// TestCrash (S2) kills a member repeatedly while writers put, delete, grant and revoke. After each
+// restart, it compares the member's state with the acknowledged operations. Each writer has one
+// in-flight operation, which may have taken effect completely or not at all.
 func TestCrash(t *testing.T) {
 	tier.Campaign(t)
 	seed := *seedFlag
@@ -57,13 +57,14 @@ func TestCrash(t *testing.T) {
 	t.Logf("%d kills, %d acknowledged operations, revision %d", *roundsFlag, acked, revision)
 }
 
-// The check of TestCrash notices data of every kind that are removed between kill and restart.
+// TestCrashCheckNotices checks that TestCrash would detect the loss of any kind of data between
+// kill and restart.
 func TestCrashCheckNotices(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
 	m := startMember(t)
 	list := []*writer{newWriter(0, rand.New(rand.NewPCG(1, 1)))}
-	crashRound(t, m, list, 50, 0) // puts and grants are among them, by the seed
+	crashRound(t, m, list, 50, 0) // with this seed, these include puts and grants
 	if err := os.RemoveAll(m.data); err != nil {
 		t.Fatal(err)
 	}
@@ -77,8 +78,8 @@ func TestCrashCheckNotices(t *testing.T) {
 	}
 }
 
-// crashRound lets the writers work until the member is killed under them, d after
-// so many operations were acknowledged, and returns how many were in the end.
+// crashRound lets the writers work until enough operations are acknowledged, and kills the member d
+// later while they are still working. It returns the number of operations acknowledged by then.
 func crashRound(t *testing.T, m *member, list []*writer, enough int64, d time.Duration) int64 {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -102,7 +103,7 @@ func crashRound(t *testing.T, m *member, list []*writer, enough int64, d time.Du
 	case <-time.After(patience):
 		t.Fatalf("%d acknowledgements", acked.Load())
 	}
-	<-time.After(d) // the crash may come at any moment
+	<-time.After(d) // so that the crash comes at an arbitrary moment
 	m.kill()
 	cancel()
 	wg.Wait()
@@ -114,14 +115,15 @@ func crashRound(t *testing.T, m *member, list []*writer, enough int64, d time.Du
 	return acked.Load()
 }
 
-// A pair is the value of a key and the lease it is attached to, or neither.
+// A pair is the value of a key and the lease it is attached to. It is zero if the key does not
+// exist.
 type pair struct {
 	value string
 	lease clientv3.LeaseID
 }
 
-// A picture is what a writer's part of the store looks like. Every writer has
-// its own keys and lease ids.
+// A picture is the content of a writer's part of the store. Every writer has its own keys and lease
+// IDs.
 type picture struct {
 	keys   map[string]pair
 	leases map[clientv3.LeaseID]bool
@@ -133,16 +135,15 @@ func (p picture) equal(o picture) bool {
 	return maps.Equal(p.keys, o.keys) && maps.Equal(p.leases, o.leases)
 }
 
-// A writer does one operation after the other and remembers the picture that
-// the acknowledged ones make, and the one if the operation in flight took
-// effect.
+// A writer performs operations sequentially. It tracks the state produced by the acknowledged
+// operations, and the state if the in-flight operation took effect.
 type writer struct {
 	id     int
 	rng    *rand.Rand
 	next   int // numbers values and leases
 	acked  picture
 	maybe  picture
-	failed error // an answer that should not be
+	failed error // an unexpected answer
 }
 
 func newWriter(id int, rng *rand.Rand) *writer {
@@ -150,7 +151,7 @@ func newWriter(id int, rng *rand.Rand) *writer {
 	return &writer{id: id, rng: rng, acked: empty, maybe: empty.clone()}
 }
 
-// step does one operation, and returns false when the member is gone.
+// step performs one operation, and returns false if the member has stopped.
 func (w *writer) step(ctx context.Context, c *clientv3.Client) bool {
 	w.maybe = w.acked.clone()
 	do := w.choose()
@@ -167,7 +168,7 @@ func (w *writer) step(ctx context.Context, c *clientv3.Client) bool {
 
 type operation func(context.Context, *clientv3.Client) error
 
-// choose picks the next operation and paints its effect into w.maybe.
+// choose picks the next operation and applies its effect to w.maybe.
 func (w *writer) choose() operation {
 	w.next++
 	key := fmt.Sprintf("w%d/%03d", w.id, w.rng.IntN(200))
@@ -196,8 +197,8 @@ func (w *writer) choose() operation {
 	}
 }
 
-// grant uses the raw call, since clientv3's lets the server choose the id, and the outcome of a
-// lost answer could not be determined.
+// grant uses the raw RPC. The call in clientv3 lets the server choose the ID, so a lost answer
+// would leave the outcome unknown.
 func (w *writer) grant(id clientv3.LeaseID) operation {
 	w.maybe.leases[id] = true
 	return func(ctx context.Context, c *clientv3.Client) error { return grantWithID(ctx, c, id) }
@@ -212,9 +213,9 @@ func (w *writer) revoke(id clientv3.LeaseID) operation {
 	}
 }
 
-// checkAfterCrash compares the member's state with every writer's pictures, from which the writers
-// then continue. It returns the store's revision, which must not be lower than before, and any
-// differences.
+// checkAfterCrash compares the member's state with the state that every writer expects. The writers
+// then continue from the actual state. It returns the store's revision, which must not be lower
+// than before, and any differences.
 func checkAfterCrash(
 	t *testing.T, m *member, list []*writer, before int64,
 ) (revision int64, wrong []string) {
@@ -257,8 +258,8 @@ func checkAfterCrash(
 	return kvs.Header.Revision, wrong
 }
 
-// attachedWrong asks for one lease of the writer and compares its keys with
-// what the keys say.
+// attachedWrong checks one of the writer's leases: the keys attached to the lease must equal the
+// keys that refer to it.
 func attachedWrong(ctx context.Context, t *testing.T, c *clientv3.Client, w *writer) string {
 	t.Helper()
 	for id := range w.acked.leases {
@@ -281,13 +282,13 @@ func attachedWrong(ctx context.Context, t *testing.T, c *clientv3.Client, w *wri
 			return fmt.Sprintf("lease %d: TTL %d of %d, keys %q, want %q",
 				id, r.TTL, r.GrantedTTL, got, want)
 		}
-		break // any one will do: the next round takes another
+		break // one lease is enough; map order picks another one in the next round
 	}
 	return ""
 }
 
-// difference lists values that were acknowledged and are missing, and values that are present but
-// were not acknowledged. One operation in flight may be among them.
+// difference lists acknowledged values that are missing, and present values that were not
+// acknowledged. The in-flight operation may be among them.
 func difference(want, got picture) string {
 	var out string
 	for k, p := range want.keys {

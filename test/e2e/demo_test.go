@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// The programs of a demonstration elect, lock, join, borrow and work in their cluster, and end with
-// it.
+// TestDemo checks that the programs of a demonstration use elections, locks, groups, pools and
+// queues in their cluster, and that they end with it.
 func TestDemo(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

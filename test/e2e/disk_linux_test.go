@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// smallDisk mounts a file system of so many bytes for the time of the test.
+// smallDisk mounts a file system of the given size until the test ends.
 func smallDisk(t *testing.T, bytes int) string {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -38,7 +38,7 @@ func smallDisk(t *testing.T, bytes int) string {
 	return dir
 }
 
-// fillUp takes all the room that is left on a disk but rest bytes.
+// fillUp uses up the free space on a disk, except for rest bytes.
 func fillUp(t *testing.T, path string, rest uint64) {
 	t.Helper()
 	f, err := os.OpenFile(path, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -56,7 +56,7 @@ func fillUp(t *testing.T, path string, rest uint64) {
 			return
 		}
 		err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(free-rest))
-		// The member may take of it in between, and a signal of the runtime may come.
+		// The member may use some of the space in the meantime, or a runtime signal may interrupt.
 		switch again := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINTR); {
 		case err == nil:
 			return
@@ -67,7 +67,7 @@ func fillUp(t *testing.T, path string, rest uint64) {
 	t.Fatal("the disk never has as much room as it says")
 }
 
-// diskWriter puts large values and remembers which were acknowledged.
+// diskWriter puts large values and records which of them were acknowledged.
 type diskWriter struct {
 	t     *testing.T
 	c     *clientv3.Client
@@ -76,7 +76,7 @@ type diskWriter struct {
 	unknown []string
 }
 
-// put puts one more value of 64 KiB.
+// put puts another value of 64 KiB.
 func (w *diskWriter) put() error {
 	key := fmt.Sprintf("disk/%05d", len(w.acked)+len(w.unknown))
 	ctx, cancel := context.WithTimeout(w.t.Context(), patience/3)
@@ -89,7 +89,7 @@ func (w *diskWriter) put() error {
 	return nil
 }
 
-// untilRefused puts until an error says that there is no room.
+// untilRefused puts values until an error reports that there is no space.
 func (w *diskWriter) untilRefused() (err error) {
 	w.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
@@ -103,7 +103,7 @@ func (w *diskWriter) untilRefused() (err error) {
 
 var noRoom = regexp.MustCompile(`(?i)no space|space exceeded|disk.*full`)
 
-// check compares the stored keys with those that were acknowledged (S2).
+// check compares the stored keys with the acknowledged keys (S2).
 func (w *diskWriter) check(c *clientv3.Client) {
 	w.t.Helper()
 	r, err := c.Get(w.t.Context(), "disk/", clientv3.WithPrefix(), clientv3.WithKeysOnly())
@@ -128,8 +128,9 @@ func (w *diskWriter) check(c *clientv3.Client) {
 	}
 }
 
-// With a full disk writes are refused with an explanation, while reads, pages and renewals work.
-// Room brings writes back, and a kill in between loses nothing.
+// TestFullDisk checks that, on a full disk, writes are rejected with an explanation while reads,
+// pages and renewals still work. Writes succeed again once there is space, and a kill in between
+// loses nothing.
 func TestFullDisk(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -140,7 +141,7 @@ func TestFullDisk(t *testing.T) {
 	m.listen()
 	m.start()
 	c := m.client()
-	const ttl = 10 * time.Second // a third of which is between renewals
+	const ttl = 10 * time.Second // renewals are a third of this apart
 	lease, err := c.Grant(t.Context(), int64(ttl.Seconds()))
 	if err != nil {
 		t.Fatal(err)
@@ -180,9 +181,8 @@ func TestFullDisk(t *testing.T) {
 	m.startWhileFull(w, filler)
 }
 
-// fillAtOnce lets another program take the last byte faster than the member can
-// look. It refuses writes until it is killed; or, when the log itself could not be
-// written, it has ended with a reason.
+// fillAtOnce fills the disk completely before the member can detect it. The member rejects writes
+// until it is killed, or, if it could not write its log, exits with a reason.
 func (m *member) fillAtOnce(w *diskWriter, filler string) {
 	m.t.Helper()
 	fillUp(m.t, filler, 0)
@@ -226,7 +226,7 @@ func (m *member) reportsFullDisk(c *clientv3.Client) {
 	}
 }
 
-// worksWhileFull asks for what a full disk must not prevent, for d.
+// worksWhileFull checks, for the duration d, the requests that must succeed on a full disk.
 func (m *member) worksWhileFull(renewals <-chan *clientv3.LeaseKeepAliveResponse, d time.Duration) {
 	m.t.Helper()
 	end := time.After(d)
@@ -248,8 +248,8 @@ func (m *member) worksWhileFull(renewals <-chan *clientv3.LeaseKeepAliveResponse
 	}
 }
 
-// startWhileFull starts the killed member: it serves what was acknowledged, or it
-// says what it lacks and does so once it has it.
+// startWhileFull starts the killed member. Either it serves the acknowledged data, or it reports
+// that it lacks space and serves the data once there is space.
 func (m *member) startWhileFull(w *diskWriter, filler string) {
 	m.t.Helper()
 	m.recovers(9, []string{"--data-dir", m.data}, "the member is not running", "its disk has",
@@ -267,7 +267,7 @@ func (m *member) startWhileFull(w *diskWriter, filler string) {
 		if err != nil {
 			return err
 		}
-		_ = r.Body.Close() // it has no more to say
+		_ = r.Body.Close() // the body has been read completely
 		if served = r.StatusCode == http.StatusOK; !served {
 			return errors.New(r.Status)
 		}

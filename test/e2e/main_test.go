@@ -23,28 +23,28 @@ var (
 	seedFlag   = flag.Uint64("seed", 0, "seed of the crash test (default: from the clock)")
 )
 
-// server is what is tested.
+// server is the binary under test.
 var server harness.Binary
 
-// TestMain removes what the tests share.
+// TestMain removes files shared by the tests.
 func TestMain(m *testing.M) { os.Exit(server.Main(m)) }
 
-// patience is how long anything may take before a test gives up on it.
+// patience is the timeout for any operation in a test.
 const patience = harness.Patience
 
-// A member is a server process and what it keeps.
+// A member is a server process together with its files.
 type member struct {
 	t    *testing.T
 	data string // data directory
-	url  string // of the clients' port
-	peer string // URL of the members' port, if a test needs it
+	url  string // of the client port
+	peer string // URL of the peer port, if a test needs it
 	args []string
-	log  string // file with all that it wrote
+	log  string // file with the process's output
 
-	*process.Process // of the last start; nil before
+	*process.Process // the last started process, or nil
 }
 
-// newMember makes a member on free ports and a new directory, not yet started.
+// newMember creates a member with free ports and an empty directory, without starting it.
 func newMember(t *testing.T, extra ...string) *member {
 	t.Helper()
 	dir := t.TempDir()
@@ -55,7 +55,7 @@ func newMember(t *testing.T, extra ...string) *member {
 	return m
 }
 
-// listen gives the member ports that are free now.
+// listen assigns free ports to the member.
 func (m *member) listen() {
 	client, peer := "http://"+process.MustFreeAddr(), "http://"+process.MustFreeAddr()
 	m.url = client
@@ -68,7 +68,7 @@ func (m *member) listen() {
 	}
 }
 
-// startMember starts a new member and waits until it serves.
+// startMember starts a new member and waits until it is serving.
 func startMember(t *testing.T, extra ...string) *member {
 	t.Helper()
 	m := newMember(t, extra...)
@@ -76,7 +76,7 @@ func startMember(t *testing.T, extra ...string) *member {
 	return m
 }
 
-// launch starts the process and does not wait for anything.
+// launch starts the process without waiting.
 func (m *member) launch() {
 	m.t.Helper()
 	p, err := process.Start(exec.Command(server.Path(m.t), m.args...), m.log, "")
@@ -86,7 +86,7 @@ func (m *member) launch() {
 	m.Process = p
 }
 
-// start launches the process and waits until /readyz says ok.
+// start launches the process and waits until /readyz reports ok.
 func (m *member) start() {
 	m.t.Helper()
 	m.launch()
@@ -107,7 +107,7 @@ func (m *member) start() {
 	})
 }
 
-// kill ends the process as a power cut would.
+// kill ends the process abruptly, like a power failure.
 func (m *member) kill() { m.end(syscall.SIGKILL) }
 
 // end sends a signal and returns how the process ended.
@@ -150,11 +150,11 @@ func (m *member) client() *clientv3.Client {
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	m.t.Cleanup(func() { _ = c.Close() }) // a test may have closed it
+	m.t.Cleanup(func() { _ = c.Close() }) // the test may have closed it already
 	return c
 }
 
-// receive takes a value from a channel, within reason.
+// receive receives a value from a channel, with a timeout.
 func receive[T any](t *testing.T, what string, c <-chan T) T {
 	t.Helper()
 	select {

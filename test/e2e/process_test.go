@@ -4,35 +4,9 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"path/filepath"
 	"strings"
 	"testing"
-
-	"leasehold.dev/test/tier"
 )
-
-// A second process on a data directory is refused at once, with an explanation, and the first is
-// not affected.
-func TestSecondProcess(t *testing.T) {
-	tier.Campaign(t)
-	t.Parallel()
-	m := startMember(t)
-	second := &member{t: t, data: m.data, log: filepath.Join(t.TempDir(), "log")}
-	second.listen()
-	t.Cleanup(second.cleanup)
-	second.launch()
-	if err := second.wait(); err == nil {
-		t.Error("the second process ended without an error")
-	}
-	if out := second.Tail(); !strings.Contains(out, m.data) {
-		t.Errorf("the second process does not name the directory:\n%s", out)
-	}
-	if _, err := m.client().Put(t.Context(), "still", "here"); err != nil {
-		t.Errorf("the first process: %v", err)
-	}
-	m.kill()
-	second.start() // a lock of the dead does not hold
-}
 
 func fetch(t *testing.T, method, url, body string) (status int, answer string) {
 	t.Helper()

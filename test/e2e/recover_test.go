@@ -18,10 +18,12 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// recovers runs "leasehold recover" on the member. It must end with the code, and say all of want.
+// recovers runs "leasehold recover" on the member. It must exit with the code and print all of
+// want.
 func (m *member) recovers(code int, args []string, want ...string) {
 	m.t.Helper()
-	limits := []string{"recover", "--dial-timeout=1m", "--command-timeout=1m"} // of a busy machine
+	// The timeouts suffice for a busy machine.
+	limits := []string{"recover", "--dial-timeout=1m", "--command-timeout=1m"}
 	out, err := m.command(append(limits, args...)...)
 	got := 0
 	var exit *exec.ExitError
@@ -38,7 +40,7 @@ func (m *member) recovers(code int, args []string, want ...string) {
 	}
 }
 
-// fill puts values until the quota is used up, the i-th under the given key.
+// fill puts values until the quota is exhausted. key returns the key for the i-th value.
 func (m *member) fill(key func(i int) string) {
 	m.t.Helper()
 	c := m.client()
@@ -53,8 +55,9 @@ func (m *member) fill(key func(i int) string) {
 	}
 }
 
-// recover makes room in a quota that history has used up, only with --yes. If keys have used it up,
-// it deletes none, and says what to do.
+// TestRecoverQuota checks that recover frees space in a quota that is exhausted by history, but
+// only with --yes. If keys exhausted the quota, recover deletes none of them and explains what to
+// do.
 func TestRecoverQuota(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -78,12 +81,13 @@ func TestRecoverQuota(t *testing.T) {
 	if _, err := m.command("del", "k/", "--prefix"); err != nil {
 		t.Fatal(err)
 	}
-	m.recovers(0, []string{"--yes"}) // the alarm may have gone in the meantime
+	m.recovers(0, []string{"--yes"}) // the alarm may have been cleared in the meantime
 	m.recovers(0, nil, "nothing to recover")
 }
 
-// recover does nothing if its endpoints belong to two clusters, in either order, and says which is
-// which; nor if --cluster-id names another.
+// TestRecoverTwoClusters checks that recover does nothing if its endpoints belong to two clusters,
+// in either order, and reports which endpoint belongs to which. It also does nothing if
+// --cluster-id names another cluster.
 func TestRecoverTwoClusters(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -104,8 +108,8 @@ func TestRecoverTwoClusters(t *testing.T) {
 	full.recovers(0, []string{"--yes"}, "done: cleared the alarm")
 }
 
-// issue writes a certificate that is valid for two days until an instant, and its key, in the place
-// of those of before.
+// issue writes a certificate and its key, replacing the previous ones. The certificate is valid for
+// two days, up to an instant.
 func issue(a *certs.Authority, name string, until time.Time) (cert, key string) {
 	a.Issue(name, func(c *x509.Certificate) {
 		c.NotBefore, c.NotAfter = until.Add(-48*time.Hour), until
@@ -113,8 +117,9 @@ func issue(a *certs.Authority, name string, until time.Time) (cert, key string) 
 	return a.Path(name + ".pem"), a.Path(name + ".key")
 }
 
-// recover names expired certificates, of members and of the caller, and its statement that a member
-// takes a new one without a restart is true.
+// TestRecoverCertificates checks that recover reports expired certificates of members and of the
+// caller. It also verifies recover's statement that a member loads a new certificate without a
+// restart.
 func TestRecoverCertificates(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -131,9 +136,10 @@ func TestRecoverCertificates(t *testing.T) {
 	}
 	m.launch()
 	ca := a.Path("ca.pem")
-	short := []string{"--command-timeout", "300ms"} // nobody answers in any time
+	short := []string{"--command-timeout", "300ms"} // no member will ever answer
 	flags := []string{"--cacert", ca}
-	// A handshake, since at its start the member tries its ports: it opens and closes them.
+	// Use a handshake. A starting member briefly opens its ports to test them, so a connection is
+	// not enough.
 	harness.Eventually(t, "the member listens", func() error {
 		c, err := tls.Dial("tcp", strings.TrimPrefix(m.url, "https://"),
 			&tls.Config{InsecureSkipVerify: true})

@@ -24,8 +24,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// A witness is a program that has run since before a restore, with one of each object that continues
-// from state it received earlier.
+// A witness is a program that has been running since before a restore. It has one object of each
+// type that resumes from previously received state.
 type witness struct {
 	t        *testing.T
 	c        *client.Client
@@ -84,7 +84,7 @@ func got[T any](t *testing.T) func(T, error) T {
 	}
 }
 
-// sees waits until the copies in memory have a value for a key, "" for none.
+// sees waits until the in-memory copies have a value for a key, or "" for none.
 func (w *witness) sees(ctx context.Context, key, value string) {
 	w.t.Helper()
 	for name, r := range map[string]cache.Reader{"follower": w.follower, "cache": w.cache} {
@@ -101,8 +101,8 @@ func (w *witness) sees(ctx context.Context, key, value string) {
 	}
 }
 
-// beginsAgain reads the events of the watches until they end, since their next events no longer
-// exist.
+// beginsAgain reads the events of the watches until the watches end. They end because their next
+// events no longer exist.
 func (w *witness) beginsAgain(ctx context.Context) {
 	w.t.Helper()
 	for {
@@ -123,19 +123,20 @@ func (w *witness) beginsAgain(ctx context.Context) {
 	}
 }
 
-// T34: programs that saw revisions which a restored backup lacks notice it, read again and
-// continue. None waits for a revision of the lost future.
+// TestWitnessesOfARestore (T34) checks programs that observed revisions missing from a restored
+// backup. They detect this, read the state again and continue. None of them waits for a lost
+// revision.
 func TestWitnessesOfARestore(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
 	for _, c := range []struct {
 		name string
 		args []string
-		etcd bool // watches of etcd's API are told, too
+		etcd bool // watches of etcd's API are also notified
 	}{
 		{"by default", nil, true},
 		{"by a number", []string{"--bump-revision=1000000", "--mark-compacted"}, true},
-		// The member does not have the later revisions. It refuses requests for them.
+		// The member does not have the later revisions and rejects requests for them.
 		{"with its revisions kept", []string{"--bump-revision=0"}, false},
 	} {
 		t.Run(c.name, func(t *testing.T) { witnessRestore(t, c.args, c.etcd) })
@@ -201,8 +202,8 @@ func witnessRestore(t *testing.T, args []string, etcd bool) {
 	}
 }
 
-// The steps of docs/operations.md after the loss of a cluster: the newest backup becomes a member
-// with another address, and two others join it.
+// TestRestoreElsewhere follows the steps in docs/operations.md after the loss of a cluster: the
+// newest backup becomes a member with another address, and two other members join it.
 func TestRestoreElsewhere(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -228,9 +229,9 @@ func TestRestoreElsewhere(t *testing.T) {
 	}
 }
 
-// A member restored without its new address says that the stored one counts. A member that would
-// join it waits, says why, and leaves no learner behind; it joins after the address is changed as
-// advised.
+// TestRestoreWithoutAddresses checks that a member restored without its new address reports that
+// the stored address is in effect. A member that tries to join it waits, reports the reason, and
+// leaves no learner behind. It joins once the address is changed as advised.
 func TestRestoreWithoutAddresses(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -275,7 +276,8 @@ func TestRestoreWithoutAddresses(t *testing.T) {
 	awaitVoters(t, a, 2)
 }
 
-// peered gives a member a name, and starts it otherwise than as a founder.
+// peered sets a member's name, peer address and flags. The additional flags replace those of a
+// founder.
 func (m *member) peered(name string, more ...string) {
 	m.peer = "http://" + process.MustFreeAddr()
 	m.args = []string{
@@ -286,7 +288,8 @@ func (m *member) peered(name string, more ...string) {
 	m.args = append(m.args, more...)
 }
 
-// joinTwo has two members join another, and waits until all have votes and the data.
+// joinTwo has two members join another member, and waits until all three are voters and have the
+// data.
 func joinTwo(t *testing.T, a *member) {
 	t.Helper()
 	for _, name := range []string{"b", "c"} {

@@ -22,18 +22,18 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// rotated are the files of a member and of its clients, which change while they run.
+// rotated holds the files of a member and its clients, which are replaced while they run.
 type rotated struct {
 	t   *testing.T
 	dir string
 
-	mu      sync.Mutex // guards what follows, which is what clients have and expect
+	mu      sync.Mutex // guards the following fields, which clients use and expect
 	trusted *x509.CertPool
 	own     tls.Certificate
 	member  *x509.Certificate
 }
 
-// replace writes a file as a tool that renews certificates does: whole, under another name first.
+// replace writes a file as certificate renewal tools do: completely, under a temporary name first.
 func (r *rotated) replace(name, from string) {
 	r.t.Helper()
 	b, err := os.ReadFile(from)
@@ -49,7 +49,7 @@ func (r *rotated) replace(name, from string) {
 	}
 }
 
-// trust has the member and its clients trust authorities.
+// trust makes the member and its clients trust the given authorities.
 func (r *rotated) trust(list ...*certs.Authority) {
 	r.t.Helper()
 	var all []byte
@@ -69,8 +69,8 @@ func (r *rotated) trust(list ...*certs.Authority) {
 	r.trusted = pool
 }
 
-// issue gives the member and its clients certificates of an authority. For a moment the member's
-// key is not that of its certificate.
+// issue issues certificates from an authority to the member and its clients. For a moment, the
+// member's key does not match its certificate.
 func (r *rotated) issue(a *certs.Authority) {
 	r.t.Helper()
 	member := a.Issue("member")
@@ -82,10 +82,11 @@ func (r *rotated) issue(a *certs.Authority) {
 	r.own, r.member = own, member.Leaf
 }
 
-// config is of a client that has the certificates of the moment.
+// config returns the configuration of a client that uses the current certificates.
 func (r *rotated) config() *tls.Config {
 	return &tls.Config{
-		InsecureSkipVerify: true, // VerifyConnection does it, by who is trusted now
+		// VerifyConnection verifies against the currently trusted authorities
+		InsecureSkipVerify: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
@@ -106,9 +107,9 @@ func (r *rotated) config() *tls.Config {
 	}
 }
 
-// Certificates and CAs are replaced without a dropped session: through a hundred rotations under
-// load, every tenth of the CA, too, open sessions lose neither a lease nor a write, and a new
-// client connects after each.
+// TestRotations checks that certificates and CAs can be replaced without dropping sessions. During
+// a hundred rotations under load, with a new CA in every tenth, open sessions lose neither a lease
+// nor a write. A new client connects after each rotation.
 func TestRotations(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -130,7 +131,7 @@ func TestRotations(t *testing.T) {
 	connect := func() *client.Client {
 		c, err := client.New(client.Config{
 			Endpoints: []string{secure}, TLS: r.config(),
-			// A member that has to wait for the machine is not left for it.
+			// The client must not leave a member that is slow because the machine is busy.
 			Silence: patience,
 		})
 		if err != nil {
@@ -149,7 +150,7 @@ func TestRotations(t *testing.T) {
 	for i := range clients {
 		c := connect()
 		defer c.Close()
-		l, err := c.Grant(ctx, client.Grant{TTL: patience}) // its renewals are patient, too
+		l, err := c.Grant(ctx, client.Grant{TTL: patience}) // allow slow renewals too
 		if err != nil {
 			t.Fatal(err, m.Tail())
 		}
@@ -203,7 +204,7 @@ func TestRotations(t *testing.T) {
 			t.Errorf("lease %d: %v", i, err)
 		}
 	}
-	// A certificate of an authority that is no longer trusted is refused.
+	// A certificate from an authority that is no longer trusted is rejected.
 	r.mu.Lock()
 	r.own = certs.New(t).Issue("client")
 	r.mu.Unlock()

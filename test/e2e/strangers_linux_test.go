@@ -13,8 +13,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// A process limited to 300 files meets 700 silent connections. It reserves files for itself: it
-// keeps writing, logs what happens, and accepts new clients once they have gone.
+// TestMoreConnectionsThanFiles opens 700 silent connections to a process limited to 300 files. The
+// process reserves files for its own use. It keeps writing, logs the rejections, and accepts new
+// clients once the connections are closed.
 func TestMoreConnectionsThanFiles(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -38,11 +39,11 @@ func TestMoreConnectionsThanFiles(t *testing.T) {
 			t.Fatal(err)
 		}
 		strangers = append(strangers, conn)
-		// A whole handshake: one that says less is closed after a while.
+		// Send a complete handshake. A connection that sends less is closed after a while.
 		_, _ = conn.Write([]byte(http2.ClientPreface + "\x00\x00\x00\x04\x00\x00\x00\x00\x00"))
 	}
 	large := strings.Repeat("x", 1<<20)
-	for range 20 { // so that it opens files of its log
+	for range 20 { // so that the member opens log files
 		if _, err := c.Put(t.Context(), "meanwhile", large); err != nil {
 			t.Fatalf("%v\n%s", err, m.Tail())
 		}
@@ -53,7 +54,7 @@ func TestMoreConnectionsThanFiles(t *testing.T) {
 	if _, err := m.client().Put(t.Context(), "after", "1"); err != nil {
 		t.Errorf("%v\n%s", err, m.Tail())
 	}
-	// Read the whole log: a slow machine may log much after that line.
+	// Read the whole log. A slow machine may write much more after that line.
 	out, err := os.ReadFile(m.log)
 	if err != nil || !strings.Contains(string(out), "there are 100 connections already") {
 		t.Errorf("the log does not contain the refusals: %v\n%s", err, m.Tail())

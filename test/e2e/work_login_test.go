@@ -16,17 +16,17 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// guarded is a member with access control: alice may do everything with keys and names below
+// guarded is a member with access control. User alice has all permissions on keys and names below
 // "app/".
 type guarded struct {
 	*member
 	url  string
-	env  []string // of commands
+	env  []string // environment of commands
 	root *clientv3.Client
 }
 
-// guard enables access control at a member. With security it speaks TLS; env says to commands what
-// they need for that.
+// guard enables access control at a member. If security is set, the member uses TLS, and env
+// contains what commands need to connect.
 func guard(t *testing.T, m *member, security *tls.Config, env ...string) *guarded {
 	t.Helper()
 	g := &guarded{member: m, url: m.url, env: env}
@@ -71,7 +71,7 @@ func connectWith(t *testing.T, cfg clientv3.Config) *clientv3.Client {
 	return c
 }
 
-// run runs a command of ours.
+// run runs the binary as a client command.
 func (g *guarded) run(args ...string) (string, error) {
 	out, err := g.command(args...).CombinedOutput()
 	if err != nil {
@@ -86,7 +86,7 @@ func (g *guarded) command(args ...string) *exec.Cmd {
 	return cmd
 }
 
-// login writes a token of alice's into a file, in one step.
+// login atomically writes one of alice's tokens to a file.
 func (g *guarded) login(file, password string) {
 	g.t.Helper()
 	r, err := g.root.Authenticate(g.t.Context(), "alice", password)
@@ -101,7 +101,7 @@ func (g *guarded) login(file, password string) {
 	}
 }
 
-// works runs all commands that hold leases.
+// works checks all commands that hold leases.
 func (g *guarded) works(env ...string) {
 	g.t.Helper()
 	for _, tt := range []struct {
@@ -124,7 +124,8 @@ func (g *guarded) works(env ...string) {
 	}
 }
 
-// Commands that hold leases can log in with a certificate, and with a token from a file.
+// TestWorkWithCertificate checks that commands that hold leases can log in with a certificate, and
+// with a token from a file.
 func TestWorkWithCertificate(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -157,9 +158,9 @@ func TestWorkWithCertificate(t *testing.T) {
 	}
 }
 
-// A running command whose token expires continues with the token that is then in its file. A new
-// password of alice ends her tokens and streams at once, a new token is written to the file, and the
-// lock's lease is still renewed.
+// TestTokenFileIsReadAgain checks that a running command whose token expires continues with the
+// current token in its file. A new password for alice immediately ends her tokens and streams.
+// After a new token is written to the file, the lock's lease is still renewed.
 func TestTokenFileIsReadAgain(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

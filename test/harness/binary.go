@@ -11,19 +11,19 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// Binary is the server under test: the one that the flag -server names or, by default, leasehold,
-// built when a test first needs it. The zero value is ready to use.
+// Binary is the server under test: the binary named by the -server flag or, by default, leasehold.
+// Leasehold is built when a test first needs it. The zero value is ready to use.
 type Binary struct {
 	given string
 
 	once sync.Once
-	dir  string // of the binary that was built
+	dir  string // directory of the built binary
 	path string
 	err  error
 }
 
-// Main parses the flags, calls Parallel, runs the tests, removes the binary that was built for
-// them, and returns the exit code. TestMain calls it.
+// Main parses the flags, calls Parallel, runs the tests, removes any binary built for them, and
+// returns the exit code. TestMain calls it.
 func (b *Binary) Main(m *testing.M) int {
 	flag.StringVar(&b.given, "server", "", "`binary` to test (default: built now)")
 	Parallel()
@@ -38,7 +38,7 @@ func (b *Binary) Main(m *testing.M) int {
 	return code
 }
 
-// Path returns the path of the binary. It may be called concurrently.
+// Path returns the path of the binary, building it if necessary. It can be called concurrently.
 func (b *Binary) Path(t testing.TB) string {
 	t.Helper()
 	if b.given != "" {

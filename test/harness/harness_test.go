@@ -6,7 +6,7 @@ import (
 	"testing/synctest"
 )
 
-// failing is a test that notes whether it was failed.
+// failing is a test that records whether it failed.
 type failing struct {
 	testing.TB
 	failed bool
@@ -16,7 +16,8 @@ func (f *failing) Helper() {}
 
 func (f *failing) Fatalf(string, ...any) { f.failed = true; panic(f) }
 
-// What comes true is waited for; what does not is given up, not earlier than said.
+// TestEventually checks that Eventually waits for a condition to become true, and fails the test if
+// it never does.
 func TestEventually(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := 0
@@ -37,7 +38,7 @@ func TestEventually(t *testing.T) {
 	})
 }
 
-// A binary that the flag names is not built.
+// TestBinaryGiven checks that Path does not build the binary if a flag names one.
 func TestBinaryGiven(t *testing.T) {
 	b := Binary{given: "/somewhere"}
 	if got := b.Path(t); got != "/somewhere" || b.dir != "" {

@@ -6,7 +6,7 @@ import (
 	"sync"
 )
 
-// Log is a log in memory. It is safe for concurrent use.
+// Log is an in-memory log. It is safe for concurrent use.
 type Log struct {
 	mu   sync.Mutex
 	text bytes.Buffer
@@ -19,17 +19,17 @@ func (l *Log) Write(p []byte) (int, error) {
 	return l.text.Write(p)
 }
 
-// String returns everything that was written.
+// String returns everything written so far.
 func (l *Log) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
 }
 
-// Contains reports whether a text was written.
+// Contains reports whether the log contains a text.
 func (l *Log) Contains(text string) bool { return strings.Contains(l.String(), text) }
 
-// Count returns how many times a text was written.
+// Count returns how often a text occurs in the log.
 func (l *Log) Count(text string) int { return strings.Count(l.String(), text) }
 
 // Line returns the first line that contains a text, or "".

@@ -6,8 +6,8 @@ import (
 	"strconv"
 )
 
-// Parallel allows four parallel tests per processor, unless the flag -parallel is set: tests with
-// servers wait most of the time. TestMain calls it before it runs the tests.
+// Parallel allows four parallel tests per processor unless the -parallel flag is set, because tests
+// with servers spend most of their time waiting. TestMain calls it before it runs the tests.
 func Parallel() {
 	flag.Parse()
 	given := false

@@ -5,12 +5,12 @@ import (
 	"time"
 )
 
-// Patience is how long a test waits for anything before it fails. It is generous: an operation of a
-// few seconds takes twenty times as long on a busy machine.
+// Patience is how long a test waits for any operation before it fails. It is generous: an operation
+// that normally takes a few seconds takes twenty times as long on a busy machine.
 const Patience = 2 * time.Minute
 
-// Eventually tries f until it returns nil, and fails the test with its last
-// error.
+// Eventually calls f until it returns nil. If it never does, Eventually fails the test with the
+// last error.
 func Eventually(t testing.TB, what string, f func() error) {
 	t.Helper()
 	timeout := time.After(Patience)

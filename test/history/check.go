@@ -8,10 +8,11 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// searchLimit bounds the search for a linearization of one register, in real time.
+// searchLimit is the real time allowed for finding a linearization of one register.
 const searchLimit = 10 * time.Second
 
-// Check makes the checks that are possible only once the run is over, and returns all violations.
+// Check performs the checks that are possible only after the run has ended, and returns all
+// violations.
 func (h *History) Check() []Violation {
 	h.checkRegisters()
 	h.checkWatches()
@@ -19,7 +20,7 @@ func (h *History) Check() []Violation {
 	return h.violations
 }
 
-// checkRegisters checks S1, C1 and S2: each register is linearizable, cached reads included.
+// checkRegisters checks S1, C1 and S2: each register is linearizable, including cached reads.
 func (h *History) checkRegisters() {
 	byKey := make(map[string][]*Op)
 	for _, o := range h.ops {
@@ -44,11 +45,11 @@ func (h *History) checkRegisters() {
 	}
 }
 
-// resolve drops unanswered operations whose effect was never seen: they may not have happened, and
-// explain nothing. An unanswered operation whose effect was seen must have happened before the call
-// that saw the effect returned.
+// resolve drops unanswered operations whose effect was never seen. They may not have happened, and
+// they explain nothing. If the effect of an unanswered operation was seen, the operation must have
+// happened before the call that saw it returned.
 func resolve(ops []*Op) []*Op {
-	seen := make(map[string]int64) // the first return of an operation that saw a value
+	seen := make(map[string]int64) // the earliest return of an operation that saw the value
 	for _, o := range ops {
 		for _, value := range []string{o.Got, o.Want} {
 			if !o.done || value == "" || value == o.Want && !o.Swapped {
@@ -106,7 +107,7 @@ func (h *History) violateRegister(key string, ops []*Op) {
 	h.Violate("S1", "%s is not linearizable:%s", key, text)
 }
 
-// checkWatches checks W1: watches agree about every revision, and none misses a revision in its
+// checkWatches checks W1: watches agree on every revision, and no watch misses a revision in its
 // range.
 func (h *History) checkWatches() {
 	all := h.events

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestCheck feeds small histories to each check: broken ones are reported, correct ones are not.
+// TestCheck runs each check on small histories. It must report the broken ones and accept the
+// correct ones.
 func TestCheck(t *testing.T) {
 	p := &program{name: "p"}
 	op := func(h *History, o *Op, f Outcome) { h.Return(h.Call(o), f) }
@@ -96,7 +97,7 @@ func TestCheck(t *testing.T) {
 			h.Attach("k", p, 7, sure).Release()
 			h.Deleted("k", "revoked", 8)
 			h.Attach("k", p, 9, sure)
-			h.Deleted("k", "expired", 8) // an old event, delivered late
+			h.Deleted("k", "expired", 8) // an old event delivered late
 		}},
 	} {
 		h := New()

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// History records what clients did and observed. Its methods may be called from any goroutine.
+// History records what clients did and observed. Its methods can be called from any goroutine.
 type History struct {
 	start  time.Time
 	length time.Duration // set when the run ends
@@ -16,17 +16,17 @@ type History struct {
 	mu         sync.Mutex // guards the following fields
 	clock      int64      // orders calls and returns that happen at the same instant
 	ops        []*Op
-	events     map[int64]string // by revision, from all watches
+	events     map[int64]string // events from all watches, keyed by revision
 	watches    []*Watch
-	acks       map[int64]string // by revision, the events that acknowledged writes must cause
+	acks       map[int64]string // events that acknowledged writes must cause, keyed by revision
 	held       map[string][]*Belief
 	tokens     map[string]uint64
-	keys       map[string]*Belief // leases, by attached key
+	keys       map[string]*Belief // leases, keyed by attached key
 	violations []Violation
 	counts     map[string]int
 }
 
-// Program is the author of operations. A dead program holds nothing.
+// Program performs operations. A dead program holds nothing.
 type Program interface {
 	Name() string
 	IsDead() bool
@@ -35,7 +35,7 @@ type Program interface {
 // Violation is a broken promise.
 type Violation struct {
 	At   time.Duration
-	ID   string // in docs/design.md
+	ID   string // name of the promise in docs/design.md
 	What string
 }
 
@@ -73,21 +73,21 @@ func (h *History) violateLocked(id, format string, args ...any) {
 	h.violations = append(h.violations, Violation{h.Now(), id, fmt.Sprintf(format, args...)})
 }
 
-// Count counts an occurrence of something.
+// Count increments the named counter.
 func (h *History) Count(what string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.counts[what]++
 }
 
-// Counts returns the number of occurrences of everything counted.
+// Counts returns the values of all counters.
 func (h *History) Counts() map[string]int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return maps.Clone(h.counts)
 }
 
-// Stamp returns a logical timestamp that orders this moment among the calls and returns.
+// Stamp returns a logical timestamp that orders this moment relative to calls and returns.
 func (h *History) Stamp() int64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -95,16 +95,16 @@ func (h *History) Stamp() int64 {
 	return h.clock
 }
 
-// Ops returns all operations, once the run is over.
+// Ops returns all operations. It must be called after the run has ended.
 func (h *History) Ops() []*Op { return h.ops }
 
-// Watches returns all watches, once the run is over.
+// Watches returns all watches. It must be called after the run has ended.
 func (h *History) Watches() []*Watch { return h.watches }
 
-// Kind is a kind of operation.
+// Kind is a type of operation.
 type Kind uint8
 
-// The kinds of operations. A Swap sets the register to Value if its value is Want.
+// These are the types of operations. A Swap sets the register to Value if its value is Want.
 const (
 	Get Kind = iota
 	Put
@@ -115,18 +115,18 @@ const (
 // Never is the return of an operation that was not answered.
 const Never = math.MaxInt64
 
-// Op is an operation on a register, which is a key. Each value is written only once in a run; the
-// empty value stands for a missing key.
+// Op is an operation on a register, which is a key. Each value is written only once per run. The
+// empty value represents a missing key.
 type Op struct {
 	By, Key  string
 	Kind     Kind
-	Value    string // written
-	Want     string // expected by a swap
-	Got      string // read, or found by a swap that failed
+	Value    string // value written
+	Want     string // value expected by a swap
+	Got      string // value read, or found by a failed swap
 	Swapped  bool
-	Revision int64 // after a write, 0 if unknown
+	Revision int64 // revision of a write, 0 if unknown
 
-	done       bool  // answered; otherwise it may or may not have happened
+	done       bool  // answered; if not, the operation may or may not have happened
 	call, ret  int64 // timestamps
 	start, end time.Duration
 }
@@ -160,10 +160,10 @@ func (h *History) Call(o *Op) *Op {
 	return o
 }
 
-// Outcome is what a client can tell about the result of an operation.
+// Outcome is what a client knows about the result of an operation.
 type Outcome uint8
 
-// The outcomes. A Failed operation has no effect and never will.
+// These are the outcomes. A Failed operation never has an effect.
 const (
 	Unknown Outcome = iota
 	Done
@@ -187,7 +187,7 @@ func (h *History) Return(o *Op, f Outcome) {
 		o.ret, o.done = h.clock, true
 		h.counts["done"]++
 	case f == Failed, o.Kind == Get:
-		o.Key = "" // ignore it
+		o.Key = "" // excludes the operation from the checks
 	default:
 		h.counts["unknown"]++
 	}
@@ -200,22 +200,22 @@ func (h *History) Return(o *Op, f Outcome) {
 type Belief struct {
 	by       Program
 	token    uint64
-	others   int          // how many others may hold the same thing
-	err      func() error // returns nil while the program believes it
-	revision int64        // at which the key was put, 0 if unknown
+	others   int          // number of others that may hold the same thing
+	err      func() error // returns nil while the program believes that it holds it
+	revision int64        // revision at which the key was put, 0 if unknown
 
 	mu       sync.Mutex
 	released bool
 }
 
-// Release records that the program has released it.
+// Release records that the program has released what it held.
 func (b *Belief) Release() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.released = true
 }
 
-// sure reports whether the program still believes it.
+// sure reports whether the program still believes that it holds it.
 func (b *Belief) sure() bool {
 	b.mu.Lock()
 	released := b.released
@@ -223,8 +223,8 @@ func (b *Belief) sure() bool {
 	return !released && !b.by.IsDead() && b.err() == nil
 }
 
-// Hold records that a program has become the only holder of something. It believes so while err
-// returns nil. The token is 0 if there is none.
+// Hold records that a program has become the only holder of something. It remains the holder while
+// err returns nil. A token of 0 means that there is no token.
 func (h *History) Hold(what string, by Program, token uint64, err func() error) *Belief {
 	return h.begin(what, &Belief{by: by, token: token, err: err})
 }
@@ -261,8 +261,8 @@ func (h *History) begin(what string, b *Belief) *Belief {
 	return b
 }
 
-// Attach records that a key was attached to a lease. Its program believes that the lease is valid
-// while err returns nil. The revision is the one at which the key was put, or 0 if unknown.
+// Attach records that a key was attached to a lease. Its program considers the lease valid while
+// err returns nil. The revision is that at which the key was put, or 0 if unknown.
 func (h *History) Attach(key string, by Program, revision int64, err func() error) *Belief {
 	b := &Belief{by: by, err: err, revision: revision}
 	h.mu.Lock()
@@ -272,15 +272,15 @@ func (h *History) Attach(key string, by Program, revision int64, err func() erro
 	return b
 }
 
-// Deleted records that a key was deleted at a revision together with its lease, and why. It checks
-// L1.
+// Deleted records that a key was deleted together with its lease, at which revision and why. It
+// checks L1.
 func (h *History) Deleted(key string, why any, revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.counts[fmt.Sprint("lease gone: ", why)]++
 	b := h.keys[key]
 	if b != nil && revision <= b.revision {
-		return // it belonged to an earlier lease
+		return // the deletion belongs to an earlier lease
 	}
 	if b != nil && b.sure() {
 		h.violateLocked("L1", "%s was deleted (%v), but %s's lease is valid", key, why, b.by.Name())
@@ -288,28 +288,28 @@ func (h *History) Deleted(key string, why any, revision int64) {
 	delete(h.keys, key)
 }
 
-// Watch is the record of a watch.
+// Watch records what a watch delivered.
 type Watch struct {
 	By          string
-	Changes     map[int64]string // by revision
-	first, last int64            // the range of revisions that it covers
+	Changes     map[int64]string // keyed by revision
+	first, last int64            // range of revisions covered
 }
 
 // NewWatch returns an empty record.
 func NewWatch(by string) *Watch { return &Watch{By: by, Changes: make(map[int64]string)} }
 
-// Change is a change of a key, as delivered by a watch.
+// Change is a change of a key as delivered by a watch.
 type Change struct {
 	Key, Value string
 	Delete     bool
 	Revision   int64
 }
 
-// Observe records the changes that a watch delivered: all of those up to a revision.
+// Observe records the changes delivered by a watch. They must be all changes up to a revision.
 func (h *History) Observe(v *Watch, revision int64, changes []Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if v.last == 0 { // the first delivery
+	if v.last == 0 { // this is the first delivery
 		h.watches = append(h.watches, v)
 		v.last, v.first = revision, revision+1
 		if len(changes) > 0 {

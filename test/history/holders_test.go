@@ -17,8 +17,9 @@ func (p *program) Name() string { return p.name }
 // IsDead implements Program.
 func (p *program) IsDead() bool { return p.dead }
 
-// TestHold: it is reported if too many programs hold something at once (L4), or if a token does not
-// increase (L5). Beliefs that were released or lost, and those of dead programs, do not count.
+// TestHold checks that a violation is reported if too many programs hold something at the same time
+// (L4), or if a token does not increase (L5). Beliefs that were released or lost do not count, and
+// neither do beliefs of dead programs.
 func TestHold(t *testing.T) {
 	a, b := &program{name: "a"}, &program{name: "b"}
 	sure := func() error { return nil }

@@ -9,11 +9,12 @@ import (
 	"leasehold.dev/server"
 )
 
-// Alone runs one member for an example. An example has no test to fail, so Alone panics if it
-// cannot run the member. It returns the endpoint for clients, and a function that stops the member
-// and deletes its data.
+// Alone runs a single member for an example. It panics if it cannot run the member, because an
+// example has no test to fail. It returns the endpoint for clients, and a function that stops the
+// member and deletes its data.
 func Alone() (endpoint string, stop func()) {
-	dir, err := os.MkdirTemp("", "lh") // a short name, since that of a socket is limited
+	// a short name, because the length of a socket's name is limited
+	dir, err := os.MkdirTemp("", "lh")
 	if err != nil {
 		panic(err)
 	}
@@ -34,8 +35,8 @@ func Alone() (endpoint string, stop func()) {
 	}
 }
 
-// Client runs a member as Alone does. It returns a client of the member, and a function that ends
-// both.
+// Client runs a single member like Alone. It returns a client of the member, and a function that
+// closes the client and stops the member.
 func Client() (c *client.Client, stop func()) {
 	endpoint, end := Alone()
 	c, err := client.New(client.Config{Endpoints: []string{endpoint}})

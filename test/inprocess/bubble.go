@@ -18,20 +18,20 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// bubbles holds the machine of each test that runs in a bubble.
+// bubbles maps each test that runs in a bubble to its machine.
 var bubbles sync.Map // testing.TB to *machine
 
-// tests counts the tests that run in a bubble.
+// tests counts the tests that run in bubbles.
 var tests atomic.Int64
 
-// Bubble runs a test in virtual time. The members that it starts, their Lines, and the clients of
-// Connect and Etcd share a network and a disk in memory. The test must not call t.Run or
-// t.Parallel: libraries keep channels in pools, and the channels of one bubble must not get into
-// another.
+// Bubble runs a test in virtual time. Members started by the test, their Lines, and clients created
+// with Connect and Etcd share a simulated network and an in-memory disk. The test must not call
+// t.Run or t.Parallel: libraries keep channels in pools, and a channel must not move from one
+// bubble to another.
 func Bubble(t *testing.T, test func(*testing.T)) {
 	t.Helper()
 	defer func() { // even if the test fails
-		runtime.GC() // twice: a pool keeps its content for one more collection
+		runtime.GC() // twice, because a pool keeps its contents for one extra collection
 		runtime.GC()
 	}()
 	synctest.Test(t, func(t *testing.T) {
@@ -44,21 +44,21 @@ func Bubble(t *testing.T, test func(*testing.T)) {
 	})
 }
 
-// machine is the machine on which the members of a test in a bubble run.
+// machine is the simulated machine that runs all members of a test in a bubble.
 type machine struct {
 	*host.Host
-	dir string       // for the sockets and data of the test
-	n   atomic.Int64 // directories made so far
+	dir string       // for the test's sockets and data
+	n   atomic.Int64 // number of directories created so far
 }
 
-// machineOf returns the machine of a test, nil if the test runs in real time.
+// machineOf returns the machine of a test, or nil if the test runs in real time.
 func machineOf(t testing.TB) *machine {
 	m, _ := bubbles.Load(t)
 	out, _ := m.(*machine)
 	return out
 }
 
-// Host returns a machine of the bubble in which a test runs, or nil for the real machine.
+// Host returns a machine of the test's bubble, or nil if the test runs in real time.
 func Host(t testing.TB) *host.Host {
 	if m := machineOf(t); m != nil {
 		return m.Host
@@ -66,7 +66,7 @@ func Host(t testing.TB) *host.Host {
 	return nil
 }
 
-// Listen opens a socket, in memory if the test runs in a bubble.
+// Listen opens a socket. If the test runs in a bubble, the socket is in memory.
 func Listen(t testing.TB, path string) net.Listener {
 	t.Helper()
 	listen := listen.Listen
@@ -80,8 +80,8 @@ func Listen(t testing.TB, path string) net.Listener {
 	return l
 }
 
-// Dialer returns a function that connects to sockets that Listen opened. Its argument is the path
-// of a socket or an endpoint.
+// Dialer returns a function that connects to sockets opened by Listen. The function takes a socket
+// path or an endpoint.
 func Dialer(t testing.TB) func(ctx context.Context, at string) (net.Conn, error) {
 	if machineOf(t) != nil {
 		return virtual.DialEndpoint

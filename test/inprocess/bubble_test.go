@@ -8,8 +8,9 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// TestBubble: three members serve clients of both kinds in virtual time, and keep their data over a
-// restart. Two bubbles in a row do not disturb each other.
+// TestBubble checks that three members serve both kinds of clients in virtual time and keep their
+// data across a restart. It also checks that two successive bubbles do not interfere with each
+// other.
 func TestBubble(t *testing.T) {
 	for range 2 {
 		Bubble(t, func(t *testing.T) {

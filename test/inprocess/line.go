@@ -9,22 +9,23 @@ import (
 	"sync/atomic"
 )
 
-// Line is a proxy for connections to one member. To a program whose line is frozen the member seems
-// stopped, and to the member the program seems stopped.
+// Line is a proxy for connections to one member. When a line is frozen, the member and the programs
+// on the other side appear stopped to each other.
 type Line struct {
 	front, back string
 	dial        func(ctx context.Context, at string) (net.Conn, error)
 	all         sync.WaitGroup
 	frozen      atomic.Bool
 	deaf        atomic.Bool
-	lose        atomic.Int64 // 1 if the next data from the member is lost
+	// number of chunks from the member up to and including the one to lose
+	lose atomic.Int64
 
 	mu    sync.Mutex // guards the following fields
 	cut   bool
 	conns map[net.Conn]struct{}
 }
 
-// Line creates a line to the member, which stays usable when the member restarts.
+// Line creates a line to the member. The line remains usable across restarts of the member.
 func (m *Member) Line() *Line {
 	m.t.Helper()
 	l := &Line{
@@ -49,10 +50,10 @@ func (m *Member) Line() *Line {
 	return l
 }
 
-// Endpoint returns the endpoint of the line for clients.
+// Endpoint returns the line's endpoint for clients.
 func (l *Line) Endpoint() string { return "unix:" + l.front }
 
-// Break breaks all connections. New connections work as before.
+// Break closes all connections. New connections are still accepted.
 func (l *Line) Break() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -61,7 +62,7 @@ func (l *Line) Break() {
 	}
 }
 
-// SetCut breaks all connections and refuses new ones, or accepts them again.
+// SetCut cuts the line or restores it. A cut line has no connections and refuses new ones.
 func (l *Line) SetCut(cut bool) {
 	l.mu.Lock()
 	l.cut = cut
@@ -71,25 +72,25 @@ func (l *Line) SetCut(cut bool) {
 	}
 }
 
-// SetFrozen makes the line accept all data and forward none, or forward data again. A connection
-// that received data while frozen stays frozen.
+// SetFrozen freezes or unfreezes the line. A frozen line discards all data that it receives. A
+// connection that received data while the line was frozen remains frozen.
 func (l *Line) SetFrozen(frozen bool) { l.frozen.Store(frozen) }
 
-// SetDeaf is like SetFrozen, but only for data from the member.
+// SetDeaf is like SetFrozen, but affects only data from the member.
 func (l *Line) SetDeaf(deaf bool) { l.deaf.Store(deaf) }
 
-// Lose drops the nth chunk of data that arrives from the member from now on, and breaks the
+// Lose drops the nth chunk of data that arrives from the member, counted from now, and closes its
 // connection.
 func (l *Line) Lose(n int) { l.lose.Store(int64(n)) }
 
-// Busy reports whether there are connections.
+// Busy reports whether the line has any connections.
 func (l *Line) Busy() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.conns) > 0
 }
 
-// serve forwards a connection's data until one of its ends closes.
+// serve forwards a connection's data until either end closes it.
 func (l *Line) serve(in net.Conn) {
 	defer in.Close()
 	out, err := l.dial(context.Background(), l.back)
@@ -115,8 +116,8 @@ func (l *Line) serve(in net.Conn) {
 	delete(l.conns, in)
 }
 
-// pass forwards data, and drops data while the line is frozen. Neither end can tell, since the rest
-// of the connection's data is dropped, too.
+// pass forwards data in one direction. If data arrives while the line is frozen, pass drops it and
+// everything after it, so neither end sees a gap in the data.
 func (l *Line) pass(to, from net.Conn, fromMember bool) {
 	defer to.Close()
 	defer from.Close()

@@ -1,9 +1,9 @@
-// Package inprocess runs the members of a cluster within the process of a test, and lines to them
-// that the test can cut, freeze, or make lose a member's data. Everything that a test starts ends
-// with the test. In a Bubble all of that happens in virtual time.
+// Package inprocess runs cluster members within the test process. It also provides lines to
+// members, which a test can cut, freeze, or cause to lose a member's data. Everything that a test
+// starts stops when the test ends. In a Bubble, everything runs in virtual time.
 //
-// The functions may fail the test, so they must be called from its own goroutine; the methods of a
-// Line may be called from any goroutine.
+// The functions may fail the test, so they must be called from the test's goroutine. The methods of
+// a Line can be called from any goroutine.
 package inprocess
 
 import (
@@ -29,9 +29,9 @@ type Member struct {
 	t     testing.TB
 	cfg   server.Config
 	stop  context.CancelFunc
-	done  chan error // nil while it does not run
+	done  chan error // nil while the member is not running
 	ready <-chan struct{}
-	lines atomic.Int32 // created so far
+	lines atomic.Int32 // number of lines created so far
 }
 
 // Run runs a cluster of n members and waits until every member is ready to serve.
@@ -55,8 +55,8 @@ func Run(t testing.TB, n int) []*Member {
 	return list
 }
 
-// Dir returns a directory with a short name, since the name of a socket is limited. In a bubble it
-// is in memory.
+// Dir returns a directory with a short name, because the length of a socket's name is limited. In a
+// bubble the directory is in memory.
 func Dir(t testing.TB) string {
 	t.Helper()
 	if m := machineOf(t); m != nil { // all members share one disk
@@ -70,9 +70,9 @@ func Dir(t testing.TB) string {
 	return dir
 }
 
-// Config returns the configuration of a member that keeps everything in a directory. The election
-// timeout is long enough for a busy machine, caches of tests may live long, and hashing a password
-// takes little time.
+// Config returns a configuration for a member that keeps all its files in one directory. The
+// election timeout is long enough for a busy machine, caches can have long TTLs, and hashing a
+// password is fast.
 func Config(dir, name string) server.Config {
 	socket := func(end string) []url.URL {
 		return []url.URL{{Scheme: "unix", Path: filepath.Join(dir, name+end)}}
@@ -88,7 +88,7 @@ func Config(dir, name string) server.Config {
 	return c
 }
 
-// Start starts a member without waiting for it.
+// Start starts a member and does not wait until it is ready.
 func Start(t testing.TB, c server.Config) *Member {
 	t.Helper()
 	if h := Host(t); h != nil {
@@ -99,7 +99,7 @@ func Start(t testing.TB, c server.Config) *Member {
 	return m
 }
 
-// Start restarts a member that was ended, without waiting for it.
+// Start restarts a member after End and does not wait until it is ready.
 func (m *Member) Start() {
 	m.t.Helper()
 	s, err := server.New(m.cfg)
@@ -123,7 +123,7 @@ func (m *Member) Await() {
 	}
 }
 
-// End shuts the member down, if it runs.
+// End shuts the member down if it is running.
 func (m *Member) End() {
 	m.stop()
 	if m.done == nil {
@@ -138,12 +138,12 @@ func (m *Member) End() {
 // Name returns the member's name.
 func (m *Member) Name() string { return m.cfg.Name }
 
-// Endpoint returns the endpoint on which the member serves clients.
+// Endpoint returns the member's endpoint for clients.
 func (m *Member) Endpoint() string { return "unix:" + m.socket() }
 
 func (m *Member) socket() string { return m.cfg.URLs.ListenClient[0].Path }
 
-// Endpoints returns the endpoints of members or of lines.
+// Endpoints returns the endpoints of several members or lines.
 func Endpoints[E interface{ Endpoint() string }](list []E) []string {
 	out := make([]string, len(list))
 	for i, e := range list {
@@ -152,12 +152,12 @@ func Endpoints[E interface{ Endpoint() string }](list []E) []string {
 	return out
 }
 
-// ClientConfig returns the configuration for a client of some members.
+// ClientConfig returns a configuration for a client of the given members.
 func ClientConfig(t testing.TB, members ...*Member) client.Config {
 	return reach(t, client.Config{Endpoints: Endpoints(members)})
 }
 
-// reach makes a client able to reach the members of a bubble.
+// reach lets a client connect to the members of a bubble.
 func reach(t testing.TB, c client.Config) client.Config {
 	if machineOf(t) != nil && c.Dial == nil {
 		c.Dial = virtual.DialEndpoint
@@ -165,7 +165,7 @@ func reach(t testing.TB, c client.Config) client.Config {
 	return c
 }
 
-// Connect returns a client; it adds endpoints to those in its configuration.
+// Connect returns a client. It adds endpoints to the ones in its configuration.
 func Connect(t testing.TB, c client.Config, endpoints ...string) *client.Client {
 	t.Helper()
 	c.Endpoints = append(c.Endpoints, endpoints...)

@@ -9,19 +9,20 @@ import (
 )
 
 // This file models leases that are renewed in groups (docs/leases.md). A keeper is a relay, a
-// follower or the holder's own client. It joins the lease to its group at the leader, and then
-// renews the whole group with one message. Elections are simplified: a new leader gives the lease
-// its full TTL, and only the current leader can end the lease or be confirmed.
+// follower, or the holder's own client. It adds the lease to its group at the leader, and then
+// renews the whole group with a single message. Elections are simplified: a new leader gives the
+// lease its full TTL, and only the current leader can end the lease or be confirmed.
 //
-// An instant is stored as the remaining part of a TTL that began then, so time needs no bound.
+// An instant is represented by how much remains of a TTL that started at that instant, so time is
+// unbounded.
 
-// A GroupFault is a rule about groups that the model leaves out.
+// A GroupFault is a rule about groups that the model omits.
 type GroupFault byte
 
 const (
-	// NoGroupFault leaves out nothing.
+	// NoGroupFault omits no rule.
 	NoGroupFault GroupFault = iota
-	// OwnExpiryOnly ends a lease by its own last renewal, ignoring its group's.
+	// OwnExpiryOnly ends a lease according to its own last renewal and ignores its group's.
 	OwnExpiryOnly
 	// AnswerEarly releases answers to joins and renewals without a confirm round.
 	AnswerEarly
@@ -34,20 +35,20 @@ const (
 	CountSent
 	// CountUnjoined lets a keeper treat a lease as joined as soon as it has sent the join.
 	CountUnjoined
-	// TrustOldJoin lets a join count although the keeper has given the lease up since.
+	// TrustOldJoin lets a join count even though the keeper has since given up the lease.
 	TrustOldJoin
-	// TrustLateJoin lets a join count although a renewal sent after it was answered first.
+	// TrustLateJoin lets a join count even though a renewal sent after it was answered first.
 	TrustLateJoin
-	// CountOvertaking lets a renewal count although its answer overtook an earlier one.
+	// CountOvertaking lets a renewal count even though its answer overtook an earlier one.
 	CountOvertaking
-	// TrustUnanswered lets a join count although the keeper has stopped waiting for a renewal sent
-	// after it.
+	// TrustUnanswered lets a join count even though the keeper has stopped waiting for a renewal
+	// sent after it.
 	TrustUnanswered
 	// HideLeft does not report that the lease has moved to another keeper's group.
 	HideLeft
-	// HideSilent renews a group that was dissolved for being silent.
+	// HideSilent renews a group that was dissolved because it was silent.
 	HideSilent
-	// SurviveElection renews groups at a leader they never joined.
+	// SurviveElection renews groups at a leader that they never joined.
 	SurviveElection
 	// ForgetOnLeave makes the lease leave as of its join instead of the last renewal that counted.
 	ForgetOnLeave
@@ -55,13 +56,13 @@ const (
 	ForgetOnBreak
 	// AnswerAfterLeave lets a keeper answer a request with a renewal it sent before the lease left.
 	AnswerAfterLeave
-	// LoseLeave does not send the leave to the leader.
+	// LoseLeave never sends the leave to the leader.
 	LoseLeave
 	// LeaveJoined sends a leave only if the keeper counts the lease as joined.
 	LeaveJoined
-	// CountJoins takes the lease out of a group only after as many leaves as joins.
+	// CountJoins removes the lease from a group only after as many leaves as joins.
 	CountJoins
-	// JoinWithdrawn accepts a join whose permission was withdrawn after it was checked.
+	// JoinWithdrawn accepts a join even though permission was withdrawn after it was checked.
 	JoinWithdrawn
 	// KeepWithdrawn keeps the lease in its group when its permission is withdrawn.
 	KeepWithdrawn
@@ -71,7 +72,7 @@ const (
 type GroupBounds struct {
 	Terms   byte          // at most maxTerms
 	Sent    [keepers]byte // joins and renewals of each keeper, at most maxSent
-	Crashes byte          // of all keepers together
+	Crashes byte          // total for all keepers
 	// Withdraw allows the permission to hold the lease to be withdrawn.
 	Withdraw bool
 	// Impatient allows keepers to stop waiting for an answer.
@@ -82,56 +83,56 @@ const (
 	keepers  = 2
 	maxTerms = 2
 	maxSent  = 3
-	maxQueue = 2 // messages of a connection, in each direction
+	maxQueue = 2 // maximum number of messages per direction of a connection
 
-	groupTTL    = 2 // ticks
+	groupTTL    = 2 // in ticks
 	groupSilent = 1 // ticks after which a group dissolves
 )
 
-// The kinds of messages that a keeper sends.
+// These are the types of messages that a keeper sends.
 const (
 	join = 1 + iota
 	leave
 	renewGroup
 )
 
-// A message goes from a keeper to the leader. Messages stay in order.
+// A message travels from a keeper to the leader. Messages stay in order.
 type message struct {
 	kind     byte
-	n        byte // number of the message; in a leave, of the last one that counted
-	received bool // and the leader has made its promise
+	n        byte // number of the message; in a leave, number of the last one that counted
+	received bool // the leader has received it and made its promise
 	empty    bool // the keeper does not want the lease in the group
 }
 
-// An answer goes from the leader to a keeper. Answers can overtake each other.
+// An answer travels from the leader to a keeper. Answers can overtake each other.
 type answer struct {
 	kind, n byte
-	in      bool // the lease is in the group, as far as the leader has reported
+	in      bool // the leader has reported that the lease is in the group
 }
 
-// A keeper keeps the lease alive over one connection to the leader of a term.
+// A keeper keeps the lease alive over a connection to the leader of one term.
 type keeper struct {
 	term    byte
-	wanted  bool // it keeps the lease alive for a holder
+	wanted  bool // keeps the lease alive on behalf of a holder
 	asked   bool // the leader may have the lease in the group
 	joined  bool // the keeper knows that the leader has it
 	sent    byte // number of joins and renewals so far
-	open    byte // renewals that it waits for, one bit each
+	open    byte // bitmap of renewals awaiting an answer
 	counted byte // the last join or renewal that counted for the holder
 	ignored byte // answers to joins up to this one do not count
 	up      [maxQueue]message
 	down    [maxQueue]answer
 }
 
-// A group is what the leader of a term stores about a keeper.
+// A group is what the leader of a term keeps about a keeper.
 type group struct {
-	renewed byte              // the instant of the last renewal
-	times   [maxSent + 1]byte // the instant of each join and renewal
-	left    left              // why the lease has left, until that is reported
-	joins   byte              // for CountJoins
+	renewed byte              // instant of the last renewal
+	times   [maxSent + 1]byte // instant of each join and renewal
+	left    left              // why the lease has left, until this is reported
+	joins   byte              // only for CountJoins
 }
 
-// left is the reason why a lease left a group without being asked to.
+// left is the reason why a lease left a group without a request.
 type left byte
 
 const (
@@ -139,25 +140,25 @@ const (
 	dissolved                 // the group was silent, or permissions changed
 )
 
-// A lessor is the leader of a term. It may not know of a later term.
+// A lessor is the leader of a term. It might not know about a later term.
 type lessor struct {
-	own   byte // when the lease itself was renewed or granted
-	in    byte // the keeper whose group has it, counted from 1; 0 for none
+	own   byte // instant at which the lease itself was last renewed or granted
+	in    byte // keeper whose group contains the lease, counted from 1; 0 for none
 	group [keepers]group
 }
 
-// A request is sent by the holder to renew the lease.
+// A request is the holder's request to renew the lease.
 type request struct {
-	sent byte // instant; 0 if there is no request
-	at   byte // the keeper that received it, counted from 1
-	wait byte // the number of the join or renewal that it waits for
+	sent byte // instant of the send; 0 if there is no request
+	at   byte // keeper that received it, counted from 1
+	wait byte // number of the join or renewal whose answer it waits for
 }
 
-// groupWorld is one state of the whole system.
+// groupWorld is one state of the entire system.
 type groupWorld struct {
-	valid      byte // how long the holder believes that it has the lease
-	gone, kept bool // the lease has ended; it is kept alive without a holder
-	withdrawn  bool // no one may hold the lease, as far as the current leader has applied
+	valid      byte // for how long the holder still considers the lease valid
+	gone, kept bool // gone: the lease has ended; kept: it is kept alive without a holder
+	withdrawn  bool // as applied by the current leader, holding the lease is no longer permitted
 	term       byte
 	crashes    byte
 	lessor     [maxTerms]lessor
@@ -198,7 +199,7 @@ func (w *groupWorld) tick() {
 	}
 }
 
-// normalize clears what can no longer matter, so that equivalent worlds compare equal.
+// normalize clears what is no longer relevant, so that equivalent worlds compare equal.
 func (w *groupWorld) normalize() {
 	for t := range w.lessor[:w.term-1] {
 		led := func(k keeper) bool { return int(k.term) == t+1 }
@@ -215,19 +216,19 @@ func (w *groupWorld) normalize() {
 			}
 			for n := range g.times {
 				if g.times[n] <= l.own {
-					g.times[n] = 0 // a leave as of then makes no difference
+					g.times[n] = 0 // a leave as of that instant has no effect
 				}
 			}
 		}
 	}
 }
 
-// expired reports whether the leader may end the lease.
+// expired reports whether the leader can end the lease.
 func (l *lessor) expired(f GroupFault) bool {
 	return l.own == 0 && (l.in == 0 || f == OwnExpiryOnly || l.group[l.in-1].renewed == 0)
 }
 
-// detach takes the lease out of its group. It keeps the time of the group's last renewal.
+// detach removes the lease from its group. It preserves the time of the group's last renewal.
 func (l *lessor) detach(why left) {
 	if l.in != 0 {
 		g := &l.group[l.in-1]
@@ -258,14 +259,15 @@ type groupSearch struct {
 // GroupsFound is the result of SearchGroups.
 type GroupsFound struct {
 	Worlds int
-	// Broken lists the steps to a lease that ended early or was kept alive without a holder; nil if
-	// there is none.
+	// Broken lists the steps to a lease that ended early or was kept alive without a holder, or is
+	// nil if there is none.
 	Broken []string
-	// The number of steps of each kind.
+	// These fields count the steps of each type.
 	Elections, Joins, Renewals, Leaves, Moves, Expiries int
 }
 
-// SearchGroups visits all worlds within the bounds. It stops at the first that breaks a promise.
+// SearchGroups visits all worlds within the bounds. It stops at the first world that breaks a
+// promise.
 func SearchGroups(b GroupBounds, f GroupFault) GroupsFound {
 	s := &groupSearch{
 		bounds: b, fault: f, from: -1, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{},
@@ -274,7 +276,7 @@ func SearchGroups(b GroupBounds, f GroupFault) GroupsFound {
 	for at := 0; at < len(s.open) && s.found.Broken == nil; at++ {
 		s.from = int32(at)
 		w := s.open[at]
-		s.open[at] = nil // only the trace is kept
+		s.open[at] = nil // only the trace is still needed
 		s.next(*w)
 	}
 	s.found.Worlds = len(s.seen)
@@ -336,7 +338,7 @@ func (s *groupSearch) next(w groupWorld) {
 	}
 }
 
-// ask visits the outcomes of the holder's request.
+// ask visits the possible outcomes of the holder's request.
 func (s *groupSearch) ask(w groupWorld) {
 	if w.request.sent == 0 {
 		w.request.sent = groupTTL
@@ -384,7 +386,7 @@ func (k *keeper) put(m message) bool {
 	return false
 }
 
-// send queues a join or a renewal. It returns false if that exceeds the bounds.
+// send queues a join or a renewal. It returns false if that would exceed the bounds.
 func (s *groupSearch) send(w *groupWorld, at, kind byte) bool {
 	k := &w.keeper[at]
 	if k.sent >= s.bounds.Sent[at] {
@@ -399,7 +401,7 @@ func (s *groupSearch) send(w *groupWorld, at, kind byte) bool {
 	return k.put(message{kind: kind, n: k.sent, empty: !k.wanted})
 }
 
-// keep visits the steps that keeper k takes on its own.
+// keep visits the steps that keeper k takes without a request from the holder.
 func (s *groupSearch) keep(w groupWorld, k byte) {
 	n := w
 	if s.send(&n, k, renewGroup) {
@@ -423,7 +425,7 @@ func (s *groupSearch) keep(w groupWorld, k byte) {
 	}
 }
 
-// giveUp makes keeper k give the lease up, because the holder released it or fell silent.
+// giveUp makes keeper k give up the lease because the holder released it or fell silent.
 func (s *groupSearch) giveUp(w groupWorld, k byte) {
 	me := &w.keeper[k]
 	as, sent := me.counted, me.asked && s.fault != LoseLeave
@@ -458,7 +460,7 @@ func (s *groupSearch) receive(w groupWorld, k byte) {
 		switch m.kind {
 		case join: // this also renews the lease
 			l.own, g.times[m.n] = groupTTL, groupTTL
-			if l.in == 0 { // for example, a checkpointed lease is renewed but does not join
+			if l.in == 0 { // for example, renewing a checkpointed lease does not make it join
 				s.visit(w, "keeper %d renews the lease, but it does not join", k)
 			}
 			if !withdrawn || s.fault == JoinWithdrawn {
@@ -492,13 +494,13 @@ func (s *groupSearch) enter(l *lessor, k byte) {
 	s.found.Joins++
 }
 
-// leave takes the lease out of the group of keeper k, as of an earlier message.
+// leave removes the lease from the group of keeper k as of an earlier message.
 func (s *groupSearch) leave(l *lessor, k, as byte) {
 	g := &l.group[k]
 	if l.in != k+1 {
 		return
 	}
-	if g.joins > 1 { // CountJoins
+	if g.joins > 1 { // only with CountJoins
 		g.joins--
 		return
 	}
@@ -508,7 +510,7 @@ func (s *groupSearch) leave(l *lessor, k, as byte) {
 }
 
 // withdraw makes the current leader apply the withdrawal of the permission. A follower that has not
-// applied it yet may still check and forward a join.
+// yet applied it can still check and forward a join.
 func (s *groupSearch) withdraw(w groupWorld) {
 	if !s.bounds.Withdraw || w.withdrawn {
 		return
@@ -526,10 +528,10 @@ func (k *keeper) drop(i int) {
 	k.up[maxQueue-1] = message{}
 }
 
-// release makes the leader answer keeper k's first message, if its promise is confirmed.
+// release makes the leader answer keeper k's first message if its promise is confirmed.
 func (s *groupSearch) release(w groupWorld, k byte) {
 	if t := w.keeper[k].term; t != w.term && s.fault != AnswerEarly {
-		return // no majority follows it
+		return // no majority follows this leader
 	}
 	for i, m := range w.keeper[k].up {
 		if !m.received {
@@ -564,7 +566,7 @@ func (s *groupSearch) answer(w groupWorld, k byte, i int) {
 	}
 }
 
-// answered delivers any of the answers in flight to keeper k.
+// answered delivers any one of the answers in flight to keeper k.
 func (s *groupSearch) answered(w groupWorld, k byte) {
 	for i, a := range w.keeper[k].down {
 		if a != (answer{}) {
@@ -578,7 +580,7 @@ func (s *groupSearch) answered(w groupWorld, k byte) {
 	}
 }
 
-// take processes an answer at keeper k.
+// take processes an answer received by keeper k.
 func (s *groupSearch) take(w *groupWorld, k byte, a answer) {
 	me := &w.keeper[k]
 	if a.kind == join {
@@ -602,7 +604,7 @@ func (s *groupSearch) take(w *groupWorld, k byte, a answer) {
 	}
 }
 
-// count answers the holder's request if join or renewal n was sent after it arrived.
+// count answers the holder's request if join or renewal n was sent after the request arrived.
 func (s *groupSearch) count(w *groupWorld, k, n byte) {
 	if w.request.at == k+1 && w.request.wait <= n {
 		w.valid = max(w.valid, w.request.sent)
@@ -612,8 +614,8 @@ func (s *groupSearch) count(w *groupWorld, k, n byte) {
 	}
 }
 
-// breaks restarts keeper k, or connects it to the current leader. Either way it has a new
-// connection and no leases.
+// breaks either restarts keeper k or connects it to the current leader. In both cases it gets a new
+// connection without leases.
 func (s *groupSearch) breaks(w groupWorld, k byte) {
 	me := &w.keeper[k]
 	if w.request.at == k+1 {
@@ -631,7 +633,7 @@ func (s *groupSearch) breaks(w groupWorld, k byte) {
 		if s.fault == ForgetOnBreak {
 			l.group[k].renewed = 0
 		}
-		if l.in == k+1 { // the group ends with the connection
+		if l.in == k+1 { // the group ends with its connection
 			l.detach(0)
 		}
 		l.group[k] = group{}

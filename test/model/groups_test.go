@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// No grouped lease ends while its holder is valid, and none is kept alive without a holder.
+// TestGroupRulesAreEnough checks that no grouped lease ends while its holder is valid, and that
+// none is kept alive without a holder.
 func TestGroupRulesAreEnough(t *testing.T) {
 	searches := []GroupBounds{
 		{Terms: 1, Sent: [keepers]byte{3}, Impatient: true, Withdraw: true},
@@ -41,7 +42,8 @@ func TestGroupRulesAreEnough(t *testing.T) {
 	}
 }
 
-// Every rule about groups is needed: without it, the search finds a broken promise.
+// TestEachGroupRuleIsNeeded omits each rule about groups in turn and checks that the search then
+// finds a broken promise.
 func TestEachGroupRuleIsNeeded(t *testing.T) {
 	one := GroupBounds{Terms: 1, Sent: [keepers]byte{3}}
 	impatient := GroupBounds{Terms: 1, Sent: [keepers]byte{3}, Impatient: true}

@@ -1,12 +1,12 @@
-// Package model is a model of the lease protocol, reduced to one lease, and a search through all
-// its executions. [SearchGroups] does the same for a lease that is renewed together with others.
+// Package model is a model of the lease protocol for a single lease, with a search through all its
+// executions. [SearchGroups] does the same for a lease that is renewed as part of a group.
 //
-// Three servers elect leaders and replicate a log, as in Raft. The leader times one lease; a holder
-// renews it. The model has rules 4 to 7 of docs/design.md: a renewal is acknowledged after a
-// confirm round; a new leader gives the lease its full TTL unless it is checkpointed; a
-// checkpointed lease is renewed through the log; and an expiry counts only if the leader that
-// decided it also appended it. The model shares no code with the product. It shows that the rules
-// are sufficient; the simulator shows that the product follows them.
+// Three servers elect leaders and replicate a log, as in Raft. The leader times one lease, and a
+// holder renews it. The model implements rules 4 to 7 of docs/design.md. A renewal is acknowledged
+// after a confirm round. A new leader gives the lease its full TTL unless it is checkpointed. A
+// checkpointed lease is renewed through the log. An expiry counts only if the leader that decided
+// it also appended it. The model shares no code with the product. It shows that the rules are
+// sufficient; the simulator shows that the product follows them.
 //
 // [Search] visits every state within the bounds: every order of messages, elections, crashes and
 // clock ticks. All clocks run at the same rate, so the model has no margin for drift.
@@ -14,28 +14,28 @@ package model
 
 // Bounds limits a search.
 type Bounds struct {
-	Time  byte // ticks of the clock
-	Terms byte // at most this one
-	Log   byte // length, at most maxLog
-	// Renewals is the number of renewals in flight, at most maxRenewals.
+	Time  byte // in clock ticks
+	Terms byte // the highest term
+	Log   byte // length of the log, at most maxLog
+	// Renewals is the maximum number of renewals in flight, at most maxRenewals.
 	Renewals int
-	// Crashes is the number of crashes, of all servers together.
+	// Crashes is the maximum number of crashes, counting all servers.
 	Crashes byte
 }
 
-// A Fault is a rule that the model leaves out.
+// A Fault is a rule that the model omits.
 type Fault byte
 
 const (
-	// NoFault leaves out nothing.
+	// NoFault omits no rule.
 	NoFault Fault = iota
 	// NoConfirm acknowledges renewals without a confirm round (rule 4).
 	NoConfirm
 	// NoRefresh makes a new leader keep the expiry of the grant (rule 5).
 	NoRefresh
-	// NoClear acknowledges the renewal of a checkpointed lease at once (rule 6).
+	// NoClear acknowledges the renewal of a checkpointed lease immediately (rule 6).
 	NoClear
-	// Forward lets a new leader propose an expiry that a deposed one decided (rule 7).
+	// Forward lets a new leader propose an expiry decided by a deposed leader (rule 7).
 	Forward
 )
 
@@ -44,11 +44,11 @@ const (
 	maxLog      = 7
 	maxRenewals = 2
 
-	ttl    = 4 // ticks
+	ttl    = 4 // in ticks
 	silent = 2 // ticks after which silence is checkpointed
 )
 
-// The kinds of log entries.
+// These are the types of log entries.
 const (
 	elected    = 1 + iota // a leader's first entry
 	checkpoint            // the remaining time of the lease
@@ -58,13 +58,13 @@ const (
 
 type entry struct {
 	term, kind byte
-	// value is the remaining time of a checkpoint, or the term of the leader that decided an
-	// expiry.
+	// value is the remaining time in a checkpoint. In an expiry, it is the term of the leader that
+	// decided it.
 	value byte
 }
 
-// A server has its Raft state, the applied state, and the timer of a leader. It applies committed
-// entries at once. A slow server is modeled by late messages.
+// A server consists of its Raft state, the applied state, and a leader's timer. It applies
+// committed entries immediately. A slow server is modeled by late messages.
 type server struct {
 	term   byte
 	log    [maxLog]entry
@@ -73,7 +73,7 @@ type server struct {
 
 	gone    bool // the lease has expired
 	checked bool // the lease is checkpointed
-	until   byte // if checked: this server's countdown ends
+	until   byte // if checked: when this server's countdown ends
 
 	leader bool
 	timer
@@ -81,23 +81,23 @@ type server struct {
 
 // A timer is the lease state that only a leader has.
 type timer struct {
-	promoted      bool // it has applied an entry of its own term
+	promoted      bool // the leader has applied an entry of its own term
 	expiry        byte
-	renewed       byte // when the lease was renewed or the server promoted
-	checkpointing bool // a checkpoint was proposed
+	renewed       byte // when the lease was last renewed or the server was promoted
+	checkpointing bool // a checkpoint has been proposed
 	expiring      bool
 }
 
 // A renewal is a request in flight.
 type renewal struct {
-	sent      byte // instant, from 1
-	at        byte // server that received it, from 1
+	sent      byte // instant of the send, counted from 1
+	at        byte // server that received it, counted from 1
 	term      byte
 	confirmed bool
-	clearing  byte // length of the log that must be applied first
+	clearing  byte // log length that must be applied first
 }
 
-// A world is one state of the whole system.
+// A world is one state of the entire system.
 type world struct {
 	now     byte
 	valid   byte // when the holder stops
@@ -126,10 +126,10 @@ func (s *server) append(e entry) {
 	s.length++
 }
 
-// follow makes the server one that follows a leader of a term.
+// follow makes the server follow the leader of a term.
 func (s *server) follow(term byte) { s.term, s.leader, s.timer = term, false, timer{} }
 
-// promote begins to time the lease.
+// promote starts timing the lease.
 func (s *server) promote(now byte, f Fault) {
 	s.timer = timer{promoted: true, renewed: now, expiry: now + ttl}
 	switch {
@@ -158,7 +158,7 @@ func (s *server) apply(now, commit byte, f Fault) {
 	}
 }
 
-// endedEarly reports whether the lease has ended while its holder is valid.
+// endedEarly reports whether the lease has ended while its holder was still valid.
 func (w *world) endedEarly() bool {
 	for _, s := range w.server {
 		if s.gone && w.valid > w.now {
@@ -168,7 +168,7 @@ func (w *world) endedEarly() bool {
 	return false
 }
 
-// normalize clears what can no longer matter, so that equivalent worlds compare equal.
+// normalize clears what is no longer relevant, so that equivalent worlds compare equal.
 func (w *world) normalize() {
 	if w.valid <= w.now {
 		w.valid = 0

@@ -8,7 +8,8 @@ import (
 
 var long = flag.Bool("long", false, "widen the bounds: takes minutes and gigabytes")
 
-// No lease ends while its holder is valid, in any world within the bounds.
+// TestRulesAreEnough checks that no lease ends while its holder is valid, in any world within the
+// bounds.
 func TestRulesAreEnough(t *testing.T) {
 	searches := []Bounds{{Time: 6, Terms: 2, Log: 5, Renewals: 1}}
 	if *long {
@@ -32,7 +33,8 @@ func TestRulesAreEnough(t *testing.T) {
 	}
 }
 
-// Every rule is needed: without it, the search finds a lease that ends early.
+// TestEachRuleIsNeeded omits each rule in turn and checks that the search then finds a lease that
+// ends early.
 func TestEachRuleIsNeeded(t *testing.T) {
 	for fault, name := range map[Fault]string{
 		NoConfirm: "no confirm round", NoRefresh: "a new leader does not refresh",

@@ -9,9 +9,10 @@ import (
 // Found is the result of Search.
 type Found struct {
 	Worlds int
-	// Early lists the steps to a lease that ended while its holder was valid; nil if there is none.
+	// Early lists the steps to a lease that ended while its holder was valid, or is nil if there is
+	// none.
 	Early []string
-	// The number of steps of each kind.
+	// These fields count the steps of each type.
 	Elections, Checkpoints, Clearings, Expiries, Renewals int
 }
 
@@ -21,21 +22,21 @@ type step struct {
 	a, b   byte
 }
 
-// Search visits all worlds within the bounds, breadth first. It stops at the first lease that ends
-// early.
+// Search visits all worlds within the bounds in breadth-first order. It stops at the first lease
+// that ends early.
 func Search(b Bounds, f Fault) Found {
 	s := &search{bounds: b, fault: f, seed: maphash.MakeSeed(), seen: map[uint64]struct{}{}}
 	s.visit(first(), -1, step{})
 	for at := 0; at < len(s.open) && s.found.Early == nil; at++ {
 		w := s.open[at].world
-		s.open[at].world = nil // only the trace is kept
+		s.open[at].world = nil // only the trace is still needed
 		s.next(w, at)
 	}
 	s.found.Worlds = len(s.seen)
 	return s.found
 }
 
-// A place is a visited world and the step that led to it.
+// A place is a visited world and the step that led there.
 type place struct {
 	world  *world
 	before int
@@ -51,9 +52,9 @@ type search struct {
 	found  Found
 }
 
-// visit adds a world unless it is known, perhaps with its servers in another order. Worlds are
-// compared by a 64-bit hash: among some million worlds, a collision has a chance of one in a
-// million.
+// visit adds a world unless the same world, possibly with its servers in another order, has been
+// visited before. Worlds are compared by a 64-bit hash. Among a few million worlds, a collision has
+// a probability of one in a million.
 func (s *search) visit(w world, before int, by step) {
 	w.normalize()
 	h := s.hash(&w)
@@ -67,15 +68,15 @@ func (s *search) visit(w world, before int, by step) {
 	}
 }
 
-// hash ignores the order of the servers.
+// hash returns a hash that does not depend on the order of the servers.
 func (s *search) hash(w *world) uint64 {
 	type role struct {
 		server  server
-		renewal [maxRenewals]renewal // renewals that it received
+		renewal [maxRenewals]renewal // renewals received by this server
 	}
 	type rest struct {
 		now, valid, crashes byte
-		renewal             [maxRenewals]renewal // renewals that no server received
+		renewal             [maxRenewals]renewal // renewals not received by any server
 		servers             [servers]uint64
 	}
 	all := rest{now: w.now, valid: w.valid, crashes: w.crashes}
@@ -112,7 +113,7 @@ func (s *search) next(w *world, at int) {
 	}
 }
 
-// raft visits the Raft steps of server i.
+// raft visits the possible Raft steps of server i.
 func (s *search) raft(w *world, at, i int) {
 	me := &w.server[i]
 	for j := range servers {
@@ -140,7 +141,7 @@ func (s *search) raft(w *world, at, i int) {
 			to.log, to.length = from.log, from.length
 			to.apply(w.now, max(to.commit, from.commit), s.fault)
 			s.count(from)
-			from.apply(w.now, from.length, s.fault) // two of three servers have it
+			from.apply(w.now, from.length, s.fault) // two of the three servers have it
 			s.visit(n, at, step{"server %d replicates its log to server %d", byte(i), byte(j)})
 		}
 	}
@@ -154,14 +155,14 @@ func (s *search) raft(w *world, at, i int) {
 	}
 }
 
-// upToDate reports whether the log of s is at least as up-to-date as that of o (Raft, section
+// upToDate reports whether the log of s is at least as up-to-date as the log of o (Raft, section
 // 5.4.1).
 func (s *server) upToDate(o *server) bool {
 	a, b := s.last().term, o.last().term
 	return a > b || a == b && s.length >= o.length
 }
 
-// lease visits the steps of server i as the one that times the lease.
+// lease visits the steps that server i takes to time the lease.
 func (s *search) lease(w *world, at, i int) {
 	me := &w.server[i]
 	if !me.leader || !me.promoted || me.gone || me.expiring || me.length >= s.bounds.Log {
@@ -183,8 +184,8 @@ func (s *search) lease(w *world, at, i int) {
 	}
 }
 
-// forward makes leaders of later terms propose an expiry that server i decided. That is the fault
-// Forward.
+// forward makes leaders of later terms propose an expiry decided by server i. It implements the
+// fault Forward.
 func (s *search) forward(w *world, at, i int) {
 	for j, o := range w.server {
 		if s.fault == Forward && o.leader && o.term > w.server[i].term && o.length < s.bounds.Log {
@@ -195,7 +196,7 @@ func (s *search) forward(w *world, at, i int) {
 	}
 }
 
-// renew visits the outcomes of a renewal.
+// renew visits the possible outcomes of a renewal.
 func (s *search) renew(w *world, at, k int) {
 	r := w.renewal[k]
 	switch {
@@ -217,7 +218,7 @@ func (s *search) renew(w *world, at, k int) {
 	s.visit(n, at, step{"a renewal is lost", 0, 0})
 }
 
-// receive delivers the renewal to server i, which extends the lease if it leads.
+// receive delivers the renewal to server i, which extends the lease if it is the leader.
 func (s *search) receive(w *world, at, k, i int) {
 	me := &w.server[i]
 	if !me.leader || !me.promoted || me.gone || me.expiring || w.now >= me.expiry {
@@ -253,7 +254,7 @@ func (s *search) confirm(w *world, at, k int) {
 	}
 }
 
-// promised reports whether the server that received r has led without a break since.
+// promised reports whether the server that received r has led without interruption since then.
 func (w *world) promised(r renewal) bool {
 	s := &w.server[r.at-1]
 	return s.leader && s.promoted && s.term == r.term
@@ -294,7 +295,7 @@ func (s *search) trace(at int) []string {
 	if p.before < 0 {
 		return nil
 	}
-	// "%[3]s" consumes the arguments that a short format does not use.
+	// "%[3]s" uses up the arguments that a short format does not mention.
 	text := fmt.Sprintf(p.step.format+"%[3]s", p.step.a, p.step.b, "")
 	return append(s.trace(p.before), text)
 }

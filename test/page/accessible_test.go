@@ -13,8 +13,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Everything can be reached by keyboard alone: from the top of the page to a lease, to an act and
-// its question, and back.
+// TestKeyboard checks that everything can be reached by keyboard alone: from the top of the page to
+// a lease, to an action and its confirmation dialog, and back.
 func TestKeyboard(t *testing.T) {
 	m := cluster(t, 1)[0]
 	id := m.grant(map[string]any{"ttl_ms": 600_000, "name": "by keys"})
@@ -58,7 +58,8 @@ func TestKeyboard(t *testing.T) {
 	p.until("the first value", reads+"'0.864'")
 }
 
-// Old values of a key, their differences, and users and roles can be reached by keyboard, too.
+// TestKeyboardTables checks that old values of a key, their differences, and users and roles can
+// also be reached by keyboard.
 func TestKeyboardTables(t *testing.T) {
 	m := cluster(t, 1)[0]
 	m.put("k", "old", nil)
@@ -86,8 +87,8 @@ func TestKeyboardTables(t *testing.T) {
 	p.tabTo("[role=region][aria-label=Users]")
 }
 
-// axe-core finds nothing in any view: light, dark, and at the width of a phone, which no view
-// exceeds.
+// TestAccessible checks that axe-core reports no problems in any view: in the light theme, in the
+// dark theme, and at the width of a phone. No view may be wider than the phone.
 func TestAccessible(t *testing.T) {
 	if *axe == "" {
 		t.Skip("without -axe")
@@ -146,7 +147,7 @@ func TestAccessible(t *testing.T) {
 	}
 }
 
-// look lets axe look at the page as it is.
+// look runs axe on the current state of the page.
 func (p *tab) look(script, where string) {
 	p.Helper()
 	p.run(chromedp.ActionFunc(func(ctx context.Context) error {

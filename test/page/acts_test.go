@@ -7,7 +7,8 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// Each act says what it will do, does it, and does nothing if what was shown has changed.
+// TestActs checks that each action announces its effect and performs it, and does nothing if the
+// displayed data has changed.
 func TestActs(t *testing.T) {
 	m := cluster(t, 1)[0]
 	p := open(t, m.url+"/ui/#/leases")
@@ -18,7 +19,7 @@ func TestActs(t *testing.T) {
 	p.fill("dialog textarea[name=labels]", "zone=east\nkind=a=b")
 	p.click("dialog button", "Grant")
 	p.shows("The TTL must be a time")
-	p.fill("dialog input[name=ttl]", "1h") // the other fields are as they were
+	p.fill("dialog input[name=ttl]", "1h") // the other fields keep their values
 	p.click("dialog button", "Grant")
 	p.until("the view of the lease", "location.hash.startsWith('#/lease/')")
 	p.shows("kind = a=b")
@@ -91,8 +92,9 @@ func TestActs(t *testing.T) {
 	}
 }
 
-// The question before a revocation says how many wait for what the lease holds: locks and leads at
-// the head of their queues, and nothing else.
+// TestRevokeWaiters checks that the confirmation dialog of a revocation states how many clients
+// wait for what the lease holds. Only queues in which the lease holds the lock or leads are
+// counted.
 func TestRevokeWaiters(t *testing.T) {
 	m := cluster(t, 1)[0]
 	var ids []string
@@ -121,8 +123,8 @@ func TestRevokeWaiters(t *testing.T) {
 	}
 }
 
-// With --ui=read-only the page shows everything and offers no act. It also shows the age of the
-// newest backup.
+// TestReadOnly checks that with --ui=read-only the page shows everything and offers no actions. It
+// also checks that the page shows the age of the newest backup.
 func TestReadOnly(t *testing.T) {
 	m := cluster(t, 1, "--ui=read-only", "--backup-to", t.TempDir())[0]
 	id := m.grant(map[string]any{"ttl_ms": 600_000})

@@ -19,7 +19,7 @@ import (
 	"github.com/chromedp/chromedp/kb"
 )
 
-// browser is the one of all tests.
+// browser is shared by all tests.
 var browser struct {
 	once sync.Once
 	ctx  context.Context
@@ -27,13 +27,13 @@ var browser struct {
 	err  error
 }
 
-// startBrowser starts the browser, once.
+// startBrowser starts the shared browser.
 func startBrowser() { browser.ctx, browser.end, browser.err = newBrowser() }
 
-// newBrowser starts a browser. The function that it returns ends it.
+// newBrowser starts a browser and returns a function that stops it.
 func newBrowser(more ...chromedp.ExecAllocatorOption) (context.Context, context.CancelFunc, error) {
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.NoSandbox, // the tests may be root's, in a container
+		chromedp.NoSandbox, // in a container, the tests may run as root
 		chromedp.Flag("disable-dev-shm-usage", true),
 		chromedp.Flag("disable-gpu", true),
 		chromedp.WSURLReadTimeout(*patience),
@@ -49,7 +49,7 @@ func newBrowser(more ...chromedp.ExecAllocatorOption) (context.Context, context.
 	return ctx, func() { end(); endAll() }, chromedp.Run(ctx)
 }
 
-// tab is a page of a browser. What goes wrong in it fails the test.
+// tab is a browser tab. Errors in it fail the test.
 type tab struct {
 	*testing.T
 	ctx context.Context
@@ -58,7 +58,7 @@ type tab struct {
 	faults []string
 }
 
-// open opens a page in its own tab. What the page keeps, it keeps for the tab.
+// open opens a page in a separate tab. Data that the page stores is limited to this tab.
 func open(t *testing.T, url string, before ...chromedp.Action) *tab {
 	t.Helper()
 	browser.once.Do(startBrowser)
@@ -68,7 +68,7 @@ func open(t *testing.T, url string, before ...chromedp.Action) *tab {
 	return openIn(t, browser.ctx, url, before...)
 }
 
-// openIn is open in some browser.
+// openIn is like open, but uses the given browser.
 func openIn(t *testing.T, in context.Context, url string, before ...chromedp.Action) *tab {
 	t.Helper()
 	ctx, end := chromedp.NewContext(in)
@@ -88,7 +88,7 @@ func openIn(t *testing.T, in context.Context, url string, before ...chromedp.Act
 	return p
 }
 
-// listen notes errors of scripts, and what the page's policy has refused.
+// listen records script errors and content blocked by the page's security policy.
 func (p *tab) listen(event any) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -106,8 +106,7 @@ func (p *tab) listen(event any) {
 	}
 }
 
-// complains waits until the browser says that something went wrong that was to go
-// wrong.
+// complains waits until the browser reports an expected error.
 func (p *tab) complains(of string) {
 	p.Helper()
 	limit, end := context.WithTimeout(p.ctx, *patience)
@@ -132,7 +131,7 @@ func (p *tab) complains(of string) {
 	}
 }
 
-// run does actions.
+// run executes actions.
 func (p *tab) run(actions ...chromedp.Action) {
 	p.Helper()
 	if err := chromedp.Run(p.ctx, actions...); err != nil {
@@ -140,13 +139,13 @@ func (p *tab) run(actions ...chromedp.Action) {
 	}
 }
 
-// front makes this tab the one that is seen. A page that is not seen asks for nothing.
+// front brings this tab to the front. A page in the background sends no requests.
 func (p *tab) front() {
 	p.Helper()
 	p.run(cdppage.BringToFront())
 }
 
-// eval returns the value of an expression, as JSON has it, in out.
+// eval evaluates an expression and decodes its value from JSON into out.
 func (p *tab) eval(expression string, out any) {
 	p.Helper()
 	p.run(chromedp.Evaluate(expression, out, func(e *runtime.EvaluateParams) *runtime.EvaluateParams {
@@ -154,24 +153,26 @@ func (p *tab) eval(expression string, out any) {
 	}))
 }
 
-// noContext is the code by which the browser says that a document is no longer there, among others.
+// noContext is the code with which the browser reports, among other things, that a document is
+// gone.
 const noContext = -32000
 
-// poll waits until a script is true.
+// poll waits until a script returns true.
 func (p *tab) poll(script string, ok *bool) error {
 	return chromedp.Run(p.ctx, chromedp.Poll(script, ok,
 		chromedp.WithPollingInterval(50*time.Millisecond), chromedp.WithPollingTimeout(*patience)))
 }
 
-// until waits until an expression is true. The browser is asked anew after each of its pictures, so
-// there is no time between that could be too short.
+// until waits until an expression is true. The browser evaluates it repeatedly, so tests need no
+// sleeps that could be too short.
 func (p *tab) until(what, expression string) {
 	p.Helper()
 	var ok bool
-	// What is not there yet may have no properties yet.
+	// An element that does not exist yet has no properties.
 	script := "(() => { try { return Boolean(" + expression + "); } catch { return false; } })()"
 	err := p.poll(script, &ok)
-	// A document that the browser leaves takes its context with it: then the next one is asked.
+	// When the browser leaves a document, the document's context is destroyed. In that case, poll
+	// the next document.
 	for gone := (*cdproto.Error)(nil); errors.As(err, &gone) && gone.Code == noContext; {
 		err = p.poll(script, &ok)
 	}
@@ -191,7 +192,7 @@ func (p *tab) shows(text string) {
 	p.until(fmt.Sprintf("the text %q", text), "document.body.innerText.includes("+quote(text)+")")
 }
 
-// counts waits until a view says that it has so many of its things.
+// counts waits until a view reports n items.
 func (p *tab) counts(n int) {
 	p.Helper()
 	p.until(fmt.Sprintf("a count of %d", n),
@@ -205,22 +206,22 @@ func (p *tab) value(want string) {
 		"document.querySelector('pre.value').textContent === "+quote(want))
 }
 
-// refused waits until the page says that the user may not do what it asked for.
+// refused waits until the page reports that the user lacks a permission.
 func (p *tab) refused() {
 	p.Helper()
 	p.until("a refusal",
 		"/permission denied/i.test(document.querySelector('[role=alert]').textContent)")
 }
 
-// view goes to a view by its link, and waits for it.
+// view follows the link to a view and waits for the view.
 func (p *tab) view(title string) {
 	p.Helper()
 	p.click("nav a", title)
 	p.until("the view "+title, "document.querySelector('h1')?.textContent === "+quote(title))
 }
 
-// find waits for the element that a selector finds and that has a text, and returns the script that
-// finds it.
+// find waits for an element that matches a selector and contains a text. It returns a script that
+// finds the element.
 func (p *tab) find(selector, text string) string {
 	p.Helper()
 	find := fmt.Sprintf("[...document.querySelectorAll(%s)].find((e) => "+
@@ -229,7 +230,7 @@ func (p *tab) find(selector, text string) string {
 	return find
 }
 
-// follow clicks a link that leads away from the page, and waits until the browser is there.
+// follow clicks a link to another page and waits until the browser has loaded it.
 func (p *tab) follow(selector, text string) {
 	p.Helper()
 	find := p.find(selector, text)
@@ -238,7 +239,7 @@ func (p *tab) follow(selector, text string) {
 	}
 }
 
-// click clicks the element that a selector finds and that has a text.
+// click clicks the element that matches a selector and contains a text.
 func (p *tab) click(selector, text string) {
 	p.Helper()
 	find := p.find(selector, text)
@@ -249,7 +250,7 @@ func (p *tab) click(selector, text string) {
 	}
 }
 
-// fill gives a field a value, as typing does.
+// fill sets the value of a field as typing would.
 func (p *tab) fill(selector, value string) {
 	p.Helper()
 	p.until("the field "+selector, "document.querySelector("+quote(selector)+")")
@@ -262,7 +263,7 @@ func (p *tab) fill(selector, value string) {
 	})()`, quote(selector), quote(value)), nil)
 }
 
-// press presses keys, one after the other.
+// press presses keys in order.
 func (p *tab) press(keys ...string) {
 	p.Helper()
 	for _, k := range keys {
@@ -270,7 +271,7 @@ func (p *tab) press(keys ...string) {
 	}
 }
 
-// tabTo presses the tab key until the focus is on an element that a selector finds.
+// tabTo presses the Tab key until an element matching a selector has the focus.
 func (p *tab) tabTo(selector string) {
 	p.Helper()
 	for range 200 {
@@ -284,11 +285,11 @@ func (p *tab) tabTo(selector string) {
 	p.Fatalf("the tab key does not come to %s", selector)
 }
 
-// quote writes a text as JavaScript has it.
+// quote returns a string as a JavaScript literal.
 func quote(s string) string {
 	b, err := json.Marshal(s)
 	if err != nil {
-		panic(err) // a string always can be
+		panic(err) // a string can always be encoded
 	}
 	return strings.ReplaceAll(string(b), "\u2028", `\u2028`)
 }

@@ -18,7 +18,7 @@ func (m *member) cache(owner, from, to string) (id, token string) {
 	return l["id"].(string), l["token"].(string)
 }
 
-// attempt calls the JSON API, whatever comes of it.
+// attempt calls the JSON API and ignores the outcome.
 func (m *member) attempt(ctx context.Context, path, body string) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodPost, m.url+path, strings.NewReader(body))
 	if err != nil {
@@ -31,7 +31,7 @@ func (m *member) attempt(ctx context.Context, path, body string) {
 	}
 }
 
-// keep renews leases each second until it is stopped.
+// keep renews leases every second until stop is called.
 func (m *member) keep(ctx context.Context, refs string) (stop func()) {
 	ctx, end := context.WithCancel(ctx)
 	done := make(chan struct{})
@@ -50,8 +50,9 @@ func (m *member) keep(ctx context.Context, refs string) (stop func()) {
 	return func() { end(); <-done }
 }
 
-// The page shows who may cache which ranges, and for which caches a write waits and has waited. A
-// restarted member does not know what a cache has, so a write waits until its lease has ended.
+// TestCaches checks that the page shows which caches may hold which ranges, and which caches a
+// write is waiting for or has waited for. A restarted member does not know what a cache holds, so a
+// write waits until the cache's lease has ended.
 func TestCaches(t *testing.T) {
 	m := cluster(t, 1, "--lease-max-cache-ttl", "1m")[0]
 	hostile := "<b>service</b>"

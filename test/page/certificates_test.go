@@ -17,8 +17,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// demanding starts a cluster and a relay that admit no client without a certificate: that of all
-// members, which the tests show when they call and which names alice, or another one.
+// demanding starts a cluster and a relay that require client certificates. They accept the
+// certificate shared by all members, which names alice and which the tests present in their calls.
+// If other is not empty, they accept that certificate too.
 func demanding(t *testing.T, other string) (m, relay *member) {
 	t.Helper()
 	trusted := filepath.Join(t.TempDir(), "trusted.pem")
@@ -45,7 +46,7 @@ func demanding(t *testing.T, other string) (m, relay *member) {
 	}, demands...)...)
 }
 
-// files returns the files that a file of the page names.
+// files returns the files referenced in one of the page's files.
 func files(text string) (out []string) {
 	for _, m := range regexp.MustCompile(`(?:src|href|from)[= ]"(?:\./)?([\w./-]+\.\w+)"`).
 		FindAllStringSubmatch(text, -1) {
@@ -54,8 +55,9 @@ func files(text string) (out []string) {
 	return out
 }
 
-// Where a client certificate is required, at a member and at a relay, a client with one gets the
-// page, its files and the API; the certificate does not log in. Without one there is nothing.
+// TestCertificateDemanded checks members and relays that require a client certificate. A client
+// with a certificate gets the page, its files and the API, but the certificate does not log the
+// user in. A client without one gets nothing.
 func TestCertificateDemanded(t *testing.T) {
 	m, relay := demanding(t, "")
 	for _, at := range []*member{m, relay} {
@@ -98,8 +100,8 @@ func TestCertificateDemanded(t *testing.T) {
 	}
 }
 
-// ownCertificate makes a certificate with a name in the store of a browser of a home directory, and
-// returns it.
+// ownCertificate creates a certificate with a name in the store of a browser's home directory, and
+// returns the certificate.
 func ownCertificate(t *testing.T, home, name string) string {
 	t.Helper()
 	store := filepath.Join(home, ".pki", "nssdb")
@@ -130,16 +132,16 @@ func ownCertificate(t *testing.T, home, name string) string {
 	return string(out)
 }
 
-// choosing is the script that runs Chromium with a policy, which the rest of the machine does not
-// see.
+// choosing is a script that runs Chromium with a policy that is invisible to the rest of the
+// machine.
 const choosing = `#!/bin/sh
 exec unshare --user --map-root-user --mount sh -c '
   mount -t tmpfs none /etc/chromium && mkdir -p /etc/chromium/policies/managed &&
   cp "$0" /etc/chromium/policies/managed/ && exec "$@"' %s %s "$@"
 `
 
-// browserOf starts a browser with its own home directory, which shows the certificate that it
-// has to any site that demands one.
+// browserOf starts a browser with its own home directory. The browser presents the certificate in
+// its store to any site that requires one.
 func browserOf(t *testing.T, home string) context.Context {
 	t.Helper()
 	policy, script := filepath.Join(home, "policy.json"), filepath.Join(home, "browser")
@@ -168,9 +170,9 @@ func browserOf(t *testing.T, home string) context.Context {
 	return ctx
 }
 
-// In a browser with a required client certificate, the pages of a member and of a relay work, with
-// events and acts. The certificate, of root, does not log in. Chromium has it in its store, and a
-// policy chooses it.
+// TestBrowserCertificate checks that the pages of a member and a relay work in a browser if a
+// client certificate is required, including events and actions. The certificate names root but does
+// not log the user in. Chromium has it in its store, and a policy selects it.
 func TestBrowserCertificate(t *testing.T) {
 	for _, needed := range []string{"certutil", "unshare", "chromium"} {
 		if _, err := exec.LookPath(needed); err != nil {
@@ -203,7 +205,7 @@ func TestBrowserCertificate(t *testing.T) {
 	stranger, end := chromedp.NewContext(browser.ctx)
 	defer end()
 	err := chromedp.Run(stranger, chromedp.Navigate(m.url+"/ui/"))
-	// The browser may notice that the connection is closed before it reads the alert.
+	// The browser may detect the closed connection before it reads the alert.
 	if err == nil || !strings.Contains(err.Error(), "net::ERR_") {
 		t.Errorf("without a certificate: %v", err)
 	}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// past waits until the page says who left a wait queue: for each of them the place, the lease, why,
-// and who held it then.
+// past waits until the page lists the departures from a wait queue. Each entry states the position,
+// the lease, the reason, and the next holder.
 func (p *tab) past(want ...string) {
 	p.Helper()
 	p.until(fmt.Sprintf("the past %q", want), fmt.Sprintf(`JSON.stringify(
@@ -17,13 +17,14 @@ func (p *tab) past(want ...string) {
 		quote("["+quoteAll(want)+"]")))
 }
 
-// The page shows who held a lock before it was opened, who waited, and why each left, as far back
-// as the cluster remembers, and continues with later ones.
+// TestDepartures checks that the page shows who held and who waited for a lock before the page was
+// opened, and why each left, as far back as the cluster's history reaches. It then checks that
+// later departures are added.
 func TestDepartures(t *testing.T) {
 	m := cluster(t, 1)[0]
 	ids := make(map[string]string)
 	key := func(owner string) string { return "locks/a/" + strings.TrimLeft(hex(t, ids[owner]), "0") }
-	// A lease and its key come together: the lease could end before a second call.
+	// Create the lease together with its key, because it could end before a second call.
 	ticket := func(owner string, ttl int) {
 		ids[owner] = fmt.Sprint(100 + len(ids))
 		m.grant(map[string]any{
@@ -34,7 +35,7 @@ func TestDepartures(t *testing.T) {
 	release := func(owner string) {
 		m.call("/v1/store/delete", map[string]any{"key": b64(key(owner))})
 	}
-	// line is a row of the table. A lease is shown by its ID, and by its owner if the page knows it.
+	// line returns a row of the table. A lease is shown by its ID, followed by its owner if known.
 	line := func(place int, owner, why, next string) string {
 		if next != "" && next != "nobody" {
 			next = hex(t, ids[next]) + " " + next
@@ -59,13 +60,13 @@ func TestDepartures(t *testing.T) {
 	p := open(t, at)
 	p.shows("Nobody holds it, and nobody is waiting for it.")
 	p.past(want...)
-	ticket("e", 1000) // nobody renews it
+	ticket("e", 1000) // never renewed
 	p.past(append([]string{line(1, "e", "its lease expired", "nobody")}, want...)...)
 	p.until("when the page received it", `/^revision \d+, \d\d?:\d\d:\d\d /.test(
 		document.querySelector("[aria-label^='Departures'] tbody th").innerText)`)
 	p.picture("departures")
 
-	// The page has everything before this revision, so it continues from there.
+	// The page already has everything before this revision, so it can continue from there.
 	ticket("f", 600_000)
 	head := m.call("/v1/store/range", map[string]any{"key": b64("locks")})["header"].(map[string]any)
 	ticket("g", 600_000)

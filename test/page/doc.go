@@ -1,3 +1,3 @@
-// Package page tests the page for people in a browser, Debian's Chromium, against a binary that
-// it builds. It starts no browser without the flag -browser.
+// Package page tests the web page in a browser, Debian's Chromium, against a binary that it builds.
+// The browser is only started if the flag -browser is set.
 package page

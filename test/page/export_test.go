@@ -15,8 +15,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// saved clicks what saves a file, waits until the browser has it, and returns its name and what is
-// in it.
+// saved clicks a button that saves a file, waits for the download, and returns the file's name and
+// content.
 func (p *tab) saved(button string) (name string, text []byte) {
 	p.Helper()
 	dir := p.TempDir()
@@ -55,8 +55,8 @@ func (p *tab) saved(button string) (name string, text []byte) {
 	return name, text
 }
 
-// The shown events are saved as lines of JSON, oldest first, with the time of day if the page
-// received them live.
+// TestSavedEvents checks that the displayed events are saved as lines of JSON, oldest first. Events
+// that the page received live include the time of day.
 func TestSavedEvents(t *testing.T) {
 	m := cluster(t, 1)[0]
 	const hostile = "<b>\"\n\u2028"

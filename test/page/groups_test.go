@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// client runs a command of the client to its end.
+// client runs a client command to completion.
 func (m *member) client(args ...string) {
 	m.Helper()
 	out, err := exec.Command(*server, append(args, "--endpoints", m.url)...).CombinedOutput()
@@ -21,8 +21,7 @@ func (m *member) client(args ...string) {
 	}
 }
 
-// holds begins a command of the client that holds something until the test ends, or until it is
-// interrupted.
+// holds starts a client command that holds something until it is interrupted or the test ends.
 func (m *member) holds(args ...string) (interrupt func()) {
 	m.Helper()
 	at := len(args)
@@ -38,11 +37,11 @@ func (m *member) holds(args ...string) (interrupt func()) {
 	}
 	done := make(chan struct{})
 	go func() {
-		_ = cmd.Wait() // it is interrupted
+		_ = cmd.Wait() // the error reports the interruption
 		close(done)
 	}()
 	interrupt = func() {
-		_ = cmd.Process.Signal(os.Interrupt) // it may have ended
+		_ = cmd.Process.Signal(os.Interrupt) // the process may have exited
 		select {
 		case <-done:
 		case <-time.After(*patience):
@@ -54,7 +53,7 @@ func (m *member) holds(args ...string) (interrupt func()) {
 	return interrupt
 }
 
-// node puts what package nodes of the client keeps of a node.
+// node puts the keys with which the client's package nodes represents a node.
 func (m *member) node(set, id, metadata string, up bool) (lease string) {
 	m.Helper()
 	m.put(set+"/known/"+id, metadata, nil)
@@ -68,7 +67,7 @@ func (m *member) node(set, id, metadata string, up bool) (lease string) {
 	})
 }
 
-// group goes to the view of one group.
+// group opens the view of one group.
 func (p *tab) group(kind, name string) {
 	p.Helper()
 	at := base64.RawURLEncoding.EncodeToString([]byte(name))
@@ -77,7 +76,8 @@ func (p *tab) group(kind, name string) {
 		"h.innerText.includes("+quote(name)+"))")
 }
 
-// row waits until a table has a row whose cells begin with some texts; an empty one is any.
+// row waits until a table has a row whose cells begin with the given texts. An empty text matches
+// any cell.
 func (p *tab) row(title string, cells ...string) {
 	p.Helper()
 	p.until(fmt.Sprintf("a row %q of %q", cells, title), fmt.Sprintf(
@@ -95,7 +95,7 @@ func quoteAll(list []string) string {
 	return strings.Join(out, ",")
 }
 
-// groups makes some of each kind of group, by the commands of the client.
+// groups creates groups of each kind with client commands.
 func groups(m *member) (leave func()) {
 	leave = m.holds("group", "register", "web", "host-1", "--metadata", "10.0.0.7:80")
 	m.holds("group", "register", "web", "host-2")
@@ -115,8 +115,8 @@ func groups(m *member) (leave func()) {
 	return leave
 }
 
-// The page shows members, queues, pools and nodes as the client library keeps them; the client's
-// commands create them.
+// TestGroups checks that the page shows members, queues, pools and nodes in the format of the
+// client library. The client's commands create them.
 func TestGroups(t *testing.T) {
 	m := cluster(t, 1)[0]
 	leave := groups(m)
@@ -175,7 +175,7 @@ func TestGroups(t *testing.T) {
 	p.row("Nodes", "node-c", "down")
 }
 
-// A long queue is loaded page by page.
+// TestLongQueue checks that a long queue is loaded page by page.
 func TestLongQueue(t *testing.T) {
 	m := cluster(t, 1)[0]
 	for i := range 100 {

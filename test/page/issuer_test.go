@@ -15,7 +15,8 @@ import (
 	"time"
 )
 
-// issuer is one of tokens that members trust: it tells its key as OpenID Connect has it.
+// issuer is a token issuer that members trust. It publishes its key through OpenID Connect
+// discovery.
 type issuer struct {
 	*testing.T
 	url string
@@ -35,7 +36,7 @@ func newIssuer(t *testing.T) *issuer {
 	i := &issuer{T: t, key: key}
 	reply := func(w http.ResponseWriter, v any) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = w.Write(i.json(v)) // a member that is gone needs none
+		_, _ = w.Write(i.json(v)) // a stopped member needs no response
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
@@ -44,7 +45,7 @@ func newIssuer(t *testing.T) *issuer {
 	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
 		reply(w, map[string]any{"keys": []any{map[string]any{
 			"kty": "EC", "crv": "P-256", "alg": "ES256", "use": "sig", "kid": "k",
-			"x": raw(public[1:33]), "y": raw(public[33:]), // behind a byte that says how they are written
+			"x": raw(public[1:33]), "y": raw(public[33:]), // skip the leading format byte
 		}}})
 	})
 	s := httptest.NewServer(mux)
@@ -63,7 +64,7 @@ func (i *issuer) json(v any) []byte {
 	return b
 }
 
-// token returns a token of a user, valid for an hour.
+// token returns a token for a user, valid for an hour.
 func (i *issuer) token(subject string, claims map[string]any) string {
 	i.Helper()
 	all := map[string]any{
@@ -84,15 +85,16 @@ func (i *issuer) token(subject string, claims map[string]any) string {
 	return text + "." + raw(signature)
 }
 
-// bound is a file of --auth-config that trusts an issuer.
+// bound is the content of an --auth-config file that trusts an issuer.
 const bound = `
 issuers: [{name: corp, url: %q, audiences: [leasehold]}]
 bindings:
   - {issuer: corp, claims: {sub: boss}, user: root}
 `
 
-// A token of a trusted issuer logs in as its bound user, or with the roles of its bindings, until
-// it is no longer bound. Forged and unbound tokens are refused with a message, and not kept.
+// TestIssuerToken checks that a token from a trusted issuer logs in as the user bound to it, or
+// with the roles of its bindings, until the binding is removed. Forged and unbound tokens are
+// rejected with a message and are not stored.
 func TestIssuerToken(t *testing.T) {
 	corp, file := newIssuer(t), filepath.Join(t.TempDir(), "auth.yaml")
 	alone := fmt.Sprintf(bound, corp.url)

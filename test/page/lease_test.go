@@ -9,8 +9,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// The page of a lease shows its renewals, the page's own among them, and misses none between
-// events.
+// TestRenewals checks that the page of a lease shows all its renewals, including those made from
+// the page, and misses none between events.
 func TestRenewals(t *testing.T) {
 	m := cluster(t, 1)[0]
 	id := m.grant(map[string]any{"ttl_ms": 600_000, "name": "renewed"})
@@ -48,7 +48,8 @@ func TestRenewals(t *testing.T) {
 	p.picture("lease")
 }
 
-// A late response is not mistaken for a renewal, and does not hide one.
+// TestRenewalsBesideLateAnswers checks that a late response is not mistaken for a renewal and does
+// not hide one.
 func TestRenewalsBesideLateAnswers(t *testing.T) {
 	m := cluster(t, 1)[0]
 	id := m.grant(map[string]any{"ttl_ms": 600_000})
@@ -74,15 +75,16 @@ func TestRenewalsBesideLateAnswers(t *testing.T) {
 	}
 }
 
-// A lease whose known validity has passed, without news of its end, is shown in jeopardy: two of
-// three members die, so nothing can end, and come back.
+// TestJeopardy checks that a lease is shown in jeopardy if its known validity has passed and no end
+// has been reported. Two of three members are killed, so no lease can end, and are later restarted.
 func TestJeopardy(t *testing.T) {
 	all := cluster(t, 3)
 	m := all[0]
 	kept := m.grant(map[string]any{"ttl_ms": 3_600_000, "name": "kept"})
 	p := open(t, m.url+"/ui/#/leases")
 	p.counts(1)
-	// In half of it the page shows that it is not renewed, and in the rest the members die.
+	// After half of the TTL, the page shows that the lease is not being renewed. The members are
+	// killed in the other half.
 	id := m.grant(map[string]any{"ttl_ms": 30_000, "name": "alone"})
 	p.shows(hex(t, id))
 	state := fmt.Sprintf("[...document.querySelectorAll('.row')].find((r) => "+
@@ -107,8 +109,8 @@ func TestJeopardy(t *testing.T) {
 	p.run(chromedp.Evaluate(`location.hash = "#/lease/`+hex(t, id)+`"`, nil))
 	p.shows("Lease not found")
 
-	// One that is not on the screen, and was well when it was asked for, is not said to be
-	// otherwise.
+	// A lease that is not on the screen, and was healthy when its state was requested, remains
+	// "alive".
 	var states string
 	p.eval(`import("./live.js").then((m) => [[900], [900, true], [400], [100], [0]].map(
 		([left, hinted]) => m.stateOf({ asked: 0, remaining_ms: left, ttl_ms: 1000, hinted }, 500)).

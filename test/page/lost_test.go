@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A page whose member dies says so, shows no unreliable times, and links to the others; once the
-// member is back it continues without a gap.
+// TestLostMember checks that a page whose member dies reports the loss, shows no unreliable times,
+// and links to the other members. Once the member is back, the page continues without a gap.
 func TestLostMember(t *testing.T) {
 	all := cluster(t, 3)
 	m, other := all[0], all[1]
@@ -43,18 +43,19 @@ func (m *member) leads() bool {
 	return status["leader"] == status["header"].(map[string]any)["member_id"]
 }
 
-// timeOf is the script that finds what is left of a lease, in the view of all.
+// timeOf returns a script that finds the remaining time of a lease in the list of leases.
 func timeOf(t *testing.T, id string) string {
 	t.Helper()
 	return fmt.Sprintf(`[...document.querySelectorAll(".rows .body [role=row]")].find((r) =>
 		r.innerText.includes(%s)).children[4].innerText`, quote(hex(t, id)))
 }
 
-// When the leader is killed, the page of another member continues with the next leader, and the
-// dead one's page links to a working page. Without a leader the page says so, and how old its data
-// are.
+// TestKilledLeader checks what pages show when the leader is killed. The page of another member
+// continues with the next leader, and the dead member's page links to a working page. Without a
+// leader, the page says so and shows how old its data is.
 func TestKilledLeader(t *testing.T) {
-	// Who leads is to lead until it is killed, which the others learn from their connections.
+	// The timeout is long, so that the leader leads until it is killed. The others then detect the
+	// loss by their broken connections.
 	all := cluster(t, 3, "--election-timeout", "10000")
 	at := slices.IndexFunc(all, (*member).leads)
 	if at < 0 {
@@ -106,7 +107,7 @@ func TestKilledLeader(t *testing.T) {
 	p.until("a line that all is well", "document.querySelector('[data-state=live]')")
 }
 
-// The page works behind a proxy with a path prefix.
+// TestPrefix checks that the page works behind a proxy that adds a path prefix.
 func TestPrefix(t *testing.T) {
 	m := cluster(t, 1)[0]
 	id := m.grant(map[string]any{"ttl_ms": 600_000})

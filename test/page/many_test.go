@@ -11,7 +11,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// scroll goes through the list in 300 pictures of the browser, and returns how long they took.
+// scroll scrolls through the list in 300 frames and returns how long the frames took.
 func (p *tab) scroll() string {
 	p.Helper()
 	var r struct {
@@ -42,8 +42,8 @@ func (p *tab) scroll() string {
 		"then %.1f%% of a core in its main thread", r.Median, r.Late, r.Last, 100*p.load(5))
 }
 
-// comeAndGo grants leases and revokes those that it granted before, again and again. stop ends
-// that, and revokes the rest.
+// comeAndGo repeatedly grants leases and revokes the ones that it granted earlier. Calling stop
+// ends this and revokes the rest.
 func (m *member) comeAndGo() (stop func()) {
 	const first, some, most = 1_000_000, 10, 100
 	stopped, done := make(chan struct{}), make(chan struct{})
@@ -80,8 +80,8 @@ func (m *member) comeAndGo() (stop func()) {
 	}
 }
 
-// A hundred thousand leases are listed, only visible ones are rendered, and the list is correct
-// after changes. The time of a frame is logged, not asserted.
+// TestManyLeases checks that a list of a hundred thousand leases renders only the visible ones and
+// is correct after changes. The time per frame is logged but not checked.
 func TestManyLeases(t *testing.T) {
 	m := cluster(t, 1)[0]
 	const all = 100_000
@@ -109,8 +109,8 @@ func TestManyLeases(t *testing.T) {
 	p.counts(1)
 }
 
-// The list of leases is updated incrementally: after random changes it equals one made from all
-// leases, and only changed ones were visited.
+// TestUpdatedList checks that the list of leases is updated incrementally. After random changes it
+// equals a list built from all leases, and only the changed leases were visited.
 func TestUpdatedList(t *testing.T) {
 	p := open(t, cluster(t, 1)[0].url+"/ui/")
 	var found string
@@ -147,7 +147,8 @@ func TestUpdatedList(t *testing.T) {
 	}
 }
 
-// load returns which part of the time the page's thread is on a core, over some rounds of asking.
+// load returns the fraction of time that the page's main thread was busy, over several polling
+// rounds.
 func (p *tab) load(rounds int) float64 {
 	p.Helper()
 	const asked = `performance.getEntriesByType("resource")

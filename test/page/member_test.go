@@ -66,7 +66,7 @@ func testMain(m *testing.M) int {
 	return code
 }
 
-// member is a process of a server.
+// member is a server process.
 type member struct {
 	*testing.T
 	url  string
@@ -76,11 +76,11 @@ type member struct {
 	log  *bytes.Buffer
 }
 
-// lastPort is the last that a test has tried to have. It is below those that the kernel gives to
-// outgoing connections: one of these could have the port of a member that is down, or just starts.
+// lastPort is the last port that a test tried to use. It is below the kernel's ephemeral port
+// range. Otherwise an outgoing connection could take the port of a member that is down or starting.
 var lastPort = 10_000 + rand.IntN(10_000)
 
-// ports returns addresses of this machine that are free, and that no test was given before.
+// ports returns local addresses that are free and have not been used by an earlier test.
 func ports(t *testing.T, n int) (out []string) {
 	t.Helper()
 	for range 1000 {
@@ -97,13 +97,13 @@ func ports(t *testing.T, n int) (out []string) {
 	return nil
 }
 
-// cluster starts a cluster, and waits until it serves.
+// cluster starts a cluster and waits until it is serving.
 func cluster(t *testing.T, n int, flags ...string) []*member {
 	t.Helper()
 	return clusterOf(t, "http", n, flags)
 }
 
-// secureCluster starts one that speaks TLS with its clients.
+// secureCluster is like cluster, but clients connect with TLS.
 func secureCluster(t *testing.T, n int, flags ...string) []*member {
 	t.Helper()
 	return clusterOf(t, "https", n, append([]string{
@@ -137,7 +137,7 @@ func clusterOf(t *testing.T, scheme string, n int, flags []string) []*member {
 	return all
 }
 
-// start starts the process, and again after kill.
+// start starts the process, also after kill.
 func (m *member) start() {
 	m.Helper()
 	cmd, done, log := exec.Command(*server, m.args...), make(chan struct{}), new(bytes.Buffer)
@@ -147,25 +147,25 @@ func (m *member) start() {
 	}
 	m.cmd, m.done, m.log = cmd, done, log
 	go func() {
-		_ = cmd.Wait() // it is killed
+		_ = cmd.Wait() // the error reports the kill
 		close(done)
 	}()
 	m.Cleanup(func() {
-		_ = cmd.Process.Kill() // it may have ended
+		_ = cmd.Process.Kill() // the process may have exited
 		<-done
 	})
 }
 
-// name is the one that the member has in the cluster.
+// name returns the member's name in the cluster.
 func (m *member) name() string { return m.args[slices.Index(m.args, "--name")+1] }
 
-// kill ends the process as a power failure does.
+// kill ends the process abruptly, like a power failure.
 func (m *member) kill() {
-	_ = m.cmd.Process.Kill() // it may have ended
+	_ = m.cmd.Process.Kill() // the process may have exited
 	<-m.done
 }
 
-// await waits until the member serves.
+// await waits until the member is serving.
 func (m *member) await() {
 	m.Helper()
 	limit, end := context.WithTimeout(m.Context(), *patience)
@@ -193,10 +193,10 @@ func (m *member) await() {
 	}
 }
 
-// as is a user's token, for call.
+// as is a user's token to send with call.
 type as string
 
-// call calls the JSON API, and returns the answer.
+// call calls the JSON API and returns the answer.
 func (m *member) call(path string, body map[string]any, who ...as) map[string]any {
 	m.Helper()
 	if body == nil {
@@ -235,7 +235,7 @@ func (m *member) call(path string, body map[string]any, who ...as) map[string]an
 	return out
 }
 
-// until calls the JSON API until its answer is as it should be.
+// until calls the JSON API repeatedly until ok accepts the answer.
 func (m *member) until(path string, who as, ok func(answer map[string]any) bool) {
 	m.Helper()
 	limit, end := context.WithTimeout(m.Context(), *patience)
@@ -251,7 +251,7 @@ func (m *member) until(path string, who as, ok func(answer map[string]any) bool)
 	}
 }
 
-// grant grants a lease, and returns its ID, in decimal digits.
+// grant grants a lease and returns its ID in decimal.
 func (m *member) grant(body map[string]any) string {
 	m.Helper()
 	return m.call("/v1/leases/grant", body)["lease"].(map[string]any)["id"].(string)
@@ -267,7 +267,7 @@ func (m *member) put(key, value string, more map[string]any) {
 	m.call("/v1/store/put", body)
 }
 
-// get returns the value of a key, and whether there is one.
+// get returns the value of a key and whether the key exists.
 func (m *member) get(key string) (string, bool) {
 	m.Helper()
 	kvs, _ := m.call("/v1/store/range", map[string]any{"key": b64(key)})["kvs"].([]any)
@@ -284,7 +284,7 @@ func (m *member) get(key string) (string, bool) {
 
 func b64(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
 
-// many grants leases, in transactions of a hundred.
+// many grants n leases in transactions of a hundred.
 func (m *member) many(n int) {
 	m.Helper()
 	for from := 0; from < n; from += 100 {
@@ -301,7 +301,7 @@ func (m *member) many(n int) {
 	}
 }
 
-// proxy starts a proxy that takes a prefix off the paths, and returns its address.
+// proxy starts a proxy that removes a prefix from request paths, and returns its address.
 func proxy(t *testing.T, to, prefix string) string {
 	t.Helper()
 	u, err := url.Parse(to)
@@ -311,15 +311,15 @@ func proxy(t *testing.T, to, prefix string) string {
 	s := httptest.NewServer(http.StripPrefix(prefix, &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.SetURL(u)
-			r.Out.Host = r.In.Host // by which the member knows its own pages
+			r.Out.Host = r.In.Host // the member identifies its own pages by the host
 		},
-		FlushInterval: -1, // the stream of events is passed on as it comes
+		FlushInterval: -1, // forward the event stream without buffering
 	}))
 	t.Cleanup(s.Close)
 	return s.URL
 }
 
-// hex writes an ID as the page does.
+// hex formats an ID as the page does.
 func hex(t *testing.T, id string) string {
 	t.Helper()
 	var n int64

@@ -9,8 +9,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Texts of users are shown literally in every place: HTML, quotes, direction marks, zero bytes,
-// very long ones. None creates an element or runs.
+// TestHostileNames checks that user-provided text is shown literally everywhere: HTML, quotes,
+// direction marks, zero bytes, very long text. None of it creates an element or executes.
 func TestHostileNames(t *testing.T) {
 	m := cluster(t, 1)[0]
 	names := []string{
@@ -86,7 +86,8 @@ func TestHostileNames(t *testing.T) {
 	clean()
 }
 
-// hostileGroups makes a group of each kind whose name and values are each of the names.
+// hostileGroups creates a group of each kind for each name. The name is also used for the group's
+// values.
 func hostileGroups(m *member, names []string) {
 	m.Helper()
 	for i, n := range names {

@@ -15,7 +15,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// picture leaves a picture of the page, if pictures are wanted. Those in docs/img are some of them.
+// picture saves a screenshot of the page if screenshots are enabled. Some of them are used in
+// docs/img.
 func (p *tab) picture(name string) {
 	p.Helper()
 	if *pictures == "" {
@@ -28,8 +29,8 @@ func (p *tab) picture(name string) {
 	}
 }
 
-// small makes a PNG of a page smaller: it keeps the colours that most points have, and gives the
-// others, which are the edges of letters, the nearest of these.
+// small reduces the size of a PNG screenshot. It keeps the most frequent colors. Pixels of other
+// colors, usually at the edges of letters, get the nearest of these.
 func small(t *testing.T, file []byte) []byte {
 	t.Helper()
 	from, err := png.Decode(bytes.NewReader(file))

@@ -2,18 +2,18 @@ package page
 
 import "testing"
 
-// figure is the script that finds a figure of the answer by its name.
+// figure returns a script that finds a figure of the answer by name.
 func figure(name string) string {
 	return "[...document.querySelectorAll('.answer dt')].find((e) => e.textContent === " +
 		quote(name) + ").nextSibling.textContent"
 }
 
-// The page computes what "leasehold plan" does, starting with the numbers of this cluster, draws
-// it, and explains nonsensical input.
+// TestPlan checks that the page computes the same results as "leasehold plan". It starts with the
+// numbers of this cluster, draws the results, and explains nonsensical input.
 func TestPlan(t *testing.T) {
 	m := cluster(t, 3)[0]
 	for range 4 {
-		m.grant(map[string]any{"ttl_ms": 1_250_000}) // nobody renews it
+		m.grant(map[string]any{"ttl_ms": 1_250_000}) // never renewed
 	}
 	m.grant(map[string]any{"ttl_ms": 600_000})
 	p := open(t, m.url+"/ui/#/leases")
@@ -73,7 +73,7 @@ func TestPlan(t *testing.T) {
 	p.click("main nav a", "Caching: break-even")
 	p.until("the load by term", "document.querySelector(\"[aria-label='Load by term'] tbody tr\")")
 
-	// Leases of two days are longer than what is computed: then it begins with the usual values.
+	// Leases of two days exceed the computed range, so the page starts with the usual values.
 	for range 6 {
 		m.grant(map[string]any{"ttl_ms": 2 * 86_400_000})
 	}

@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// relayOf starts a relay of members, with TLS for its clients if the flags have a certificate.
+// relayOf starts a relay in front of members. If the flags include a certificate, its clients use
+// TLS.
 func relayOf(t *testing.T, of []*member, flags ...string) *member {
 	t.Helper()
 	scheme := "http"
@@ -30,9 +31,9 @@ func relayOf(t *testing.T, of []*member, flags ...string) *member {
 	return r
 }
 
-// The page of a relay says so, shows what members report, and acts, and does not call unknown
-// things unhealthy. It survives the death of the leader. When the relay is lost it says so, and
-// links to the members.
+// TestRelay checks the page of a relay. It identifies itself as a relay, shows what members report,
+// offers actions, and does not call unknown values unhealthy. It survives the death of the leader.
+// If the relay is lost, the page reports the loss and links to the members.
 func TestRelay(t *testing.T) {
 	all := cluster(t, 3)
 	r := relayOf(t, all)
@@ -110,8 +111,9 @@ func TestRelay(t *testing.T) {
 	p.shows("this member sees it")
 }
 
-// A user of the page behind a relay has only its own permissions, and without a login none. The
-// member's audit log has the user and the browser's address. Everything over TLS.
+// TestRelayUsers checks that a user of the page behind a relay has only the user's own permissions,
+// and none without logging in. The member's audit log contains the user and the browser's address.
+// All connections use TLS.
 func TestRelayUsers(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "audit")
 	all := secureCluster(t, 1, "--bcrypt-cost", "4",
@@ -136,7 +138,7 @@ func TestRelayUsers(t *testing.T) {
 	p.view("Overview")
 	p.until("that all is well", "/^healthy/.test(document.querySelector('.verdict').innerText)")
 	p.view("Keys")
-	p.refused() // it may read a/ only
+	p.refused() // the user may only read a/
 	for key, outcome := range map[string]string{"b": "denied", "a/b": "ok"} {
 		p.click("button", "Put a new key")
 		p.fill("dialog input[name=key]", key)
@@ -153,7 +155,7 @@ func TestRelayUsers(t *testing.T) {
 			"call": "/leasehold.v1.StoreService/Txn", "outcome": outcome,
 		})
 	}
-	var odd string // but for calls that were given up, which have no protocol
+	var odd string // canceled calls have no protocol and do not count
 	p.eval(`performance.getEntriesByType("resource").filter((e) => e.nextHopProtocol &&
 		e.nextHopProtocol !== "h2").map((e) => e.nextHopProtocol + " " + e.name).join()`, &odd)
 	if odd != "" {
@@ -165,8 +167,8 @@ func TestRelayUsers(t *testing.T) {
 	p.kept(false)
 }
 
-// A relay, like a member, rejects rebound names and writes of other sites, and offers no acts with
-// --ui=read-only.
+// TestRelayGuards checks that a relay, like a member, rejects rebound names and writes from other
+// sites, and offers no actions with --ui=read-only.
 func TestRelayGuards(t *testing.T) {
 	r := relayOf(t, cluster(t, 1), "--ui", "read-only")
 	open(t, named(t, r.url, "rebound.test")+"/ui/").shows("which is not allowed")

@@ -2,8 +2,8 @@ package page
 
 import "testing"
 
-// Over TLS the page works as without, with HTTP/2, and links to other members, where no one is
-// logged in.
+// TestSecure checks that the page works over TLS, with HTTP/2. Links lead to other members, where
+// the user is not logged in.
 func TestSecure(t *testing.T) {
 	all := secureCluster(t, 3, "--bcrypt-cost", "4")
 	m, other := all[0], all[1]
@@ -23,7 +23,7 @@ func TestSecure(t *testing.T) {
 	p.shows("The lease has ended")
 	p.view("Events")
 	p.shows("by root")
-	var odd string // but for calls that were given up, which have no protocol
+	var odd string // canceled calls have no protocol and do not count
 	p.eval(`["navigation", "resource"].flatMap((k) => performance.getEntriesByType(k)).filter((e) =>
 		e.nextHopProtocol && e.nextHopProtocol !== "h2").map((e) =>
 		e.nextHopProtocol + " " + e.name).join() +

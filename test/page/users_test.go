@@ -1,10 +1,10 @@
 package page
 
-// password is that of all users of the tests.
+// password is the password of all test users.
 const password = "pass word"
 
-// users makes users with their roles, which may be none, and then everybody has to log in. The
-// role root is made; the others are there already.
+// users creates users with their roles, which can be empty, and enables access control, so that
+// logging in is required. It also creates the role root. Other roles must already exist.
 func (m *member) users(roles map[string]string) {
 	m.Helper()
 	m.call("/v3/auth/role/add", map[string]any{"name": "root"})
@@ -18,7 +18,7 @@ func (m *member) users(roles map[string]string) {
 	m.call("/v3/auth/enable", nil)
 }
 
-// role makes a role that may write the keys with a prefix.
+// role creates a role with permission to write keys with a prefix.
 func (m *member) role(name, prefix string) {
 	m.Helper()
 	end := prefix[:len(prefix)-1] + string(prefix[len(prefix)-1]+1)
@@ -28,7 +28,7 @@ func (m *member) role(name, prefix string) {
 	}})
 }
 
-// logIn logs in by a password, in the view Access.
+// logIn logs in with a password in the Access view.
 func (p *tab) logIn(user string) {
 	p.Helper()
 	p.view("Access")
@@ -38,13 +38,13 @@ func (p *tab) logIn(user string) {
 	p.until("a login", "document.querySelector('.me').textContent === "+quote(user))
 }
 
-// loggedOut waits until the page says that no user is logged in.
+// loggedOut waits until the page reports that no user is logged in.
 func (p *tab) loggedOut() {
 	p.Helper()
 	p.until("no login", "document.querySelector('.me').textContent === 'not logged in'")
 }
 
-// useToken logs in by a user's token, in the view Access.
+// useToken logs in with a user's token in the Access view.
 func (p *tab) useToken(token, who string) {
 	p.Helper()
 	p.view("Access")
@@ -53,15 +53,15 @@ func (p *tab) useToken(token, who string) {
 	p.until("a login", "document.querySelector('.me').textContent === "+quote(who))
 }
 
-// fact waits until the page says something of something.
+// fact waits until the page shows a value for a label.
 func (p *tab) fact(what, want string) {
 	p.Helper()
 	p.until(what, "[...document.querySelectorAll('dt')].find((e) => e.textContent === "+
 		quote(what)+").nextSibling.textContent === "+quote(want))
 }
 
-// kept fails the test if the browser keeps anything for the site of the page but a login of the
-// tab.
+// kept fails the test if the browser stores anything for the page's site other than the tab's
+// login.
 func (p *tab) kept(login bool) {
 	p.Helper()
 	want := `[0,"",0]`

@@ -9,7 +9,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Each view shows its data; the page's policy blocks nothing of it, and no script fails.
+// TestViews checks that each view shows its data, that the page's security policy blocks none of
+// it, and that no script fails.
 func TestViews(t *testing.T) {
 	m := cluster(t, 3)[0]
 	ids := make(map[string]string)
@@ -111,13 +112,13 @@ func TestViews(t *testing.T) {
 	p.shows("Access control is not enabled")
 }
 
-// limit is a limit as the API has it.
+// limit returns a limit in the API's format.
 func limit(resource string, most int) map[string]any {
 	return map[string]any{"resource": "RESOURCE_" + resource, "max": fmt.Sprint(most)}
 }
 
-// A user sees what it may, and no more; a wrong password is reported; logging out clears
-// everything. The login is kept in the tab only.
+// TestLogin checks that users see only what they are allowed to see, that a wrong password is
+// reported, and that logging out clears everything. The login is stored in the tab only.
 func TestLogin(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "auth.yaml")
 	bind(t, file, bindings)
@@ -212,7 +213,8 @@ func TestLogin(t *testing.T) {
 	p.shows(hex(t, hidden))
 }
 
-// bindings is a file of --auth-config. Nothing answers where the keys of the issuer should be.
+// bindings is the content of an --auth-config file. The address of the issuer's keys does not
+// respond.
 const bindings = `
 issuers: [{name: corp, url: "http://127.0.0.1:1", audiences: [leasehold, test]}]
 bindings:
@@ -220,7 +222,7 @@ bindings:
   - {issuer: corp, claims: {groups: a*}, roles: [reader, root]}
 `
 
-// bind replaces a file of bindings.
+// bind replaces a file with bindings.
 func bind(t *testing.T, path, text string) {
 	t.Helper()
 	if err := os.WriteFile(path+".new", []byte(text), 0o600); err != nil {
@@ -231,12 +233,12 @@ func bind(t *testing.T, path, text string) {
 	}
 }
 
-// A phone shows the state and remaining time of leases without scrolling, indicates that there is
-// more, and has all views in one row. Times of day have their zone.
+// TestPhone checks that a phone shows the state and remaining time of leases without scrolling,
+// indicates that there is more, and fits all views in one row. Times of day include the time zone.
 func TestPhone(t *testing.T) {
 	m := cluster(t, 1)[0]
 	id := m.grant(map[string]any{"ttl_ms": 3_600_000, "name": "jobs/nightly", "owner": "node-a"})
-	p := open(t, m.url) // which leads to the page
+	p := open(t, m.url) // redirects to the page
 	p.shows("healthy")
 	p.run(chromedp.EmulateViewport(360, 800))
 	p.view("Leases")

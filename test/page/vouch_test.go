@@ -18,15 +18,15 @@ import (
 	"time"
 )
 
-// vouched is the one certificate of members that speak TLS, which vouches for itself: the files
-// that have it and its key, what tells the browser to take it, and a client that takes it, and
-// shows it where a certificate is demanded.
+// vouched holds the self-signed certificate shared by all members that use TLS: the files with the
+// certificate and its key, the pin that makes the browser accept it, and a client that accepts it
+// and presents it where a certificate is required.
 var vouched struct {
 	cert, key, pin string
 	client         *http.Client
 }
 
-// vouch makes it.
+// vouch creates the self-signed certificate.
 func vouch(dir string) error {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -7,23 +7,24 @@ import (
 	"sync"
 )
 
-// blockSize is the number of ports in a block. The first port of a block represents the claim to
-// it.
+// blockSize is the number of ports in a block. A process claims a block by listening on its first
+// port.
 const blockSize = 100
 
-// blocks holds the ports that only this process uses, as long as it runs.
+// blocks holds the ports reserved for this process while it runs.
 var blocks struct {
-	mu     sync.Mutex
-	claims []net.Listener // on the first port of each: they keep other processes away
-	next   int            // port
+	mu sync.Mutex
+	// claims are listeners on the first port of each block, which keep other processes away.
+	claims []net.Listener
+	next   int // next port
 	end    int
 }
 
-// MustFreeAddr returns a loopback address on which nothing listens, and that was returned neither
-// in this process nor in another one that runs now: packages are tested in parallel, and a port has
-// no listener while its member is down. The port is below those that the kernel assigns to outgoing
-// connections, so no connection takes it before its server starts. It panics if there is no such
-// address.
+// MustFreeAddr returns a loopback address on which nothing listens, and which has not been returned
+// before, in this process or in another that is still running. This matters because packages are
+// tested in parallel, and a port has no listener while its member is down. The port is below the
+// range that the kernel uses for outgoing connections, so no connection takes it before its server
+// starts. It panics if there is no such address.
 func MustFreeAddr() string {
 	blocks.mu.Lock()
 	defer blocks.mu.Unlock()
@@ -41,7 +42,8 @@ func MustFreeAddr() string {
 	panic("process: no port is free")
 }
 
-// claimBlock tries to claim a block for this process. It keeps the claim to the previous block.
+// claimBlock tries to claim another block for this process. The claim to the previous block is
+// kept.
 func claimBlock() bool {
 	first := 10_000 + rand.IntN(20_000/blockSize)*blockSize
 	l, err := listen(first)

@@ -10,9 +10,9 @@ import (
 	"strings"
 )
 
-// Build builds a leasehold binary in dir and returns its path. The sources are those of the module
-// that contains the working directory or, if that is a different module, those that its go.mod
-// names.
+// Build builds a leasehold binary in dir and returns its path. It uses the sources of the module
+// that contains the working directory or, if that is a different module, the sources named in its
+// go.mod.
 func Build(ctx context.Context, dir string) (string, error) {
 	path, err := filepath.Abs(filepath.Join(dir, "leasehold"))
 	if err != nil {
@@ -30,8 +30,8 @@ func Build(ctx context.Context, dir string) (string, error) {
 	return path, nil
 }
 
-// sources finds the directory of leasehold's module. A module that compares it with other servers
-// names it in its go.mod, but does not have all dependencies of the binary.
+// sources finds the directory of leasehold's module. A module that compares leasehold with other
+// servers names it in its go.mod, but does not have all dependencies of the binary.
 func sources(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "leasehold.dev")
 	dir, err := cmd.Output()
@@ -42,7 +42,7 @@ func sources(ctx context.Context) (string, error) {
 }
 
 // DependOnSources stats every source file that Build reads. go test reuses a cached result until a
-// file that the test opened or examined has changed, and it does not notice the files that Build
+// file that the test opened or examined has changed, and it does not track the files that Build
 // reads.
 func DependOnSources() error {
 	root, err := sources(context.Background())

@@ -11,7 +11,7 @@ import (
 // tail is the number of bytes of a log that a failure report includes.
 const tail = 4000
 
-// A Process is a process that Start has started.
+// A Process is a process started by Start.
 type Process struct {
 	cmd  *exec.Cmd
 	log  string
@@ -20,7 +20,7 @@ type Process struct {
 }
 
 // Start starts cmd. Its output is appended to the file log, after note if that is not empty. On
-// Linux the process ends together with this one, however this one ends.
+// Linux, the kernel kills the process when this one ends for any reason.
 func Start(cmd *exec.Cmd, log, note string) (*Process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
@@ -46,7 +46,7 @@ func Start(cmd *exec.Cmd, log, note string) (*Process, error) {
 // Done returns a channel that is closed when the process has ended.
 func (p *Process) Done() <-chan struct{} { return p.done }
 
-// Ended reports whether the process has ended. A nil Process, which was never started, counts as
+// Ended reports whether the process has ended. A nil Process has never been started and counts as
 // ended.
 func (p *Process) Ended() bool {
 	if p == nil {
@@ -67,7 +67,7 @@ func (p *Process) Wait() error {
 	return p.err
 }
 
-// Signal sends a signal: SIGKILL kills the process, SIGSTOP and SIGCONT pause and resume it. If the
+// Signal sends a signal. SIGKILL kills the process; SIGSTOP and SIGCONT pause and resume it. If the
 // process has ended, Signal does nothing.
 func (p *Process) Signal(sig syscall.Signal) error {
 	if err := p.cmd.Process.Signal(sig); !errors.Is(err, os.ErrProcessDone) {

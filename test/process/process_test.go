@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// child makes this binary the process that a test starts.
+// child is the environment variable that turns this binary into the process started by a test.
 const child = "LEASEHOLD_TEST_CHILD"
 
 func TestMain(m *testing.M) {
@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// command is this binary, to be run as what.
+// command returns a command that runs this binary as the given child.
 func command(t *testing.T, what string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -40,8 +40,8 @@ func command(t *testing.T, what string) *exec.Cmd {
 	return cmd
 }
 
-// What a process writes is in its log, behind what was there; its end is seen, and how it
-// came.
+// TestProcess checks that a process's output is appended to its log, and that its end and the cause
+// are reported.
 func TestProcess(t *testing.T) {
 	tier.RealTime(t)
 	log := filepath.Join(t.TempDir(), "log")
@@ -82,7 +82,7 @@ func TestProcess(t *testing.T) {
 	}
 }
 
-// A log that is long is shown from its end; one that is not there says so.
+// TestTail checks that only the end of a long log is returned, and that a missing log is reported.
 func TestTail(t *testing.T) {
 	tier.RealTime(t)
 	log := filepath.Join(t.TempDir(), "log")
@@ -97,7 +97,7 @@ func TestTail(t *testing.T) {
 	}
 }
 
-// No address is given twice, and each can be listened on.
+// TestMustFreeAddr checks that no address is returned twice, and that each can be listened on.
 func TestMustFreeAddr(t *testing.T) {
 	tier.RealTime(t)
 	seen := map[string]bool{}
@@ -119,7 +119,8 @@ func TestMustFreeAddr(t *testing.T) {
 	}
 }
 
-// What go test must see is found from the directory of a package.
+// TestDependOnSources checks that the source files that go test must track are found from a
+// package's directory.
 func TestDependOnSources(t *testing.T) {
 	tier.RealTime(t)
 	if err := DependOnSources(); err != nil {

@@ -2,12 +2,12 @@
 //
 //	go run ./test/rerun [flags of go test] -- packages
 //
-// It prints what go test prints, with the output of failed tests only. If every failed test is
-// marked, it runs each of them again, alone, up to twice. A test that passes then counts as passed
-// and is reported in a last line, "FLAKY: package.Test (1 of 2 runs failed)". A test that is not
-// marked, a data race, a panic and a package that does not build are never retried.
+// It prints what go test prints, but only the output of failed tests. If every failed test is
+// marked, it reruns each of them on its own, up to twice. A test that then passes counts as passed,
+// and a line such as "FLAKY: package.Test (1 of 2 runs failed)" is printed at the end. Rerun never
+// retries a test that is not marked, a data race, a panic, or a package that does not build.
 //
-// It exits with 0 if everything passed in the end, else with 1.
+// It exits with 0 if everything eventually passed, and otherwise with 1.
 package main
 
 import (
@@ -29,7 +29,7 @@ func main() {
 	}
 }
 
-// split separates the flags of go test from the packages, which follow "--".
+// split separates the flags of go test from the packages after "--".
 func split(args []string) (flags, packages []string) {
 	if i := slices.Index(args, "--"); i >= 0 {
 		return args[:i], args[i+1:]
@@ -37,7 +37,7 @@ func split(args []string) (flags, packages []string) {
 	return args, nil
 }
 
-// goTest runs go test -json with further arguments and passes its standard output to read.
+// goTest runs go test -json with additional arguments and passes its standard output to read.
 func goTest(args []string, read func(io.Reader) error) error {
 	c := exec.Command("go", append([]string{"test", "-json"}, args...)...)
 	c.Stderr = os.Stderr

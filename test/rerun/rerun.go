@@ -14,10 +14,10 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// retries is how many times a failed test that is marked real-time is run again.
+// retries is the maximum number of times that a failed real-time test is retried.
 const retries = 2
 
-// command runs go test -json with further arguments and passes its standard output to read.
+// command runs go test -json with additional arguments and passes its standard output to read.
 type command func(args []string, read func(io.Reader) error) error
 
 // test names a top-level test.
@@ -29,8 +29,8 @@ func compare(a, b test) int {
 	return cmp.Or(cmp.Compare(a.pkg, b.pkg), cmp.Compare(a.name, b.name))
 }
 
-// run runs the tests, retries the failed ones if that is allowed, and reports whether all passed in
-// the end.
+// run runs the tests, retries the failed ones if that is permitted, and reports whether every test
+// eventually passed.
 func run(w io.Writer, goTest command, flags, packages []string) bool {
 	r, err := once(w, goTest, append(slices.Clone(flags), packages...))
 	if err == nil && len(r.failed) == 0 && !r.broken {
@@ -54,8 +54,8 @@ func run(w io.Writer, goTest command, flags, packages []string) bool {
 	return passed
 }
 
-// retry runs one failed test again, alone. It returns how many times it failed in total, and
-// whether it passed in the end.
+// retry retries a failed test on its own. It returns the total number of failures, and whether the
+// test eventually passed.
 func retry(w io.Writer, goTest command, flags []string, t test) (failures int, passed bool) {
 	alone := append(slices.Clone(flags), "-count=1", "-run", "^"+regexp.QuoteMeta(t.name)+"$", t.pkg)
 	for failures = 1; failures <= retries; failures++ {
@@ -76,11 +76,11 @@ func retry(w io.Writer, goTest command, flags []string, t test) (failures int, p
 type result struct {
 	ran    map[test]bool
 	failed map[test]bool
-	marked map[test]bool // real-time
-	broken bool          // a package did not build or crashed, or a race was found
+	marked map[test]bool // tests marked real-time
+	broken bool          // a package did not build or crashed, or a race was detected
 }
 
-// retryable reports whether every failed test is marked.
+// retryable reports whether every failed test is marked real-time.
 func (r *result) retryable() bool {
 	if r.broken || len(r.failed) == 0 {
 		return false
@@ -106,17 +106,17 @@ func once(w io.Writer, goTest command, args []string) (*result, error) {
 	return &p.result, err
 }
 
-// event is a line of go test -json; see go doc test2json.
+// event is an output line of go test -json; see go doc test2json.
 type event struct {
 	Action, Package, Test, Output, Key, Value string
 }
 
-// printer collects a result, and prints output as go test does without -v.
+// printer collects a result and prints output the way go test does without -v.
 type printer struct {
 	result
 	w       io.Writer
-	output  map[test]*strings.Builder // by top-level test, until it ends
-	failing map[string]bool           // packages in which a test failed
+	output  map[test]*strings.Builder // output of each top-level test until it ends
+	failing map[string]bool           // packages with a failed test
 }
 
 func (p *printer) read(r io.Reader) error {
@@ -152,7 +152,7 @@ func (p *printer) pkg(e event) {
 	}
 }
 
-// crash lists the prefixes of output lines that show that a failure is not due to timing.
+// crash lists prefixes of output lines that show that a failure has nothing to do with timing.
 var crash = []string{"WARNING: DATA RACE", "panic: ", "fatal error: "}
 
 // test handles an event about a test or a subtest.
@@ -187,7 +187,7 @@ func (p *printer) test(e event) {
 	}
 }
 
-// print prints the output of a failed test, without the lines that only -v shows.
+// print prints the output of a failed test, except lines that only -v shows.
 func (p *printer) print(t test) {
 	if p.output[t] == nil {
 		return

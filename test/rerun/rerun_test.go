@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// built returns a command that runs the tests of the sample package, which it builds once.
+// built builds the sample package once and returns a command that runs its tests.
 func built(t *testing.T) command {
 	t.Helper()
 	binary := filepath.Join(t.TempDir(), "sample.test")
@@ -35,13 +35,13 @@ func built(t *testing.T) command {
 	}
 }
 
-// TestRetries runs the sample package with planned failures: only marked tests are retried, at
+// TestRetries runs the sample package with planned failures. Only marked tests may be retried, at
 // most twice, and only if nothing else failed.
 func TestRetries(t *testing.T) {
 	goTest := built(t)
 	for _, tc := range []struct {
 		name     string
-		failures []string // files that make the tests of the sample fail, each once
+		failures []string // files that each make a sample test fail once
 		passes   bool
 		retries  int
 		flaky    []string

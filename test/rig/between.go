@@ -14,13 +14,13 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Between is a proxy between a client and a member that answers some requests itself.
+// Between is a proxy between a client and a member. It can answer requests in place of the member.
 type Between struct {
 	pb.UnimplementedStreamServiceServer
 	// Instead, if set, returns the response to a request, or nil to forward the request to the
-	// member. It is called by one goroutine.
+	// member. A single goroutine calls it.
 	Instead func(r *pb.Request) *pb.Response
-	// Seen, if set, is called with each response of the member, and may change it.
+	// Seen, if set, is called with each response from the member and can modify it.
 	Seen func(r *pb.Response)
 
 	member *grpc.ClientConn
@@ -32,7 +32,7 @@ func (b *Between) Open(s pb.StreamService_OpenServer) error {
 	if err != nil {
 		return err
 	}
-	var mu sync.Mutex // for s.Send
+	var mu sync.Mutex // guards s.Send
 	var back sync.WaitGroup
 	defer back.Wait()
 	back.Go(func() {
@@ -47,7 +47,7 @@ func (b *Between) Open(s pb.StreamService_OpenServer) error {
 				}
 			}
 			mu.Lock()
-			_ = s.Send(m) // if that fails the other direction ends it
+			_ = s.Send(m) // if this fails, the other direction ends the stream
 			mu.Unlock()
 		}
 	})
@@ -83,7 +83,7 @@ func (b *Between) Open(s pb.StreamService_OpenServer) error {
 	}
 }
 
-// Serve returns a client that reaches a member through the proxy.
+// Serve returns a client that connects to a member through the proxy.
 func (b *Between) Serve(t testing.TB, m *inprocess.Member) *client.Client {
 	t.Helper()
 	var err error
@@ -106,9 +106,9 @@ func (b *Between) Serve(t testing.TB, m *inprocess.Member) *client.Client {
 	return inprocess.Connect(t, client.Config{}, "unix:"+socket)
 }
 
-// Through returns a client of a member. Requests that match are answered in place of the member:
-// answer is called with the number of each, and returns the response, or nil to forward the
-// request.
+// Through returns a client that connects to a member through a proxy. For each matching request,
+// the proxy calls answer with the number of matching requests so far. answer returns the response,
+// or nil to forward the request.
 func Through(
 	t testing.TB, m *inprocess.Member, match func(*pb.Request) bool,
 	answer func(n int) *pb.Response,
@@ -125,16 +125,16 @@ func Through(
 	return b.Serve(t, m)
 }
 
-// Grants matches grants of leases.
+// Grants matches requests to grant a lease.
 func Grants(r *pb.Request) bool { return r.GetGrant() != nil }
 
-// Revokes matches revokes of leases.
+// Revokes matches requests to revoke a lease.
 func Revokes(r *pb.Request) bool { return r.GetRevoke() != nil }
 
-// Lists matches lists of leases.
+// Lists matches requests to list leases.
 func Lists(r *pb.Request) bool { return r.GetList() != nil }
 
-// Reads matches reads of ranges.
+// Reads matches range reads.
 func Reads(r *pb.Request) bool { return r.GetReadRange() != nil }
 
 // Puts matches puts.
@@ -143,27 +143,27 @@ func Puts(r *pb.Request) bool { return r.GetPut() != nil }
 // Txns matches transactions.
 func Txns(r *pb.Request) bool { return r.GetTxn() != nil }
 
-// Watches matches watches that begin.
+// Watches matches requests to start a watch.
 func Watches(r *pb.Request) bool { return r.GetWatch() != nil }
 
-// Does reports whether the success branch of a request's transaction has an operation of a kind,
-// such as (*pb.Op).GetGrant.
+// Does reports whether the success branch of a transaction request contains an operation of a
+// certain type. The type is given by its getter, such as (*pb.Op).GetGrant.
 func Does[T any](r *pb.Request, something func(*pb.Op) *T) bool {
 	return slices.ContainsFunc(r.GetTxn().GetSuccess(), func(o *pb.Op) bool {
 		return something(o) != nil
 	})
 }
 
-// Refusal returns a response that refuses a request for a reason.
+// Refusal returns an error response with the given reason.
 func Refusal(r pb.Reason) *pb.Response {
 	return &pb.Response{Body: &pb.Response_Error{Error: &pb.Error{Reason: r, Message: "so it is"}}}
 }
 
-// Refused refuses every request, for Through.
+// Refused rejects every request. Use it with Through.
 func Refused(int) *pb.Response { return Refusal(pb.Reason_REASON_PERMISSION_DENIED) }
 
-// Unsure answers the first two requests so that the client does not know their outcome, for
-// Through. do is called before that.
+// Unsure answers the first two requests with errors that leave their outcome unknown to the client,
+// and forwards the rest. It calls do before the first response. Use it with Through.
 func Unsure(do func()) func(n int) *pb.Response {
 	return func(n int) *pb.Response {
 		switch n {

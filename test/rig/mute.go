@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/client"
 )
 
-// mute is a member that grants leases, and answers other requests only as configured.
+// mute is a member that grants leases. It answers other requests only if answer does.
 type mute struct {
 	pb.UnimplementedStreamServiceServer
 	answer func(*pb.Request) *pb.Response
@@ -42,8 +42,8 @@ func (m mute) Open(s pb.StreamService_OpenServer) error {
 	}
 }
 
-// grants answers the requests that a client needs to get a lease; it returns nil for other
-// requests.
+// grants answers the requests that a client needs for granting a lease. It returns nil for all
+// other requests.
 func (mute) grants(r *pb.Request) *pb.Response {
 	switch x := r.Body.(type) {
 	case *pb.Request_Session:
@@ -58,8 +58,9 @@ func (mute) grants(r *pb.Request) *pb.Response {
 	return nil
 }
 
-// Mute runs a test in virtual time, with a client of a member that grants leases. Other requests
-// are answered only if answer does so. Renewals are not answered, so every lease ends by the clock.
+// Mute runs a test in virtual time with a client of a simulated member. The member grants leases
+// but does not answer renewals, so every lease expires on the client's clock. It answers other
+// requests only if answer returns a response.
 func Mute(
 	t *testing.T, answer func(*pb.Request) *pb.Response, test func(*testing.T, *client.Client),
 ) {
@@ -87,5 +88,5 @@ func Mute(
 	})
 }
 
-// Unanswered answers no request, for Mute.
+// Unanswered answers no requests. Use it with Mute.
 func Unanswered(*pb.Request) *pb.Response { return nil }

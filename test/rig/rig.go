@@ -1,5 +1,5 @@
-// Package rig supports tests of packages that are built on the client: it runs a cluster in this
-// process, and has clients whose connections a test can cut, and other helpers.
+// Package rig supports tests of packages built on the client. It runs a cluster in the test
+// process, provides clients whose connections a test can cut, and contains other helpers.
 package rig
 
 import (
@@ -17,9 +17,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Rig is a cluster in this process, and clients whose connections a test can cut.
+// Rig is a cluster in the test process, with clients whose connections a test can cut.
 type Rig struct {
-	// Members holds the members of the cluster.
+	// Members are the members of the cluster.
 	Members []*inprocess.Member
 
 	t testing.TB
@@ -28,7 +28,7 @@ type Rig struct {
 	lines map[*client.Client][]*inprocess.Line
 }
 
-// New runs n members until the test ends.
+// New starts n members, which run until the test ends.
 func New(t testing.TB, n int) *Rig {
 	t.Helper()
 	return &Rig{
@@ -36,7 +36,7 @@ func New(t testing.TB, n int) *Rig {
 	}
 }
 
-// Dial returns a client of all members, with lines of its own.
+// Dial returns a client that connects to all members over its own lines.
 func (r *Rig) Dial(c client.Config) *client.Client {
 	r.t.Helper()
 	var lines []*inprocess.Line
@@ -50,7 +50,7 @@ func (r *Rig) Dial(c client.Config) *client.Client {
 	return out
 }
 
-// Cut cuts a client off.
+// Cut disconnects a client from all members.
 func (r *Rig) Cut(c *client.Client) { r.set(c, true) }
 
 // Mend reconnects a client.
@@ -64,7 +64,7 @@ func (r *Rig) set(c *client.Client, cut bool) {
 	}
 }
 
-// Lose drops one of the next few answers to a client, and breaks the connection.
+// Lose drops one of the next few responses to a client and closes the connection.
 func (r *Rig) Lose(c *client.Client) {
 	n := 1 + rand.IntN(4)
 	r.mu.Lock()
@@ -74,14 +74,14 @@ func (r *Rig) Lose(c *client.Client) {
 	}
 }
 
-// Soon returns a context that limits the duration of a test.
+// Soon returns a context that limits how long a test can take.
 func Soon(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// Must returns a function that returns the value, or ends the test if there is an error.
+// Must returns a function that returns its value, or ends the test if there is an error.
 func Must[T any](t testing.TB) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()
@@ -92,12 +92,12 @@ func Must[T any](t testing.TB) func(T, error) T {
 	}
 }
 
-// Blames reports whether an error names the lease that is in the way.
+// Blames reports whether an error names the conflicting lease.
 func Blames(err error, id lease.ID) bool {
 	return strings.Contains(err.Error(), strconv.FormatInt(int64(id), 16))
 }
 
-// Compact compacts all revisions but the latest.
+// Compact compacts all revisions except the latest.
 func (r *Rig) Compact() {
 	r.t.Helper()
 	c := inprocess.Etcd(r.t, inprocess.Endpoints(r.Members)...)
@@ -112,13 +112,13 @@ func (r *Rig) Compact() {
 	}
 }
 
-// Answer is the outcome of a call that may wait.
+// Answer is the outcome of a call made by Async.
 type Answer[T any] struct {
 	Value T
 	Err   error
 }
 
-// Async makes a call in the background.
+// Async runs f in the background.
 func Async[T any](f func() (T, error)) <-chan Answer[T] {
 	c := make(chan Answer[T], 1)
 	go func() {
@@ -128,7 +128,7 @@ func Async[T any](f func() (T, error)) <-chan Answer[T] {
 	return c
 }
 
-// Keys waits until there are n keys with a prefix, and returns them.
+// Keys waits until n keys have a given prefix, and returns them.
 func Keys(t testing.TB, c *client.Client, prefix string, n int) []store.KV {
 	t.Helper()
 	ctx := Soon(t)

@@ -6,14 +6,14 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// afterPause leaves part of the mail for later if the process was paused: its sockets are then read
-// in any order, so a request may be processed before the news of a new leader.
+// afterPause defers part of the mail if the process was paused. A resumed process reads its sockets
+// in any order, so it may process a request before it receives the news of a new leader.
 func (p *process) afterPause(mail *mail) {
 	if p.frozen == 0 || p.frozen > p.w.now {
 		return
 	}
 	if p.frozen < p.w.now-20*Millisecond {
-		p.frozen = 0 // everything was read
+		p.frozen = 0 // all mail has been read
 		return
 	}
 	later := func() bool { return p.w.chance(2) }

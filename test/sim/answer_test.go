@@ -10,8 +10,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// An answer of the wrong kind is a violation, and the client survives it. Each case runs a client's
-// code without a cluster and answers by hand.
+// TestAnswerOfAnotherKind checks that an answer of the wrong kind is reported as a violation and
+// does not crash the client. Each case runs the client's code without a cluster and fabricates the
+// answer.
 func TestAnswerOfAnotherKind(t *testing.T) {
 	enter := func(t *thread) {
 		terms := lease.Terms{ID: 7, TTL: 1000}

@@ -5,8 +5,9 @@ import (
 	"testing/cryptotest"
 )
 
-// A member that is down while the others are replaced one by one catches up after its return, and
-// ends and holds leases like the others. Each run ends with a check that no member lags.
+// TestAwayWhileOthersAreReplaced checks that a member catches up if all other members are replaced
+// while it is down, and that it ends and holds leases like the others. Each run ends with a check
+// that no member lags behind.
 func TestAwayWhileOthersAreReplaced(t *testing.T) {
 	replaced := 0
 	for seed := range uint64(3) {

@@ -14,28 +14,30 @@ import (
 	"leasehold.dev/lease"
 )
 
-// cache is a client's coherent cache: what package cache has around a copies.Set, in virtual time.
-// Its lease belongs to a session and has no grace: once it is invalid, the cache is empty.
+// cache is a client's coherent cache. It corresponds to the part of package cache that surrounds a
+// copies.Set, but runs in virtual time. Its lease belongs to a session and has no grace period, so
+// the cache is emptied as soon as the lease is invalid.
 type cache struct {
 	c      *client
 	s      *session
 	holds  []keyrange.Range
 	set    *copies.Set[mvcc.KeyValue]
-	at     uint64   // the member with its stream
-	proc   *process // the process with its stream, once something has arrived
+	at     uint64   // the member that serves the stream
+	proc   *process // the process that serves the stream, once it has sent something
 	due    Time     // earliest arrival of the next message, since messages stay in order
 	stream *cacheStream
 	// request is the number of the last opening request.
 	request int
 	dead    bool
-	// over is set once its lease has ended: it is then empty, and reports that.
+	// over is set once the lease has ended. The cache is then empty, and reports that to the
+	// member.
 	over bool
 }
 
 // cached lists the ranges that caches hold and programs write.
 var cached = [...]keyrange.Range{{Key: "r", End: "s"}, {Key: "k0", End: "k5"}}
 
-// cacher uses one cache after another: it reads through the cache and writes.
+// cacher opens caches, one at a time. It reads through the current cache and also writes.
 func (t *thread) cacher() {
 	w := t.c.w
 	for {
@@ -50,17 +52,17 @@ func (t *thread) cacher() {
 		}
 		switch {
 		case x.dead:
-		case w.chance(2): // it is closed
+		case w.chance(2): // the cache is closed
 			x.send(x.set.Close())
 			t.revoke(x.s)
-		default: // it is abandoned, and answers nothing
+		default: // the cache is abandoned and answers no more messages
 			x.dead = true
 			x.s.rest()
 		}
 	}
 }
 
-// openCache gets a lease with cache holds and opens the lease's cache.
+// openCache obtains a lease with cache holds and opens a cache for it.
 func (t *thread) openCache() *cache {
 	w := t.c.w
 	holds := slices.Clone(cached[w.rng.IntN(len(cached)):])
@@ -105,7 +107,7 @@ func (t *thread) useCache(x *cache) {
 	w := t.c.w
 	what := x.somewhere()
 	if p := w.members[x.at-1].proc; p != x.proc && x.proc != nil && w.chance(4) {
-		x.move() // it finds that its member has restarted
+		x.move() // the cache detects that its member has restarted
 		return
 	}
 	switch w.rng.IntN(40) {
@@ -115,7 +117,7 @@ func (t *thread) useCache(x *cache) {
 		x.drop(what)
 	case 3:
 		if what.End == "" {
-			x.drop(what) // before the write is sent
+			x.drop(what) // drop the range before the write is sent
 			t.write(what.Key)
 		}
 	case 4:
@@ -127,7 +129,7 @@ func (t *thread) useCache(x *cache) {
 	}
 }
 
-// write writes a key in a random way.
+// write performs a random kind of write to a key.
 func (t *thread) write(key string) {
 	put := &fsm.Put{Key: key, Value: t.c.w.value()}
 	if t.c.w.chance(2) {
@@ -149,7 +151,7 @@ func (w *world) someCache() *cache {
 	return nil
 }
 
-// peeker only reads from the client's caches, even while they wait for answers.
+// peeker only reads from the client's caches, even while other threads wait for an answer.
 func (t *thread) peeker() {
 	w := t.c.w
 	for {
@@ -163,7 +165,7 @@ func (t *thread) peeker() {
 	}
 }
 
-// somewhere returns a random range within the cache's holds, mostly one key.
+// somewhere returns a random range within the cache's holds, usually a single key.
 func (x *cache) somewhere() keyrange.Range {
 	w := x.c.w
 	what := x.holds[w.rng.IntN(len(x.holds))]
@@ -173,7 +175,7 @@ func (x *cache) somewhere() keyrange.Range {
 	return what
 }
 
-// hit reads a range from the cache and reports whether the cache has it.
+// hit reads a range from the cache and reports whether the range was cached.
 func (t *thread) hit(x *cache, what keyrange.Range) bool {
 	w := t.c.w
 	values, revision, gaps := x.set.Range(what)
@@ -186,7 +188,7 @@ func (t *thread) hit(x *cache, what keyrange.Range) bool {
 		Start:   w.now, LocalStart: t.c.local(), Caller: t.c.user,
 	}
 	w.h.Ops = append(w.h.Ops, op)
-	if w.chance(8) { // a pause between reading the copy and the clock
+	if w.chance(8) { // a pause after reading the copy and before reading the clock
 		t.sleep(w.exp(100 * Millisecond))
 	}
 	op.End, op.Outcome = w.now, Failed
@@ -205,7 +207,8 @@ func (t *thread) hit(x *cache, what keyrange.Range) bool {
 	return true
 }
 
-// readCached reads a range from the cache, or through it so that it is cached.
+// readCached reads a range from the cache. On a miss, it reads through the cache, which then keeps
+// the range.
 func (t *thread) readCached(x *cache, what keyrange.Range) {
 	w := t.c.w
 	if t.hit(x, what) {
@@ -258,7 +261,7 @@ func (t *thread) through(x *cache, op *Op) *Op {
 	return op
 }
 
-// post sends a message to the cache's member. Messages of one stream stay in order.
+// post sends a message to the cache's member. Messages on one stream stay in order.
 func (x *cache) post(f func(*process)) {
 	w := x.c.w
 	if x.c.cut || x.dead && !x.over {
@@ -277,7 +280,8 @@ func (x *cache) post(f func(*process)) {
 	})
 }
 
-// receive delivers a message to the cache, as soon as its client is not paused.
+// receive delivers a message to the cache. If the client is paused, delivery waits until it
+// resumes.
 func (x *cache) receive(f func()) {
 	w := x.c.w
 	switch {
@@ -289,7 +293,7 @@ func (x *cache) receive(f func()) {
 	}
 }
 
-// answer delivers a message from a member to the cache, late or not at all.
+// answer delivers a message from a member to the cache. The message may be delayed or lost.
 func (x *cache) answer(f func()) {
 	w := x.c.w
 	if w.rng.IntN(1e6) < w.p.Loss {
@@ -319,7 +323,7 @@ func (x *cache) open() {
 	})
 }
 
-// cacheStream is the member's end of the stream on which a cache was opened.
+// cacheStream is the member's end of the stream on which a cache is open.
 type cacheStream struct {
 	x       *cache
 	request int
@@ -348,13 +352,13 @@ func (s *cacheStream) Reopen(uint64) {
 	})
 }
 
-// opened processes the answer to an opening request. Only the answer to the last one counts.
+// opened processes the answer to an opening request. Only the answer to the last request counts.
 func (x *cache) opened(request int, term uint64, err error) {
 	w := x.c.w
 	switch {
 	case request != x.request || x.set.Open():
 	case x.dead && err == nil:
-		x.send(copies.Report{Open: term}) // it is still empty
+		x.send(copies.Report{Open: term}) // the cache is still empty
 	case err == nil:
 		w.cover["cache opened"]++
 		x.set.Opened(term)
@@ -366,7 +370,7 @@ func (x *cache) opened(request int, term uint64, err error) {
 	}
 }
 
-// move opens the cache again, perhaps through another member.
+// move reopens the cache, possibly at another member.
 func (x *cache) move() {
 	if x.dead {
 		return
@@ -376,7 +380,7 @@ func (x *cache) move() {
 	x.open()
 }
 
-// drop drops a range on the cache's own initiative, and reports that later.
+// drop drops a range on the cache's own initiative and reports that later.
 func (x *cache) drop(what keyrange.Range) {
 	x.set.Drop(what)
 	x.sendReport(!x.c.w.chance(3))
@@ -401,7 +405,7 @@ func (x *cache) send(report copies.Report) {
 	})
 }
 
-// invalidate drops the ranges that the invalidation names, and acknowledges it.
+// invalidate drops the ranges listed in the invalidation and acknowledges it.
 func (x *cache) invalidate(n *replica.Invalidation) {
 	x.c.w.cover["invalidation"]++
 	x.set.Invalidate(n.Term, n.Seq, n.Drop)
@@ -416,7 +420,7 @@ func (x *cache) end() {
 	}
 }
 
-// lostCaches is called when a process and its connections have ended.
+// lostCaches handles the end of a process and its connections.
 func (c *client) lostCaches(p *process) {
 	for _, s := range c.keeper.sessions {
 		if x := s.cache; x != nil && x.proc == p {

@@ -10,25 +10,25 @@ import (
 	"leasehold.dev/lease"
 )
 
-// call is an operation in flight.
+// call is an in-flight operation.
 type call struct {
 	op   *Op
 	c    *client
 	who  caller
-	proc *process // where it arrived
-	done bool     // it was answered, or its caller gave up
+	proc *process // the process that the request reached
+	done bool     // the call was answered, or its caller gave up
 	// token is the token of the thread's wait, or the number of the keeper's batch.
 	token uint64
-	// If beside is set, the call renews a lease that its keeper does not keep alive.
+	// beside is set if the call renews a lease that its keeper does not keep alive.
 	beside bool
-	// stream carries the call; nil for its own connection.
+	// stream carries the call. It is nil if the call has its own connection.
 	stream *stream
-	// by is the state of the users and roles that admitted it, if any.
+	// by is the state of the users and roles under which the call was admitted, if any.
 	by       *access.State
 	admitted bool
-	// joined is the group that a renewed lease is in; 0 for none.
+	// joined is the group that a renewed lease joined, or 0.
 	joined lease.GroupID
-	// ticket is the ticket with which the client waits after the operation; nil if it does not
+	// ticket is the ticket that the client waits for after the operation, or nil if it does not
 	// wait.
 	ticket *ticket
 }
@@ -53,10 +53,11 @@ var (
 	errFull    = errors.New("sim: the member's disk is full")
 )
 
-// do performs an operation at the client's member, and returns when it is answered or times out.
+// do performs an operation at the client's member. It returns when the operation is answered or
+// times out.
 func (t *thread) do(op *Op) *Op { return t.doAndWait(op, nil) }
 
-// doAndWait is like do, for a client that then waits in a wait queue.
+// doAndWait is like do, for a client that waits in a wait queue afterwards.
 func (t *thread) doAndWait(op *Op, x *ticket) *Op {
 	q := &call{op: op, c: t.c, who: t, token: t.token, ticket: x}
 	t.call = q
@@ -110,7 +111,7 @@ func (c *client) send(calls ...*call) {
 	})
 }
 
-// vanishes reports whether a message from or to the client gets lost.
+// vanishes reports whether a message from or to the client is lost.
 func (q *call) vanishes() bool {
 	if q.c.cut {
 		q.stream.lose()
@@ -118,8 +119,8 @@ func (q *call) vanishes() bool {
 	return q.c.cut || q.stream.isLost()
 }
 
-// finish runs when the client has seen the outcome. An answer of the wrong kind is a violation, and
-// counts as no answer.
+// finish runs when the client has received the outcome. An answer of the wrong kind is a violation
+// and counts as no answer.
 func (q *call) finish() {
 	q.done = true
 	op := q.op
@@ -132,13 +133,13 @@ func (q *call) finish() {
 	op.Outcome, op.Err, op.Answer = Unknown, errAnswer, Answer{}
 }
 
-// answers reports whether an operation was answered with the right kind of answer.
+// answers reports whether the answer is of the right kind for the operation.
 func (op *Op) answers() bool {
 	switch {
 	case op.Kind == opCommand:
 		return op.Fsm.Err != nil || fsm.Fits(op.Command, op.Fsm.Value)
 	case op.Kind == opRange && op.Err != nil:
-		return op.Request.Range.Options.Revision != 0 // the present is never compacted
+		return op.Request.Range.Options.Revision != 0 // the current revision is never compacted
 	case op.Kind == opRange:
 		return op.Answer.Range != nil
 	default:
@@ -174,7 +175,7 @@ func (op *Op) says() string {
 	}
 }
 
-// end sets the client's outcome, unless it has one.
+// end sets the outcome at the client, unless it already has one.
 func (q *call) end(o Ending, err error) {
 	if q.done || q.who.gone() {
 		return
@@ -184,7 +185,7 @@ func (q *call) end(o Ending, err error) {
 	q.who.answered(q)
 }
 
-// request is called when the request arrives at the member.
+// request runs when the request arrives at the member.
 func (q *call) request() {
 	w := q.c.w
 	p := w.members[q.op.Member-1].proc
@@ -204,8 +205,8 @@ func (q *call) request() {
 	p.wake(w.now)
 }
 
-// reply returns an outcome to the client. Requests of one message are answered separately, in any
-// order.
+// reply returns an outcome to the client. Requests that were sent in one message are answered
+// separately and in any order.
 func (q *call) reply(o Ending, err error) {
 	w, d := q.c.w, q.c.w.p.Delay/4+q.c.w.exp(q.c.w.p.Delay)
 	if q.stream != nil {
@@ -225,7 +226,7 @@ func (q *call) reply(o Ending, err error) {
 	q.replyIn(d, o, err)
 }
 
-// replyIn is like reply, over a connection with a given delay.
+// replyIn is like reply, but with a given network delay.
 func (q *call) replyIn(d Time, o Ending, err error) {
 	w := q.c.w
 	if q.op.Answered == 0 {
@@ -242,7 +243,7 @@ func (q *call) replyIn(d Time, o Ending, err error) {
 	})
 }
 
-// look answers a request for which the member's published state suffices.
+// look answers a request that needs only the member's published state.
 func (q *call) look(p *process) bool {
 	q.identify(p)
 	switch {

@@ -120,14 +120,14 @@ func (c *Campaign) Merge(o *Campaign) {
 	c.Failed = append(c.Failed, o.Failed...)
 }
 
-// A campaign with this many runs must see every required event. A smaller one may miss rare events,
-// and a few runs may miss any.
+// A campaign of at least enough runs must see every required event. A campaign of at least some
+// runs may miss the rare events, and a smaller one may miss any of them.
 const (
 	enough = 400
 	some   = 40
 )
 
-// rare lists events that fewer than one run in ten sees.
+// rare lists events that occur in fewer than one run in ten.
 var rare = []string{
 	"clearing entry lost with its leader",
 	"expiry lost with its leader", "member learned of its removal",
@@ -136,7 +136,7 @@ var rare = []string{
 	"state shown while a wait queue was read", seenReady, seenRestarted,
 }
 
-// Unseen lists the required events that this campaign has not seen.
+// Unseen lists the required events that have not occurred in this campaign.
 func (c *Campaign) Unseen() []string {
 	var out []string
 	if c.Runs < some {
@@ -150,7 +150,7 @@ func (c *Campaign) Unseen() []string {
 	return out
 }
 
-// required lists the faults and events that a campaign must see.
+// required lists the faults and events that must occur in a campaign.
 func required() []string {
 	var out []string
 	for _, k := range faultKinds {
@@ -159,7 +159,7 @@ func required() []string {
 	return append(append(out, interesting...), counted...)
 }
 
-// counted lists the events that the world counts and a campaign must see.
+// counted lists the required events that are counted by the world.
 var counted = []string{
 	"AddMember", "RemoveMember", "PromoteMember", "checkpoint lost with its leader",
 	"checkpointed lease renewed", "clearing entry in flight at a leader change",
@@ -199,7 +199,7 @@ func (c *Campaign) String() string {
 	return b.String()
 }
 
-// Coverage lists how many times each fault and event was seen, rarest first.
+// Coverage lists how many times each fault and event occurred, rarest first.
 func (c *Campaign) Coverage() string {
 	names := slices.SortedFunc(maps.Keys(c.Seen), func(a, b string) int {
 		return cmp.Or(cmp.Compare(c.Seen[a], c.Seen[b]), cmp.Compare(a, b))

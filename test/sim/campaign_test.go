@@ -26,11 +26,12 @@ var (
 	sumFlag     = flag.String("sum", "", "write the counts to this file, without judging them")
 )
 
-// fewSeeds is the number of seeds in a plain go test.
+// fewSeeds is the number of seeds that a plain go test runs.
 const fewSeeds = 10
 
-// TestSim runs seeds. Each is a cluster with clients and faults, checked for every invariant at the
-// end. A large campaign also fails if it never saw one of the required faults or events.
+// TestSim runs a number of seeds. Each run simulates a cluster with clients and faults, and all
+// invariants are checked at its end. A large campaign also fails if one of the required faults or
+// events never occurred.
 func TestSim(t *testing.T) {
 	switch {
 	case *seedFlag != 0:
@@ -51,7 +52,7 @@ func TestSim(t *testing.T) {
 	judge(t, c)
 }
 
-// campaign runs seeds until there are enough.
+// campaign runs as many seeds as the flags ask for.
 func campaign(t *testing.T) *Campaign {
 	spareGarbage(t)
 	c := &Campaign{}
@@ -89,8 +90,8 @@ func chosen(seed uint64) bool {
 	}
 }
 
-// trySeed runs one seed as a subtest. The Raft library draws from the global random source, which
-// is seeded here.
+// trySeed runs one seed as a subtest. It also seeds the global random source, because the Raft
+// library draws from it.
 func trySeed(t *testing.T, c *Campaign, seed uint64) {
 	t.Run(fmt.Sprintf("seed=%d", seed), func(t *testing.T) {
 		cryptotest.SetGlobalRandom(t, seed)
@@ -108,8 +109,8 @@ func trySeed(t *testing.T, c *Campaign, seed uint64) {
 }
 
 // spareGarbage lets trySeed decide when the garbage collector runs, until the test ends. A run
-// makes tens of megabytes of garbage and keeps most of it until its end, so collecting earlier
-// gains little. A run that exceeds the limit is still collected.
+// allocates tens of megabytes and retains most of them until it ends, so an earlier collection
+// would gain little. A run that exceeds the memory limit is still collected.
 func spareGarbage(t *testing.T) {
 	limit := debug.SetMemoryLimit(512 << 20)
 	percent := debug.SetGCPercent(-1)
@@ -119,7 +120,7 @@ func spareGarbage(t *testing.T) {
 	})
 }
 
-// judge reports what a whole campaign has seen and has not.
+// judge reports which faults and events a whole campaign has seen, and which are missing.
 func judge(t *testing.T, c *Campaign) {
 	t.Log(c.String())
 	if *minutesFlag > 0 || testing.Verbose() {
@@ -133,7 +134,7 @@ func judge(t *testing.T, c *Campaign) {
 	}
 }
 
-// fanOut divides the seeds among processes, because a process has only one global random source.
+// fanOut divides the seeds among processes, because the random source is global to a process.
 func fanOut(t *testing.T) *Campaign {
 	dir := t.TempDir()
 	type child struct {

@@ -7,9 +7,10 @@ import (
 )
 
 // checkAccess checks A1 for returned data and for renewals, which are not in the log. (The model
-// checks commands.) A client that received data had the permission in the state that decided, which
-// was no older than the data. A cached read is like a read at a member: the reader had the
-// permission at some time during the read. Refused callers had no permission.
+// checks commands.) A client that received data had the permission in the state used for the
+// decision, and that state was no older than the data. A cached read follows the same rule as a
+// read at a member: the reader had the permission at some time during the read. A denied caller had
+// no permission.
 func (f *facts) checkAccess() {
 	for _, op := range f.h.Ops {
 		if op.Caller.User != "" {
@@ -29,7 +30,7 @@ func (f *facts) checkAccess() {
 	for _, t := range f.h.Waits {
 		for _, n := range t.Notices {
 			r, ok := f.rightsAt(n.Index)
-			end := t.Prefix[:max(len(t.Prefix), 1)-1] + "0" // a prefix ends in a slash
+			end := t.Prefix[:max(len(t.Prefix), 1)-1] + "0" // a prefix ends with a slash
 			if ok && t.Caller.User != "" && !r.may(fresh(t.Caller, r), access.Read, t.Prefix, end) {
 				f.violate(n.At, "A1", "%v (%s) was told %+v by a member that had applied %d",
 					t, t.Caller.User, n.News, n.Index)
@@ -54,7 +55,7 @@ func (f *facts) revisionAt(index uint64) int64 {
 	return f.revisionOf(int(min(max(index, firstIndex-1)-firstIndex+1, uint64(len(f.revisions)))))
 }
 
-// checkRights checks one operation of a caller.
+// checkRights checks A1 for one operation.
 func (f *facts) checkRights(op *Op) {
 	r, known := f.rightsAt(op.AsOf)
 	switch {
@@ -85,7 +86,8 @@ func (f *facts) checkRights(op *Op) {
 	}
 }
 
-// checkCachedRight: before a permission is removed, caches have dropped what they got through it.
+// checkCachedRight checks that, before a permission is removed, caches have dropped the data they
+// obtained with it.
 func (f *facts) checkCachedRight(op *Op) {
 	if !f.h.InBound {
 		return
@@ -101,8 +103,7 @@ func (f *facts) checkCachedRight(op *Op) {
 		"permission to read it any more", op.ID, op.Client, op.Caller.User, c.Key, c.End)
 }
 
-// mayRenew reports whether a caller may renew a lease, according to the state that the member had
-// applied.
+// mayRenew reports whether a caller may renew a lease, according to the member's applied state.
 func (f *facts) mayRenew(op *Op, r *modelRights) bool {
 	l := f.incarnationAt(op.Lease, int(op.AsOf)-firstIndex)
 	if !r.enabled || l == nil {
@@ -117,7 +118,7 @@ func denial(err error) bool {
 		errors.Is(err, access.ErrUserEmpty)
 }
 
-// fresh returns the caller as of a new login.
+// fresh returns the caller as if it had just logged in.
 func fresh(who access.Caller, r *modelRights) access.Caller {
 	who.Revision = r.revision
 	return who

@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// administered returns a history with access control, in which alice, who may read r0, loses the
-// permission with the last entry, and the last index at which she had it.
+// administered returns a history with access control. User alice may read r0 until the last entry
+// removes the permission; had is the last index at which she has it.
 func administered(t *testing.T) (b *hand, had uint64) {
 	t.Helper()
 	b = newHand()
@@ -40,7 +40,7 @@ func administered(t *testing.T) (b *hand, had uint64) {
 	return b, had
 }
 
-// aliceAt returns alice after logging in at the state of an index.
+// aliceAt returns alice as if she had logged in at the given index.
 func (b *hand) aliceAt(t *testing.T, index uint64) access.Caller {
 	t.Helper()
 	r := newRights()
@@ -56,8 +56,9 @@ func (b *hand) aliceAt(t *testing.T, index uint64) access.Caller {
 	return access.Caller{User: "alice", Revision: r.revision}
 }
 
-// A1 is decided by the state at which the caller was answered: before and after alice loses a
-// permission, for what she never could read, and for refusals.
+// TestCheckAccess checks that A1 is judged by the state in which the caller was answered. It covers
+// reads before and after alice loses a permission, reads of a key that she never could read, and
+// denials.
 func TestCheckAccess(t *testing.T) {
 	pair := func() *mvcc.RangeResult {
 		return &mvcc.RangeResult{Revision: 2, Count: 1, KVs: []*mvcc.KeyValue{{
@@ -119,7 +120,7 @@ func TestCheckAccess(t *testing.T) {
 	}
 }
 
-// renews makes alice renew the lease of r0, which she may not write.
+// renews has alice renew the lease of r0, a key that she is not allowed to write.
 func renews(t *testing.T) func(*hand, uint64) {
 	return func(b *hand, had uint64) {
 		op := b.op(2, opRenew, 9_200, 9_500)
@@ -127,7 +128,7 @@ func renews(t *testing.T) func(*hand, uint64) {
 	}
 }
 
-// refuses makes the cluster refuse r0 to alice.
+// refuses has the cluster deny alice access to r0.
 func refuses(t *testing.T, after uint64) func(*hand, uint64) {
 	return func(b *hand, had uint64) {
 		op := b.op(2, opRange, 9_200, 9_500)
@@ -137,7 +138,7 @@ func refuses(t *testing.T, after uint64) func(*hand, uint64) {
 	}
 }
 
-// does makes the state machine execute a command for which alice has no permission.
+// does has the state machine execute a command for which alice has no permission.
 func does(t *testing.T) func(*hand, uint64) {
 	return func(b *hand, had uint64) {
 		root := access.Caller{User: access.Root, Revision: 1 << 62}

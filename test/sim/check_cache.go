@@ -1,8 +1,8 @@
 package sim
 
-// checkCached checks C1: the pairs that a cache returned were current, key by key, at some time
-// during the read. The revision that it names may be older. If clocks exceed their bound, nothing
-// is promised, because the cache depends on its lease's validity.
+// checkCached checks C1: every pair that a cache returned was current at some time during the read.
+// The times can differ between keys, and the returned revision may be older. If clocks exceed their
+// bound, C1 is not promised, because the cache depends on its lease's validity.
 func (f *facts) checkCached(op *Op, from, to int) {
 	if !f.h.InBound {
 		return

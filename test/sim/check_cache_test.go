@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// Clocks beyond the bound break C1, the checker finds it, and it does not count as a violation for
-// such clocks.
+// TestCachesBeyondBound checks that C1 fails if clocks exceed the bound, that the checker detects
+// the failure, and that it is not counted as a violation for such clocks.
 func TestCachesBeyondBound(t *testing.T) {
 	broken := 0
 	for seed := uint64(1); seed <= 12 && broken == 0; seed++ {
@@ -25,7 +25,8 @@ func TestCachesBeyondBound(t *testing.T) {
 				}
 			}
 			r := Run(Options{Seed: seed, Duration: 40 * Second, Profile: &p})
-			check := func() string { // only reads, of all the promises that are broken
+			// check judges only reads; clocks beyond the bound break other promises too
+			check := func() string {
 				f := newFacts(r.History, p.Limits())
 				f.replayLog()
 				f.matchOps()
@@ -46,8 +47,9 @@ func TestCachesBeyondBound(t *testing.T) {
 	}
 }
 
-// C1: a cached read is right if the keys were current at some time during the read, whatever
-// revision it names, and wrong if they had changed before.
+// TestCheckCached checks C1 for a single key. A cached read is correct if its value was current at
+// some time during the read, regardless of the revision it reports. It is wrong if the key changed
+// before the read.
 func TestCheckCached(t *testing.T) {
 	put := func(value string) *fsm.Put { return &fsm.Put{Key: "r", Value: []byte(value)} }
 	for _, c := range []struct {

@@ -5,8 +5,8 @@ import (
 	"testing/cryptotest"
 )
 
-// Clocks beyond the bound of the holders break L1, and the checkers find it. Like planted faults,
-// this proves that the promise depends on the bound.
+// TestDriftBeyondBound checks that clocks beyond the holders' bound break L1, and that the checkers
+// detect it. Like a planted fault, this proves that the promise depends on the bound.
 func TestDriftBeyondBound(t *testing.T) {
 	broken := 0
 	for seed := uint64(1); seed <= 6 && broken == 0; seed++ {
@@ -34,7 +34,7 @@ func TestDriftBeyondBound(t *testing.T) {
 	}
 }
 
-// firstOf returns the first of the given invariants that a report says is broken.
+// firstOf returns the first of the given invariants that is broken according to a report.
 func firstOf(r *Report, ids ...string) string {
 	for _, v := range r.Violations {
 		for _, id := range ids {

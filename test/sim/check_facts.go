@@ -14,25 +14,26 @@ import (
 
 // Limits are the bounds that the checkers apply to a run.
 type Limits struct {
-	// Lateness is how late a lease may end in a healthy stretch (L2, L7), and how late a watcher
-	// may receive an event.
+	// Lateness is how late a lease may end in a healthy stretch (L2, L7), and how late an event may
+	// reach a watcher.
 	Lateness Time
-	// Recovery is how long a cluster may take to commit again after the last fault is healed.
+	// Recovery is how long a cluster may take to resume committing after the last fault is healed.
 	Recovery Time
-	// Linger is how long after its start an unanswered renewal may still reach a leader.
+	// Linger is how long after its start an unanswered renewal can still reach a leader.
 	Linger Time
-	// Silence is how long a lease may be silent before it is checkpointed, unless half its TTL is
-	// less; 0 disables the check.
+	// Silence is how long a lease may go without a renewal before it must be checkpointed, if that
+	// is less than half its TTL. A value of 0 disables the check.
 	Silence lease.TTL
-	// Search limits the search for a linearization in real time; 0 disables it.
+	// Search limits the real time spent searching for a linearization; 0 disables the search.
 	Search int64 // milliseconds
 }
 
-// Report has the findings of the checkers.
+// Report holds the findings of the checkers.
 type Report struct {
 	Violations []Violation
-	// Explained is 1 if the order of the log explains the history. Searched counts the histories
-	// for which a linearization was searched, Undecided those that took too long.
+	// Explained is 1 if the order of the log explains the history. Searched counts the histories in
+	// which a linearization was searched for, and Undecided counts the searches that ran out of
+	// time.
 	Explained, Searched, Undecided int
 	// Seen counts events of interest, by name.
 	Seen map[string]int
@@ -80,20 +81,21 @@ type facts struct {
 	rights    []*modelRights // after each entry
 	events    []modelEvent   // all, in order
 	compacted []compaction
-	// history has every version of every key, oldest first.
+	// history holds every version of every key, oldest first.
 	history      map[string][]modelVersion
 	keys         []string       // the keys of history, in order
 	incarnations []*incarnation // of leases, by grant
 	byID         map[lease.ID][]*incarnation
-	// entryOf is the position in the log of an operation's command.
+	// entryOf maps an operation to the position of its command in the log.
 	entryOf map[int]logPosition
 	// leaseEvents are the events of leases, in order.
 	leaseEvents []*modelStep
-	// removed holds the former members: one that was cut off may never notice its removal.
+	// removed holds the former members. A former member that was cut off may never detect its
+	// removal.
 	removed map[uint64]bool
-	// cached is how long an expiry may wait for an unresponsive cache.
+	// cached is how long an unresponsive cache can delay an expiry.
 	cached Time
-	// renewals holds the renewals of each lease, by start.
+	// renewals holds the renewals of each lease, ordered by start.
 	renewals map[lease.ID][]*Op
 }
 
@@ -109,30 +111,30 @@ type modelVersion struct {
 	deleted bool
 }
 
-// incarnation is one lease under one token, from the grant, hand-over or resume that issued the
-// token until the end of the lease; or the lock delay afterwards, which counts as a lease that no
-// client can use.
+// incarnation is one lease under one token. It lasts from the grant, hand-over or resume that
+// issued the token until the lease ends. A lock delay has its own incarnation, which no client can
+// use.
 type incarnation struct {
 	modelLease
 	granted      int // position in the log
-	ended        int // position in the log, or its length
+	ended        int // position in the log, or the log's length
 	from, until  Time
-	began        fsm.LeaseEventKind // how it began; LeaseExpired for a lock delay
+	began        fsm.LeaseEventKind // how the incarnation began; LeaseExpired for a lock delay
 	expired      bool
 	succeeded    *incarnation // the lease's next incarnation, if another holder took it over
-	most         lease.TTL    // the longest TTL that it may have had
+	most         lease.TTL    // the longest TTL that the lease may have had
 	terms        []term
 	checkpointed []checkpointed
 }
 
-// term is an instant at which the log restarted the TTL. The promise counts from Entry.Taken.
+// term is a restart of the TTL through the log. The promised TTL counts from Entry.Taken.
 type term struct {
 	entry     int
 	taken, at Time
 	ttl       lease.TTL
 }
 
-// checkpointed is a checkpoint that was set, or that was cleared if remaining is 0.
+// checkpointed is a change of a lease's checkpoint: set, or cleared if remaining is 0.
 type checkpointed struct {
 	entry     int
 	at        Time
@@ -165,14 +167,14 @@ func newFacts(h *History, l Limits) *facts {
 }
 
 func (f *facts) violate(at Time, id, format string, args ...any) {
-	const enough = 20 // the first ones are enough
+	const enough = 20 // more violations would add nothing
 	if len(f.report.Violations) < enough {
 		f.report.Violations = append(f.report.Violations,
 			Violation{At: at, ID: id, What: fmt.Sprintf(format, args...)})
 	}
 }
 
-// replayLog applies the log to the model and compares the results with the state machine's.
+// replayLog applies the log to the model and compares its results with the state machine's results.
 func (f *facts) replayLog() {
 	m := newModel()
 	for i, e := range f.h.Log {
@@ -202,7 +204,7 @@ func (e *Entry) callerOf(k int) (who access.Caller) {
 	return who
 }
 
-// note collects the effects of a command.
+// note records the effects of a command.
 func (f *facts) note(i int, c fsm.Command, r *modelResult) {
 	at := f.h.Log[i].At
 	for _, ev := range r.events {
@@ -238,7 +240,7 @@ func (f *facts) note(i int, c fsm.Command, r *modelResult) {
 	}
 }
 
-// noteStep collects what happened to a lease.
+// noteStep records a change of a lease.
 func (f *facts) noteStep(i int, s *modelStep) {
 	taken, at := f.h.Log[i].Taken, f.h.Log[i].At
 	l := f.incarnationAt(s.id, i)
@@ -257,7 +259,7 @@ func (f *facts) noteStep(i int, s *modelStep) {
 	switch {
 	case !s.ends():
 		l.succeeded = f.begin(i, s)
-		l.succeeded.most = max(l.most, s.ttl) // the former holder keeps its promise
+		l.succeeded.most = max(l.most, s.ttl) // the promise to the former holder remains in force
 		l.succeeded.terms = []term{{i, taken, at, s.ttl}}
 	case !s.leaves():
 		d := f.begin(i, s)
@@ -276,10 +278,11 @@ func (f *facts) begin(i int, s *modelStep) *incarnation {
 	return l
 }
 
-// incarnationAt returns the incarnation of a lease after the entry at a position, if it is known.
+// incarnationAt returns the incarnation of a lease after the entry at a position, or nil if
+// unknown.
 func (f *facts) incarnationAt(id lease.ID, entry int) *incarnation {
 	lives := f.byID[id]
-	for i := len(lives) - 1; i >= 0; i-- { // of two that end and begin in one entry, the second
+	for i := len(lives) - 1; i >= 0; i-- { // if two begin and end in one entry, the second counts
 		if l := lives[i]; l.granted <= entry && entry < l.ended {
 			return l
 		}
@@ -288,7 +291,7 @@ func (f *facts) incarnationAt(id lease.ID, entry int) *incarnation {
 }
 
 // seenAt returns the number of entries that some member had applied by t. Every linearizable
-// operation that starts later sees them.
+// operation that starts later observes them.
 func (f *facts) seenAt(t Time) int {
 	return sort.Search(len(f.h.Log), func(i int) bool { return f.h.Log[i].At > t })
 }
@@ -301,19 +304,19 @@ func (f *facts) revisionOf(n int) int64 {
 	return f.revisions[n-1]
 }
 
-// at returns the version of a key at a revision; ok is false if there was none.
+// at returns the version of a key at a revision; ok is false if the key did not exist.
 func (f *facts) at(key string, revision int64) (modelKey, bool) {
 	versions := f.history[key]
 	i := sort.Search(len(versions), func(i int) bool { return versions[i].mod > revision })
-	// The last of two versions at one revision counts.
+	// If a revision has two versions of the key, the last one counts.
 	if i == 0 || versions[i-1].deleted {
 		return modelKey{}, false
 	}
 	return versions[i-1].modelKey, true
 }
 
-// span returns the least and the most true time that a TTL can last on clocks within the bound.
-// Each clock is off by at most half the bound.
+// span returns the shortest and the longest true time that a TTL can last on clocks within the
+// bound. Each clock is off by at most half the bound.
 func (f *facts) span(ttl lease.TTL) (least, most Time) {
 	t, off := float64(ttl)*float64(Millisecond), f.h.Drift/2
 	return Time(t / (1 + off)), Time(t/(1-off)) + Millisecond

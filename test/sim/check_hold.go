@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkBeliefs checks L4: no two holders believe at the same time that they hold the same thing.
+// checkBeliefs checks L4: two holders never believe at the same time that they hold the same thing.
 func (f *facts) checkBeliefs() {
 	if !f.h.InBound {
 		return
@@ -22,9 +22,9 @@ func (f *facts) checkBeliefs() {
 }
 
 // sure returns the instant until which a belief counts. A process that resumes a lease displaces
-// the former holder, which notices at its next renewal. Until then only the token distinguishes the
-// two, so the former holder's belief is no violation. In a hand-over, the former holder has stopped
-// before.
+// the former holder, which detects this at its next renewal. Until then only the token
+// distinguishes the two, so the former holder's belief is not a violation. In a hand-over, the
+// former holder stops before the new one starts.
 func (f *facts) sure(b *Belief) Time {
 	if l := f.byToken(b.Lease, b.Token); l != nil && l.succeeded != nil &&
 		l.succeeded.began == fsm.LeaseResumed {
@@ -33,7 +33,7 @@ func (f *facts) sure(b *Belief) Time {
 	return b.Until
 }
 
-// conflicts returns the pairs of overlapping beliefs in holding one thing, the earlier one first.
+// conflicts returns the pairs of overlapping beliefs about the same thing, earlier belief first.
 func (f *facts) conflicts() [][2]*Belief {
 	type thing struct {
 		kind beliefKind
@@ -42,7 +42,7 @@ func (f *facts) conflicts() [][2]*Belief {
 	things := make(map[thing][]*Belief)
 	var order []thing
 	for _, b := range f.h.Beliefs {
-		if b.From >= f.sure(b) || b.Kind == beliefPermit { // checkHolders checks these
+		if b.From >= f.sure(b) || b.Kind == beliefPermit { // checkHolders checks permits
 			continue
 		}
 		t := thing{b.Kind, b.What}
@@ -69,8 +69,8 @@ func (f *facts) conflicts() [][2]*Belief {
 	return out
 }
 
-// checkTokens checks L5: in the log, tokens increase with every grant and draw. A client only gets
-// tokens above those returned before its request.
+// checkTokens checks L5: in the log, every grant and draw returns a larger token than the one
+// before. A client only receives tokens larger than those returned before its request.
 func (f *facts) checkTokens() {
 	last := lease.Token(0)
 	seen := make(map[lease.Token]lease.ID)
@@ -100,7 +100,7 @@ func (f *facts) checkTokens() {
 	f.checkNames()
 }
 
-// checkReportedTokens checks the tokens that clients received.
+// checkReportedTokens checks L5 for the tokens that clients received.
 func (f *facts) checkReportedTokens() {
 	type reported struct {
 		at    Time
@@ -148,7 +148,7 @@ func (f *facts) byToken(id lease.ID, token lease.Token) *incarnation {
 	return nil
 }
 
-// checkNames finds two live leases with one name in the log.
+// checkNames reports live leases that share a name in the log.
 func (f *facts) checkNames() {
 	held := make(map[string]lease.Info)
 	end := func(e *Entry) {
@@ -185,7 +185,7 @@ func (f *facts) endedWithin(e *Entry, id lease.ID) bool {
 	})
 }
 
-// checkEnds checks L6 for the keys: no key outlives its lease.
+// checkEnds checks L6 for keys: no key outlives its lease.
 func (f *facts) checkEnds() {
 	for _, key := range f.keys {
 		versions := f.history[key]

@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// String describes an incarnation for a violation.
+// String describes an incarnation for a violation report.
 func (l *incarnation) String() string {
 	out := fmt.Sprintf("lease %d (token %d, ttl %d ms) was %s at %v",
 		l.id, l.token, l.ttl, beginnings[l.began], l.from)
@@ -30,8 +30,9 @@ var beginnings = map[fsm.LeaseEventKind]string{
 	fsm.LeaseHandedOver: "handed over", fsm.LeaseResumed: "resumed",
 }
 
-// checkExpiry checks L1: no lease expires before a TTL has passed since its grant or last
-// acknowledged renewal was sent, by any clock within the bound, and its holder has stopped by then.
+// checkExpiry checks L1: by any clock within the bound, no lease expires until a TTL has passed
+// since its grant or its last acknowledged renewal was sent. Its holder has stopped before the
+// expiry.
 func (f *facts) checkExpiry() {
 	if !f.h.InBound {
 		return
@@ -57,8 +58,8 @@ func (f *facts) checkExpiry() {
 	f.checkValid()
 }
 
-// kept returns the instant until which a promised TTL counts. A shorter TTL that was requested
-// later replaces it, and starts again.
+// kept returns the instant until which a promised TTL counts. A shorter TTL that is requested later
+// replaces the promise and starts a new countdown.
 func (f *facts) kept(l *incarnation, from Time, ttl lease.TTL) Time {
 	least, _ := f.span(ttl)
 	until := from + least
@@ -80,15 +81,15 @@ func (f *facts) promises(l *incarnation) (out []*Op) {
 	return out
 }
 
-// may reports whether a renewal can be for an incarnation.
+// may reports whether a renewal may belong to an incarnation.
 func (l *incarnation) may(op *Op) bool {
 	return !l.delayed && (op.Request.Token == 0 || op.Request.Token == l.token) &&
 		l.from <= op.Answered && op.Start <= l.until
 }
 
-// certain reports whether an acknowledged renewal can only be for this incarnation. Another one of
-// the same ID may have existed between its start and its answer: a renewal that waited at a paused
-// member may find the lease that a late repetition of its grant has just made (T28).
+// certain reports whether an acknowledged renewal can only belong to this incarnation. Another
+// lease with the same ID may have existed between its start and its answer. For example, a renewal
+// that waited at a paused member may reach the lease created by a late retry of the grant (T28).
 func (f *facts) certain(l *incarnation, op *Op) bool {
 	for _, other := range f.byID[l.id] {
 		if other.may(op) != (other == l) {
@@ -98,7 +99,7 @@ func (f *facts) certain(l *incarnation, op *Op) bool {
 	return true
 }
 
-// checkValid compares the beliefs of holders with the ends of their leases.
+// checkValid compares the holders' beliefs with the times at which their leases ended.
 func (f *facts) checkValid() {
 	for _, b := range f.h.Beliefs {
 		for _, l := range f.byID[b.Lease] {
@@ -117,7 +118,7 @@ func (b *Belief) name() string {
 }
 
 // touched returns the last instant of a healthy stretch at which a renewal may have reached a
-// leader. A fault before the stretch may have delayed an unanswered one.
+// leader. An unanswered renewal may have been delayed by a fault before the stretch.
 func (f *facts) touched(l *incarnation, s Stretch) Time {
 	last := l.from
 	for _, t := range l.terms {
@@ -135,8 +136,8 @@ func (f *facts) touched(l *incarnation, s Stretch) Time {
 		at := op.End
 		users := op.Caller != access.Caller{}
 		if op.relayed() && (op.End < s.From || f.l.Silence < l.most/5*2 || users) {
-			// The relay may have died, or its group may have ended for another reason, before the
-			// lease left the group as of this renewal.
+			// The relay may have died, or the group may have ended for another reason, before the
+			// leader removed the lease from the group with this as its last renewal.
 			_, later := f.span(l.most / 5 * 2)
 			at += later
 		}
@@ -149,8 +150,8 @@ func (f *facts) touched(l *incarnation, s Stretch) Time {
 }
 
 // begun returns when the primary of a reign began to count down a lease: when it applied the grant,
-// or the last restart of its TTL before an instant. That may be later than on other members if the
-// primary's disk was not accepting entries.
+// or the last restart of the TTL up to the given instant. Other members may have applied it earlier
+// if the primary's disk was not accepting entries.
 func (f *facts) begun(l *incarnation, r reign, until Time) Time {
 	entry := l.granted
 	for _, t := range l.terms {
@@ -166,13 +167,13 @@ func (f *facts) begun(l *incarnation, r reign, until Time) Time {
 	return l.from
 }
 
-// reign is a stretch in which one member times leases without interruption.
+// reign is a period in which one member times leases without interruption.
 type reign struct {
 	member   uint64
 	from, to Time
 }
 
-// reigns returns the stretches in which one member is primary, each ended by a crash, a loss of
+// reigns returns the periods in which one member is primary. Each ends with a crash, a loss of
 // leadership, a clock jump, or the end of the run.
 func (f *facts) reigns() []reign {
 	var out []reign
@@ -206,8 +207,9 @@ func (f *facts) reigns() []reign {
 }
 
 // checkLateness checks L2 and L7. In a healthy stretch, a primary ends each lease within a bound of
-// its expiry: a TTL after its last renewal or the promotion. A lease that was checkpointed and is
-// still silent ends by the remaining time after the member applied the checkpoint.
+// its expiry, which is one TTL after its last renewal or the promotion. If a checkpointed lease
+// stays silent, its remaining time counts from the instant at which the member applied the
+// checkpoint.
 func (f *facts) checkLateness() {
 	for _, r := range f.reigns() {
 		for _, s := range f.h.Healthy {
@@ -253,14 +255,14 @@ func (f *facts) checkLate(l *incarnation, r reign, s Stretch) {
 	}
 }
 
-// checkSilent: a silent lease is checkpointed, or L7 would promise nothing.
+// checkSilent checks that a silent lease is checkpointed, because L7 depends on checkpoints.
 func (f *facts) checkSilent(l *incarnation, r reign, s Stretch) {
 	if f.l.Silence == 0 {
 		return
 	}
 	_, silence := f.span(min(l.most/2, f.l.Silence))
 	if slices.ContainsFunc(f.renewals[l.id], (*Op).relayed) {
-		_, silence = f.span(l.most / 2) // it leaves the group then at the latest
+		_, silence = f.span(l.most / 2) // by now the lease has left its group
 	}
 	touch := f.touched(l, s)
 	due := max(touch+silence, r.from+silence, s.From) + f.l.Lateness
@@ -268,7 +270,7 @@ func (f *facts) checkSilent(l *incarnation, r reign, s Stretch) {
 		return
 	}
 	if least, _ := f.span(l.most); f.cached > 0 && touch+least <= due {
-		return // its expiry may be decided by then, and wait for a cache
+		return // its expiry may already be decided and waiting for a cache
 	}
 	set, last := false, 0
 	for i, c := range l.checkpointed {
@@ -284,14 +286,14 @@ func (f *facts) checkSilent(l *incarnation, r reign, s Stretch) {
 	f.checkAgain(l, l.checkpointed[last:], s)
 }
 
-// again returns how long after a checkpoint the next one is due.
+// again returns the interval between two checkpoints of a lease.
 func (f *facts) again(l *incarnation) Time {
 	_, again := f.span(min(max(l.most/5*2, 1000), f.l.Silence))
 	return again
 }
 
-// checkAgain: a lease that stays silent is checkpointed again in time, because only that outlives a
-// restart of all members. Its end may come first.
+// checkAgain checks that a lease that stays silent is checkpointed again in time, or ends before.
+// Only the checkpointed time survives a restart of all members.
 func (f *facts) checkAgain(l *incarnation, list []checkpointed, s Stretch) {
 	for i, c := range list {
 		due := max(c.at, s.From) + f.again(l) + f.l.Lateness
@@ -307,8 +309,8 @@ func (f *facts) checkAgain(l *incarnation, list []checkpointed, s Stretch) {
 	}
 }
 
-// checkRestarts checks L7 for a restart of all members between two healthy stretches: a silent
-// lease has no more time left than before, except for what was not checkpointed yet.
+// checkRestarts checks L7 for a restart of all members between two healthy stretches. Through the
+// restart, a silent lease regains at most the time that elapsed since its last checkpoint.
 func (f *facts) checkRestarts() {
 	reigns := f.reigns()
 	for i := 1; i < len(f.h.Healthy) && f.l.Silence > 0; i++ {
@@ -327,8 +329,8 @@ func (f *facts) checkRestarts() {
 	}
 }
 
-// checkRestarted checks one lease in one reign after a restart. began is when the last reign before
-// it began.
+// checkRestarted checks one lease in one reign after a restart. began is the start of the last
+// reign before the restart.
 func (f *facts) checkRestarted(l *incarnation, began Time, before, reign Stretch) {
 	until := min(l.until, reign.To)
 	touch := f.touched(l, Stretch{before.From, until})
@@ -347,8 +349,8 @@ func (f *facts) checkRestarted(l *incarnation, began Time, before, reign Stretch
 }
 
 // counted returns the last checkpoint of a lease that the member had when its reign began, and the
-// start of its countdown: when it applied the checkpoint, at its promotion if it recovered it, or
-// at its last clock jump.
+// start of the countdown. The countdown starts when the member applies the checkpoint, at its
+// promotion if it recovered the checkpoint, or at its last clock jump.
 func (f *facts) counted(l *incarnation, r reign) (checkpoint int, at Time, ok bool) {
 	applied, started := f.appliedAt(r)
 	for c := len(l.checkpointed) - 1; c >= 0; c-- {
@@ -378,8 +380,8 @@ func (f *facts) recounted(r reign, t Time) Time {
 	return t
 }
 
-// appliedAt returns when the leading member applied an entry in the process of this reign. Entries
-// in its snapshot count from its start.
+// appliedAt returns a function that reports when the leading member applied an entry in the process
+// of this reign. Entries in the process's snapshot count as applied at its start.
 func (f *facts) appliedAt(r reign) (applied func(entry int) (Time, bool), started Time) {
 	for _, l := range f.h.Restarts {
 		if l.Member == r.member && l.Up && l.At <= r.from {

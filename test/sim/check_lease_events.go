@@ -11,8 +11,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkLeaseEvents checks W1 for lease events: those of the log equal those of the model, numbered
-// without gaps. (checkEvents and the oracle check the events that clients and members receive.)
+// checkLeaseEvents checks W1 for lease events: the events in the log equal the model's events and
+// are numbered without gaps. (checkEvents and the oracle check the events that clients and members
+// receive.)
 func (f *facts) checkLeaseEvents() {
 	n := 0
 	for _, e := range f.h.Log {
@@ -41,8 +42,9 @@ func sameEvent(got *fsm.LeaseEvent, want *modelStep) bool {
 		differsLease(&got.Info, &want.modelLease) == ""
 }
 
-// checkEvents checks the lease events that a client received: the ones after the last that it had,
-// each once and in order, and all of them applied. They need not include the newest.
+// checkEvents checks the lease events that a client received. They follow the last event that the
+// client had, each appears once and in order, and all of them have been applied. The newest events
+// may be missing.
 func (f *facts) checkEvents(op *Op, to int) {
 	if op.Err != nil {
 		if !errors.Is(op.Err, fsm.ErrEventsCompacted) {
@@ -74,8 +76,9 @@ func (f *facts) checkEvents(op *Op, to int) {
 	}
 }
 
-// checkFenced checks L5 at the protected resource: a client that writes on condition that its token
-// holds a name holds it when the write is applied, and no smaller token writes afterwards.
+// checkFenced checks L5 at the protected resource. If a client's write is conditional on its token
+// holding a name, the token holds the name when the write is applied, and no smaller token writes
+// afterwards.
 func (f *facts) checkFenced() {
 	for _, key := range f.keys {
 		name, fenced := strings.CutPrefix(key, "f/")
@@ -102,7 +105,7 @@ func (f *facts) checkFenced() {
 	}
 }
 
-// entryAt returns the position of the entry that made a revision.
+// entryAt returns the position of the entry that created a revision.
 func (f *facts) entryAt(revision int64) int {
 	return sort.Search(len(f.revisions), func(i int) bool { return f.revisions[i] >= revision })
 }

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// fenced returns the write of a token's holder.
+// fenced returns a write that succeeds only if the token holds the name.
 func fenced(name string, token lease.Token) *fsm.Txn {
 	return &fsm.Txn{
 		Compare: []fsm.Compare{{Key: name, Target: fsm.TargetNameToken, Number: int64(token)}},
@@ -18,9 +18,9 @@ func fenced(name string, token lease.Token) *fsm.Txn {
 	}
 }
 
-// resumed is a correct history: lease 7, with a lock delay, is handed over, gets a shorter TTL, is
-// resumed by another process, and expires at 13 s. Each holder writes on condition that it holds
-// the name; the first writes too late.
+// resumed returns a correct history. Lease 7, with a lock delay, is handed over, gets a shorter
+// TTL, is resumed by another process, and expires at 13 s. Each holder writes on condition that it
+// holds the name. The first holder's write comes too late.
 func resumed() *hand {
 	b := newHand()
 	ms := func(at Time) (Time, Time) { return at * Millisecond, at*Millisecond + 4*Millisecond }
@@ -55,8 +55,8 @@ func resumed() *hand {
 	return b
 }
 
-// A correct history has no violations. The second of three holders continues until it learns that
-// the third has resumed the lease, which is allowed.
+// TestCheckHeirs checks that a correct history has no violations. The second of three holders
+// continues until it detects that the third has resumed the lease, which is allowed.
 func TestCheckHeirs(t *testing.T) {
 	r := Check(resumed().h, handLimits)
 	for _, v := range r.Violations {
@@ -71,7 +71,7 @@ func TestCheckHeirs(t *testing.T) {
 	}
 }
 
-// Each broken promise is found and attributed to its invariant.
+// TestCheckHeirsBad checks that each broken promise is detected and attributed to its invariant.
 func TestCheckHeirsBad(t *testing.T) {
 	for _, c := range []struct {
 		id, name string

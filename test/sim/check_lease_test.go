@@ -8,9 +8,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A renewal that began in one incarnation of a lease and was acknowledged in the next promised
-// nothing about the first (T28). Seed 60294 of commit 0571f21 had a paused member that granted an
-// expired ID again before it processed the renewal.
+// TestRenewalOfNextIncarnation checks that a renewal promises nothing about the incarnation in
+// which it began if the next incarnation acknowledged it (T28). In seed 60294 of commit 0571f21, a
+// paused member granted an expired ID again before it processed the renewal.
 func TestRenewalOfNextIncarnation(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		b := newHand()
@@ -35,8 +35,9 @@ func TestRenewalOfNextIncarnation(t *testing.T) {
 	}
 }
 
-// A renewal that is answered while an entry is applied may promise the TTL between two commands of
-// that entry from different members, but no other. Seed 701695 of commit b4c7869.
+// TestRenewalWithinEntry checks the TTL promised by a renewal that is answered while an entry is
+// applied. If the entry has commands from different members, the promised TTL may be one that the
+// lease had between two of them, but no other. Found by seed 701695 of commit b4c7869.
 func TestRenewalWithinEntry(t *testing.T) {
 	for ttl, want := range map[lease.TTL]bool{5000: true, 9000: true, 2000: true, 8000: false} {
 		b := newHand()
@@ -62,9 +63,9 @@ func TestRenewalWithinEntry(t *testing.T) {
 	}
 }
 
-// A member that is delayed between reading its clock and applying a grant counts the TTL from the
-// reading, which follows the mail that made it apply the grant. Seed 304 had a core that was
-// delayed by 156 ms.
+// TestPromisedFromTheMail checks that a TTL counts from the clock reading if a member is delayed
+// between reading its clock and applying a grant. The member reads its clock after taking the mail
+// that makes it apply the grant. In seed 304, the core was delayed by 156 ms.
 func TestPromisedFromTheMail(t *testing.T) {
 	const taken, applied = Second, Second + 150*Millisecond
 	for until, early := range map[Time]bool{
@@ -93,7 +94,7 @@ func (b *hand) checkpoint(at Time, remaining lease.TTL) {
 	})
 }
 
-// A silent lease must be checkpointed in time, and then again.
+// TestCheckSilent checks that a silent lease must be checkpointed in time, and repeatedly.
 func TestCheckSilent(t *testing.T) {
 	l := handLimits
 	l.Silence = 8000
@@ -115,8 +116,8 @@ func TestCheckSilent(t *testing.T) {
 	}
 }
 
-// After a restart of all members, a silent lease has no more time left than before plus the time
-// since its last checkpoint.
+// TestCheckRestarts checks the time left for a silent lease after a restart of all members. It
+// cannot exceed the time left before the restart plus the time since the last checkpoint.
 func TestCheckRestarts(t *testing.T) {
 	l := handLimits
 	l.Silence = 8000

@@ -12,19 +12,19 @@ import (
 	"leasehold.dev/lease"
 )
 
-// model implements the service's promises in the simplest form: leases and keys in sorted slices,
-// without a clock. The checkers judge when a lease ends; here an expiry is an operation like any
-// other.
+// model implements the service's promises in the simplest form. It keeps leases and keys in sorted
+// slices and has no clock. The checkers judge when a lease ends; in the model, an expiry is an
+// operation like any other.
 //
-// It shares no code with fsm, lease and mvcc, only the types of commands, so that it does not
-// repeat their mistakes. A model is small and copied whole for the search for a linearization.
+// The model shares only the command types with fsm, lease and mvcc, so it does not repeat their
+// mistakes. It is small, and the search for a linearization copies it as a whole.
 type model struct {
 	revision  int64
 	compacted int64
 	lastToken lease.Token
-	keys      []modelKey   // by key
-	leases    []modelLease // by ID
-	alarms    []fsm.Alarm  // no operation may grow the state
+	keys      []modelKey   // sorted by key
+	leases    []modelLease // sorted by ID
+	alarms    []fsm.Alarm  // while any is set, no operation can grow the state
 	sessions  []modelSession
 	rights    *modelRights
 }
@@ -35,7 +35,7 @@ type modelKey struct {
 	create, mod, version int64
 }
 
-// modelEvent is one change of one key, as a watcher sees it.
+// modelEvent is one change of one key, as delivered to a watcher.
 type modelEvent struct {
 	revision int64
 	deleted  bool
@@ -46,19 +46,19 @@ type modelEvent struct {
 
 // modelResult is the outcome of a command.
 type modelResult struct {
-	// repeated is set if the command had no effect because it had been executed before.
+	// repeated is set if the command had no effect because it was a repeat.
 	repeated bool
-	// void lists the leases whose checkpoints came too late.
+	// void lists the leases whose checkpoints arrived too late.
 	void     []lease.ID
 	revision int64
 	err      error
-	lease    *modelLease // that it returns
+	lease    *modelLease // the returned lease
 	steps    []modelStep
 	events   []modelEvent
 	txn      *modelTxn
 }
 
-// token is the token of the returned lease, or the last that the command drew; 0 for none.
+// token returns the token of the returned lease, the last token that the command drew, or 0.
 func (r *modelResult) token() lease.Token {
 	switch {
 	case r.lease != nil:
@@ -70,14 +70,15 @@ func (r *modelResult) token() lease.Token {
 	}
 }
 
-// modelTxn is the outcome of a transaction: the branch, and the results of its ranges, in order.
+// modelTxn is the outcome of a transaction: the branch taken and the results of its ranges, in
+// order.
 type modelTxn struct {
 	succeeded bool
 	ranges    [][]modelKey
 	deleted   []int64
-	prev      []*modelKey   // of each put
-	leases    []*modelLease // of each grant and touch
-	tokens    []lease.Token // that were drawn
+	prev      []*modelKey   // for each put
+	leases    []*modelLease // for each grant and touch
+	tokens    []lease.Token // the drawn tokens
 }
 
 func newModel() *model { return &model{revision: 1, rights: newRights()} }
@@ -88,7 +89,7 @@ func (m *model) clone() *model {
 	return &c
 }
 
-// equal reports whether no later operation can distinguish two models.
+// equal reports whether two models are indistinguishable to later operations.
 func (m *model) equal(o *model) bool {
 	return m.revision == o.revision && m.compacted == o.compacted &&
 		m.lastToken == o.lastToken && slices.Equal(m.alarms, o.alarms) &&
@@ -96,7 +97,7 @@ func (m *model) equal(o *model) bool {
 		slices.EqualFunc(m.sessions, o.sessions, modelSession.equal) && m.rights.equal(o.rights)
 }
 
-// hash agrees with equal.
+// hash returns a hash consistent with equal.
 func (m *model) hash() uint64 {
 	h := uint64(m.revision)*0x9e3779b97f4a7c15 ^ uint64(m.lastToken)
 	for i := range m.leases {
@@ -132,7 +133,7 @@ func between(key, from, end string) bool {
 	}
 }
 
-// scan returns the pairs of [from, end).
+// scan returns the pairs in [from, end).
 func (m *model) scan(from, end string) []modelKey {
 	var out []modelKey
 	for i := range m.keys {
@@ -194,7 +195,8 @@ func (m *model) compact(r *modelResult, revision int64) {
 	}
 }
 
-// change runs a transaction. All its changes have one revision. If it fails, it changes nothing.
+// change runs a transaction. All its changes share one revision. A failed transaction changes
+// nothing.
 func (m *model) change(r *modelResult, c *fsm.Txn) {
 	ops, succeeded := m.branch(c)
 	r.txn = &modelTxn{succeeded: succeeded}
@@ -226,7 +228,7 @@ func (m *model) change(r *modelResult, c *fsm.Txn) {
 	}
 }
 
-// fallible reports whether an operation may be refused.
+// fallible reports whether an operation can be rejected.
 func fallible(op fsm.Op) bool {
 	return op.Grant != nil || op.Revoke != nil || op.Touch != nil ||
 		op.Put != nil && (op.Put.Lease != 0 || op.Put.LeaseName != "" ||
@@ -234,7 +236,7 @@ func fallible(op fsm.Op) bool {
 }
 
 // branch evaluates a transaction's conditions, including those of nested transactions, against the
-// state before it, and returns the operations to run, flattened.
+// state before the transaction. It returns a flattened list of the operations to run.
 func (m *model) branch(c *fsm.Txn) (ops []fsm.Op, succeeded bool) {
 	succeeded = true
 	for i := range c.Compare {
@@ -339,8 +341,8 @@ func (m *model) put(r *modelResult, c *fsm.Put) (prev *modelKey) {
 	return prev
 }
 
-// holds evaluates one condition by etcd's rules: for every key of a range or, if there is none, for
-// a pair of zeros, unless the condition compares values.
+// holds evaluates one condition by etcd's rules. The condition must hold for every key in the
+// range. If the range is empty, it is evaluated for a zero pair, unless it compares values.
 func (m *model) holds(c *fsm.Compare) bool {
 	switch c.Target {
 	case fsm.TargetLeaseAlive:
@@ -395,7 +397,7 @@ func related(r fsm.Relation, order int) bool {
 	}
 }
 
-// String describes the model for a violation.
+// String describes the model for a violation report.
 func (m *model) String() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "revision %d", m.revision)

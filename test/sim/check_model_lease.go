@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the model's leases. They have no notion of time.
+// This file contains the model's leases. They have no notion of time.
 
 type modelLease struct {
 	id        lease.ID
@@ -23,19 +23,19 @@ type modelLease struct {
 	remaining lease.TTL
 	stamp     uint64
 	lockDelay lease.TTL
-	keep      bool // keep its keys when it expires
+	keep      bool // its keys remain when it expires
 	bound     bool // to its only key
-	delayed   bool // it has ended, and its lock delay is running
-	existed   bool // in a result: it existed before the grant
+	delayed   bool // the lease has ended, and its lock delay is running
+	existed   bool // in a result: the lease existed before the grant
 }
 
-// modelStep is a change to a lease: an event, or a renewal through the log, which has kind 0.
+// modelStep is a change to a lease: an event, or a renewal through the log, for which kind is 0.
 type modelStep struct {
-	modelLease // afterwards, or its last state
+	modelLease // the state afterwards, or the last state of an ended lease
 	kind       fsm.LeaseEventKind
 	by         string
 	revision   int64
-	keys       []string // that were deleted or detached
+	keys       []string // the deleted or detached keys
 }
 
 // ends reports whether the step ends a lease or begins its lock delay.
@@ -48,14 +48,14 @@ func (s *modelStep) leaves() bool {
 	return s.ends() && (s.kind != fsm.LeaseExpired || !s.delayed)
 }
 
-// modelRun is a command in progress: its effects on leases, and the lease that a repeated grant
-// found.
+// modelRun is a command being executed. It collects the effects on leases, and maps the ID in a
+// repeated grant to the existing lease.
 type modelRun struct {
 	r     *modelResult
 	alias map[lease.ID]lease.ID
-	// fresh maps the bound leases that the command granted to their keys, "" for none yet.
+	// fresh maps each bound lease granted by the command to its key, or to "" before it has one.
 	fresh map[lease.ID]string
-	grows bool // it has put or granted something
+	grows bool // the command has put or granted something
 }
 
 func (x *modelRun) actual(id lease.ID) lease.ID {
@@ -70,7 +70,7 @@ func (x *modelRun) step(kind fsm.LeaseEventKind, l *modelLease) *modelStep {
 	return &x.r.steps[len(x.r.steps)-1]
 }
 
-// live finds a live lease, by its token if that is not 0.
+// live returns a live lease. If token is not 0, it must match.
 func (m *model) live(id lease.ID, token lease.Token) *modelLease {
 	i, ok := m.lease(id)
 	if !ok || m.leases[i].delayed || token != 0 && m.leases[i].token != token {
@@ -81,7 +81,7 @@ func (m *model) live(id lease.ID, token lease.Token) *modelLease {
 
 func (m *model) alive(id lease.ID) bool { return m.live(id, 0) != nil }
 
-// named returns the lease that has a name.
+// named returns the lease with a name.
 func (m *model) named(name string) *modelLease {
 	i := slices.IndexFunc(m.leases, func(l modelLease) bool { return name != "" && l.name == name })
 	if i < 0 {
@@ -90,7 +90,7 @@ func (m *model) named(name string) *modelLease {
 	return &m.leases[i]
 }
 
-// identified returns the lease that an ID, a name or both identify; 0 if there is none.
+// identified returns the lease identified by an ID, a name or both, or 0 if there is none.
 func (m *model) identified(x *modelRun, id lease.ID, name string) lease.ID {
 	id = x.actual(id)
 	if name == "" {
@@ -103,7 +103,7 @@ func (m *model) identified(x *modelRun, id lease.ID, name string) lease.ID {
 	return l.id
 }
 
-// leaseCommand performs a command on leases alone.
+// leaseCommand performs a command that affects only leases.
 func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
 	x := &modelRun{r: r}
 	switch c := c.(type) {
@@ -140,8 +140,8 @@ func (m *model) leaseCommand(r *modelResult, c fsm.Command) {
 	x.date(m.revision)
 }
 
-// forget drops the steps of leases that were granted and ended within the command, since no client
-// is notified of these. last is the last token before the command.
+// forget drops the steps of leases that the command both granted and ended, because no client is
+// notified of them. last is the last token before the command.
 func (x *modelRun) forget(last lease.Token) {
 	var gone []lease.Token
 	for i := range x.r.steps {
@@ -161,7 +161,8 @@ func (x *modelRun) date(revision int64) {
 	}
 }
 
-// succeed changes a lease and restarts its TTL, with a new token if another holder takes it over.
+// succeed changes a lease and restarts its TTL. If another holder takes over, the lease gets a new
+// token.
 func (m *model) succeed(
 	x *modelRun, kind fsm.LeaseEventKind, l *modelLease, change func(*modelLease),
 ) error {
@@ -184,13 +185,13 @@ func (m *model) succeed(
 	return nil
 }
 
-// record records the lease that a command returns.
+// record sets the lease returned by a command.
 func (r *modelResult) record(l *modelLease) {
 	c := *l
 	r.lease = &c
 }
 
-// takesMore reports whether a hand-over makes a lease larger.
+// takesMore reports whether a hand-over increases the size of a lease.
 func (l *modelLease) takesMore(c *fsm.HandOver) bool {
 	before := lease.Terms{
 		Name: l.name, Owner: l.owner, RequestID: l.request, Secret: l.secret,
@@ -204,13 +205,13 @@ func (l *modelLease) takesMore(c *fsm.HandOver) bool {
 	return after.Bytes() > before.Bytes()
 }
 
-// repeatedBy reports whether a grant is the request that made the lease.
+// repeatedBy reports whether a grant repeats the request that created the lease.
 func (l *modelLease) repeatedBy(t *lease.Terms) bool {
 	return t.RequestID != "" && l.request == t.RequestID && l.owner == t.Owner &&
 		l.name == t.Name && !l.delayed
 }
 
-// repeats reports whether a grant finds the lease that it made before.
+// repeats reports whether a grant finds the lease that the same request created before.
 func (m *model) repeats(t *lease.Terms) bool {
 	if i, there := m.lease(t.ID); there {
 		return m.leases[i].repeatedBy(t)
@@ -263,16 +264,16 @@ func (m *model) grant(x *modelRun, c *fsm.Grant) error {
 	return nil
 }
 
-// again handles a grant that finds the lease it made before.
+// again handles a repeated grant.
 func (m *model) again(x *modelRun, c *fsm.Grant, l *modelLease) {
 	if c.Renew {
-		_ = m.succeed(x, 0, l, func(*modelLease) {}) // it exists
+		_ = m.succeed(x, 0, l, func(*modelLease) {}) // the lease exists
 	}
 	x.r.record(l)
 	x.r.lease.existed = true
 }
 
-// labels returns a lease's labels as one text.
+// labels formats a lease's labels as one string.
 func labels(t *lease.Terms) string {
 	if len(t.Labels) == 0 {
 		return ""
@@ -280,7 +281,7 @@ func labels(t *lease.Terms) string {
 	return fmt.Sprint(t.Labels) // sorted by key
 }
 
-// revoke ends a lease, which may be in its lock delay, and deletes its keys.
+// revoke ends a lease, even during its lock delay, and deletes its keys.
 func (m *model) revoke(x *modelRun, c *fsm.Revoke) error {
 	i, ok := m.lease(m.identified(x, c.ID, c.Name))
 	if !ok || c.Token != 0 && c.Token != m.leases[i].token {
@@ -293,7 +294,7 @@ func (m *model) revoke(x *modelRun, c *fsm.Revoke) error {
 	return nil
 }
 
-// remove removes a lease. Its keys are deleted, or detached if the lease keeps them.
+// remove removes a lease. Its keys are deleted, or only detached if keep is set.
 func (m *model) remove(x *modelRun, i int, keep bool) (keys []string) {
 	id := m.leases[i].id
 	m.leases = slices.Delete(m.leases, i, i+1)
@@ -317,7 +318,7 @@ func (m *model) remove(x *modelRun, i int, keep bool) (keys []string) {
 	return keys
 }
 
-// bind checks whether a bound lease accepts a key that this run attaches.
+// bind reports whether a bound lease accepts a key that this run attaches.
 func (m *model) bind(x *modelRun, before *model, id lease.ID, key string) bool {
 	only, fresh := x.fresh[id]
 	if !fresh {
@@ -328,7 +329,7 @@ func (m *model) bind(x *modelRun, before *model, id lease.ID, key string) bool {
 	return only == "" || only == key
 }
 
-// settle ends bound leases whose key is gone or attached elsewhere.
+// settle ends bound leases whose key was deleted or attached elsewhere.
 func (m *model) settle(x *modelRun) {
 	for i := 0; i < len(m.leases); i++ {
 		l := m.leases[i]
@@ -341,8 +342,8 @@ func (m *model) settle(x *modelRun) {
 	}
 }
 
-// expire expires one lease, or begins its lock delay. Each expiry is a revision, unless there is no
-// key.
+// expire expires one lease or begins its lock delay. Each expiry creates a revision if the lease
+// has keys.
 func (m *model) expire(r *modelResult, i int) {
 	x, l := &modelRun{r: r}, &m.leases[i]
 	before, first := len(r.events), len(r.steps)

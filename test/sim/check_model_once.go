@@ -7,14 +7,15 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// modelSession is the state of a client whose writes are numbered. It is found by its nonce, which
-// is unique in a run. The limits on what is remembered are not in the model; no run reaches them.
+// modelSession is the state of a client that numbers its writes. It is identified by its nonce,
+// which is unique in a run. The model does not limit the number of remembered results, because no
+// run reaches the limits.
 type modelSession struct {
 	nonce, settled uint64
 	answers        []modelAnswer // by number, none below settled
 }
 
-// modelAnswer is the result of the write with a number, without its effects.
+// modelAnswer is the result of a numbered write, without its effects.
 type modelAnswer struct {
 	number uint64
 	result modelResult
@@ -42,8 +43,8 @@ func (m *model) openSession(c *fsm.OpenSession) {
 	}
 }
 
-// once performs a command unless its number has been used. Models share sessions, so they are
-// replaced, not changed.
+// once performs a command unless its number has been used. Models share sessions, so once replaces
+// a session instead of changing it.
 func (m *model) once(term uint64, c *fsm.Once) modelResult {
 	i, ok := m.session(c.Session.Nonce)
 	if !ok {

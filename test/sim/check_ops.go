@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// matchOps finds the entry of every command that a client sent. A command that certainly failed has
-// none (S1), an acknowledged one has one (S2), and one of unknown outcome at most one; and the log
-// contains nothing that was not requested.
+// matchOps assigns the commands sent by clients to log entries. A command that certainly failed has
+// no entry (S1), an acknowledged command has one (S2), and a command with an unknown outcome has at
+// most one. The log contains nothing that was not requested.
 func (f *facts) matchOps() {
 	type class struct {
 		ops    []*Op
@@ -60,7 +60,7 @@ func (f *facts) matchOps() {
 	}
 }
 
-// operators reports whether a command comes from operators, members or leaders rather than from
+// operators reports whether a command is issued by operators, members or leaders rather than by
 // clients.
 func operators(c fsm.Command) bool {
 	switch c.(type) {
@@ -71,9 +71,9 @@ func operators(c fsm.Command) bool {
 	}
 }
 
-// match assigns equal commands in the log to the operations that may have sent them. Among the
-// acknowledged operations that fit a position, it picks the one that was answered first, so that as
-// many operations as possible get a position.
+// match assigns equal commands in the log to the operations that may have sent them. If several
+// acknowledged operations fit a position, it picks the one that was answered first, so that as many
+// operations as possible are matched.
 func (f *facts) match(ops []*Op, places []logPosition) {
 	var left []logPosition
 	for _, p := range places {
@@ -102,8 +102,8 @@ func (f *facts) match(ops []*Op, places []logPosition) {
 	}
 }
 
-// first returns, of the operations with an outcome and without a position that fit p, the one that
-// ended first.
+// first considers the operations that have the given outcome, have no position yet and fit p. It
+// returns the one that ended first.
 func (f *facts) first(ops []*Op, p logPosition, outcome Ending) *Op {
 	var best *Op
 	for _, op := range ops {
@@ -117,8 +117,8 @@ func (f *facts) first(ops []*Op, p logPosition, outcome Ending) *Op {
 	return best
 }
 
-// fits reports whether an operation's command may be the one at a position: the position is after
-// the operation's start and before its answer, and its result is that answer.
+// fits reports whether the command at a position may be the operation's command: the position lies
+// between the operation's start and its answer, and the result equals the answer.
 func (f *facts) fits(op *Op, p logPosition) bool {
 	e := f.h.Log[p.entry]
 	if e.At < op.Start {
@@ -131,7 +131,7 @@ func (f *facts) fits(op *Op, p logPosition) bool {
 }
 
 // checkOps checks S1: every linearizable operation takes effect in the order of the log, between
-// its start and its answer. It sees everything that any member had applied at its start, and
+// its start and its answer. It observes everything that any member had applied at its start, and
 // nothing that no member had applied at its answer.
 func (f *facts) checkOps() {
 	for _, op := range f.h.Ops {
@@ -162,8 +162,8 @@ func (f *facts) checkOps() {
 	}
 }
 
-// checkRange checks one read: it returns one whole revision, which was the newest at some time
-// during the read or, if the read is serializable, at any time before.
+// checkRange checks that a read returns one whole revision. That revision was the newest at some
+// time during the read or, if the read is serializable, at any earlier time.
 func (f *facts) checkRange(op *Op, from, to int) {
 	if op.Err != nil {
 		f.checkRangeError(op, to)
@@ -193,7 +193,7 @@ func (f *facts) checkRange(op *Op, from, to int) {
 	}
 }
 
-// checkRangeError: a read is refused only if its revision was compacted or is in the future.
+// checkRangeError checks that a read fails only if its revision was compacted or is in the future.
 func (f *facts) checkRangeError(op *Op, to int) {
 	revision := op.Request.Range.Options.Revision
 	ok := true
@@ -224,7 +224,7 @@ func wanted(keys []modelKey, o *mvcc.RangeOptions) []modelKey {
 	return keys
 }
 
-// scanAt returns the pairs of [from, end) at a revision.
+// scanAt returns the pairs in [from, end) at a revision.
 func (f *facts) scanAt(from, end string, revision int64) []modelKey {
 	keys := []string{from}
 	if end != "" {
@@ -242,15 +242,16 @@ func (f *facts) scanAt(from, end string, revision int64) []modelKey {
 	return out
 }
 
-// alive reports whether a lease existed, under a token if that is not 0, and whether it did not, at
-// some time between the first from and the first to entries.
+// alive considers the states after the first n entries, for all n in [from, to]. It reports whether
+// the lease existed in one of them, and whether it was missing in one of them. If token is not 0,
+// only a lease with that token counts.
 func (f *facts) alive(id lease.ID, token lease.Token, from, to int) (was, wasNot bool) {
 	covered := from
 	for _, l := range f.byID[id] {
 		if l.delayed || token != 0 && l.token != token {
 			continue
 		}
-		// It exists after the first n entries for n in (granted, ended].
+		// The lease exists after the first n entries for every n in (granted, ended].
 		lo, hi := max(l.granted+1, from), min(l.ended, to)
 		if lo > hi {
 			continue
@@ -264,9 +265,10 @@ func (f *facts) alive(id lease.ID, token lease.Token, from, to int) (was, wasNot
 	return was, wasNot || covered <= to
 }
 
-// checkRenew checks L3: once a lease has ended anywhere, no renewal that starts later succeeds, and
-// a lease that existed all the time is never reported as not found (T7). A token is valid only for
-// the lease with that token (T28). The returned TTL is one that the lease had during the operation.
+// checkRenew checks L3: once a lease has ended on any member, no renewal that starts later
+// succeeds. A lease that existed throughout is never reported as not found (T7). A token is valid
+// only for the lease with that token (T28). The returned TTL is one that the lease had during the
+// operation.
 func (f *facts) checkRenew(op *Op, from, to int) {
 	was, wasNot := f.alive(op.Lease, op.Request.Token, from, to)
 	switch {
@@ -285,8 +287,9 @@ func (f *facts) checkRenew(op *Op, from, to int) {
 	}
 }
 
-// had reports whether a lease had the promised TTL at some time between the first from and the
-// first to entries, including times within an entry, whose commands are answered member by member.
+// had reports whether a lease had the promised TTL after the first n entries, for some n in [from,
+// to]. Times within an entry count too, because the commands of an entry are answered member by
+// member.
 func (f *facts) had(op *Op, from, to int) bool {
 	for _, l := range f.byID[op.Lease] {
 		for i, t := range l.terms {

@@ -11,12 +11,12 @@ import (
 	"leasehold.dev/lease"
 )
 
-// modelRights holds the permissions in the simplest form. It shares no code with package access
-// except for the errors and the types of commands. Models share it, so a change makes a copy.
+// modelRights models permissions in the simplest form. It shares only errors and command types with
+// package access. Models share it, so every change is made to a copy.
 type modelRights struct {
 	enabled  bool
 	revision uint64
-	users    map[string][]string // with their roles
+	users    map[string][]string // roles by user
 	roles    map[string][]access.Permission
 }
 
@@ -36,8 +36,7 @@ func (r *modelRights) next() *modelRights {
 	return c
 }
 
-// rolesOf returns the roles of an authenticated caller, or the reason why the caller is not
-// authenticated.
+// rolesOf returns the roles of an authenticated caller, or the reason why authentication fails.
 func (r *modelRights) rolesOf(who access.Caller) ([]string, error) {
 	roles, user := r.users[who.User]
 	switch {
@@ -64,7 +63,7 @@ func allows(p access.Permission, what access.Kind) bool {
 }
 
 // may reports whether a caller may perform an operation on all keys, or names, in [key, end). The
-// answer changes only where a permission begins or ends, so it checks these points.
+// answer can only change where a permission begins or ends, so may checks these points.
 func (r *modelRights) may(who access.Caller, what access.Kind, key, end string) bool {
 	if !r.enabled {
 		return true
@@ -213,7 +212,7 @@ func (r *modelRights) changePermission(n *modelRights, c fsm.Command) (*modelRig
 	return n, nil, true
 }
 
-// do performs a caller's command if the caller has the permission now.
+// do performs a command if its caller currently has the permission.
 func (m *model) do(term uint64, who access.Caller, c fsm.Command) modelResult {
 	if err := m.denies(who, c); err != nil {
 		return modelResult{err: err, revision: m.revision}
@@ -229,7 +228,7 @@ func (m *model) changeRights(r *modelResult, c fsm.Command) {
 	}
 	switch c.(type) {
 	case *fsm.UserAdd, *fsm.UserGrantRole, *fsm.RoleAdd, *fsm.RoleGrant:
-		if len(m.alarms) > 0 { // it would use space
+		if len(m.alarms) > 0 { // the command would use space
 			r.err = fsm.ErrNoSpace
 			return
 		}
@@ -237,7 +236,7 @@ func (m *model) changeRights(r *modelResult, c fsm.Command) {
 	m.rights, r.err = next, err
 }
 
-// denies returns why a caller may not perform a command now, or nil.
+// denies returns the reason why a caller currently cannot perform a command, or nil.
 func (m *model) denies(who access.Caller, c fsm.Command) error {
 	if !m.rights.enabled || who == (access.Caller{}) && (operators(c) || fsm.Internal(c)) {
 		return nil
@@ -289,7 +288,7 @@ func (m *model) mayDo(who access.Caller, c fsm.Command) bool {
 		return m.mayHold(who, c.ID, c.Name, true)
 	case *fsm.ChangeTTL:
 		return m.mayHold(who, c.ID, c.Name, false)
-	case *fsm.HandOver: // programs do not name the new owner's principal
+	case *fsm.HandOver: // programs in the simulation do not set the new owner's principal
 		return m.mayHold(who, c.ID, c.Name, false)
 	case *fsm.Resume:
 		return m.mayHold(who, c.ID, c.Name, false)
@@ -300,7 +299,7 @@ func (m *model) mayDo(who access.Caller, c fsm.Command) bool {
 	}
 }
 
-// mayRun is mayDo for a transaction: it covers all operations that the transaction might perform.
+// mayRun is mayDo for a transaction. It covers all operations that the transaction could perform.
 func (m *model) mayRun(who access.Caller, c *fsm.Txn) bool {
 	for _, k := range c.Compare {
 		read := k.Target != fsm.TargetLeaseAlive && k.Target != fsm.TargetNameToken
@@ -334,8 +333,8 @@ func (m *model) mayRun(who access.Caller, c *fsm.Txn) bool {
 	return true
 }
 
-// mayHold reports whether a caller may use a lease, if the lease exists. With byKeys, the keys of a
-// lease that has neither name nor owner decide.
+// mayHold reports whether a caller may use a lease, if the lease exists. If byKeys is set and the
+// lease has neither a name nor an owner, the permissions on its keys decide.
 func (m *model) mayHold(who access.Caller, id lease.ID, name string, byKeys bool) bool {
 	l := m.named(name)
 	if i, ok := m.lease(id); name == "" && ok {

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The events that the checkers count in a history. A campaign must see all of them, like the kinds
-// of faults.
+// The events that the checkers count in a history. Like the kinds of faults, all of them must occur
+// in a campaign.
 const (
 	seenExpired         = "a lease expired"
 	seenExpiredKeys     = "a lease expired with two keys or more"
@@ -67,7 +67,7 @@ const (
 	seenWaitDue         = "a waiter had to be told in time"
 )
 
-// interesting lists the events that a campaign must see.
+// interesting lists the events that must occur in a campaign.
 var interesting = []string{
 	seenExpired, seenExpiredKeys, seenRevoked, seenCheckpoint, seenCleared, seenCheckpointEnd,
 	seenInFlight, seenLeaders, seenRefresh, seenUnknown, seenLost, seenForwarded,
@@ -80,7 +80,7 @@ var interesting = []string{
 	seenWaitDue, seenRestarted,
 }
 
-// look counts the events.
+// look counts the events of interest.
 func (f *facts) look() {
 	f.lookLog()
 	f.lookLeaseEvents()
@@ -116,7 +116,7 @@ func (f *facts) lookLog() {
 				f.seenIf(p.Lease != 0 && errors.Is(r.err, lease.ErrNotFound), seenPutLate)
 			}
 			if x, ok := c.(*fsm.Expire); ok {
-				// Its entry was made in its leader's term and first applied in a later one.
+				// The entry was created in its leader's term and first applied in a later term.
 				f.seenIf(x.Term == e.Term && f.termAt(e.At) > e.Term, seenInFlight)
 				f.seenIf(len(r.steps) < len(x.Leases), seenStale)
 			}
@@ -133,8 +133,8 @@ func (f *facts) lookLog() {
 	}
 }
 
-// lookOnce counts the outcomes of a numbered write; first has the terms in which each session's
-// numbers were first done.
+// lookOnce counts the outcomes of a numbered write. first maps each session's numbers to the term
+// in which the write was first performed.
 func (f *facts) lookOnce(first map[[2]uint64]uint64, c *fsm.Once, e *Entry, r *modelResult) {
 	number := [2]uint64{c.Session.Nonce, c.Number}
 	switch {
@@ -152,7 +152,7 @@ func (f *facts) lookOnce(first map[[2]uint64]uint64, c *fsm.Once, e *Entry, r *m
 	}
 }
 
-// termAt returns the highest term in which some member led at an instant.
+// termAt returns the highest term that had a leader at an instant.
 func (f *facts) termAt(at Time) (term uint64) {
 	for _, r := range f.h.Roles {
 		if r.At > at {
@@ -165,7 +165,7 @@ func (f *facts) termAt(at Time) (term uint64) {
 	return term
 }
 
-// lookLeaseEvents counts events of leases other than their ends.
+// lookLeaseEvents counts lease events except ends.
 func (f *facts) lookLeaseEvents() {
 	for _, s := range f.leaseEvents {
 		f.seenIf(s.kind == fsm.LeaseHandedOver, seenHandedOver)
@@ -264,14 +264,14 @@ func (f *facts) lookMembers() {
 	}
 }
 
-// lookInFlight finds a new leader elected while an earlier leader's expiry decision is in the log,
-// or lost with it.
+// lookInFlight detects that a new leader was elected while an earlier leader's expiry decision was
+// in the log, or that the decision was lost with its leader.
 func (f *facts) lookInFlight(r Role) {
 	if !r.Promoted {
 		return
 	}
-	// An earlier term's decision that is applied just before the promotion, or a lease that was due
-	// before it and ends after it.
+	// The decision of an earlier term is applied just before the promotion, or a lease that was due
+	// before the promotion ends after it.
 	n := f.seenAt(r.At)
 	for i := n - 1; i >= max(0, n-3); i-- {
 		e := f.h.Log[i]

@@ -10,11 +10,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// compare compares the state machine's result for one command with the model's.
+// compare compares the state machine's result for one command with the model's result.
 func (f *facts) compare(e *Entry, c fsm.Command, got *fsm.Result, want *modelResult) {
 	switch c.(type) {
 	case *fsm.AddMember, *fsm.RemoveMember, *fsm.PromoteMember, *fsm.SetMember, *fsm.SetVersion:
-		return // the model has no members and no versions
+		return // the model does not track members or versions
 	}
 	if why := differs(got, want); why != "" {
 		id := idOf(c)
@@ -25,7 +25,7 @@ func (f *facts) compare(e *Entry, c fsm.Command, got *fsm.Result, want *modelRes
 	}
 }
 
-// idOf returns the ID of the invariant that a wrong outcome of a command breaks first.
+// idOf returns the ID of the first invariant that a wrong outcome of the command breaks.
 func idOf(c fsm.Command) string {
 	switch c.(type) {
 	case *fsm.Expire:
@@ -37,7 +37,7 @@ func idOf(c fsm.Command) string {
 	}
 }
 
-// differs describes how a result differs from the model's.
+// differs describes how a result differs from the model's result.
 func differs(got *fsm.Result, want *modelResult) string {
 	if (got.Err == nil) != (want.err == nil) {
 		return fmt.Sprintf("the result is error %v, not %v", got.Err, want.err)
@@ -74,8 +74,8 @@ func differs(got *fsm.Result, want *modelResult) string {
 	return ""
 }
 
-// fits reports whether a result has as many parts of each kind as the model's, or is not that of a
-// transaction.
+// fits reports whether a transaction's result has as many parts of each kind as the model's result.
+// It returns true for results of other commands.
 func (m *modelTxn) fits(result any) bool {
 	ranges, deletes, puts, leases, tokens := 0, 0, 0, 0, 0
 	var count func(v any)
@@ -195,7 +195,7 @@ func samePair(a *mvcc.KeyValue, b *modelKey) bool {
 		a.ModRevision == b.mod && a.CreateRevision == b.create && a.Version == b.version
 }
 
-// compareEntry compares the events and ends of a whole entry with the model's (L6).
+// compareEntry compares the events and lease ends of a whole entry with the model's (L6).
 func (f *facts) compareEntry(e *Entry, results []modelResult, m *model) {
 	var want []modelEvent
 	var ended []*modelStep
@@ -251,7 +251,7 @@ func eventOf(ev *mvcc.Event, revision int64) modelEvent {
 	return out
 }
 
-// checkHashes checks S3: at equal indexes, states and their sizes are equal.
+// checkHashes checks S3: at equal indexes, members have equal states of equal size.
 func (f *facts) checkHashes() {
 	first := make(map[uint64]Hash)
 	for _, h := range f.h.Hashes {

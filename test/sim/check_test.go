@@ -15,7 +15,7 @@ var handLimits = Limits{
 	Lateness: Second, Recovery: 3 * Second, Linger: 5 * Second, Search: 10_000,
 }
 
-// hand builds a history by hand, and applies its log to a state machine as the world does.
+// hand builds a history by hand. Like the world, it applies the log to a state machine.
 type hand struct {
 	h    *History
 	m    *fsm.Machine
@@ -42,7 +42,7 @@ func (b *hand) role(at Time, member uint64, primary bool) {
 	})
 }
 
-// entry makes member 1 apply one entry.
+// entry applies one entry at member 1.
 func (b *hand) entry(at Time, commands ...fsm.Command) *Entry {
 	e := &Entry{
 		Index: uint64(len(b.h.Log) + firstIndex), Term: b.term, At: at, Taken: at, Member: 1,
@@ -69,7 +69,7 @@ func (b *hand) entry(at Time, commands ...fsm.Command) *Entry {
 	return e
 }
 
-// note records what a command did to existing leases.
+// note records the effects of a command on existing leases.
 func (b *hand) note(
 	e *Entry, c fsm.Command, before []lease.Info, keys map[lease.ID][]string,
 ) {
@@ -107,7 +107,7 @@ func (b *hand) op(client int, kind opKind, start, end Time) *Op {
 	return op
 }
 
-// do makes a client send a command, which is applied in the middle of [start, end].
+// do has a client send a command, which is applied halfway between start and end.
 func (b *hand) do(client int, start, end Time, c fsm.Command) *Op {
 	op := b.op(client, opCommand, start, end)
 	op.Command = c
@@ -186,8 +186,9 @@ func put(key, value string, id lease.ID) *fsm.Put {
 	return &fsm.Put{Key: key, Value: []byte(value), Lease: id}
 }
 
-// good is a correct history: lease 7 of 5 s is granted at 1 s, renewed at 3 s, and expires at 8.1 s
-// with two keys; lease 8 of 4 s is revoked; the name moves from one to the other.
+// good returns a correct history. Lease 7 with a TTL of 5 s is granted at 1 s, renewed at 3 s, and
+// expires at 8.1 s with two keys. Lease 8 with a TTL of 4 s is revoked. The name moves from lease 7
+// to lease 8.
 func good() *hand {
 	b := newHand()
 	w := b.watch(0, 1)
@@ -215,7 +216,8 @@ func good() *hand {
 	return b
 }
 
-// A correct history has no violations, and the search for a linearization ends.
+// TestCheckGood checks that a correct history has no violations, and that the search for a
+// linearization finishes.
 func TestCheckGood(t *testing.T) {
 	r := Check(good().h, handLimits)
 	for _, v := range r.Violations {
@@ -234,7 +236,7 @@ func TestCheckGood(t *testing.T) {
 	}
 }
 
-// bad has incorrect histories with the invariant that each breaks. They begin like good.
+// bad lists incorrect histories and the invariant that each one breaks. They begin like good.
 var bad = []struct {
 	id, name string
 	make     func() *hand
@@ -416,7 +418,7 @@ var bad = []struct {
 	}},
 }
 
-// Each broken promise is found and attributed to its invariant.
+// TestCheckBad checks that each broken promise is detected and attributed to its invariant.
 func TestCheckBad(t *testing.T) {
 	for _, c := range bad {
 		t.Run(c.id+" "+c.name, func(t *testing.T) {
@@ -433,7 +435,8 @@ func TestCheckBad(t *testing.T) {
 	}
 }
 
-// The search for a linearization finds, without the log, what no order explains.
+// TestSearch checks that the search for a linearization detects, without using the log, a history
+// that no order explains.
 func TestSearch(t *testing.T) {
 	search := func(h *History) *Report {
 		f := newFacts(h, handLimits)
@@ -456,8 +459,8 @@ func TestSearch(t *testing.T) {
 	}
 }
 
-// The search must find out what happened to an unanswered command: it may take effect long after
-// its client gave up, or never.
+// TestSearchUnknown checks that the search infers the fate of an unanswered command. Such a command
+// may take effect long after its client gave up, or never.
 func TestSearchUnknown(t *testing.T) {
 	b := good()
 	late := b.op(4, opCommand, 500*Millisecond, 700*Millisecond)

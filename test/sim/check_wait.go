@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkWaits checks Q1: each notice to a waiter is true as of its revision, which is after the
-// request and before the notice. A notice has the ticket's state, or reports that the ticket is
-// ready, or that its key is gone, and why. Notices arrive in time. It also checks L4 and L5 for
+// checkWaits checks Q1: each notice to a waiter is true as of its revision, which lies between the
+// request and the notice. A notice contains the ticket's state, or reports that the ticket is ready
+// or that its key was deleted and why. Notices arrive in time. It also checks L4 and L5 for
 // permits.
 func (f *facts) checkWaits() {
 	if len(f.h.Waits) == 0 {
@@ -108,7 +108,7 @@ func (q *queueState) has(key string) bool {
 	return slices.ContainsFunc(q.keys, func(k modelKey) bool { return k.key == key })
 }
 
-// checkNotices checks the notices that a client got for a ticket.
+// checkNotices checks the notices that a client received for a ticket.
 func (f *facts) checkNotices(t *Wait, queue queueHistory) {
 	last := waitqueue.None
 	for i := range t.Notices {
@@ -139,7 +139,7 @@ func (f *facts) checkNotices(t *Wait, queue queueHistory) {
 	}
 }
 
-// lookNotice counts a notice after a state.
+// lookNotice counts a notice that follows the given state.
 func (f *facts) lookNotice(n *Notice, last waitqueue.State) {
 	switch {
 	case n.State == waitqueue.Ready && last == waitqueue.None:
@@ -158,8 +158,8 @@ func (f *facts) lookNotice(n *Notice, last waitqueue.State) {
 	}
 }
 
-// checkWhy checks the reported reason for the end of a key. There may be none if the key was
-// detached, or if the revisions that the member would have to read were compacted.
+// checkWhy checks the reported reason for the deletion of a key. The reason can be missing if the
+// key was detached, or if the revisions that the member would have to read were compacted.
 func (f *facts) checkWhy(t *Wait, n *Notice) {
 	why, id, revision := f.whyGone(t)
 	unnotified := n.Why == fsm.Deleted && n.Lease == 0
@@ -178,8 +178,8 @@ func (f *facts) checkWhy(t *Wait, n *Notice) {
 	}
 }
 
-// whyGone returns why the key of a ticket was deleted, the lease that it went with, and the
-// revision, 0 if the key still exists.
+// whyGone returns why the key of a ticket was deleted, the lease that ended with it, and the
+// revision. The revision is 0 if the key still exists.
 func (f *facts) whyGone(t *Wait) (why fsm.Reason, id lease.ID, revision int64) {
 	for _, v := range f.history[t.Key] {
 		if v.deleted && v.mod > t.Made {
@@ -199,7 +199,7 @@ func (f *facts) whyGone(t *Wait) (why fsm.Reason, id lease.ID, revision int64) {
 	return fsm.Deleted, 0, revision
 }
 
-// detached reports whether the key of a ticket was attached to no lease at a revision or earlier.
+// detached reports whether the key of a ticket had no lease at a revision or earlier.
 func (f *facts) detached(t *Wait, revision int64) bool {
 	return slices.ContainsFunc(f.history[t.Key], func(v modelVersion) bool {
 		return !v.deleted && v.create == t.Made && v.lease == 0 && v.mod <= revision
@@ -207,7 +207,7 @@ func (f *facts) detached(t *Wait, revision int64) bool {
 }
 
 // checkMissedNotices checks that in a healthy stretch a waiter is notified in time of every change
-// to its ticket: no ticket becomes ready without its waiter being notified.
+// to its ticket, including the change to ready.
 func (f *facts) checkMissedNotices(t *Wait, queue queueHistory) {
 	if len(t.Notices) == 0 || f.removed[t.Member] {
 		return
@@ -239,8 +239,8 @@ func (f *facts) checkMissedNotices(t *Wait, queue queueHistory) {
 	}
 }
 
-// dueBy returns when a waiter must have been notified of an event; ok is false if a fault lasts too
-// long, or if the waiter leaves before.
+// dueBy returns the deadline for notifying a waiter of an event. ok is false if a fault lasts too
+// long, or if the waiter leaves before the deadline.
 func (f *facts) dueBy(since, until Time) (by Time, ok bool) {
 	for _, s := range f.h.Healthy {
 		by = max(since, s.From+f.l.Recovery) + f.l.Lateness
@@ -257,7 +257,7 @@ type held struct {
 	wait *Wait
 }
 
-// permitsHeld returns the beliefs of each wait queue, in order.
+// permitsHeld returns, for each wait queue, the clients' beliefs that they hold a permit, in order.
 func (f *facts) permitsHeld() (prefixes []string, queues map[string][]held) {
 	type ticketKey struct {
 		prefix string
@@ -281,9 +281,9 @@ func (f *facts) permitsHeld() (prefixes []string, queues map[string][]held) {
 	return prefixes, queues
 }
 
-// checkHolders checks L4 for wait queues: while a client believes that it holds a permit, fewer
-// holders are before it than there are permits. With one permit it also checks L5: the holders'
-// tokens are in order.
+// checkHolders checks L4 for wait queues: while a client believes that it holds a permit, the
+// number of holders before it is less than the number of permits. For queues with one permit, it
+// also checks L5: the holders' tokens increase.
 func (f *facts) checkHolders() {
 	if !f.h.InBound {
 		return
@@ -301,7 +301,7 @@ func (f *facts) checkHolders() {
 	}
 }
 
-// checkShared checks every instant at which another belief begins.
+// checkShared checks L4 for a belief at every instant at which another belief begins.
 func (f *facts) checkShared(b held, all []held) {
 	for _, instant := range all {
 		at := max(b.From, instant.From)
@@ -310,7 +310,7 @@ func (f *facts) checkShared(b held, all []held) {
 		}
 		before := int64(0)
 		for _, o := range all {
-			skipped := b.wait.Skips && o.wait.Skips // readers skip each other
+			skipped := b.wait.Skips && o.wait.Skips // readers do not wait for each other
 			if o.From <= at && at < o.Until && o.wait.Made < b.wait.Made && !skipped {
 				before++
 			}
@@ -323,7 +323,7 @@ func (f *facts) checkShared(b held, all []held) {
 	}
 }
 
-// checkTicketTokens checks L5: the tokens of tickets are in the order of their keys.
+// checkTicketTokens checks L5: tickets have tokens in the order of their keys.
 func (f *facts) checkTicketTokens() {
 	queues := make(map[string][]*Wait)
 	for _, t := range f.h.Waits {

@@ -7,9 +7,9 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// twoWaiters is a history of two waiters: lease 1 is ready from the start, and revoked at 5 s, at
-// revision 4; lease 2 waits, becomes ready then, and is revoked at 15 s, at revision 5. Client 2 is
-// notified of all that.
+// twoWaiters returns a history of two waiters. Lease 1 is ready from the start, and is revoked at 5
+// s, at revision 4. Lease 2 waits until then, becomes ready, and is revoked at 15 s, at revision 5.
+// Client 2 is notified of all these changes.
 func twoWaiters() (*hand, *Wait) {
 	b := newHand()
 	b.entry(Second, grant(1, 50_000, ""))
@@ -48,14 +48,14 @@ func (b *hand) alone() *Wait {
 	return t
 }
 
-// has makes a client believe that it holds its permit.
+// has records a client's belief that it holds its permit.
 func (b *hand) has(t *Wait, from, until Time) {
 	x := b.believe(t.Client, beliefPermit, t.Prefix, from, until)
 	x.CreateRevision = t.Made
 }
 
-// Each kind of wrong notice, and each misuse of a permit (Q1, L4, L5), is found and attributed to
-// its invariant.
+// TestCheckWaits checks that each kind of wrong notice and each misuse of a permit (Q1, L4, L5) is
+// detected and attributed to its invariant.
 func TestCheckWaits(t *testing.T) {
 	for _, c := range []struct {
 		want, name string

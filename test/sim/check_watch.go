@@ -8,9 +8,9 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// checkWatches checks W1: a watcher gets every event once, in order, from the revision it
-// requested. Watches that continue one another count as one watcher: nothing is repeated or missing
-// between them.
+// checkWatches checks W1: a watcher receives every event once, in order, from the revision it
+// requested. A watch and the watches that resume it count as one watcher, so no event is repeated
+// or missing between them.
 func (f *facts) checkWatches() {
 	deliveries := make([][]*Delivery, len(f.h.Watches))
 	for i := range f.h.Deliveries {
@@ -31,11 +31,12 @@ func (f *facts) checkWatches() {
 	}
 }
 
-// resumed checks where a watch continues an earlier one, and returns what was delivered before.
+// resumed checks the point at which a watch resumes an earlier watch. It returns the revision up to
+// which events had been delivered.
 func (f *facts) resumed(w *Watch, reached int64) int64 {
 	before := f.h.Watches[w.Resumes]
 	if errors.Is(before.Err, mvcc.ErrCompacted) {
-		return w.From - 1 // the watcher knows that it missed something
+		return w.From - 1 // the watcher was notified that it missed events
 	}
 	if w.From != reached+1 && len(f.expected(w, min(w.From, reached+1), max(w.From-1, reached))) > 0 {
 		f.violate(w.At, "W1", "watch %d of client %d goes on from revision %d, and its forerunner %d "+
@@ -59,7 +60,7 @@ func (f *facts) expected(w *Watch, from, to int64) []modelEvent {
 	return out
 }
 
-// checkDelivery checks that one batch has all events after those of earlier batches, up to its
+// checkDelivery checks that a batch contains all events since the previous batch, up to the batch's
 // revision.
 func (f *facts) checkDelivery(w *Watch, d *Delivery, at int64) int64 {
 	got := make([]modelEvent, len(d.Events))
@@ -81,7 +82,7 @@ func (f *facts) checkDelivery(w *Watch, d *Delivery, at int64) int64 {
 	return max(at, d.Revision)
 }
 
-// checkClosed checks why a watch ended or, if it did not end, that it caught up.
+// checkClosed checks why a watch ended. If it did not end, checkClosed checks that it caught up.
 func (f *facts) checkClosed(w *Watch, at int64) {
 	if errors.Is(w.Err, mvcc.ErrCompacted) {
 		if !slices.ContainsFunc(f.compacted, func(c compaction) bool {

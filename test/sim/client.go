@@ -7,29 +7,29 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// client is a machine with a program that uses the cluster.
+// client is a machine that runs a program using the cluster.
 type client struct {
 	w     *world
 	id    int
 	clock clock
-	// at is the member it is connected to.
+	// at is the member to which the client is connected.
 	at uint64
-	// If cut is set, no messages reach it or leave it.
+	// cut is set while all messages to and from the client are lost.
 	cut bool
-	// paused is the end of its current pause. Its clock continues.
+	// paused is the end of the current pause. The client's clock keeps running.
 	paused  Time
 	threads []*thread
-	// caching and waits are set if its program uses a cache, or wait queues.
+	// caching is set if the program uses a cache, and waits if it uses wait queues.
 	caching, waits bool
 	// keeper keeps the process's leases alive.
 	keeper *keeper
-	// user is its identity if it is a tenant, and login is the revision of users and roles at its
-	// login.
+	// user is the client's identity if it is a tenant. login is the revision of users and roles at
+	// the time of login.
 	user  access.Caller
 	login uint64
 }
 
-// thread is a sequence of a client's operations, run as a coroutine.
+// thread is a sequence of operations of one client, run as a coroutine.
 type thread struct {
 	c      *client
 	resume func() (struct{}, bool)
@@ -38,7 +38,8 @@ type thread struct {
 	token  uint64 // of the current wait
 	dead   bool
 	call   *call
-	// watching is the last watch that it opened, ticket its last ticket in a wait queue.
+	// watching is the thread's most recent watch, and ticket its most recent ticket in a wait
+	// queue.
 	watching *watcher
 	ticket   *ticket
 }
@@ -81,7 +82,8 @@ func (c *client) kill() {
 	c.keeper.kill()
 }
 
-// wake resumes a thread that waits with the token, as soon as its client is not paused.
+// wake resumes a thread that is waiting with the token. If the client is paused, the thread resumes
+// when the pause ends.
 func (t *thread) wake(token uint64) {
 	switch {
 	case t.dead || t.token != token:
@@ -93,14 +95,14 @@ func (t *thread) wake(token uint64) {
 	}
 }
 
-// park waits until wake is called with the current token.
+// park blocks until wake is called with the current token.
 func (t *thread) park() {
 	if !t.yield(struct{}{}) {
 		panic(errKilled)
 	}
 }
 
-// sleep waits for a duration of the client's clock.
+// sleep waits for a duration, measured on the client's clock.
 func (t *thread) sleep(d Time) {
 	token := t.token
 	t.c.w.after(Time(float64(d)/t.c.clock.rate), func() { t.wake(token) })
@@ -113,7 +115,7 @@ func (t *thread) think() { t.sleep(t.c.w.exp(t.c.w.p.Think)) }
 // local reads the client's clock.
 func (c *client) local() Time { return c.clock.local(c.w.now) }
 
-// lostMember notifies the client that a process has ended to which it may have sent requests.
+// lostMember notifies the client that a process has ended. The client may have sent requests to it.
 func (c *client) lostMember(p *process, silent bool) {
 	reset := func(q *call) {
 		if q != nil && q.proc == p && !q.done && !silent {
@@ -132,8 +134,8 @@ func (c *client) lostMember(p *process, silent bool) {
 	}
 }
 
-// hangUp ends the client's connection. Its member soon notices, and finds the leases that the
-// connection kept alive.
+// hangUp closes the client's connection. The member detects this soon and looks up the leases that
+// the connection kept alive.
 func (c *client) hangUp() {
 	if s := c.keeper.stream; s != nil && !s.over && s.via != nil {
 		c.keeper.disconnect() // the relay handles this
@@ -160,7 +162,7 @@ func (t *thread) move() {
 	t.sleep(t.c.w.exp(t.c.w.p.Timeout / 20))
 }
 
-// anyMember returns a member that clients believe to be in the cluster.
+// anyMember returns a random member that clients believe to be in the cluster.
 func (w *world) anyMember() uint64 {
 	for range 100 {
 		if m := w.members[w.rng.IntN(len(w.members))]; !m.gone && !m.fresh {

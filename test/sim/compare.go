@@ -7,19 +7,19 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// This file makes members compare the hashes of their states. Only a member with a wrong hash may
-// be found damaged, whatever faults happen, and it must stop for good.
+// This file makes members compare the hashes of their states. Regardless of faults, only a member
+// with a wrong hash may be declared damaged, and it must then stop permanently.
 
 // Compare configures how members compare their states.
 type Compare struct {
 	// Ticks is the leader's interval between comparisons; 0 disables them.
 	Ticks uint64
-	// Damage is when a member begins to report wrong hashes, in a run without other faults; 0 means
-	// never.
+	// Damage is when a member starts to report wrong hashes, in a run without other faults. A value
+	// of 0 means never.
 	Damage Time
 }
 
-// drawCompare draws a Compare for a profile, and adapts the profile.
+// drawCompare draws a Compare and adapts the profile to it.
 func (w *world) drawCompare(p *Profile) (c Compare) {
 	r := w.source(0xc03a4e)
 	if r.IntN(4) > 0 {
@@ -28,21 +28,21 @@ func (w *world) drawCompare(p *Profile) (c Compare) {
 	c.Ticks = 5 + r.Uint64N(60)
 	if r.IntN(4) == 0 && p.RestartAll == 0 {
 		p.Faults = 0
-		c.Ticks += 20 // all members can report in time
-		p.Room = 0    // no leader refuses a hash, which may be needed to tell which is right
+		c.Ticks += 20 // so that all members can report in time
+		p.Room = 0    // so that no leader rejects a hash needed to identify the correct state
 		c.Damage = w.end/4 + Time(r.Int64N(int64(w.end/4)))
 	}
 	return c
 }
 
-// hash computes the hash of a state in parallel with the core and reports it, as the server does. A
-// nil image means that there is nothing to hash.
+// hash computes the hash of a state in parallel with the core and reports it, as the server does.
+// If image is nil, there is nothing to hash.
 func (p *process) hash(image *fsm.Image) {
 	if image == nil || p.snaps.hashing {
 		return
 	}
 	p.snaps.hashing = true
-	most := 2 * Second // some are late
+	most := 2 * Second // some hashes are late
 	if p.w.p.Compare.Damage > 0 {
 		most = Time(p.w.p.Compare.Ticks) * p.w.p.Tick / 2
 	}
@@ -72,7 +72,7 @@ func (n *injector) damage() {
 	n.note(Fault{Kind: faultDamaged, Member: m.id})
 }
 
-// compared checks the result of the reported hashes after an entry.
+// compared checks the outcome of comparing the hashes reported up to an entry.
 func (o *oracle) compared(e *Entry) {
 	for _, c := range e.Commands {
 		if c, ok := c.(*fsm.StateHash); ok && c.Index == o.machine.HashedAt() {
@@ -87,13 +87,13 @@ func (o *oracle) compared(e *Entry) {
 	}
 }
 
-// stopDamaged ends a process that found its member damaged. The member is restarted once, must stop
-// again, and is replaced.
+// stopDamaged ends a process that detected that its member is damaged. The member is restarted
+// once, must stop again, and is then replaced.
 func (p *process) stopDamaged() {
 	m, w := p.m, p.w
 	m.stop(false, false)
 	if !m.damaged {
-		return // the oracle has reported it
+		return // the oracle has already reported it
 	}
 	if m.condemned {
 		w.cover["damaged member stopped again"]++

@@ -1,8 +1,8 @@
 package sim
 
-// This file has network faults between members.
+// This file contains network faults between members.
 
-// partition cuts the members into two groups.
+// partition splits the members into two groups that cannot communicate.
 func (n *injector) partition() bool {
 	w := n.w
 	side := make([]bool, len(w.members)+1)
@@ -19,7 +19,8 @@ func (n *injector) partition() bool {
 	return true
 }
 
-// cutAll cuts the links for which f is true. heal ends that early.
+// cutAll cuts the links for which f returns true. They are restored after d, or earlier if heal is
+// called.
 func (n *injector) cutAll(f func(from, to uint64) bool, d Time) (heal func()) {
 	size := uint64(len(n.w.members))
 	type ends struct{ from, to uint64 }

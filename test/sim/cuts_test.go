@@ -2,9 +2,9 @@ package sim
 
 import "testing"
 
-// A network fault ends completely, even if a member was added during it. Otherwise a stretch counts
-// as healthy that is not. Seeds 20385 (L7) and others found leases that ended late because links
-// stayed slow.
+// TestLinksHeal checks that a network fault ends on all links, even if a member was added while it
+// lasted. Otherwise a faulty stretch would count as healthy. In seed 20385 (L7) and others, leases
+// ended late because links stayed slow.
 func TestLinksHeal(t *testing.T) {
 	for seed := range uint64(20) {
 		w := newWorld(Options{Seed: seed})

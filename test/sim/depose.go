@@ -1,6 +1,6 @@
 package sim
 
-// deposeOften deposes leaders at random times, if the run's scenario asks for it.
+// deposeOften deposes leaders at random times if the scenario enables it.
 func (n *injector) deposeOften() {
 	if n.w.p.Depose == 0 {
 		return
@@ -14,8 +14,8 @@ func (n *injector) deposeOften() {
 	})
 }
 
-// depose cuts a leader off until another one leads. The new leader's entries then replace several
-// entries of the old one, while the old one's clients still wait.
+// depose cuts a leader off until another leader is elected. The new leader's entries replace
+// several entries of the old leader while its clients are still waiting.
 func (n *injector) depose() {
 	w := n.w
 	leader := n.victim()
@@ -38,7 +38,7 @@ func (n *injector) depose() {
 	look()
 }
 
-// reelectOften re-elects leaders at random times, if the run's scenario asks for it.
+// reelectOften re-elects leaders at random times if the scenario enables it.
 func (n *injector) reelectOften() {
 	if n.w.p.Reelect == 0 {
 		return
@@ -52,9 +52,9 @@ func (n *injector) reelectOften() {
 	})
 }
 
-// reelect cuts all members off from each other until the leader steps down, and re-elects it at the
-// first election timeout. So it commits its own entries in a later term, while clients still wait
-// and no other leader was elected in between.
+// reelect cuts all members off from each other until the leader steps down, and then has it
+// re-elected at the first election timeout. The leader commits its own entries in a later term
+// while clients are still waiting, although no other leader was elected in between.
 func (n *injector) reelect() {
 	w, m := n.w, n.w.leader()
 	if m == nil {

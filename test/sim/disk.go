@@ -21,39 +21,39 @@ type content struct {
 	snap    snapshot
 }
 
-// snapshot is a snapshot on a disk or in transit. It is encoded when it is first read, since most
-// never are.
+// snapshot is a snapshot on a disk or in transit. It is encoded on the first read, because most
+// snapshots are never read.
 type snapshot struct {
-	meta   *raftpb.SnapshotMetadata // nil for none
+	meta   *raftpb.SnapshotMetadata // nil if there is no snapshot
 	image  *fsm.Image
 	chunks [][]byte
 }
 
 func (s *snapshot) index() uint64 { return s.meta.GetIndex() }
 
-// disk is a member's disk. It carries out the decisions of shell.Saver. Writes are visible at once
-// through raft.Storage, and durable after a sync. A crash in between keeps the oldest of the writes
-// since the last sync, each of them whole.
+// disk is a member's disk. It executes the decisions of shell.Saver. Writes are visible immediately
+// through raft.Storage, and durable after a sync. After a crash, only some of the oldest writes
+// since the last sync remain, each of them complete.
 type disk struct {
 	content
 	w           *world
-	p           *process // the process that writes
+	p           *process // the process that is writing
 	saver       shell.Saver
 	queue       []*raftpb.Message
-	todo        []shell.Saving // taken from the queue; the first is being saved
+	todo        []shell.Saving // removed from the queue; the first one is being saved
 	busy        bool
 	incarnation int // of the writing process
 	began       Time
-	// synced is the content after the last sync, and loose the content with later writes; nil if
-	// there are none.
+	// synced is the content as of the last sync, and loose holds the writes since then. Both are
+	// nil if there are none.
 	synced *content
 	loose  []shell.Saving
 	// arrival is the received snapshot to which the next message with a snapshot refers.
 	arrival *arrival
 
 	slow  Time // additional duration of a sync
-	stuck Time // no sync ends before this
-	full  bool // no append starts
+	stuck Time // no sync completes before this
+	full  bool // no append can start
 }
 
 // founded returns the disk of a founding member.
@@ -77,7 +77,7 @@ func (d *disk) put(messages []*raftpb.Message) {
 	d.next()
 }
 
-// next starts to save the queued messages, if anything waits for that.
+// next starts saving the queued messages if anything waits for them to be saved.
 func (d *disk) next() {
 	if d.busy || d.full || !slices.ContainsFunc(d.queue, shell.Awaited) {
 		return
@@ -96,7 +96,7 @@ func (d *disk) plan() {
 	d.queue = nil
 }
 
-// work starts the decided operation. If that takes time, it ends later.
+// work executes the planned operations. An operation that takes time completes later.
 func (d *disk) work() {
 	w := d.w
 	for len(d.todo) > 0 {
@@ -120,7 +120,7 @@ func (d *disk) finish(at Time, incarnation int) {
 		if d.incarnation != incarnation {
 			return
 		}
-		if d.stuck > d.w.now { // it got stuck in the meantime
+		if d.stuck > d.w.now { // the disk got stuck in the meantime
 			d.finish(d.stuck, incarnation)
 			return
 		}
@@ -147,7 +147,7 @@ func (d *disk) durable(x *shell.Saving) {
 	}
 }
 
-// stall returns how long the current write has taken.
+// stall returns how long the current write has been in progress.
 func (d *disk) stall() Time {
 	switch {
 	case d.busy:
@@ -159,7 +159,7 @@ func (d *disk) stall() Time {
 	}
 }
 
-// write writes, or completes at once if the write is durable already.
+// write starts a write, or completes immediately if the data is already durable.
 func (d *disk) write(x *shell.Saving) {
 	if len(x.Saved) > 0 {
 		d.p.persisted(x.Saved)
@@ -192,14 +192,14 @@ func (d *disk) append(x *shell.Saving) {
 			entries[0].GetIndex(), d.first+uint64(len(d.entries))-1))
 	}
 	if at < uint64(len(d.entries)) {
-		// Readers may hold the old slice, so replaced entries are not overwritten.
+		// Readers may still hold the old slice, so replaced entries are not overwritten in place.
 		d.w.overwritten(d.entries[at:])
 		d.entries = slices.Clip(d.entries[:at])
 	}
 	d.entries = append(d.entries, entries...)
 }
 
-// install replaces log and snapshot by a snapshot from another member.
+// install replaces the log and the snapshot with a snapshot from another member.
 func (d *disk) install(s *snapshot) {
 	d.snap = *s
 	if t, err := d.Term(s.index()); err == nil && t == s.meta.GetTerm() {
@@ -210,14 +210,14 @@ func (d *disk) install(s *snapshot) {
 	d.raise(s)
 }
 
-// normalize makes the hard state agree with the snapshot when the disk is opened.
+// normalize makes the hard state consistent with the snapshot when the disk is opened.
 func (d *disk) normalize() {
 	if d.snap.meta != nil {
 		d.raise(&d.snap)
 	}
 }
 
-// raise makes the hard state at least as new as the snapshot that becomes the newest.
+// raise ensures that the hard state is at least as new as the snapshot about to become the newest.
 func (c *content) raise(s *snapshot) {
 	hard := &raftpb.HardState{Term: new(uint64), Commit: new(uint64), Vote: new(uint64)}
 	if c.hard != nil {
@@ -230,9 +230,9 @@ func (c *content) raise(s *snapshot) {
 	c.hard = hard
 }
 
-// commit makes a snapshot of the member's own state the newest, and truncates the log up to keep.
-// It returns false if another member's snapshot is newer. Only the snapshot is durable at once:
-// writes since the last sync can still be lost.
+// commit makes a snapshot of the member's own state the newest snapshot, and truncates the log up
+// to keep. It returns false if a newer snapshot has arrived from another member. Only the snapshot
+// is durable immediately; writes since the last sync can still be lost.
 func (d *disk) commit(s snapshot, keep uint64) bool {
 	if s.index() <= d.snap.index() {
 		return false
@@ -265,7 +265,7 @@ func (c *content) compact(index uint64) {
 	c.first, c.before = index+1, t
 }
 
-// crash loses unsynced writes, except for a random number of the oldest.
+// crash discards unsynced writes, except for a random number of the oldest.
 func (d *disk) crash() {
 	if d.synced != nil {
 		loose := d.loose
@@ -286,7 +286,7 @@ func (d *disk) crash() {
 	d.stop()
 }
 
-// flush completes everything, for a clean stop.
+// flush completes all pending work before a clean stop.
 func (d *disk) flush() {
 	d.plan()
 	for i := range d.todo {
@@ -307,7 +307,7 @@ func (d *disk) stop() {
 	d.busy, d.queue, d.todo, d.synced, d.loose = false, nil, nil, nil, nil
 }
 
-// restore builds the state from the newest snapshot.
+// restore rebuilds the state from the newest snapshot.
 func (d *disk) restore(c fsm.Config) *fsm.Machine {
 	if d.snap.meta == nil {
 		return fsm.New(c)
@@ -352,7 +352,7 @@ func (s *snapshot) encode() {
 	s.image = nil
 }
 
-// The methods of raft.Storage.
+// Methods of raft.Storage.
 
 var _ raft.Storage = (*disk)(nil)
 

@@ -1,3 +1,3 @@
-// Package sim runs a whole cluster in one goroutine and in virtual time, with
-// faults, and checks every promise of docs/design.md.
+// Package sim runs a whole cluster in one goroutine and in virtual time, with faults, and checks
+// every promise in docs/design.md.
 package sim

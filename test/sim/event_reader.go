@@ -6,7 +6,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// eventReader follows lease events, changing members now and then. If events were compacted, it
+// eventReader reads lease events and occasionally switches members. If events were compacted, it
 // reads the leases and continues from there.
 func (t *thread) eventReader() {
 	w := t.c.w
@@ -26,7 +26,7 @@ func (t *thread) eventReader() {
 			t.move()
 		}
 		if w.chance(20) {
-			after = 0 // a new member
+			after = 0 // a new member has no earlier events
 		}
 	}
 }

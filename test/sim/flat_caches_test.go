@@ -12,14 +12,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// immortal is a State of leases without keys that never end.
+// immortal is a directory.State whose leases never end and have no keys.
 type immortal struct{}
 
 func (immortal) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(nil)) }
 
 func (immortal) Expiry(lease.ID) (lease.Instant, bool) { return 1 << 40, true }
 
-// newDirectory returns a leader's directory with n caches that hold the keys of one range.
+// newDirectory returns a leader's directory with n caches, each holding the keys of the same range.
 func newDirectory(n int) *directory.Directory {
 	d := directory.New(1, immortal{}, directory.Limits{})
 	d.Advance(1)
@@ -43,7 +43,7 @@ func fillCache(b *testing.B, d *directory.Directory, id lease.ID, key string) {
 	}
 }
 
-// write writes a key, and all caches that have it acknowledge the invalidation.
+// write writes a key. All caches that hold it acknowledge the invalidation.
 func write(b *testing.B, d *directory.Directory, key string) (dropped int) {
 	w := &directory.Write{Touches: []keyrange.Range{{Key: key}}}
 	now, err := d.Admit(w)
@@ -65,7 +65,7 @@ func write(b *testing.B, d *directory.Directory, key string) (dropped int) {
 	return dropped
 }
 
-// flatCaches has operations in the presence of caches.
+// flatCaches lists operations measured with many caches.
 var flatCaches = []flatRow{
 	{name: "caches-of-a-range/open-and-release", make: func(_ *testing.B, n int) func(int) int {
 		d := newDirectory(n)

@@ -14,25 +14,25 @@ import (
 	"leasehold.dev/lease"
 )
 
-// few and many are the numbers of objects that exist while operations are measured.
+// few and many are the numbers of objects that exist during a measurement.
 const few, many = 1_000, 100_000
 
-// flatRow is an operation beside many objects of a kind.
+// flatRow is an operation that is measured with different numbers of existing objects.
 type flatRow struct {
 	name string
-	// most limits the number of objects if there cannot be many.
+	// most, if not 0, replaces many as the number of objects, for types that cannot have that many.
 	most int
-	// make creates the objects, and returns the operation. The operation leaves them unchanged, and
-	// returns the number of units that share its cost.
+	// make creates the objects and returns the operation. The operation leaves the objects
+	// unchanged and returns the number of units over which its cost is spread.
 	make func(b *testing.B, n int) func(i int) (units int)
-	// once means that the operation uses up the objects, and all that it handles all of them.
+	// once is set if the operation consumes the objects, and all if it processes all of them.
 	once, all bool
 }
 
-// BenchmarkFlat measures operations, in nanoseconds per unit, beside 1,000 and beside 100,000
-// objects of a kind that clients can create: the minimum of several rounds, without the garbage
-// collector. What a step of the core does must not grow more than the processor's caches explain.
-// Run it with -benchtime 1x.
+// BenchmarkFlat measures operations with 1,000 and with 100,000 existing objects of a type that
+// clients can create. It reports the minimum of several rounds, in nanoseconds per unit, with the
+// garbage collector off. The cost of core operations must not grow by more than cache misses
+// explain. Run it with -benchtime 1x.
 func BenchmarkFlat(b *testing.B) {
 	for _, rows := range [][]flatRow{flatLeases, flatKeys, flatCaches, flatRest} {
 		for _, r := range rows {
@@ -79,8 +79,8 @@ func (r *flatRow) cost(b *testing.B, n int) float64 {
 	return least
 }
 
-// between returns the number of operations between two clock readings, which take about as long as
-// one.
+// between returns the number of operations between two clock readings. A clock reading takes about
+// as long as one operation.
 func (r *flatRow) between() int {
 	if r.once || r.all {
 		return 1
@@ -88,7 +88,7 @@ func (r *flatRow) between() int {
 	return 32
 }
 
-// flatMachine is a primary's machine.
+// flatMachine is the state machine of a primary.
 type flatMachine struct {
 	*fsm.Machine
 	b   *testing.B
@@ -103,10 +103,10 @@ func newFlatMachine(b *testing.B) *flatMachine {
 	return m
 }
 
-// do applies a command in its own entry, as the core does.
+// do applies a command in an entry of its own, as the core does.
 func (m *flatMachine) do(c fsm.Command) any {
 	for m.Ahead(c) {
-		m.View() // a step
+		m.View() // one step
 	}
 	m.Begin(m.Index()+1, 1)
 	r := m.Apply(c)
@@ -120,7 +120,7 @@ func (m *flatMachine) do(c fsm.Command) any {
 	return r.Value
 }
 
-// load applies a command without the work that follows each entry.
+// load applies a command but skips the work that follows each entry.
 func (m *flatMachine) load(c fsm.Command) any {
 	r := m.Apply(c)
 	if r.Err != nil {
@@ -136,7 +136,7 @@ func (m *flatMachine) advance(by lease.TTL) {
 	m.Lessor().Advance(m.now)
 }
 
-// scattered returns IDs in an order unrelated to that of the leases in memory.
+// scattered returns IDs in an order unrelated to the order of the leases in memory.
 func scattered(n int) []lease.ID {
 	ids := make([]lease.ID, n)
 	for i, k := range rand.New(rand.NewPCG(1, 1)).Perm(n) {
@@ -145,7 +145,7 @@ func scattered(n int) []lease.ID {
 	return ids
 }
 
-// newLeases returns a machine with n leases of a TTL, with names if named is set.
+// newLeases returns a machine with n leases of the given TTL. If named is set, they have names.
 func newLeases(b *testing.B, n int, ttl lease.TTL, named bool) *flatMachine {
 	m := newFlatMachine(b)
 	for i := range n {
@@ -160,8 +160,8 @@ func newLeases(b *testing.B, n int, ttl lease.TTL, named bool) *flatMachine {
 
 const hour lease.TTL = 3600_000
 
-// flatLeases has operations beside leases. The first is a map look-up, which shows the effect of
-// the processor's caches alone.
+// flatLeases lists operations measured with many leases. The first is a map lookup, which shows the
+// effect of the CPU caches alone.
 var flatLeases = []flatRow{
 	{name: "a-map/look-up", make: func(b *testing.B, n int) func(int) int {
 		ids, m := scattered(n), make(map[lease.ID]*lease.Info)
@@ -263,7 +263,7 @@ var flatLeases = []flatRow{
 	}},
 }
 
-// newAttached returns a machine with a lease of n keys, and one without keys.
+// newAttached returns a machine with two leases, one with n keys and one without keys.
 func newAttached(b *testing.B, n int, format string) *flatMachine {
 	m := newLeases(b, 2, hour, false)
 	for i := range n {
@@ -272,7 +272,7 @@ func newAttached(b *testing.B, n int, format string) *flatMachine {
 	return m
 }
 
-// flatKeys has operations beside the keys of a lease, and the tickets of a wait queue.
+// flatKeys lists operations measured with many keys on a lease or many tickets in a wait queue.
 var flatKeys = []flatRow{
 	{name: "keys-of-a-lease/attach-and-delete", make: func(b *testing.B, n int) func(int) int {
 		m := newAttached(b, n, "k/%08d")
@@ -332,7 +332,7 @@ var flatKeys = []flatRow{
 	}},
 }
 
-// flatEvent is an event of a hub.
+// flatEvent is an event published through a hub.
 type flatEvent struct {
 	key string
 	rev int64
@@ -343,7 +343,7 @@ func (e *flatEvent) Revision() int64 { return e.rev }
 func (e *flatEvent) IsDelete() bool  { return false }
 func (e *flatEvent) Size() int       { return 100 }
 
-// flatHistory is a store that has only a revision.
+// flatHistory is a store that consists only of a revision.
 type flatHistory struct{ rev int64 }
 
 func (h *flatHistory) Events(string, string, int64, int) ([]*flatEvent, int64, error) {
@@ -352,8 +352,8 @@ func (h *flatHistory) Events(string, string, int64, int) ([]*flatEvent, int64, e
 func (h *flatHistory) Revision() int64  { return h.rev }
 func (h *flatHistory) Compacted() int64 { return 0 }
 
-// newWatched returns a function that publishes a put and reads the events for the watchers of one
-// stream. All but one of them are on other streams.
+// newWatched creates n watchers. The returned function publishes a put and reads the events for the
+// watchers of one stream. All watchers except one are on other streams.
 func newWatched(b *testing.B, n int, ask func(i int) watch.Request) func(i int, key string) {
 	h := &flatHistory{rev: 1}
 	hub := watch.New(func() watch.History[*flatEvent] { return h }, watch.Options{})
@@ -382,7 +382,7 @@ func newWatched(b *testing.B, n int, ask func(i int) watch.Request) func(i int, 
 	}
 }
 
-// flatRest has operations beside watches, sessions and the backlog of a member.
+// flatRest lists operations measured with many watches, many sessions, or a member's backlog.
 var flatRest = []flatRow{
 	{name: "watches/of-other-keys", make: func(b *testing.B, n int) func(int) int {
 		key := func(i int) string { return fmt.Sprintf("k/%08d", i) }

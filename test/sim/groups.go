@@ -9,21 +9,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the streams over which keepers renew leases in groups, in runs that have groups.
+// This file contains the streams over which keepers renew leases in groups, in runs with groups.
 
-// stream is one connection of a keeper to a process. Requests stay in order; answers may overtake
-// each other. If a message is lost, so are all later ones.
+// stream is one connection of a keeper to a process. Requests stay in order, but answers can be
+// reordered. Once a message is lost, all later messages are lost too.
 type stream struct {
-	id     replica.Keeper // its own, or its relay's
+	id     replica.Keeper // ID of the stream or of its relay connection
 	member uint64
-	proc   *process // nil until a request has arrived
-	lag    Time     // mean additional delay, both ways
+	proc   *process // nil until a request arrives
+	lag    Time     // mean additional delay in both directions
 	last   Time     // arrival of the last request
 	lost   bool     // all messages are lost
-	over   bool     // the client sends nothing more
-	// via is the relay connection that carries the stream; nil for none. kept holds the leases that
-	// joined groups, left is set once the relay has noticed the end of the stream, and passed is
-	// when the last forwarded renewal arrives.
+	over   bool     // the client sends no more messages
+	// via is the relay connection that carries the stream, or nil. kept holds the leases that
+	// joined groups. left is set once the relay has detected the end of the stream. passed is the
+	// arrival of the last forwarded renewal.
 	via    *uplink
 	kept   []lease.ID
 	left   bool
@@ -36,15 +36,16 @@ type renewedGroups struct {
 	// kept holds the leases that the client keeps alive.
 	kept    []lease.ID
 	renewed []holder.RenewedGroup
-	// extended holds the leases that the answer extended for the client.
+	// extended holds the leases whose validity the client extended because of the answer.
 	extended []lease.ID
 }
 
-// relayed reports whether a renewal went through a relay, byRound whether a round answered it.
+// relayed reports whether a renewal went through a relay. byRound reports whether the outcome of a
+// round answered it.
 func (op *Op) relayed() bool { return op.Kind == opRenew && op.Groups != nil }
 func (op *Op) byRound() bool { return op.relayed() && len(op.Groups.extended) > 0 }
 
-// connect returns the stream for batches; nil if the run has none.
+// connect returns the stream for batches, or nil if the run does not renew in groups.
 func (k *keeper) connect() *stream {
 	w := k.c.w
 	if !w.p.Renewing.Groups {
@@ -66,7 +67,7 @@ func (k *keeper) connect() *stream {
 	return k.stream
 }
 
-// disconnect ends the stream. The process is notified after the last request, or never.
+// disconnect ends the stream. The process is notified after the last request arrives, or never.
 func (k *keeper) disconnect() {
 	s, w := k.stream, k.c.w
 	if s == nil || s.over {
@@ -86,7 +87,7 @@ func (k *keeper) disconnect() {
 	})
 }
 
-// arrives returns the arrival of a request over the stream, which takes at least d.
+// arrives returns when a request sent over the stream arrives. The transfer takes at least d.
 func (s *stream) arrives(w *world, d Time) Time {
 	if s == nil {
 		return w.now + d
@@ -95,7 +96,7 @@ func (s *stream) arrives(w *world, d Time) Time {
 	return s.last
 }
 
-// lose loses the messages in flight and all later ones.
+// lose drops the messages in flight and all later ones.
 func (s *stream) lose() {
 	if s != nil {
 		s.lost = true
@@ -104,7 +105,8 @@ func (s *stream) lose() {
 
 func (s *stream) isLost() bool { return s != nil && (s.lost || s.via != nil && s.via.over) }
 
-// reaches reports whether a request reaches a process, which must not have restarted since.
+// reaches reports whether a request reaches a process. It does not if the process has restarted
+// since the stream was opened.
 func (s *stream) reaches(p *process) bool {
 	if s == nil {
 		return true
@@ -115,7 +117,7 @@ func (s *stream) reaches(p *process) bool {
 	return s.proc == p
 }
 
-// failed handles a request over the stream that got no answer.
+// failed handles a request over the stream that was not answered.
 func (k *keeper) failed(q *call) {
 	s := q.stream
 	switch {
@@ -126,7 +128,7 @@ func (k *keeper) failed(q *call) {
 	}
 }
 
-// admit records the users and roles that admit a renewal, and refuses the renewal if they do not.
+// admit records the state of users and roles under which a renewal is admitted, or denies it.
 func (q *call) admit(p *process) bool {
 	if q.op.Kind != opRenew || q.admitted {
 		return true
@@ -135,7 +137,7 @@ func (q *call) admit(p *process) bool {
 	return !p.w.p.Users || !q.by.Enabled() || q.mayRenew(p)
 }
 
-// admitEarly is like admit, but runs in the stream's goroutine, which reads the member's published
+// admitEarly is like admit, but runs in the stream's goroutine and uses the member's published
 // state.
 func (q *call) admitEarly(p *process) bool {
 	early := q.stream != nil && p.view.Index == p.r.Machine().Index()
@@ -153,7 +155,7 @@ func newGroupRenewals(q *call) *replica.Renewals {
 	return r
 }
 
-// accessOf returns the oldest users and roles that admitted any of the calls.
+// accessOf returns the oldest state of users and roles under which any of the calls was admitted.
 func accessOf(calls []*call) *access.State {
 	oldest := calls[0].by
 	for _, q := range calls {
@@ -221,8 +223,8 @@ func (k *keeper) groupsRenewed(seq uint64, op *Op) {
 	}
 }
 
-// checkRights checks A1 for leases that were renewed with their groups. A permission that depends
-// on the keys of a lease is checked when the lease joins.
+// checkRights checks A1 for leases that were renewed together with their groups. A permission that
+// depends on a lease's keys is checked when the lease joins a group.
 func (g *renewedGroups) checkRights(f *facts, op *Op, r *modelRights) {
 	for _, id := range g.extended {
 		l := f.incarnationAt(id, int(op.AsOf)-firstIndex)
@@ -236,11 +238,12 @@ func (g *renewedGroups) checkRights(f *facts, op *Op, r *modelRights) {
 	}
 }
 
-// groupTTLs lists the TTLs of leases in a run with groups: only a few, so that groups have several
-// leases.
+// groupTTLs lists the TTLs used in runs with groups. There are only a few, so that each group has
+// several leases.
 var groupTTLs = [...]lease.TTL{700, 2500, 9000}
 
-// gather keeps several leases of one TTL alive, mostly at the leader, and sometimes gives one up.
+// gather keeps several leases with the same TTL alive, usually at the leader. It sometimes gives
+// one of them up.
 func gather(t *thread) {
 	w, ttl := t.c.w, t.c.w.ttl()
 	var held []*session
@@ -250,7 +253,8 @@ func gather(t *thread) {
 		case 0, 1:
 			t.toLeader()
 		case 2:
-			t.c.keeper.disconnect() // messages in flight may arrive after the next ones
+			// Messages in flight may arrive after messages of the next stream.
+			t.c.keeper.disconnect()
 		}
 		held = slices.DeleteFunc(held, func(s *session) bool { return s.ended || s.quiet })
 		if len(held) < 2 || len(held) < 5 && w.chance(2) {
@@ -261,7 +265,7 @@ func gather(t *thread) {
 		}
 		switch s := held[w.rng.IntN(len(held))]; w.rng.IntN(6) {
 		case 0, 1:
-			s.end() // without any notice
+			s.end() // without notifying the member
 		case 2:
 			t.revoke(s)
 		case 3:

@@ -13,8 +13,8 @@ import (
 )
 
 // Time is an instant of the world's true time, in microseconds since the start of the run. Members
-// and clients never see it: each has its own clock. Its readings also have this type, in fields
-// named local.
+// and clients never see true time, because each has its own clock. Clock readings also have this
+// type, in fields named local.
 type Time int64
 
 // The units of Time.
@@ -24,65 +24,65 @@ const (
 	Minute           = 60 * Second
 )
 
-// Never is later than every instant of a run.
+// Never is later than any instant of a run.
 const Never Time = 1<<63 - 1
 
-// String formats t as in a timeline: minutes, seconds and microseconds.
+// String formats t as in a timeline, in minutes, seconds and microseconds.
 func (t Time) String() string {
 	return fmt.Sprintf("%02d:%02d.%06d", t/Minute, t%Minute/Second, t%Second)
 }
 
-// History is the record of a run for the checkers. The world writes it in order of true time; it is
-// read after the run.
+// History is the record of a run, for use by the checkers. The world appends to it in order of true
+// time, and it is read after the run.
 //
-// Each slice is ordered by the time at which its elements were recorded: Ops by Start, the others
+// Each slice is ordered by the time at which its elements were recorded: Ops by Start, all others
 // by At.
 type History struct {
-	// Seed is the run's seed, End the instant of its end.
+	// Seed is the run's seed. End is the instant at which the run ended.
 	Seed uint64
 	End  Time
-	// Drift limits how far a clock's rate may be from that of true time, as a fraction, and Margin
-	// is what a holder subtracts as well. InBound means that all clocks kept to the bound;
-	// otherwise L1 and L4 are not promised.
+	// Drift limits how much two clocks may differ in rate, as a fraction. Margin is subtracted by
+	// holders in addition. InBound is set if all clocks stayed within the bound; otherwise L1 and
+	// L4 are not promised.
 	Drift   float64
 	Margin  Time
 	InBound bool
 
-	// Ops has all operations of clients.
+	// Ops holds all client operations.
 	Ops []*Op
-	// Speak holds the cluster versions that the founders support.
+	// Speak maps each founder to the cluster versions that it supports.
 	Speak map[uint64]version.Range
-	// Log is the replicated log as far as any member has applied it: Log[i] is the entry at index
-	// firstIndex+i. It is a violation if members disagree (see Broken).
+	// Log is the replicated log up to the last entry that any member has applied. Log[i] is the
+	// entry at index firstIndex+i. If members disagree, that is a violation (see Broken).
 	Log []*Entry
-	// Applied records which member applied what, and when.
+	// Applied records which member applied which entries, and when.
 	Applied []Applied
-	// Roles records who led, and when.
+	// Roles records which members led, and when.
 	Roles []Role
 	// Jumps records clock jumps.
 	Jumps []Jump
 	// Restarts records when members started and stopped.
 	Restarts []Restart
-	// Hashes has hashes of members' states (S3).
+	// Hashes holds the hashes of members' states (S3).
 	Hashes []Hash
-	// Beliefs records what holders believed they held, and how long (L1, L4).
+	// Beliefs records what holders believed they held, and for how long (L1, L4).
 	Beliefs []*Belief
-	// Watches has the clients' watches, and Deliveries what they received (W1).
+	// Watches holds the clients' watches, and Deliveries the batches they received (W1).
 	Watches    []*Watch
 	Deliveries []Delivery
-	// Waits has the clients' waits in wait queues, with their notices (Q1).
+	// Waits holds the clients' waits in wait queues, with their notices (Q1).
 	Waits []*Wait
-	// Faults has the injected faults.
+	// Faults holds the injected faults.
 	Faults []Fault
-	// Healthy has the stretches without faults (L2, L7), in order. A stretch begins when the last
-	// fault is healed, so the cluster may still have to elect a leader.
+	// Healthy holds the stretches without faults (L2, L7), in order. A stretch begins when the last
+	// fault is healed, so the cluster may not have a leader yet.
 	Healthy []Stretch
-	// Broken has the violations that the world itself detected.
+	// Broken holds the violations detected by the world itself.
 	Broken []Violation
 }
 
-// firstIndex is the index of Log's first entry: founders begin with a snapshot
-// at index 1.
+// firstIndex is the index of Log's first entry. It is 2 because founders start from a snapshot at
+// index 1.
 const firstIndex = 2
 
 // opKind is the kind of an operation.
@@ -90,40 +90,40 @@ type opKind uint8
 
 // The kinds of operation.
 const (
-	// opCommand is an fsm.Command through the log: Request.Command, Answer.Fsm.
+	// opCommand sends an fsm.Command through the log. It uses Request.Command and Answer.Fsm.
 	opCommand opKind = iota
-	// opRange is a range of keys: Request.Range, Answer.Range.
+	// opRange reads a range of keys. It uses Request.Range and Answer.Range.
 	opRange
-	// opRenew renews a lease: Request.Lease, Answer.TTL; Err lease.ErrNotFound is an
-	// answer, not a failure.
+	// opRenew renews a lease. It uses Request.Lease and Answer.TTL. The error lease.ErrNotFound is
+	// an answer, not a failure.
 	opRenew
-	// opTTL requests the remaining time of a lease: Request.Lease, Answer.TTL, Answer.Found and
-	// Answer.Token.
+	// opTTL requests the remaining time of a lease. It uses Request.Lease, Answer.TTL, Answer.Found
+	// and Answer.Token.
 	opTTL
-	// opEvents reads lease events: Request.After, Answer.Events and Answer.Last; Err
+	// opEvents reads lease events. It uses Request.After, Answer.Events and Answer.Last. The error
 	// fsm.ErrEventsCompacted is an answer.
 	opEvents
-	// opGroups renews groups of leases and removes leases from them: Request.Groups.
+	// opGroups renews groups of leases and removes leases from groups. It uses Request.Groups.
 	opGroups
-	// opCached is a range read from a cache: like opRange, except for the revision, which may be
-	// any since the last change in the range.
+	// opCached reads a range from a cache. It is like opRange, but the returned revision can be any
+	// revision since the last change in the range.
 	opCached
 )
 
-// Request is an operation's request. Commands must not be changed.
+// Request is the request of an operation. Commands must not be modified.
 type Request struct {
 	Command fsm.Command
 	Range   *fsm.Range
 	Lease   lease.ID
-	// Groups is a keeper's request about groups. A renewal that goes through a relay has one.
+	// Groups is a keeper's request concerning groups. It is also set for a renewal through a relay.
 	Groups *renewedGroups
-	// Token is the lease's token as its holder knows it, 0 for any.
+	// Token is the lease's token as known to its holder, or 0 for any token.
 	Token lease.Token
-	// After is the number of the last event that the client has received.
+	// After is the number of the last event received by the client.
 	After uint64
-	// If Cache is set, the client wants to cache the result.
+	// Cache is set if the client wants to cache the result.
 	Cache *replica.Fill
-	// Serializable reads the member's state without a confirm round.
+	// Serializable means reading the member's state without a confirm round.
 	Serializable bool
 }
 
@@ -134,21 +134,21 @@ type Answer struct {
 	TTL   lease.TTL
 	Found bool
 	Token lease.Token
-	// CacheTerm is the term in which the result may be cached, 0 for none.
+	// CacheTerm is the term in which the result may be cached, or 0 if it may not be cached.
 	CacheTerm uint64
-	// Last is the number of the last event that the member had.
+	// Last is the number of the member's last event.
 	Last   uint64
 	Events []fsm.LeaseEvent
-	// News is the state of the ticket with which the operation then waits; nil if it does not wait.
+	// News is the state of the ticket that the operation waits for afterwards, or nil.
 	News *waitqueue.News
 }
 
-// Op is one operation of a client.
+// Op is one operation of a client. It has one of three outcomes:
 //
-// It has one of three outcomes. Done: Answer has the answer (for a command, that includes an error
-// in Answer.Fsm.Err). Failed: Err is the reason, and the request certainly had and will have no
-// effect. Unknown: the client got no answer, and the request may take effect at any time after
-// Start, even after End, or never.
+//   - Done: Answer contains the answer. For a command, this may be an error in Answer.Fsm.Err.
+//   - Failed: Err is the reason. The request certainly had no effect and never will.
+//   - Unknown: the client received no answer. The request may take effect at any time after Start,
+//     even after End, or never.
 type Op struct {
 	// ID is the operation's index in History.Ops.
 	ID     int
@@ -156,18 +156,18 @@ type Op struct {
 	// Member is the member to which the client sent the request.
 	Member uint64
 	Kind   opKind
-	// Caller is the authenticated caller; zero if no permission is needed. AsOf is the index that
-	// the member had applied when it checked the permission; 0 if it did not.
+	// Caller is the authenticated caller, or zero if no permission is needed. AsOf is the member's
+	// applied index when it checked the permission, or 0 if it did not.
 	Caller access.Caller
 	AsOf   uint64
 	Request
 	Answer
 	Outcome Ending
 	Err     error
-	// Start is when the client sent the request, End when it got the answer or gave up (Never if
-	// the run ended first); Answered is when the member sent the answer, or 0.
+	// Start is when the client sent the request. End is when it received the answer or gave up, or
+	// Never if the run ended first. Answered is when the member sent the answer, or 0.
 	Start, End, Answered Time
-	// LocalStart is Start by the client's clock.
+	// LocalStart is Start on the client's clock.
 	LocalStart Time
 }
 
@@ -181,29 +181,30 @@ const (
 	Failed
 )
 
-// Entry is one entry of the replicated log, with its effects. The world applies the log once more,
-// to its own state machine, which gives Results and the rest.
+// Entry is one entry of the replicated log, with its effects. The world also applies the log to its
+// own state machine, which produces Results and the fields after it.
 type Entry struct {
 	Index, Term uint64
-	// Member is the member that applied it first, and At is when. Taken is when that member took
-	// the mail that made it apply the entry, or when a primary in the middle of a step took its
-	// mail, if that is earlier. TTLs that the entry starts run from a clock reading after Taken,
-	// which is before At if the member was delayed.
+	// Member is the first member to apply the entry, and At is when it did. Taken is when that
+	// member took the mail that made it apply the entry. If a primary was in the middle of a step
+	// and had taken its mail before that, Taken is the earlier time. TTLs that the entry starts
+	// count from a clock reading after Taken, which is before At if the member was delayed.
 	At     Time
 	Taken  Time
 	Member uint64
-	// Version is the version of its encoding, 0 if it has no commands.
+	// Version is the version of the entry's encoding, or 0 if it has no commands.
 	Version byte
-	// Commands holds the commands of all groups, in order, and Results their outcomes. Origins has
-	// the member through which each came (zero for the leader itself), and Callers its caller.
+	// Commands holds the commands of all groups, in order, and Results their outcomes. Origins
+	// holds the member that forwarded each command (zero for the leader itself), and Callers its
+	// caller.
 	Commands []fsm.Command
 	Callers  []access.Caller
 	Results  []fsm.Result
 	Origins  []fsm.Origin
-	// Changes has the changes of the store, one per revision.
+	// Changes holds the changes to the store, one per revision.
 	Changes []fsm.Change
-	// Granted holds the leases that the entry created or gave a new token, Ended those that it
-	// ended or whose lock delay it began, and Events its lease events.
+	// Granted holds the leases that the entry created or assigned a new token. Ended holds the
+	// leases that it ended or whose lock delay it started. Events holds its lease events.
 	Granted []lease.Info
 	Ended   []Ended
 	Events  []fsm.LeaseEvent
@@ -214,17 +215,17 @@ type Entry struct {
 // Ended is the end of one lease.
 type Ended struct {
 	lease.Info
-	// Expired is false for a revocation. If Info.Delayed is set too, the lease is gone only if Gone
-	// is; otherwise its lock delay has begun.
+	// Expired is false for a revocation. A lease that expired with Info.Delayed set is gone only if
+	// Gone is set; otherwise its lock delay has begun.
 	Expired, Gone bool
-	// Keys are the keys that were attached to it, sorted. Revision is the revision that deleted or
-	// detached them; 0 if there were none.
+	// Keys holds the keys that were attached to the lease, sorted. Revision is the revision in
+	// which they were deleted or detached, or 0 if there were none.
 	Keys     []string
 	Revision int64
 }
 
-// Applied records that a member applied the entries after From up to To. If Snapshot is set, a
-// snapshot at To replaced its state instead.
+// Applied records that a member applied the entries after From up to and including To. If Snapshot
+// is set, the member replaced its state with a snapshot at To instead.
 type Applied struct {
 	At       Time
 	Member   uint64
@@ -232,23 +233,23 @@ type Applied struct {
 	Snapshot bool
 }
 
-// Role is the role of a member from At on.
+// Role is the role of a member, starting at At.
 type Role struct {
 	At       Time
 	Member   uint64
 	Term     uint64
-	Leader   uint64 // the member it considers the leader, 0 for none
+	Leader   uint64 // the leader according to this member, or 0
 	Leading  bool
-	Primary  bool   // it times leases
-	Index    uint64 // the index that it had applied
-	Refresh  bool   // a clock jump made it give all leases their full TTL again
+	Primary  bool   // the member times leases
+	Index    uint64 // the member's applied index
+	Refresh  bool   // the member restored the full TTL of all leases after a clock jump
 	Local    lease.Instant
-	Removed  bool // it learned that it is no longer in the cluster
-	Promoted bool // it just became primary
+	Removed  bool // the member detected its removal from the cluster
+	Promoted bool // the member has just become primary
 }
 
-// Jump records that a member saw its clocks diverge: the remaining time of silent leases counts
-// from At.
+// Jump records that a member observed its clocks diverging. The remaining time of silent leases
+// counts from At.
 type Jump struct {
 	At     Time
 	Member uint64
@@ -261,13 +262,13 @@ type Restart struct {
 	Up     bool
 	// Crash distinguishes a crash, which loses unsynced writes, from a clean stop.
 	Crash bool
-	// Fresh is set if the member started with an empty disk, to join.
+	// Fresh is set if the member started with an empty disk in order to join.
 	Fresh bool
-	// Index is the index on disk at a start, or the applied index at a stop.
+	// Index is the index on disk for a start, or the applied index for a stop.
 	Index uint64
 }
 
-// Hash is the hash of a member's state at an index. Member 0 is the world's state machine.
+// Hash is the hash of a member's state at an index. Member is 0 for the world's state machine.
 type Hash struct {
 	At     Time
 	Member uint64
@@ -276,29 +277,31 @@ type Hash struct {
 	Bytes  fsm.Bytes
 }
 
-// beliefKind is the kind of thing that a holder believes it holds.
+// beliefKind is the type of object that a holder believes it holds.
 type beliefKind uint8
 
 const (
-	// beliefLease is a lease: What is its ID in decimal. Clients never share a lease.
+	// beliefLease is a lease. What is its ID in decimal. Clients never share a lease.
 	beliefLease beliefKind = iota
 	// beliefName is the unique name of a lease.
 	beliefName
-	// beliefLock is a lock by the recipe of etcd's concurrency package: What is its prefix.
+	// beliefLock is a lock acquired by the recipe in etcd's concurrency package. What is its
+	// prefix.
 	beliefLock
-	// beliefRole is a won election by the same package: What is its prefix.
+	// beliefRole is an election won by the recipe in the same package. What is its prefix.
 	beliefRole
-	// beliefPermit is one of several permits of a wait queue: What is its prefix. The permit of a
-	// queue with only one is a beliefLock.
+	// beliefPermit is one of several permits of a wait queue. What is the queue's prefix. If a
+	// queue has only one permit, beliefLock is used instead.
 	beliefPermit
 )
 
 // Belief records that a client believed that it held something from From until Until. At is when
 // the belief was recorded.
 //
-// Until is when the client stopped or had to stop: when its clock showed valid until = t_send +
-// TTL*(1-drift) - margin of the last acknowledged renewal, or earlier, when it released the thing;
-// then Released is set. A client that is paused or cut off keeps its belief until then.
+// Until is when the client stopped or had to stop. The client has to stop when its clock shows
+// valid until = t_send + TTL*(1-drift) - margin of the last acknowledged renewal. If it released
+// the object earlier, Until is the time of the release, and Released is set. A client that is
+// paused or cut off keeps its belief until then.
 type Belief struct {
 	At          Time
 	Client      int
@@ -308,13 +311,13 @@ type Belief struct {
 	Token       lease.Token
 	From, Until Time
 	Released    bool
-	// Forgotten is set if the client's process ended, and its belief with it.
+	// Forgotten is set if the belief ended because the client's process ended.
 	Forgotten bool
 	// CreateRevision is the create revision of the lock's or role's key.
 	CreateRevision int64
 }
 
-// Watch is one watch of a client at one member. A client that resumes opens a new one.
+// Watch is one watch of a client at one member. A client that resumes watching opens another Watch.
 type Watch struct {
 	// ID is the index in History.Watches.
 	ID       int
@@ -323,12 +326,12 @@ type Watch struct {
 	Member   uint64
 	At       Time
 	Key, End string
-	// From is the first requested revision, never 0; Resumes is the ID of the watch that this one
-	// continues, -1 for none.
+	// From is the first requested revision, never 0. Resumes is the ID of the watch that this one
+	// resumes, or -1.
 	From    int64
 	Resumes int
-	// Closed is when it ended, Never if it did not; Err is the reason, if the member gave one, such
-	// as mvcc.ErrCompacted at the revision Compacted.
+	// Closed is when the watch ended, or Never. Err is the reason if the member sent one, such as
+	// mvcc.ErrCompacted. In that case, Compacted is the compacted revision.
 	Closed    Time
 	Err       error
 	Compacted int64
@@ -338,15 +341,15 @@ type Watch struct {
 type Delivery struct {
 	At       Time
 	Watch    int
-	Revision int64 // this and earlier batches have all events up to it
-	// Index is what the member had applied when it checked the permission.
+	Revision int64 // this and earlier batches contain all events up to this revision
+	// Index is the member's applied index when it checked the permission.
 	Index    uint64
 	Events   []mvcc.Event
-	Progress bool // the batch has no events
+	Progress bool // the batch contains no events
 }
 
-// Wait is one wait of a client in a wait queue at one member. A client that asks again starts a new
-// one.
+// Wait is one wait of a client in a wait queue at one member. If the client asks again, that is
+// another Wait.
 type Wait struct {
 	// ID is the index in History.Waits.
 	ID     int
@@ -354,23 +357,23 @@ type Wait struct {
 	Caller access.Caller
 	Member uint64
 	waitqueue.Ask
-	// Made is the create revision of the key as known to the client, and Token the token drawn with
-	// it; 0 while unknown.
+	// Made is the create revision of the key as known to the client. Token is the token drawn
+	// together with it. Both are 0 while unknown.
 	Made  int64
 	Token lease.Token
-	// AsOf is the revision as of which the client asked to wait, 0 before the request.
+	// AsOf is the revision as of which the client asked to wait, or 0 before the request.
 	AsOf int64
-	// Notices holds the notices that the client received: the state of the ticket, then its
+	// Notices holds the notices received by the client: first the state of the ticket, then its
 	// changes.
 	Notices []Notice
-	// Closed is when it ended, Never if it did not.
+	// Closed is when the wait ended, or Never.
 	Closed Time
 }
 
-// Notice is a notice about a ticket, and its time.
+// Notice is a notice about a ticket and when it arrived.
 type Notice struct {
 	At Time
-	// Index is what the member had applied when it checked the permission.
+	// Index is the member's applied index when it checked the permission.
 	Index uint64
 	waitqueue.News
 }
@@ -379,23 +382,23 @@ type Notice struct {
 type Fault struct {
 	At   Time
 	Kind faultKind
-	// Member and Other are the affected members, 0 for none; Client is the number of a client.
+	// Member and Other are the affected members, or 0. Client is the number of a client.
 	Member, Other uint64
 	Client        int
-	Until         Time // when it ends on its own, if known
+	Until         Time // when the fault ends on its own, if known
 }
 
-// Stretch is a stretch of time.
+// Stretch is an interval of time.
 type Stretch struct{ From, To Time }
 
-// Violation is a broken invariant, by its ID in docs/design.md, with a description.
+// Violation is a broken invariant, identified by its ID in docs/design.md, with a description.
 type Violation struct {
 	At   Time
 	ID   string
 	What string
 }
 
-// String describes a wait for a violation.
+// String describes a wait for a violation report.
 func (t *Wait) String() string {
 	return fmt.Sprintf("wait %d of client %d at member %d (%s of revision %d, permits %d, skips %t)",
 		t.ID, t.Client, t.Member, t.Key, t.Made, t.Permits, t.Skips)

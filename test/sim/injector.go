@@ -13,28 +13,28 @@ import (
 type injector struct {
 	w    *world
 	calm bool
-	// active holds the faults that are not healed yet.
+	// active holds the faults that have not been healed yet.
 	active   []active
 	operator *client // changes the membership
 	changes  []membershipChange
-	twoLead  signal     // for clients that wait for two leaders
-	stalls   *rand.Rand // when a core is held up
+	twoLead  signal     // wakes clients that wait for two leaders
+	stalls   *rand.Rand // decides when a core is delayed
 	unsteady *rand.Rand // for stutters and swings
 }
 
-// active is a fault that lasts until heal is called.
+// active is a fault that persists until heal is called.
 type active struct {
 	id   int
 	heal func()
 }
 
-// fault is one kind of fault: inject injects it, and returns false if it is not possible now.
+// fault is one kind of fault. inject returns false if the fault is currently not possible.
 type fault struct {
 	kind   faultKind
 	inject func(*injector) bool
 }
 
-// faults lists the kinds in the order of Profile.Weights.
+// faults lists the kinds of faults in the order of Profile.Weights.
 var faults = [...]fault{
 	{faultCrash, func(n *injector) bool { return n.crash(faultCrash, false) }},
 	{faultPowerLoss, func(n *injector) bool { return n.crash(faultPowerLoss, true) }},
@@ -132,7 +132,7 @@ func (n *injector) note(f Fault) {
 		f.Client, f.Until)
 }
 
-// lasting makes a fault end after d, or when all faults are healed.
+// lasting ends a fault after d, or when all faults are healed.
 func (n *injector) lasting(d Time, heal func()) {
 	n.w.seq++
 	id := int(n.w.seq)
@@ -148,7 +148,7 @@ func (n *injector) lasting(d Time, heal func()) {
 	})
 }
 
-// heal ends all faults, for good.
+// heal ends all faults permanently.
 func (n *injector) heal() {
 	w := n.w
 	n.calm = true
@@ -169,7 +169,7 @@ func (n *injector) heal() {
 	w.h.Healthy = append(w.h.Healthy, Stretch{w.now, Never})
 }
 
-// victim returns a member whose process runs; it favors the leader.
+// victim returns a random member with a running process. It favors the leader.
 func (n *injector) victim() *member {
 	w := n.w
 	var up []*member
@@ -187,7 +187,7 @@ func (n *injector) victim() *member {
 	return up[w.rng.IntN(len(up))]
 }
 
-// length draws how long a fault lasts. No fault lasts into the final healthy stretch.
+// length draws the duration of a fault. No fault extends into the final healthy stretch.
 func (n *injector) length() Time {
 	left := n.w.end - n.w.p.Calm - n.w.now
 	return max(1, min(n.w.between(50*Millisecond, 20*Second), left))
@@ -208,7 +208,7 @@ func (n *injector) crash(kind faultKind, silent bool) bool {
 	return true
 }
 
-// restart starts a member again after d, if it is down then.
+// restart restarts a member after d if it is still down.
 func (n *injector) restart(m *member, d Time) {
 	n.w.after(d, func() {
 		if m.proc == nil && !m.gone && !m.fresh {
@@ -228,8 +228,8 @@ func (n *injector) crashAll() bool {
 	return true
 }
 
-// restartAll simulates a power failure that stops all members at once, in a healthy stretch: the
-// times before and after are held to the bounds of a healthy stretch.
+// restartAll simulates a power failure that stops all members at the same time during a healthy
+// stretch. The times before and after must meet the bounds of a healthy stretch.
 func (n *injector) restartAll() {
 	w := n.w
 	n.note(Fault{Kind: faultCrashAll})
@@ -284,7 +284,7 @@ func (n *injector) freeze(m *member, kind faultKind, d Time) bool {
 	p.wakeAt = Never
 	if kind == faultSuspend {
 		m.disk.stuck = max(m.disk.stuck, p.frozen)
-		m.clock.asleep += d // its sleep counts from now on
+		m.clock.asleep += d // the suspended time counts from now on
 	}
 	p.wake(p.frozen)
 	n.lasting(d, func() {
@@ -331,7 +331,7 @@ func (n *injector) fullDisk() bool {
 	return true
 }
 
-// replace loses a member's disk: the operator removes the member and adds a new one.
+// replace destroys a member's disk. The operator removes the member and adds a new one.
 func (n *injector) replace() bool {
 	m := n.victim()
 	if m == nil || len(n.changes) > 0 || len(n.w.members) > 12 || !n.spare(m) {
@@ -344,9 +344,9 @@ func (n *injector) replace() bool {
 	return true
 }
 
-// spare reports whether the cluster can lose a member for good: a majority of voters remains that
-// have the current membership on their disks. A voter that does not have the last change yet would
-// still need the previous majority.
+// spare reports whether the cluster can lose a member permanently. A majority of the voters must
+// remain and have the current membership on disk. A voter that does not have the last change yet
+// would still need the previous majority.
 func (n *injector) spare(lost *member) bool {
 	voters, knowing := 0, 0
 	for _, v := range n.w.oracle.machine.View().Members {
@@ -373,7 +373,7 @@ func (n *injector) add() bool {
 	return true
 }
 
-// newcomer creates a member with an empty disk, which does not run yet.
+// newcomer creates a member with an empty disk. The member is not started yet.
 func (n *injector) newcomer() uint64 {
 	return n.w.addMember(uint64(len(n.w.members)+1), &disk{w: n.w, content: content{first: 1}}).id
 }
@@ -402,8 +402,8 @@ func (n *injector) transfer() bool {
 	return true
 }
 
-// forge makes a member forward to the leader an expiry that only the leader's timers may decide, as
-// a former leader would that woke up and found everything expired.
+// forge has a member forward an expiry to the leader, although only the leader's timers may decide
+// one. A former leader would do this if it resumed after a pause and found all leases expired.
 func (n *injector) forge() bool {
 	w, m := n.w, n.victim()
 	if m == nil || m.proc.role.Leading || m.proc.role.Leader == 0 {
@@ -421,7 +421,7 @@ func (n *injector) forge() bool {
 		return false
 	}
 	n.note(Fault{Kind: faultForged, Member: m.id, Other: s.Leader})
-	base := w.rng.Uint64() | 1<<63 // above all numbers that the member itself uses
+	base := w.rng.Uint64() | 1<<63 // above all numbers that the member uses itself
 	w.send(m.proc, &replica.Message{Version: 1, From: m.id, To: s.Leader, Forward: &replica.Forward{
 		Term: s.Term, First: base, Base: base, Commands: []fsm.Command{expire, checkpoint},
 	}})

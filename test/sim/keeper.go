@@ -9,7 +9,7 @@ import (
 )
 
 // keeper keeps the leases of a client's process alive. It does in virtual time what package client
-// does around a holder.Set, so the checkers judge the real holders.
+// does around a holder.Set, so the checkers test the production holder code.
 type keeper struct {
 	waker
 	c   *client
@@ -17,11 +17,12 @@ type keeper struct {
 	// sessions holds the sessions of the leases in set.
 	sessions []*session
 	flying   []*call // unanswered renewals
-	stream   *stream // the last one; nil before the first
+	stream   *stream // the most recent stream; nil before the first
 	dead     bool
 }
 
-// batchMost is the number of leases in one renewal: few, so that there are several renewals.
+// batchMost is the number of leases in one renewal. It is small so that a batch has several
+// renewals.
 const batchMost = 3
 
 func newKeeper(c *client) *keeper {
@@ -62,7 +63,7 @@ func (k *keeper) kill() {
 	k.sessions = nil
 }
 
-// step performs what is due now.
+// step performs the work that is due.
 func (k *keeper) step() {
 	switch {
 	case k.dead:
@@ -106,8 +107,8 @@ func (k *keeper) changed() {
 	}
 }
 
-// send sends a batch, together with renewals of leases that are not kept here. It sometimes leaves
-// a member that has not answered the previous one.
+// send sends a batch together with renewals of leases that the keeper does not keep alive. If the
+// member has not answered the previous batch, send sometimes switches to another member.
 func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 	w := k.c.w
 	if b.Waited > 0 && w.chance(k.patience()) {
@@ -115,7 +116,7 @@ func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 		k.c.at = w.anyMember()
 	}
 	var calls []*call
-	over := k.stream // that the batch was made for
+	over := k.stream // the stream for which the batch was created
 	for _, ref := range b.Leases {
 		calls = append(calls, &call{c: k.c, who: k, token: b.Seq, stream: over, op: &Op{
 			Kind: opRenew, Request: Request{Lease: ref.ID, Token: ref.Token},
@@ -138,8 +139,8 @@ func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 	k.c.send(calls...)
 }
 
-// patience is the number of batches after which a keeper suspects that its stream is broken if an
-// earlier one has no answer. Answers take longer through a relay.
+// patience is the number of batches after which a keeper with an unanswered batch suspects that its
+// stream is broken. Answers take longer through a relay.
 func (k *keeper) patience() int {
 	if s := k.stream; s != nil && s.via != nil {
 		return 16
@@ -203,7 +204,7 @@ func (k *keeper) settle(id lease.ID) {
 	}
 }
 
-// add adds a lease and returns its session, or nil if the grant has already ended.
+// add adds a lease and returns its session, or nil if the lease is no longer valid.
 func (k *keeper) add(s *session, h holder.Held) *session {
 	k.advance()
 	if old := k.find(s.terms.ID); old != nil {

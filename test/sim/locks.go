@@ -8,20 +8,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the programs of clients that take locks and campaign in elections, with the usual
-// recipes for etcd.
+// This file contains the client programs that acquire locks and campaign in elections, using the
+// usual recipes for etcd.
 
-// locker takes a lock that is one key: its creator has it.
+// locker competes for a lock that consists of one key. The creator of the key holds the lock.
 func (t *thread) locker() {
 	t.compete(func(s *session) { t.lockKey(s, fmt.Sprintf("lock%d", t.c.w.rng.IntN(2))) })
 }
 
-// candidate campaigns for a role: each candidate has a key, and the oldest leads.
+// candidate campaigns for a role. Each candidate has a key, and the candidate with the oldest key
+// leads.
 func (t *thread) candidate() {
 	t.compete(func(s *session) { t.campaign(s, fmt.Sprintf("role%d/", t.c.w.rng.IntN(2))) })
 }
 
-// compete uses one session after another, for a few rounds each.
+// compete uses successive sessions, each for a few rounds.
 func (t *thread) compete(once func(*session)) {
 	w := t.c.w
 	for {
@@ -40,7 +41,7 @@ func (t *thread) compete(once func(*session)) {
 	}
 }
 
-// lockKey tries to take the lock, and holds it for a while.
+// lockKey tries to acquire the lock and holds it for a while.
 func (t *thread) lockKey(s *session, key string) {
 	w := t.c.w
 	mine := w.value()
@@ -62,8 +63,9 @@ func (t *thread) lockKey(s *session, key string) {
 	}
 }
 
-// owns reports the create revision of a key if it exists with a value and the session's lease.
-// After a lost or late answer, this is the only way to know (T16).
+// owns returns the create revision of a key if the key exists with the given value and the
+// session's lease. After a lost or late answer, only a read shows whether the client owns the key
+// (T16).
 func (t *thread) owns(s *session, key, value string) int64 {
 	op := t.get(key, "", mvcc.RangeOptions{}, false)
 	if op.Outcome != Done || op.Err != nil || len(op.Answer.Range.KVs) == 0 {
@@ -76,14 +78,14 @@ func (t *thread) owns(s *session, key, value string) int64 {
 	return kv.CreateRevision
 }
 
-// claim is a lock or a role with its key.
+// claim identifies a lock or role and the key that claims it.
 type claim struct {
 	kind      beliefKind
 	what, key string
 	create    int64 // the key's create revision
 }
 
-// hold holds a lock or a role for a while, and releases it.
+// hold holds a lock or role for a while and releases it.
 func (t *thread) hold(s *session, claim claim) {
 	w := t.c.w
 	if s.believe(claim.kind, claim.what, claim.create) == nil {
@@ -94,7 +96,7 @@ func (t *thread) hold(s *session, claim claim) {
 	if w.p.Oversleep && w.chance(3) {
 		t.oversleep(s)
 	} else if w.chance(4) {
-		return // the lease does the rest
+		return // the key is deleted with the lease
 	}
 	s.release(claim.kind, claim.what)
 	for range 5 {
@@ -110,8 +112,8 @@ func (t *thread) hold(s *session, claim claim) {
 	}
 }
 
-// oversleep pauses the client until its lease has ended and another client may hold the lock or
-// role. Then the client releases it anyway (T16).
+// oversleep pauses the client until its lease has ended and another client can hold the lock or
+// role. The client then releases it anyway (T16).
 func (t *thread) oversleep(s *session) {
 	w := t.c.w
 	s.rest()
@@ -121,7 +123,7 @@ func (t *thread) oversleep(s *session) {
 	}
 }
 
-// campaign waits until all older keys are gone, and leads for a while.
+// campaign waits until all older keys have been deleted, and then leads for a while.
 func (t *thread) campaign(s *session, prefix string) {
 	w := t.c.w
 	key, end := fmt.Sprintf("%s%x", prefix, s.terms.ID), prefix[:len(prefix)-1]+"0"
@@ -143,7 +145,7 @@ func (t *thread) campaign(s *session, prefix string) {
 	}
 }
 
-// enrol creates the candidate's key, and returns its create revision.
+// enrol creates the candidate's key and returns its create revision.
 func (t *thread) enrol(s *session, key string) int64 {
 	for s.alive() {
 		op := t.command(&fsm.Txn{
@@ -166,7 +168,7 @@ func (t *thread) enrol(s *session, key string) int64 {
 	return 0
 }
 
-// created returns the create revision of a key of the session, 0 if it is gone.
+// created returns the create revision of a key of the session, or 0 if the key no longer exists.
 func (t *thread) created(s *session, key string) int64 {
 	for s.alive() {
 		op := t.get(key, "", mvcc.RangeOptions{}, false)

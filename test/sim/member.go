@@ -11,33 +11,34 @@ import (
 	"leasehold.dev/lease"
 )
 
-// member is one machine of the cluster with its disk and clock. Its process comes and goes.
+// member is one machine of the cluster with its disk and clock. Its process can stop and restart.
 type member struct {
 	w     *world
 	id    uint64
 	clock clock
 	disk  *disk
-	proc  *process // nil while it is down
-	// gone is set once the member was removed or lost its disk: it never returns.
+	proc  *process // nil while the process is down
+	// gone is set once the member was removed or lost its disk. It never returns.
 	gone bool
-	// fresh is set until the member first starts.
+	// fresh is set until the member starts for the first time.
 	fresh bool
-	// damaged is set if the hash of its state is wrong, and condemned if it stopped because of
-	// that.
+	// damaged is set if the hash of the member's state is wrong, and condemned if the member
+	// stopped because of that.
 	damaged, condemned bool
 }
 
-// mail holds what has arrived since the last step. Calls that the core does not see yet are still
-// in the member's goroutines.
+// mail holds the messages that have arrived since the last step. Calls that the core has not
+// received yet are still in the member's goroutines.
 type mail struct {
 	shell.Mail
 	calls []*call
-	// groups holds the rounds of relays and the ends of streams, which come after the calls.
+	// groups holds the rounds of relays and the ends of streams. They are processed after the
+	// calls.
 	groups []*replica.Renewals
 }
 
-// process is a member's process, like server/core.go in virtual time. The real package shell
-// decides what it does and in which order.
+// process is a member's process. It corresponds to server/core.go in virtual time. The real package
+// shell decides what it does and in which order.
 type process struct {
 	w    *world
 	m    *member
@@ -46,13 +47,13 @@ type process struct {
 	dead bool
 
 	mail    mail
-	calls   []*call // memory to reuse
+	calls   []*call // reused buffer
 	step    stepState
-	wakeAt  Time // the next step; Never for none
+	wakeAt  Time // the next step, or Never
 	alarms  alarms
-	frozen  Time          // it is paused until then
-	born    lease.Instant // the clock's reading at the start
-	crashIn int           // crash before this action of a step; 0 for no
+	frozen  Time          // the end of a pause
+	born    lease.Instant // the clock's reading when the process started
+	crashIn int           // crash before this action of a step; 0 for never
 
 	view *fsm.View
 	hub  *watch.Hub[*api.Event]
@@ -61,23 +62,23 @@ type process struct {
 
 	role      replica.Status
 	forwarded forwarded
-	event     uint64 // the number of the last lease event that it published
+	event     uint64 // the number of the last published lease event
 }
 
-// streams holds the streams that clients have open at a process.
+// streams holds the streams that clients have open to a process.
 type streams struct {
 	watchers []*watcher
 	waitQueues
 }
 
-// snaps handles a process's snapshots.
+// snaps manages the snapshots of a process.
 type snaps struct {
 	shell.Snapshots
-	open    []func(bool) // called at the end of each stream to it
+	open    []func(bool) // called when a stream to this process ends
 	hashing bool         // a state is being hashed
 }
 
-// addMember creates a member whose process does not run yet.
+// addMember creates a member without starting its process.
 func (w *world) addMember(id uint64, d *disk) *member {
 	m := &member{w: w, id: id, disk: d, clock: w.clock(), fresh: true}
 	w.members = append(w.members, m)
@@ -85,8 +86,8 @@ func (w *world) addMember(id uint64, d *disk) *member {
 	return m
 }
 
-// clock draws a clock. Each is off by at most half the drift, since the bound is on the difference
-// between two.
+// clock draws a clock. Each clock is off by at most half the drift, because the bound limits the
+// difference between two clocks.
 func (w *world) clock() clock {
 	e := (w.rng.Float64() - 0.5) * w.p.RealDrift
 	if w.chance(3) { // at the bound
@@ -122,7 +123,7 @@ func (m *member) start() {
 	}
 	p.view = machine.View()
 	p.snaps.Count, p.snaps.Tail = w.p.SnapshotCount, w.p.Tail
-	p.snaps.Restored(machine.Index(), 0) // counted in entries, not bytes
+	p.snaps.Restored(machine.Index(), 0) // measured in entries, not bytes
 	p.event = w.oracle.lastEvent(machine.Index())
 	p.forwarded.now = make(map[fsm.Command]bool)
 	o := watch.Options{
@@ -197,9 +198,9 @@ func (m *member) stop(crash, silent bool) {
 // instant reads the clock.
 func (p *process) instant() lease.Instant { return p.m.clock.instant(p.w.now) - p.born }
 
-// refreshed records that all leases got their full TTL again, if that was requested and is
-// complete. Earlier decisions take effect first, such as a checkpoint in flight from which the
-// refreshed leases count down.
+// refreshed records that all leases have their full TTL again, once a requested refresh is
+// complete. Earlier decisions take effect first. For example, if a checkpoint is in flight, the
+// refreshed leases count down from it.
 func (p *process) refreshed() {
 	s := p.r.Status()
 	if !p.role.Refreshing || s.Refreshing {
@@ -248,7 +249,7 @@ func (p *process) note(out *replica.Output) {
 	}
 }
 
-// snap starts to write a snapshot of the state.
+// snap starts writing a snapshot of the state.
 func (p *process) snap() {
 	image, conf := p.r.Machine().Image(), p.r.ConfState()
 	keep := p.snaps.Begin(image.View.Index, p.snaps.Tail)
@@ -263,7 +264,7 @@ func (p *process) snap() {
 	})
 }
 
-// observe records changes of the role.
+// observe records changes of the member's role.
 func (p *process) observe() {
 	p.refreshed()
 	s := p.r.Status()
@@ -292,7 +293,7 @@ func (p *process) observe() {
 
 func (p *process) answer(out *replica.Output) {
 	for _, q := range out.Proposals {
-		if c, ok := q.Owner.(*call); ok { // a planted fault may answer without a request
+		if c, ok := q.Owner.(*call); ok { // a planted fault can answer without a request
 			c.proposed(p, q)
 		}
 	}
@@ -305,7 +306,7 @@ func (p *process) answer(out *replica.Output) {
 	}
 }
 
-// quiet is a raft.Logger that logs nothing, and panics when asked to.
+// quiet is a raft.Logger that discards all messages but still panics on Panic and Fatal.
 type quiet struct{}
 
 func (quiet) Debug(...any)              {}

@@ -8,10 +8,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the programs of clients that hold names, write only while they hold them, and hand
-// names over with their leases.
+// This file contains the client programs that hold names, write only while they hold them, and hand
+// over names together with their leases.
 
-// lockDelay draws a lock delay, usually none.
+// lockDelay draws a lock delay, which is usually 0.
 func (w *world) lockDelay() lease.TTL {
 	if !w.chance(3) {
 		return 0
@@ -25,7 +25,7 @@ func (w *world) secret() (s lease.Secret) {
 	return s
 }
 
-// namer competes for a name, like a server that registers.
+// namer competes for a name, like a server that registers itself.
 func (t *thread) namer() {
 	w := t.c.w
 	for {
@@ -45,8 +45,8 @@ func (t *thread) namer() {
 	}
 }
 
-// putByName attaches a key to the lease that has a name, whichever client holds it. It includes the
-// token if that is not 0.
+// putByName attaches a key to the lease with a name, regardless of which client holds it. If token
+// is not 0, the request includes it.
 func (t *thread) putByName(name string, token lease.Token) {
 	w := t.c.w
 	op := t.command(&fsm.Put{
@@ -62,8 +62,8 @@ func (t *thread) putByName(name string, token lease.Token) {
 	}
 }
 
-// holdName holds a name for a while, writes keys that only the holder may write, and gives the name
-// up in one of several ways.
+// holdName holds a name for a while, writes keys that only the holder may write, and gives up the
+// name in one of several ways.
 func (t *thread) holdName(s *session) {
 	w := t.c.w
 	if w.chance(3) {
@@ -86,7 +86,7 @@ func (t *thread) holdName(s *session) {
 	case 4:
 		s.rest()
 		t.renewLate(s)
-	default: // it is renewed at random times
+	default: // the lease is renewed at random times
 		s.rest()
 		for !s.ended && !w.chance(6) {
 			t.sleep(w.exp(Time(s.terms.TTL) * Millisecond / 2))
@@ -95,16 +95,16 @@ func (t *thread) holdName(s *session) {
 	}
 	if w.chance(2) {
 		t.sleep(w.exp(Time(s.terms.TTL) * Millisecond))
-		t.fenced(s) // it was paused in the middle of its work, for example, and continues
+		t.fenced(s) // continue as if paused in the middle of the work
 		t.putByName(s.terms.Name, s.token)
 	}
 	if s.asked != nil && w.chance(2) {
-		t.command(s.asked) // like a delayed retry of the request
+		t.command(s.asked) // simulate a delayed retry of the request
 	}
 }
 
 // fenced writes a key that only the holder of a name may write. The condition is checked when the
-// write is applied, whatever the client believes (T4).
+// write is applied, regardless of what the client believes (T4).
 func (t *thread) fenced(s *session) {
 	w := t.c.w
 	value := fmt.Appendf(w.value(), "@%d", s.token)
@@ -119,7 +119,7 @@ func (t *thread) fenced(s *session) {
 	}
 }
 
-// holds is the condition that the session's token holds its name.
+// holds returns the condition that the session's token holds its name.
 func (s *session) holds() fsm.Compare {
 	return fsm.Compare{
 		Key: s.terms.Name, Target: fsm.TargetNameToken, Relation: fsm.Equal,
@@ -127,8 +127,8 @@ func (s *session) holds() fsm.Compare {
 	}
 }
 
-// handOver hands the lease over to an owner in the same process, which keeps it, or to one that
-// knows the secret and resumes the lease as soon as it can.
+// handOver hands the lease over to another owner. The new owner is in the same process and keeps
+// the lease alive, or it knows the secret and resumes the lease as soon as it can.
 func (t *thread) handOver(s *session) {
 	w := t.c.w
 	s.end()
@@ -156,14 +156,14 @@ func (t *thread) handOver(s *session) {
 	}
 }
 
-// abandonedLease is what a process needs to resume a lease.
+// abandonedLease contains what a process needs to resume a lease.
 type abandonedLease struct {
 	id     lease.ID
 	secret lease.Secret
 }
 
-// abandon leaves the lease to the client that resumes it, and may continue until it notices the new
-// holder.
+// abandon leaves the lease to the client that resumes it. The old holder may continue until it
+// detects the new one.
 func (t *thread) abandon(s *session) {
 	w := t.c.w
 	if s.terms.Secret == (lease.Secret{}) {
@@ -171,7 +171,7 @@ func (t *thread) abandon(s *session) {
 	}
 	w.abandoned = append(w.abandoned, abandonedLease{s.terms.ID, s.terms.Secret})
 	w.resumers.notify(w)
-	for range w.rng.IntN(6) { // another client, without tokens, keeps it alive too
+	for range w.rng.IntN(6) { // another client also keeps it alive, without using its token
 		t.do(&Op{Kind: opRenew, Request: Request{Lease: s.terms.ID}})
 	}
 	for !s.ended && !w.chance(4) {
@@ -181,7 +181,7 @@ func (t *thread) abandon(s *session) {
 	s.end()
 }
 
-// resumer resumes leases that others have left.
+// resumer resumes leases that other clients have abandoned.
 func (t *thread) resumer() {
 	w := t.c.w
 	for {
@@ -192,7 +192,7 @@ func (t *thread) resumer() {
 		}
 		e := w.abandoned[n-1-w.rng.IntN(min(n, 3))]
 		if w.chance(4) {
-			e.secret[8]++ // with a wrong secret
+			e.secret[8]++ // now the secret is wrong
 		}
 		op := t.command(&fsm.Resume{ID: e.id, Secret: e.secret})
 		if op.Outcome != Done {
@@ -209,7 +209,7 @@ func (t *thread) resumer() {
 	}
 }
 
-// changeTTL changes the TTL, and may never learn the outcome.
+// changeTTL changes the TTL. The client may never receive the outcome.
 func (t *thread) changeTTL(s *session) {
 	w := t.c.w
 	ttl := w.ttl()
@@ -236,7 +236,8 @@ func (t *thread) changeTTL(s *session) {
 			s.terms.TTL = ttl
 			s.k.set.Confirmed(s.terms.ID, ttl, ttl, sent)
 			s.k.settle(s.terms.ID)
-			if w.p.Renewing.Beside && w.chance(2) { // perhaps at a leader that has not applied it yet
+			// The leader may not have applied the change yet.
+			if w.p.Renewing.Beside && w.chance(2) {
 				t.renewBeside(s)
 			} else {
 				t.renew(s)
@@ -248,7 +249,7 @@ func (t *thread) changeTTL(s *session) {
 	w.cover["TTL in doubt"]++
 }
 
-// touch renews the lease and writes, in one transaction.
+// touch renews the lease and writes in the same transaction.
 func (t *thread) touch(s *session, put *fsm.Put) {
 	s.k.advance()
 	b, held := s.k.set.Ask(s.terms.ID)

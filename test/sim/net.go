@@ -11,14 +11,14 @@ import (
 // link is the path from one member to another.
 type link struct {
 	cut   bool
-	clog  Time // nothing arrives before this
-	delay Time // mean delay, in addition to the profile's
-	lag   Time // additional delay of each message
-	loss  int  // lost messages per million, in addition to the profile's
+	clog  Time // no message arrives before this
+	delay Time // additional mean delay
+	lag   Time // fixed additional delay
+	loss  int  // additional lost messages per million
 }
 
-// link returns the path between two members. It is valid until another member is created, because
-// growLinks moves the links.
+// link returns the path between two members. The pointer is invalid once another member is created,
+// because growLinks moves the links.
 func (w *world) link(from, to uint64) *link { return &w.links[from][to] }
 
 // growLinks makes room for one more member.
@@ -32,7 +32,7 @@ func (w *world) growLinks() {
 	}
 }
 
-// arrival draws when a message arrives.
+// arrival draws the arrival time of a message.
 func (l *link) arrival(w *world) Time {
 	return max(w.now+w.p.Delay/4+w.exp(w.p.Delay+l.delay)+l.lag, l.clog)
 }
@@ -68,7 +68,7 @@ func (w *world) send(p *process, m *replica.Message) {
 	w.at(l.arrival(w), func() { w.receive(m) })
 }
 
-// carry encodes a message and delivers it.
+// carry delivers an encoded message.
 func (w *world) carry(l *link, from, to uint64, data []byte) {
 	w.at(l.arrival(w), func() {
 		m, err := replica.DecodeMessage(from, to, data)
@@ -86,8 +86,9 @@ func (w *world) receive(m *replica.Message) {
 	}
 }
 
-// stream sends the current state of a member to another. It takes a while, and fails if the link is
-// cut or either process stops. The log after that state is kept until it ends.
+// stream sends the current state of one member to another. The transfer takes time, and fails if
+// the link is cut or either process stops. The sender keeps the log after that state until the
+// transfer ends.
 func (w *world) stream(p *process, m *replica.Message) {
 	image, conf := p.r.Machine().Image(), p.r.ConfState()
 	from, to, index := m.From, m.To, image.View.Index
@@ -124,18 +125,17 @@ func (w *world) stream(p *process, m *replica.Message) {
 	})
 }
 
-// arrival is a received snapshot, with a function that reports to the sender whether the snapshot
-// was accepted.
+// arrival is a received snapshot. ended reports to the sender whether the snapshot was accepted.
 type arrival struct {
 	snap  *snapshot
 	ended func(bool)
 }
 
-// arrived leaves a snapshot for the process's next step.
+// arrived queues a snapshot for the process's next step.
 func (p *process) arrived(header *raftpb.Message, a *arrival) {
 	if a.snap.index() <= p.view.Index {
 		p.w.cover["snapshot too old when it arrived"]++
-		a.ended(true) // as in the server: its content is already there
+		a.ended(true) // as in the server, the member already has this state
 		return
 	}
 	p.mail.Arrivals = append(p.mail.Arrivals, shell.Arrival{
@@ -144,7 +144,7 @@ func (p *process) arrived(header *raftpb.Message, a *arrival) {
 	p.wake(p.w.now)
 }
 
-// watchForward counts the events of forwarding.
+// watchForward counts events related to forwarding.
 func (p *process) watchForward(m *replica.Message) {
 	cover := p.w.cover
 	if r := m.Reply; r != nil {
@@ -191,7 +191,7 @@ func (p *process) watchForward(m *replica.Message) {
 	}
 }
 
-// forwarded records what a process has forwarded to the current and the previous leader.
+// forwarded records which commands a process has forwarded to the current and the previous leader.
 type forwarded struct {
 	next, term  uint64
 	now, before map[fsm.Command]bool

@@ -6,12 +6,12 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// membershipChange is a membership change that the operator has to make.
+// membershipChange is a membership change for the operator to make.
 type membershipChange struct {
 	remove, add uint64
 }
 
-// operate executes the operator's tasks, each until it is done.
+// operate executes the operator's tasks in order and retries each until it is done.
 func (t *thread) operate() {
 	n := &t.c.w.injector
 	for {
@@ -32,7 +32,7 @@ func (t *thread) operate() {
 	}
 }
 
-// insist repeats a command until the world sees that it took effect.
+// insist repeats a command until the world observes its effect.
 func (t *thread) insist(c fsm.Command, done func(*fsm.View) bool) {
 	for !done(t.c.w.oracle.machine.View()) {
 		t.command(c)
@@ -40,7 +40,7 @@ func (t *thread) insist(c fsm.Command, done func(*fsm.View) bool) {
 	}
 }
 
-// join adds a learner, starts it, and promotes it when it has caught up.
+// join adds a learner, starts it, and promotes it once it has caught up.
 func (t *thread) join(id uint64) {
 	w := t.c.w
 	n := named(id)

@@ -2,19 +2,19 @@ package sim
 
 import "leasehold.dev/internal/replica"
 
-// Options configures a run. The zero value of each field except Seed is a default.
+// Options configures a run. The zero value of each field except Seed selects a default.
 type Options struct {
-	// Seed decides every random choice.
+	// Seed determines every random choice.
 	Seed uint64
-	// Duration is the length of the run in true time; default 60 s.
+	// Duration is the length of the run in true time. The default is 60 s.
 	Duration Time
-	// Profile configures the run; nil draws one from the seed.
+	// Profile configures the run. If it is nil, a profile is drawn from the seed.
 	Profile *Profile
-	// Tamper, if not nil, may change each replica's configuration before it starts.
+	// Tamper, if not nil, can change each replica's configuration before the replica starts.
 	Tamper func(*replica.Config)
-	// Steps limits the events of a run; default ten million.
+	// Steps limits the events of a run. The default is ten million.
 	Steps uint64
-	// Timeline limits the lines of the timeline; default 400.
+	// Timeline limits the lines of the timeline. The default is 400.
 	Timeline int
 }
 
@@ -22,26 +22,27 @@ type Options struct {
 type Profile struct {
 	Members int // voters at the start: 3 or 5
 	Clients int
-	// Tick is Raft's tick, and ElectionTicks the election timeout.
+	// Tick is the length of a Raft tick. ElectionTicks is the election timeout in ticks.
 	Tick          Time
 	ElectionTicks int
-	// Drift is the bound that holders assume, RealDrift the actual one (above Drift, L1 and L4 are
-	// not promised).
+	// Drift is the bound that holders assume, and RealDrift is the actual drift. If RealDrift is
+	// larger, L1 and L4 are not promised.
 	Drift, RealDrift float64
 	Margin           Time
-	// Faults is the mean time between faults, 0 for none.
+	// Faults is the mean time between faults; 0 disables faults.
 	Faults Time
-	// Calm is the time at the end without faults.
+	// Calm is the duration of the fault-free period at the end.
 	Calm Time
-	// Weights holds the weight of each kind of fault, by its index in faults.
+	// Weights holds the weight of each kind of fault, indexed like faults.
 	Weights []int
-	// Delay is the mean delay of a message, Sync the duration of a sync, Think the pause of a
-	// client between two operations.
+	// Delay is the mean delay of a message. Sync is the duration of a sync. Think is a client's
+	// pause between two operations.
 	Delay, Sync, Think Time
-	// Loss and Repeat are the messages per million that are lost or repeated even without faults.
+	// Loss and Repeat are the numbers of messages per million that are lost or duplicated even
+	// without faults.
 	Loss, Repeat int
-	// SnapshotCount is the number of entries between two snapshots, Tail the number kept before
-	// one.
+	// SnapshotCount is the number of entries between two snapshots. Tail is the number of entries
+	// kept before a snapshot.
 	SnapshotCount, Tail uint64
 	// CheckpointInterval is the lessor's checkpoint interval, in milliseconds.
 	CheckpointInterval int64

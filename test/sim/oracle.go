@@ -15,31 +15,31 @@ import (
 	"leasehold.dev/lease"
 )
 
-// hashEvery is the number of entries between two hashes of the states.
+// hashEvery is the number of entries between two state hashes.
 const hashEvery = 32
 
-// oracle sees every entry that a member applies. It checks that all members apply one log, and
-// applies the log to its own state machine.
+// oracle observes every entry that a member applies. It checks that all members apply the same log,
+// and applies the log to its own state machine.
 type oracle struct {
 	w          *world
 	machine    *fsm.Machine
 	raw        []*raftpb.Entry      // by index in History.Log
-	changes    []*fsm.Change        // by revision, from 2 on
-	events     []fsm.LeaseEvent     // by number, from 1 on
-	revision   int64                // after the last command
+	changes    []*fsm.Change        // by revision, starting at 2
+	events     []fsm.LeaseEvent     // by number, starting at 1
+	revision   int64                // the revision after the last command
 	lastEvents []uint64             // the number of the last event, by index in History.Log
-	token      lease.Token          // the last one given out
-	term       uint64               // the highest in which a member led
-	leader     *process             // the member that did
-	changed    Time                 // start of its leadership
-	restless   Time                 // last change of the cluster version, or of the supported ones
+	token      lease.Token          // the last issued token
+	term       uint64               // the highest term that had a leader
+	leader     *process             // the leader of that term
+	changed    Time                 // when it became leader
+	restless   Time                 // last change of the cluster version or supported versions
 	members    uint64               // index of the last membership change
 	orphaned   map[lease.Token]Time // when each remaining orphan lost its lease
 }
 
 func (o *oracle) init(w *world, founders []fsm.Member) {
 	config := w.machine
-	config.LeaseEvents = 0 // it keeps all of them
+	config.LeaseEvents = 0 // keep all events
 	o.w, o.machine, o.revision, o.orphaned = w, fsm.New(config), 1, make(map[lease.Token]Time)
 	o.machine.Begin(1, 1)
 	for _, n := range founders {
@@ -106,7 +106,7 @@ func (o *oracle) apply(p *process, e *raftpb.Entry) *Entry {
 	return out
 }
 
-// taken returns the start of the earliest step that may apply the entry that p applies now.
+// taken returns the start of the earliest step that may apply the entry p is applying.
 func (o *oracle) taken(p *process) Time {
 	at := p.step.taken
 	for _, m := range o.w.members {
@@ -117,7 +117,7 @@ func (o *oracle) taken(p *process) Time {
 	return at
 }
 
-// groups decodes an entry and returns the version of its encoding.
+// groups decodes an entry. It also returns the version of the encoding.
 func groups(e *raftpb.Entry) ([]fsm.Group, byte) {
 	data := e.GetData()
 	switch e.GetType() {
@@ -169,7 +169,7 @@ func endedBy(lessor *lease.Lessor, c fsm.Command) (ids []lease.ID) {
 	return ids
 }
 
-// asker returns a command together with its caller.
+// asker returns the caller of a command and the command itself, unwrapped.
 func asker(c fsm.Command) (access.Caller, fsm.Command) {
 	if by, ok := c.(*fsm.By); ok {
 		return by.Caller, by.Command
@@ -189,7 +189,7 @@ func (o *oracle) command(out *Entry, whole, c fsm.Command) fsm.Result {
 	}
 	result := o.machine.Apply(whole)
 	o.revision = max(o.revision, result.Revision)
-	if info := granted(&result); info != nil && info.Token > o.token { // not a repeated one
+	if info := granted(&result); info != nil && info.Token > o.token { // not repeated
 		o.token = info.Token
 		out.Granted = append(out.Granted, *info)
 		o.w.tracef("log %d: lease %x (token %d, TTL %d, name %q)", out.Index, info.ID, info.Token,
@@ -223,7 +223,7 @@ func (o *oracle) command(out *Entry, whole, c fsm.Command) fsm.Result {
 	return result
 }
 
-// notice counts interesting events in the log.
+// notice counts events of interest in the log.
 func (o *oracle) notice(out *Entry, c fsm.Command, result fsm.Result) {
 	late := out.Term < o.term
 	cover := o.w.cover
@@ -278,12 +278,12 @@ func (o *oracle) removed(c fsm.Command) {
 	}
 }
 
-// overwritten records entries that a disk drops because those of another leader replace them: they
-// were never committed.
+// overwritten records entries that a disk drops because entries of another leader replace them. The
+// dropped entries were never committed.
 func (w *world) overwritten(entries []*raftpb.Entry) {
 	for _, e := range entries {
 		if at := e.GetIndex() - firstIndex; at < uint64(len(w.oracle.raw)) && w.oracle.raw[at] == e {
-			continue // repeated, not replaced
+			continue // repeated with the same content
 		}
 		list, _ := groups(e)
 		for _, g := range list {
@@ -305,7 +305,7 @@ func (w *world) overwritten(entries []*raftpb.Entry) {
 	}
 }
 
-// published compares the changes that a member shows to its watchers with the log.
+// published checks a change that a member passes to its watchers against the log.
 func (o *oracle) published(member uint64, c *fsm.Change) {
 	at := c.Revision - 2
 	if at < 0 || at >= int64(len(o.changes)) {
@@ -334,8 +334,9 @@ func (o *oracle) lastEvent(index uint64) uint64 {
 	return o.lastEvents[index-firstIndex]
 }
 
-// publishedEvents checks a member's lease events after number last against the log (W1): each once
-// and in order. If there are more at once than a member keeps, it has only the last ones.
+// publishedEvents checks a member's lease events after number last against the log (W1): each
+// appears once and in order. If more events occur at once than a member keeps, only the last ones
+// are present.
 func (o *oracle) publishedEvents(member, last uint64, all fsm.LeaseEvents) uint64 {
 	if all.Last() > last+uint64(o.w.machine.LeaseEvents) {
 		o.w.cover["more events of leases than are kept"]++
@@ -356,7 +357,7 @@ func (o *oracle) publishedEvents(member, last uint64, all fsm.LeaseEvents) uint6
 	return last
 }
 
-// followOrphans records which orphans exist, and when each appeared.
+// followOrphans records when each orphan appeared, and drops those that no longer exist.
 func (o *oracle) followOrphans() {
 	for _, h := range o.machine.TakeHolds() {
 		_, is := o.machine.Orphan(h.Token)
@@ -369,8 +370,8 @@ func (o *oracle) followOrphans() {
 	}
 }
 
-// outlived checks that no orphan outlives its time in a stretch without faults. A new leader, or
-// one that distrusts its clock, gives it its full time again.
+// outlived checks that no orphan outlives its time in a stretch without faults. A new leader, or a
+// leader that distrusts its clock, restarts the countdown of orphans.
 func (o *oracle) outlived(from Time) {
 	w := o.w
 	for _, r := range w.h.Roles {

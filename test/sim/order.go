@@ -7,31 +7,31 @@ import (
 	"github.com/anishathalye/porcupine"
 )
 
-// Any order of the operations that respects real time and explains every answer proves a history
-// linearizable. The log provides one at almost no cost, so it is tried first, and another order is
-// searched for only if it fails.
+// A history is linearizable if some order of its operations respects real time and explains every
+// answer. The log provides such an order at almost no cost, so it is tried first. Another order is
+// searched for only if that fails.
 
-// ordering tries the order of the log on a history. It applies the same rules as the search: the
-// model accepts each step, and no step precedes one that it must follow.
+// ordering checks whether the order of the log explains a history. It applies the same rules as the
+// search: the model accepts each step, and no step precedes one that it must follow.
 type ordering struct {
 	m *model
-	// writes holds the steps with a position in the log, in that order. free holds those without
-	// one, which change nothing, by the time of the call.
+	// writes holds the steps with a position in the log, in log order. free holds the other steps,
+	// which change nothing, ordered by call time.
 	writes, free []*positioned
-	// byEnd holds all steps, by the time of the return; the first ones have been taken.
+	// byEnd holds all steps ordered by return time. Steps at its front may have been taken already.
 	byEnd []*positioned
-	open  []*positioned // of free, those that may be taken now
+	open  []*positioned // steps of free that can be taken now
 }
 
-// positioned is a step together with its position in the log.
+// positioned is a step with its position in the log.
 type positioned struct {
 	*porcupine.Operation
 	logPosition
-	sub   int // among the leases that one command ends
+	sub   int // position among the leases that one command ends
 	taken bool
 }
 
-// newOrder returns ok=false if a step that changes something has no position.
+// newOrder returns ok=false if a step that changes something has no position in the log.
 func (f *facts) newOrder(history []porcupine.Operation) (o *ordering, ok bool) {
 	o = &ordering{m: newModel()}
 	all := make([]positioned, len(history))
@@ -63,7 +63,7 @@ func (f *facts) newOrder(history []porcupine.Operation) (o *ordering, ok bool) {
 	return o, true
 }
 
-// endOf returns where in the log the lease of an expiry ends.
+// endOf returns the position in the log at which the lease of an expiry step ends.
 func (f *facts) endOf(s *step) (at logPosition, sub int, ok bool) {
 	for _, l := range f.byID[s.expire] {
 		if l.token != s.token || l.delayed != s.delayed || !l.expired {
@@ -83,8 +83,8 @@ func (f *facts) endOf(s *step) (at logPosition, sub int, ok bool) {
 	return logPosition{}, 0, false
 }
 
-// explains reports whether the order of the log explains all answers, with the steps that change
-// nothing inserted as early as possible.
+// explains reports whether the order of the log explains all answers. Steps that change nothing are
+// inserted as early as possible.
 func (o *ordering) explains() bool {
 	for _, x := range o.writes {
 		o.takeFree()
@@ -96,8 +96,8 @@ func (o *ordering) explains() bool {
 	return len(o.open)+len(o.free) == 0
 }
 
-// bound returns the latest call of a step that may come next: no remaining step has returned before
-// it.
+// bound returns the latest call time of a step that can come next, given that no remaining step has
+// returned before it.
 func (o *ordering) bound() int64 {
 	for len(o.byEnd) > 0 && o.byEnd[0].taken {
 		o.byEnd = o.byEnd[1:]
@@ -108,15 +108,15 @@ func (o *ordering) bound() int64 {
 	return o.byEnd[0].Return
 }
 
-// take takes a step if the model accepts it. If the model refuses a step that changes something,
-// the attempt fails.
+// take takes a step if the model accepts it. If the model rejects a step that changes something,
+// the order of the log does not explain the history.
 func (o *ordering) take(x *positioned) bool {
 	x.taken = x.Input.(*step).takeIn(o.m)
 	return x.taken
 }
 
-// takeFree takes all steps that change nothing and fit here. Taking them early never blocks a
-// remaining step.
+// takeFree takes all steps that change nothing and are possible now. Taking them early never blocks
+// a remaining step.
 func (o *ordering) takeFree() {
 	for before := -1; before != len(o.open)+len(o.free); {
 		before = len(o.open) + len(o.free)

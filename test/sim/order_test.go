@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// The order of the log explains a good history, and none that the search would refuse.
+// TestOrder checks that the order of the log explains a correct history, and does not explain a
+// history that the search would reject.
 func TestOrder(t *testing.T) {
 	explains := func(h *History) bool {
 		f := newFacts(h, handLimits)

@@ -9,8 +9,8 @@ const (
 	guardGo   = "internal/api/guard.go"
 )
 
-// plantedAccess are faults in access control. Those of single rules are in the tests of packages
-// access and fsm, and of the APIs.
+// plantedAccess lists faults in access control. The tests of packages access and fsm and of the
+// APIs cover faults in single rules.
 var plantedAccess = []planted{
 	{"who may do a command is not decided when it is applied", "A1", []edit{
 		{byGo, "\t\treturn m.permit(by.Caller, by.Command)\n", "\t\t_ = by\n\t\treturn nil\n"},

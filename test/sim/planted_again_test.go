@@ -1,7 +1,7 @@
 package sim
 
-// plantedAgain are faults that show when a member is elected again that was deposed with entries
-// in flight, and when the log has no room.
+// plantedAgain lists faults that appear when a member that was deposed with entries in flight is
+// re-elected, or when the log has no room.
 var plantedAgain = []planted{
 	{"a new leader forgets the leases for which its first step has no time", "L2", []edit{
 		{promotionGo, "if p.reached == p.end {", "if true {"},

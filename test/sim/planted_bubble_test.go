@@ -8,8 +8,8 @@ const (
 	watchingGo    = "internal/relay/watching.go"
 )
 
-// plantedBubble are faults that test/bubble looks for: of what it runs and the simulator
-// does not, and some that both find.
+// plantedBubble lists the faults that test/bubble must detect. Most are in code that the simulator
+// does not run. A few are detected by both.
 var plantedBubble = []planted{
 	{"a member says that it has saved before it has synced", "S2", []edit{
 		{

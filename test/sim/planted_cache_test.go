@@ -8,10 +8,10 @@ const (
 	copiesGo   = "internal/copies/set.go"
 )
 
-// plantedCaches are faults of caches, on the leader's side and on their own. Those that
-// only a rare meeting of events shows are not here, but in the tests of the directory and
-// of the replica: a hold that begins while a command is under way, a list of a cache that
-// comes late.
+// plantedCaches lists faults in caches, both on the leader and in the cache itself. Faults that
+// need a rare coincidence are covered by the tests of the directory and the replica instead.
+// Examples are a hold that begins while a command is in flight, and a cache's report that arrives
+// late.
 var plantedCaches = []planted{
 	{"a write does not wait for one cache", "C1", []edit{
 		{dirWriteGo, "\tif d.over(c) {\n\t\treturn\n", "\tif d.over(c) || c.id%2 == 0 {\n\t\treturn\n"},

@@ -5,7 +5,7 @@ const (
 	fsmCompareGo = "internal/fsm/compare.go"
 )
 
-// plantedCompare are faults of the comparison of members' states.
+// plantedCompare lists faults in the comparison of members' states.
 var plantedCompare = []planted{
 	{"a hash is told of a later state than was asked for", "S3", []edit{
 		{"internal/replica/apply.go", "r.machine.HashedAt() == e.GetIndex()", "r.machine.HashedAt() > 0"},

@@ -1,8 +1,8 @@
 package sim
 
-// plantedLeases is planted in what leases have beside a TTL, and in their holders.
+// plantedLeases lists faults in lease features other than the TTL, and in the code of holders.
 var plantedLeases = []planted{
-	// Lock delay, other TTLs, other holders.
+	// Lock delay, changed TTLs, changed holders.
 	{"lock delay ignored", "L4", []edit{
 		{lessorGo, "if x.lockDelay > 0 && x.outlived == 0 {", "if false {"},
 	}},

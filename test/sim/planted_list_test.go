@@ -48,8 +48,8 @@ const (
 	simWatcherGo = "test/sim/watcher.go"
 )
 
-// oldLeadersExpiry are the walls before the fence of terms: a leader that loses
-// forgets its own commands, and no leader admits those of another (T1).
+// oldLeadersExpiry removes the two safeguards that precede the term check: a deposed leader drops
+// its own commands, and no leader accepts another leader's commands (T1).
 var oldLeadersExpiry = []edit{
 	{
 		relayGo, "if p.internal == nil && p.origin.Member == 0 {", "if p.origin.Member == 0 {",
@@ -61,14 +61,14 @@ var oldLeadersExpiry = []edit{
 	},
 }
 
-// soonestRound makes a way into the confirm round that is under way.
+// soonestRound lets requests join the confirm round in progress.
 var soonestRound = edit{
 	confirmGo, "// Begin begins a round if",
 	"func (q *Queue[T]) Soonest() *T {\n\tif q.current.id != 0 {\n" +
 		"\t\treturn &q.current.batch\n\t}\n\treturn &q.Next\n}\n\n// Begin begins a round if",
 }
 
-// plantedCore is planted where it all began: clocks, expiry, the store, watches.
+// plantedCore lists faults in the core: clocks, expiry, the store, and watches.
 var plantedCore = []planted{
 	// Rule 2 and 1: clocks.
 	{"holder counts from receipt", "T2", []edit{
@@ -431,7 +431,7 @@ var plantedCore = []planted{
 		{forwardGo, "results[f.sent[k].seq-first]", "results[end-1-f.sent[k].seq]"},
 	}},
 
-	// Writes that are done once.
+	// Idempotent writes.
 	{"a write that is sent again is done again", "S1", []edit{
 		{
 			fsmOnceGo, "\tr, done := s.answer(c.Number)", "\tr, done := s.answer(c.Number + 1<<40)",

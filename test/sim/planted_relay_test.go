@@ -5,8 +5,8 @@ const (
 	leaseGroupsGo = "lease/groups.go"
 )
 
-// plantedRelays is planted in what keeps the leases of relays' clients alive: the agent, and the
-// leader's side of rounds.
+// plantedRelays lists faults in the code that keeps alive the leases of relays' clients: the agent,
+// and the leader's handling of rounds.
 var plantedRelays = []planted{
 	{"a relay answers by itself", "L1", []edit{
 		{

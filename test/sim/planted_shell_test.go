@@ -5,7 +5,7 @@ const (
 	shellClockGo = "internal/shell/clock.go"
 )
 
-// plantedShell are faults of the order in which a member does its work.
+// plantedShell lists faults in the order in which a member performs its work.
 var plantedShell = []planted{
 	{"the clock is read before the mail is taken", "rule 1", []edit{
 		{shellGo, "\tTakeMail, ReadClock, Advance,", "\tReadClock, TakeMail, Advance,"},

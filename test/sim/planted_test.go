@@ -29,11 +29,11 @@ var (
 	patienceFlag = flag.Duration("patience", 10*time.Minute, "TestPlanted: how long to look")
 )
 
-// huntSeeds is the number of seeds a planted fault may survive.
+// huntSeeds is the maximum number of seeds in the hunt for a planted fault.
 const huntSeeds = 1000
 
-// panics lists the planted faults that show by a panic of the code itself, with the expected texts.
-// Any other panic may be a bug of the hunt.
+// panics lists the planted faults that make the code itself panic, with the expected texts. Any
+// other panic may be a bug in the hunt.
 var panics = map[string][]string{
 	"acknowledge before sync": {
 		"Was the raft log corrupted, truncated, or lost?", "sim: a snapshot is newer than the log",
@@ -41,14 +41,14 @@ var panics = map[string][]string{
 	"snapshot restore rewinds tokens":       {"lease: corrupt state: last token"},
 	"entries applied again after a restart": {"is out of range [prevApplied("},
 	"a batch splits a revision":             {"watch: history makes no progress"},
-	// The entry has other commands than the proposals.
+	// The entry's commands differ from the proposals.
 	"results of another leader's entry": {"slice bounds out of range"},
-	// The lease of a deleted key ends, and would keep the key.
+	// A deleted key's lease ends and would keep the key.
 	"a delete does not detach": {"internal/fsm.(*Machine).freeKeys("},
 }
 
-// seldom lists the planted faults that only one in some hundred runs shows, each with a seed that
-// did. The hunt starts a little before that seed.
+// seldom lists the planted faults that only one in several hundred runs exposes, each with a seed
+// that exposed it. The hunt starts shortly before that seed.
 var seldom = map[string]uint64{
 	"a key that went while events were missing is forgotten":       380,
 	"caches keep what a lesser permission does not allow":          275,
@@ -58,52 +58,52 @@ var seldom = map[string]uint64{
 	"leaves are lost with their round":                             514,
 }
 
-// edit replaces a text that occurs once in its file.
+// edit replaces a text that occurs exactly once in its file.
 type edit struct{ file, old, new string }
 
-// planted is a fault planted in production code. The campaign must find it, which shows that the
+// planted is a fault planted in production code. The campaign must detect it, which shows that the
 // checkers can fail.
 //
-// Some promises are protected by several independent checks, so that removing one has no effect.
-// Such a fault removes all of them.
+// Some promises are protected by several independent checks, so removing one has no effect. Such a
+// fault removes all of them.
 type planted struct {
 	name string
-	// breaks is the promise that it breaks or the trap that it reopens.
+	// breaks is the promise that the fault breaks or the trap that it reopens.
 	breaks string
 	edits  []edit
 }
 
 // found is the result of a hunt.
 type found struct {
-	ID        string  `json:"id"` // of the broken invariant; empty if none was found
+	ID        string  `json:"id"` // of the broken invariant; empty if no violation was found
 	What      string  `json:"what"`
 	Seed      uint64  `json:"seed"`
 	Runs      int     `json:"runs"`
 	Simulated float64 `json:"simulated"` // minutes
 }
 
-// hunter is a package whose TestHunt finds faults, with the faults to plant.
+// hunter is a package whose TestHunt detects faults, with the faults to plant.
 type hunter struct {
 	dir  string
 	list []planted
-	only string // the flag of TestHunt
+	only string // the value of TestHunt's flag
 }
 
-// plantedList has all planted faults.
+// plantedList lists the planted faults that the plain simulator must detect.
 var plantedList = slices.Concat(
 	plantedCore, plantedShell, plantedAgain, plantedLeases, plantedCaches, plantedWaits, plantedAccess,
 	plantedCompare,
 )
 
-// hunters has all hunters. test/bubble runs whole members and clients.
+// hunters lists all hunters. The one in test/bubble runs complete members and clients.
 var hunters = []hunter{
 	{".", plantedList, ""},
 	{".", plantedRelays, "relays"},
 	{"../bubble", plantedBubble, ""},
 }
 
-// Every planted fault can be planted: each text occurs once in its file, and the result is valid
-// Go.
+// TestPlantedTexts checks that every planted fault applies: each text occurs exactly once in its
+// file, and the result is valid Go.
 func TestPlantedTexts(t *testing.T) {
 	names := make(map[string]bool)
 	for _, p := range slices.Concat(plantedList, plantedRelays, plantedBubble) {
@@ -124,8 +124,8 @@ func TestPlantedTexts(t *testing.T) {
 	}
 }
 
-// mutate returns the files that edits change, with their new content, by path from the module's
-// root.
+// mutate returns the new content of the files that the edits change, keyed by path relative to the
+// module's root.
 func mutate(edits []edit) (map[string]string, error) {
 	files := make(map[string]string)
 	for _, e := range edits {
@@ -170,7 +170,8 @@ func isCode(source string, from, to int) error {
 // root is the path from this package to the module's root.
 const root = "../.."
 
-// TestHunt runs seeds until one breaks a promise. TestPlanted runs it in a binary with a fault.
+// TestHunt runs seeds until one breaks a promise. TestPlanted runs it in a binary with a planted
+// fault.
 func TestHunt(t *testing.T) {
 	if *huntFlag == "" {
 		t.Skip("for TestPlanted")
@@ -199,8 +200,8 @@ func TestHunt(t *testing.T) {
 	}
 }
 
-// TestPlanted compiles each fault into a binary, with go test -overlay, and the campaign must find
-// it.
+// TestPlanted checks that the campaign detects each planted fault. It compiles the fault into a
+// binary with go test -overlay.
 func TestPlanted(t *testing.T) {
 	tier.Campaign(t)
 	only, err := regexp.Compile(*plantFlag)
@@ -219,7 +220,7 @@ func TestPlanted(t *testing.T) {
 				continue
 			}
 			t.Run(p.name, func(t *testing.T) {
-				t.Parallel() // each compiler or hunt mostly uses one processor
+				t.Parallel() // each compiler or hunt mostly uses one CPU
 				binary := h.build(t, filepath.Join(dir, t.Name()), p.edits)
 				f := h.hunt(t, binary, p)
 				os.Remove(binary)
@@ -229,7 +230,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// judgeFound checks that a fault was found in the expected way.
+// judgeFound checks that a fault was detected in the expected way.
 func judgeFound(t *testing.T, p planted, f found) {
 	t.Helper()
 	switch texts := panics[p.name]; {
@@ -246,7 +247,7 @@ func judgeFound(t *testing.T, p planted, f found) {
 	t.Logf("seed %d: %.300s", f.Seed, f.What)
 }
 
-// build compiles the package's tests with the edits.
+// build compiles the package's tests with the edits applied.
 func (h *hunter) build(t *testing.T, at string, edits []edit) string {
 	t.Helper()
 	files, err := mutate(edits)
@@ -285,8 +286,8 @@ func (h *hunter) build(t *testing.T, at string, edits []edit) string {
 	return binary
 }
 
-// hunt runs a binary until it finds a violation. If it dies without a result, that counts as a
-// panic.
+// hunt runs a binary until it finds a violation. If the binary exits without a result, that counts
+// as a panic.
 func (h *hunter) hunt(t *testing.T, binary string, p planted) found {
 	t.Helper()
 	out := filepath.Join(t.TempDir(), "found.json")

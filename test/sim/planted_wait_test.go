@@ -5,7 +5,7 @@ const (
 	queueGo  = "internal/api/waitqueue/queue.go"
 )
 
-// plantedWaits are faults of wait queues.
+// plantedWaits lists faults in wait queues.
 var plantedWaits = []planted{
 	{"a waiter is told it is ready with one too many before it", "L4", []edit{
 		{

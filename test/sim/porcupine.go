@@ -12,32 +12,32 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkOps trusts the log. The search for a linearization does not: it only uses what clients
-// requested and received, and when, and allows a lease to end by itself. It takes two hints from
-// the log, which can only make it find more violations: a command without an answer had no effect
-// if the log does not contain it, and the revision or token of such a command's effect or of an
-// expiry is the log's.
+// checkOps trusts the log. The search for a linearization does not: it only uses the requests and
+// answers of clients and their times, and allows leases to expire. It takes two hints from the log,
+// which can only lead to more violations. First, an unanswered command that is not in the log had
+// no effect. Second, the log provides the revision or token that an unanswered command or an expiry
+// produced.
 
 // step is one operation of the searched history.
 type step struct {
 	op *Op // nil for an expiry
-	// expire is the lease that ends, or whose lock delay ends if delayed is set; token is its
-	// incarnation's, or one that an unanswered command returned.
+	// expire is the lease that ends. If delayed is set, its lock delay ends instead. token is the
+	// token of its incarnation, or one returned by an unanswered command.
 	expire  lease.ID
 	delayed bool
 	token   lease.Token
-	// revision is the store's revision after the step; 0 if the step does not change it.
+	// revision is the store's revision after the step, or 0 if the step does not change it.
 	revision int64
 	answered bool
 }
 
-// searched reports whether to search the history of a seed although the order of the log may
-// explain it: one in sixteen, since both must agree. Seeds are mixed, so that parallel processes
-// share these, too.
+// searched reports whether to search the history of a seed even if the order of the log explains
+// it. One seed in sixteen is searched, because both methods must agree. The seeds are mixed to
+// distribute the searches evenly among parallel processes.
 func searched(seed uint64) bool { return seed*0x9e3779b97f4a7c15>>60 == 0 }
 
-// checkLinearizable is S1 by search: the operations on the store, with leases and expiry, happened
-// one after another, each between its start and its answer.
+// checkLinearizable checks S1 by search: the store's operations, including leases and expiry, took
+// effect in some sequential order, each between its start and its answer.
 func (f *facts) checkLinearizable() {
 	history := f.steps()
 	if len(history) == 0 {
@@ -82,7 +82,7 @@ func (f *facts) steps() []porcupine.Operation {
 			r := &f.outcomes[p.entry][p.command]
 			if len(r.steps)+len(r.events) == 0 && r.token() == 0 && !numbered(op.Command) &&
 				!aboutRights(op.Command) {
-				continue // it changed and returned nothing
+				continue // the step changed something but returned nothing
 			}
 			s.revision, s.token = r.revision, r.token()
 			add(s, op.Client, op.Start, Never)
@@ -135,15 +135,15 @@ func (f *facts) endStep(l *incarnation) (at logPosition, s *modelStep) {
 	return logPosition{}, nil
 }
 
-// searchable reports whether a read is a complete read of the newest state.
+// searchable reports whether a read returns the complete newest state.
 func (f *facts) searchable(op *Op) bool {
 	o := op.Request.Range.Options
 	return !op.Serializable && o.Revision == 0 && !o.CountOnly && o.SortBy == mvcc.None &&
 		op.Err == nil
 }
 
-// earliest returns the first instant at which a lease may expire: a TTL after its last acknowledged
-// renewal was sent (L1).
+// earliest returns the first instant at which a lease may expire, which is one TTL after its last
+// acknowledged renewal was sent (L1).
 func (f *facts) earliest(l *incarnation) Time {
 	at := l.from
 	for _, t := range l.terms {
@@ -178,7 +178,7 @@ func storeModel() porcupine.Model {
 	}
 }
 
-// take tries a step in a state, without changing the state.
+// take tries a step on a model and returns the resulting model. The given model is unchanged.
 func (s *step) take(m *model) (*model, bool) {
 	if s.reads() {
 		return m, s.takeIn(m)
@@ -190,21 +190,21 @@ func (s *step) take(m *model) (*model, bool) {
 	return next, s.takeIn(next)
 }
 
-// reads reports whether the step changes nothing that the search tracks.
+// reads reports whether the step leaves everything that the search tracks unchanged.
 func (s *step) reads() bool {
 	return s.op != nil && (s.op.Kind != opCommand || operators(s.op.Command))
 }
 
-// far reports whether the step cannot lead to its revision from here, so that it need not be tried.
+// far reports whether the step cannot produce its revision from this state, so trying it is
+// useless.
 func (s *step) far(m *model) bool {
 	if s.op != nil && numbered(s.op.Command) {
-		return false // the revision may be that of the first request
+		return false // the revision can be that of the first request
 	}
 	return s.revision != m.revision && s.revision != m.revision+1
 }
 
-// takeIn takes a step in a state, and changes the state. If it refuses the step, the state can no
-// longer be used.
+// takeIn performs a step on a model in place. If it rejects the step, the model is unusable.
 func (s *step) takeIn(m *model) bool {
 	if s.op == nil {
 		i, ok := m.lease(s.expire)

@@ -1,7 +1,7 @@
 package sim
 
-// draw creates a profile from the seed. Runs differ a lot, because each kind of bug needs its own
-// scenario.
+// draw draws a profile from the seed. Runs vary widely, because different bugs need different
+// conditions to appear.
 func (w *world) draw() Profile {
 	r := w.rng
 	p := Profile{
@@ -45,7 +45,7 @@ func (w *world) draw() Profile {
 	}
 	p.Weights = make([]int, len(faults))
 	for i := range p.Weights {
-		// A few kinds often, some never.
+		// A few kinds are frequent, and some never occur.
 		p.Weights[i] = max(0, r.IntN(12)-4)
 	}
 	p.Scenario = w.drawScenario(&p)

@@ -8,10 +8,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the programs of clients that work with keys and leases. Each runs as a thread that
+// This file contains the client programs that work with keys and leases. Each runs as a thread and
 // never ends.
 
-// command performs a command once.
+// command sends a command without retries.
 func (t *thread) command(c fsm.Command) *Op {
 	return t.do(&Op{Kind: opCommand, Request: Request{Command: c}})
 }
@@ -38,7 +38,7 @@ func (t *thread) registers() {
 		case 3:
 			t.command(&fsm.DeleteRange{Key: key, PrevKV: w.chance(2)})
 		case 4:
-			// The range's end has no effect, but makes this deletion unique.
+			// The end of the range has no effect, but makes this deletion unique.
 			t.command(&fsm.DeleteRange{Key: "r1", End: "r2~" + string(w.value())})
 		case 5:
 			t.swap(key)
@@ -52,7 +52,7 @@ func (t *thread) registers() {
 	}
 }
 
-// swap writes a key if it has not changed since it was read.
+// swap writes a key if the key has not changed since it was read.
 func (t *thread) swap(key string) {
 	op := t.get(key, "", mvcc.RangeOptions{}, t.c.w.chance(4))
 	if op.Outcome != Done || op.Err != nil {
@@ -95,13 +95,13 @@ func (t *thread) attacher() {
 		if w.chance(2) {
 			t.revoke(s)
 		} else {
-			s.rest() // until it ends
+			s.rest() // until the lease ends
 			t.renewLate(s)
 		}
 	}
 }
 
-// attach performs a random operation with a key and a session's lease.
+// attach performs a random operation on a key and a session's lease.
 func (t *thread) attach(s *session, key string) {
 	w := t.c.w
 	switch w.rng.IntN(11) {
@@ -132,8 +132,8 @@ func (t *thread) attach(s *session, key string) {
 	}
 }
 
-// putBound puts a key with a TTL. Sometimes it then tries to attach another key to the key's lease,
-// which must be refused, or to end the lease in the same step.
+// putBound puts a key with a TTL. Sometimes the same transaction deletes the key, which ends the
+// lease. Sometimes a second put tries to attach another key to the lease, which must be rejected.
 func (t *thread) putBound(key string) {
 	w := t.c.w
 	terms := lease.Terms{ID: lease.ID(w.rng.Int64N(1<<40) + 1), TTL: w.ttl(), Bound: true}
@@ -148,7 +148,7 @@ func (t *thread) putBound(key string) {
 	}
 }
 
-// renewLate sometimes renews a silent lease, perhaps one that is checkpointed or about to end.
+// renewLate sometimes renews a silent lease, which may be checkpointed or about to end.
 func (t *thread) renewLate(s *session) {
 	w := t.c.w
 	for w.chance(2) {
@@ -166,7 +166,7 @@ func (t *thread) ask() {
 	}
 }
 
-// leaver grants leases with keys and abandons them.
+// leaver grants leases, attaches keys, and abandons the leases.
 func (t *thread) leaver() {
 	w := t.c.w
 	for {
@@ -186,7 +186,7 @@ func (t *thread) leaver() {
 	}
 }
 
-// compactor sometimes compacts the store, and reads past revisions.
+// compactor occasionally compacts the store and reads past revisions.
 func (t *thread) compactor() {
 	w := t.c.w
 	for {

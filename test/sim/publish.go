@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/shell"
 )
 
-// showInRace publishes the new state while waiters enter wait queues.
+// showInRace publishes the new state while waiters are entering wait queues.
 func (p *process) showInRace() {
 	out := &p.s.Out
 	if len(p.late) == 0 || len(out.Changes) == 0 && !out.Restored {
@@ -21,7 +21,7 @@ func (p *process) showInRace() {
 	p.someEnter()
 }
 
-// race lets the core continue until it has published the changes.
+// race lets the core run until it has published the changes.
 func (p *process) race() {
 	if !p.racing {
 		return
@@ -45,13 +45,13 @@ func (p *process) show() {
 		p.step.spread = true
 		p.snaps.Restored(p.view.Index, 0)
 	}
-	if p.snaps.Due(p.view.Index, func() uint64 { return 0 }) { // counted in entries, not bytes
+	if p.snaps.Due(p.view.Index, func() uint64 { return 0 }) { // measured in entries, not bytes
 		p.snap()
 	}
 }
 
-// publish passes the changes to the hub. A client that is notified of a change must find that
-// change when it reads.
+// publish passes the changes to the hub. A client that is notified of a change must be able to read
+// that change.
 func (p *process) publish(out *replica.Output) {
 	for i := range out.Changes {
 		c := &out.Changes[i]
@@ -65,7 +65,7 @@ func (p *process) publish(out *replica.Output) {
 	p.step.spread = true
 }
 
-// spread schedules the hub's goroutine, which may be delayed.
+// spread schedules the hub's goroutine, possibly with a delay.
 func (p *process) spread() {
 	if p.w.p.Waiters > 0 && p.w.chance(3) {
 		p.distributeLate()
@@ -74,13 +74,13 @@ func (p *process) spread() {
 	p.distribute()
 }
 
-// distribute is one round of the hub's goroutine.
+// distribute performs one round of the hub's goroutine.
 func (p *process) distribute() {
 	p.hub.Distribute()
 	p.poll()
 }
 
-// distributeLate runs distribute for a goroutine that was delayed.
+// distributeLate simulates a delayed hub goroutine.
 func (p *process) distributeLate() {
 	p.w.after(p.w.between(Millisecond/10, 200*Millisecond), func() {
 		if !p.dead {
@@ -89,7 +89,8 @@ func (p *process) distributeLate() {
 	})
 }
 
-// publishEvents serves clients that follow lease events. A snapshot has no events from before it.
+// publishEvents serves clients that read lease events. A snapshot contains no events from before
+// it.
 func (p *process) publishEvents(out *replica.Output) {
 	o := &p.w.oracle
 	if out.Restored {

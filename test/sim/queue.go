@@ -3,7 +3,7 @@ package sim
 // event happens at an instant of true time.
 type event struct {
 	at  Time
-	seq uint64 // of two at one instant, the first scheduled comes first
+	seq uint64 // orders events at the same instant by when they were scheduled
 	run func()
 }
 
@@ -11,8 +11,8 @@ func (e *event) before(o *event) bool {
 	return e.at < o.at || e.at == o.at && e.seq < o.seq
 }
 
-// queue is a heap of events. It has its own sift code because container/heap
-// would put each event into an interface.
+// queue is a heap of events. It implements sifting itself because container/heap would allocate an
+// interface value for each event.
 type queue []event
 
 func (q *queue) push(e event) {

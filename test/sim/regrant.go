@@ -5,14 +5,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// regranter grants one incarnation of a lease after another under one ID, and ends each at about
-// the time when it expires. So the decision to expire one incarnation may be applied after the next
-// has begun (T28).
+// regranter grants successive incarnations of a lease under the same ID, and ends each at about the
+// time it expires. So the decision to expire one incarnation may be applied after the next one has
+// begun (T28).
 func (t *thread) regranter() {
 	c, w := t.c, t.c.w
 	const ttl = 600
 	id := 1<<41 + lease.ID(c.id)
-	var ends Time // of the current incarnation, by the client's clock
+	var ends Time // when the current incarnation ends, on the client's clock
 	near := func(p *thread) {
 		p.sleep(max(ends-c.local(), 0) + w.exp(w.p.Delay+w.p.Sync))
 	}

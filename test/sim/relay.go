@@ -8,27 +8,27 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Half of the runs with groups have relays. A relay carries the streams of keepers to a member and
-// keeps their leases alive with rounds. It does in virtual time what package relay does around a
+// Half of the runs with groups have relays. A relay carries keepers' streams to a member and keeps
+// their leases alive with rounds. It does in virtual time what package relay does around a
 // holder.Agent.
 
-// relays are the relays of a run.
+// relays holds the relays of a run.
 type relays []*relay
 
-// relay is one relay and its machine.
+// relay is a relay together with its machine.
 type relay struct {
 	w     *world
 	clock clock
-	// links are its connections to members. New streams use the last one, unless it has ended.
+	// links holds the connections to members. New streams use the last one, unless it has ended.
 	links  []*uplink
-	cut    bool // no messages get through in either direction
+	cut    bool // all messages in both directions are lost
 	paused Time // the end of the current pause
 	lag    Time // mean additional delay of messages to and from members
 }
 
 // uplink is a relay's connection to a process. Each connection has its own Agent. Rounds arrive in
-// the order in which they were sent, and so do the renewals of one client; other messages may be
-// reordered. Once a message is lost, all later ones are lost too.
+// the order in which they were sent, and so do the renewals of each client. Other messages may be
+// reordered. Once a message is lost, all later messages are lost too.
 type uplink struct {
 	*relay
 	waker
@@ -37,14 +37,14 @@ type uplink struct {
 	proc   *process
 	agent  holder.Agent[*stream, *call]
 	last   Time // when the last round arrives
-	late   Time // when the round in flight times out
-	lost   Time // when messages began to be lost, or Never
+	late   Time // when the in-flight round times out
+	lost   Time // since when messages have been lost, or Never
 	over   bool
 }
 
 const (
 	roundTime  = 2 * Second
-	relayReset = 3 * Second // how long a relay takes to notice a dead connection
+	relayReset = 3 * Second // how long a relay takes to detect a dead connection
 )
 
 // newRelays creates the relays of a run.
@@ -58,7 +58,8 @@ func newRelays(w *world) (all relays) {
 	return all
 }
 
-// draw chooses the connection for a keeper's next stream; nil means that the stream uses no relay.
+// draw chooses the connection for a keeper's next stream. It returns nil if the stream uses no
+// relay.
 func (all relays) draw(w *world) *uplink {
 	if len(all) == 0 || w.chance(4) {
 		return nil
@@ -110,7 +111,8 @@ func (r *relay) crash(d Time) {
 	r.paused = r.w.now + d
 }
 
-// lost ends the connections to a process that has ended. With silent, the relays are not notified.
+// lost ends the connections to a process that has ended. If silent is set, the relays are not
+// notified.
 func (all relays) lost(p *process, silent bool) {
 	for _, r := range all {
 		for _, u := range r.links {
@@ -125,10 +127,10 @@ func (all relays) lost(p *process, silent bool) {
 	}
 }
 
-// lose loses the messages in flight and all later ones.
+// lose drops the messages in flight and all later ones.
 func (u *uplink) lose() { u.lost = min(u.lost, u.w.now) }
 
-// down reports whether messages are being lost.
+// down reports whether the connection is losing messages.
 func (u *uplink) down() bool {
 	if u.cut || u.proc.dead {
 		u.lose()
@@ -137,7 +139,7 @@ func (u *uplink) down() bool {
 }
 
 // end ends the connection and the clients' streams over it. The process is notified after the last
-// round, or never.
+// round arrives, or never.
 func (u *uplink) end() {
 	if u.over {
 		return
@@ -162,12 +164,12 @@ func (u *uplink) end() {
 	}
 }
 
-// endOf returns the message that a stream has ended.
+// endOf returns the message reporting the end of a stream.
 func endOf(id replica.Keeper) *replica.Renewals {
 	return &replica.Renewals{GroupRenewals: replica.GroupRenewals{Keeper: id, End: true}}
 }
 
-// leaveGroups puts a message about groups into a process's mail.
+// leaveGroups queues a message about groups for a process.
 func leaveGroups(p *process, b *replica.Renewals) {
 	if !p.dead {
 		p.mail.groups = append(p.mail.groups, b)
@@ -178,11 +180,11 @@ func leaveGroups(p *process, b *replica.Renewals) {
 // hop returns a random delay for a message between the relay and the member.
 func (u *uplink) hop() Time { return u.w.p.Delay/4 + u.w.exp(u.w.p.Delay) + u.w.exp(u.lag) }
 
-// now reads the clock.
+// now reads the relay's clock.
 func (u *uplink) now() lease.Instant { return u.clock.instant(u.w.now) }
 
-// take accepts the renewals of one client message. They wait for a round if the agent keeps all of
-// their leases, and go to the member otherwise.
+// take accepts the renewals of one client message. If the agent keeps all of their leases, they
+// wait for a round. Otherwise they are forwarded to the member.
 func (u *uplink) take(calls []*call) {
 	s, w := calls[0].stream, u.w
 	switch {
@@ -207,7 +209,7 @@ func (u *uplink) take(calls []*call) {
 	u.wake(w.now + linger)
 }
 
-// pass forwards renewals of one client to the member.
+// pass forwards a client's renewals to the member.
 func (u *uplink) pass(calls ...*call) {
 	s := calls[0].stream
 	s.passed = max(s.passed, u.w.now+u.hop())
@@ -221,7 +223,7 @@ func (u *uplink) pass(calls ...*call) {
 	})
 }
 
-// step sends a round, or abandons one that has timed out.
+// step sends a round, or abandons a round that has timed out.
 func (u *uplink) step() {
 	w := u.w
 	switch {
@@ -242,7 +244,7 @@ func (u *uplink) step() {
 	u.arm()
 }
 
-// arm schedules the next step that does not depend on a request.
+// arm schedules the next step that is not triggered by a request.
 func (u *uplink) arm() {
 	switch at, ok := u.agent.SilentAt(); {
 	case u.agent.Pending():
@@ -254,7 +256,7 @@ func (u *uplink) arm() {
 	}
 }
 
-// round is the owner of a round.
+// round is the Owner of a round's renewals.
 type round struct {
 	*uplink
 	asOf uint64 // the member's applied index when it processed the round
@@ -300,7 +302,7 @@ func (r *round) outcome(b *replica.Renewals) {
 	}
 }
 
-// joined notifies the relay of the leases that have joined its groups.
+// joined notifies the relay of the leases that joined its groups.
 func (u *uplink) joined(b *replica.Renewals) {
 	var list []holder.Join[*stream]
 	for i, q := range b.Owner.(renewals) {
@@ -328,7 +330,7 @@ func (u *uplink) joined(b *replica.Renewals) {
 	})
 }
 
-// leave removes the leases of a client whose stream has ended from their groups.
+// leave removes a client's leases from their groups after its stream has ended.
 func (u *uplink) leave(s *stream) {
 	if u.paused > u.w.now {
 		u.w.at(u.paused, func() { u.leave(s) })
@@ -341,7 +343,7 @@ func (u *uplink) leave(s *stream) {
 	u.step()
 }
 
-// answer answers renewals with the outcome of a round, and forwards the others to the member.
+// answer answers the renewals covered by a round's outcome and forwards the others to the member.
 func (u *uplink) answer(list []holder.Answer[*call], by *round) {
 	for _, a := range list {
 		q := a.Of
@@ -359,7 +361,7 @@ func (u *uplink) answer(list []holder.Answer[*call], by *round) {
 	}
 }
 
-// disturbOften injects faults of the relay.
+// disturbOften injects faults of the relay at random times.
 func (r *relay) disturbOften() {
 	w := r.w
 	if w.p.Faults == 0 {

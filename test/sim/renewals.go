@@ -7,10 +7,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// renewals holds the renewals of a keeper's message, which the replica processes together.
+// renewals holds the renewals in a keeper's message. The replica processes them together.
 type renewals []*call
 
-// renewalsIn returns how many of the first calls are renewals of one message.
+// renewalsIn returns how many calls at the front are renewals from the same message.
 func renewalsIn(calls []*call) int {
 	first := calls[0]
 	keeper, ok := first.who.(*keeper)

@@ -2,15 +2,15 @@ package sim
 
 import "leasehold.dev/lease"
 
-// addRenewers adds the clients of StaleLeader.
+// addRenewers adds the clients configured by StaleLeader.
 func (w *world) addRenewers() {
 	for range w.p.StaleLeader.Renewers {
 		w.newClient(1).spawn((*thread).renewer)
 	}
 }
 
-// renewer uses one lease after another. It renews each for a while, in one of three patterns, at a
-// member that leads or believes that it does, and then stops.
+// renewer uses successive leases. It renews each for a while, in one of three patterns, at a member
+// that leads or believes that it leads, and then abandons it.
 func (t *thread) renewer() {
 	ways := [...]func(*thread) pattern{
 		(*thread).together, (*thread).early, (*thread).early, (*thread).late,
@@ -27,7 +27,7 @@ func (t *thread) renewer() {
 		for !s.ended {
 			t.toLeader()
 			called := way.wait()
-			if !called { // otherwise it has no other member
+			if !called { // otherwise the client knows no other member
 				t.toLeader()
 			}
 			if !t.renew(s) || called || w.chance(6) {
@@ -38,14 +38,15 @@ func (t *thread) renewer() {
 	}
 }
 
-// pattern determines when a lease is renewed: wait waits until the next renewal, and reports
-// whether it is the last.
+// pattern determines when a lease is renewed. wait blocks until the next renewal is due, and
+// reports whether it is the last one.
 type pattern struct {
 	ttl  Time
 	wait func() bool
 }
 
-// together renews at the same time as others, so that several checkpoints are cleared in a row.
+// together renews at the same time as other clients, so that several checkpoints are cleared in
+// succession.
 func (t *thread) together() pattern {
 	w, beat := t.c.w, t.c.w.p.StaleLeader.Period
 	ttl := max(500*Millisecond, Time((0.7+0.9*w.rng.Float64())*float64(beat)))
@@ -55,7 +56,7 @@ func (t *thread) together() pattern {
 	}}
 }
 
-// early renews before the lease is silent, and last when there are two leaders.
+// early renews before the lease is silent. The last renewal happens while there are two leaders.
 func (t *thread) early() pattern {
 	w := t.c.w
 	ttl := w.between(Second, 4*Second)
@@ -64,7 +65,7 @@ func (t *thread) early() pattern {
 	}}
 }
 
-// late renews when the lease should have ended but no member knows that yet.
+// late renews when the lease should have ended but no member has detected that yet.
 func (t *thread) late() pattern {
 	w := t.c.w
 	ttl := w.between(500*Millisecond, 700*Millisecond)
@@ -77,7 +78,7 @@ func (t *thread) late() pattern {
 // signal wakes waiting threads.
 type signal struct{ waiting []func() }
 
-// wait sleeps, and reports whether notify was called within d.
+// wait blocks for up to d, and reports whether notify was called.
 func (b *signal) wait(t *thread, d Time) bool {
 	called, token := false, t.token
 	b.waiting = append(b.waiting, func() {
@@ -90,7 +91,7 @@ func (b *signal) wait(t *thread, d Time) bool {
 	return called
 }
 
-// notify wakes the waiting threads soon.
+// notify wakes the waiting threads after short delays.
 func (b *signal) notify(w *world) {
 	all := b.waiting
 	b.waiting = nil
@@ -99,7 +100,7 @@ func (b *signal) notify(w *world) {
 	}
 }
 
-// toLeader connects the client to a member that leads, or believes that it does.
+// toLeader connects the client to a member that leads or believes that it leads.
 func (t *thread) toLeader() {
 	if m := t.c.w.leader(); m != nil {
 		t.c.at = m.id

@@ -7,9 +7,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// retrier writes with idempotency keys. It repeats writes without an answer, sometimes those with
-// one, perhaps at another member. It settles the writes that it abandons; copies of them may still
-// be in flight.
+// retrier writes with idempotency keys. It retries unanswered writes, and sometimes repeats
+// answered ones, possibly at another member. It declares the writes that it abandons as settled,
+// although copies of them may still be in flight.
 func (t *thread) retrier() {
 	w := t.c.w
 	for {
@@ -24,7 +24,7 @@ func (t *thread) retrier() {
 			t.think()
 			c.Number++
 			c.Command = w.numbered(own)
-			next := c // a proposed command must not change any more
+			next := c // a proposed command must not be modified
 			r, ok := t.insistOnce(&next)
 			if !ok {
 				break
@@ -37,8 +37,8 @@ func (t *thread) retrier() {
 	}
 }
 
-// insistOnce sends a write until it is answered, sometimes once more, and returns the answer. ok is
-// false if the session is unknown.
+// insistOnce sends a write until it is answered, sometimes repeats it, and returns the answer. ok
+// is false if the cluster does not know the session.
 func (t *thread) insistOnce(c *fsm.Once) (r fsm.Result, ok bool) {
 	w := t.c.w
 	for {
@@ -49,12 +49,13 @@ func (t *thread) insistOnce(c *fsm.Once) (r fsm.Result, ok bool) {
 		case op.Outcome == Done && !w.chance(5):
 			return op.Fsm, true
 		case op.Outcome != Done && w.chance(8):
-			return fsm.Result{}, true // it gives up
+			return fsm.Result{}, true // the client gives up
 		}
 	}
 }
 
-// unrenewed is a lease that is not renewed, for commands on leases; token is 0 while there is none.
+// unrenewed is a lease for commands on leases. It is never renewed. token is 0 while there is no
+// lease.
 type unrenewed struct {
 	id     lease.ID
 	token  lease.Token
@@ -71,8 +72,8 @@ func (l *unrenewed) learn(r fsm.Result) {
 	}
 }
 
-// numbered draws a write whose repetition would be visible: it raises a version or a token, or
-// finds nothing left to delete.
+// numbered draws a write with an effect that reveals a repetition: it increments a version or a
+// token, or it deletes a key that a repetition would no longer find.
 func (w *world) numbered(own *unrenewed) fsm.Command {
 	key := string(rune('0' + w.rng.IntN(3)))
 	put := &fsm.Put{Key: "c" + key, Value: w.value(), PrevKV: w.chance(2)}
@@ -89,7 +90,7 @@ func (w *world) numbered(own *unrenewed) fsm.Command {
 	return put
 }
 
-// succeeding draws a command on a lease, which it grants first.
+// succeeding draws a command on a lease. If there is no lease, the command is a grant.
 func (w *world) succeeding(own *unrenewed) fsm.Command {
 	if own.token == 0 {
 		own.id, own.secret = lease.ID(w.rng.Int64N(1<<40)+1), w.secret()

@@ -2,16 +2,16 @@ package sim
 
 import "math/rand/v2"
 
-// Scenario selects features that only some runs have, each independently: in every run they would
-// hide more than they reveal.
+// Scenario selects features that only some runs use, each independently. If every run used them,
+// they would hide more bugs than they reveal.
 type Scenario struct {
-	// If Codec is set, every message between members is encoded and decoded.
+	// Codec makes members encode and decode every message between them.
 	Codec bool
-	// Room limits the bytes of uncommitted entries: beyond it, a leader refuses commands, including
-	// its own expiries (T12). 0 means a limit that no run reaches.
+	// Room limits the bytes of uncommitted entries. When the limit is exceeded, a leader rejects
+	// commands, including its own expiries (T12). A value of 0 means a limit that no run reaches.
 	Room uint64
-	// Lag is the mean time for which a watch's stream sometimes blocks because the client does not
-	// read; 0 means never.
+	// Lag is the mean time for which a watch's stream is sometimes blocked by a client that does
+	// not read; 0 means never.
 	Lag Time
 	// Depose is the mean time between additional faults that depose a leader (injector.depose); 0
 	// disables them.
@@ -19,58 +19,58 @@ type Scenario struct {
 	// Reelect is the mean time between faults that depose and re-elect a leader (injector.reelect);
 	// 0 disables them.
 	Reelect Time
-	// Sleep is how long all machines are suspended at the end of the faults, as on one host (T10);
-	// 0 means not at all.
+	// Sleep is how long all machines are suspended just before the faults end, as if they shared
+	// one host (T10); 0 means not at all.
 	Sleep Time
-	// RestartAll is when all members crash and restart, in a run without other faults; 0 means
-	// never.
+	// RestartAll is when all members crash and restart, in a run without other faults. A value of 0
+	// means never.
 	RestartAll Time
-	// StaleLeader configures replaced leaders that have not noticed, and clients that send them
-	// requests.
+	// StaleLeader configures replaced leaders that have not detected their replacement, and clients
+	// that send requests to them.
 	StaleLeader StaleLeader
 	// Caches is the number of clients with coherent caches.
 	Caches int
-	// Waiters is the number of clients in wait queues.
+	// Waiters is the number of clients that use wait queues.
 	Waiters int
-	// One in HeldUp actions of a core's shell is delayed; 0 means none.
+	// HeldUp is n if one in n actions of a core's shell is delayed, or 0 for none.
 	HeldUp int
-	// If Versions is set, members announce their cluster versions, and an operator holds and
-	// releases the cluster version.
+	// Versions makes members announce their cluster versions. An operator holds and releases the
+	// cluster version.
 	Versions bool
-	// Renewing is how clients renew leases.
+	// Renewing configures how clients renew leases.
 	Renewing Renewing
-	// If Users is set, access control is enabled and some clients are tenants, with the permissions
-	// that an administrator grants.
+	// Users enables access control. Some clients are then tenants with permissions granted by an
+	// administrator.
 	Users bool
-	// If Adapt is set, package silence detects hung and disconnected members.
+	// Adapt makes members use package silence to detect hung and disconnected members.
 	Adapt bool
-	// Unsteady configures short pauses of members and changing links.
+	// Unsteady configures brief pauses of members and latency changes of links.
 	Unsteady Unsteady
 	// Compare configures how members compare their states.
 	Compare Compare
-	// If Oversleep is set, a client with a lock or role is often paused until its lease has ended,
-	// and then releases it.
+	// Oversleep often pauses a client that holds a lock or role until its lease has ended. The
+	// client then releases the lock or role.
 	Oversleep bool
 }
 
-// Renewing is how clients renew leases.
+// Renewing configures how clients renew leases.
 type Renewing struct {
-	// If Beside is set, a client that receives a lease's new TTL renews the lease at once, in one
+	// Beside makes a client renew a lease as soon as it receives the lease's new TTL, in one
 	// message with another lease.
 	Beside bool
-	// If Groups is set, keepers renew over streams, in groups if the member has them. Relays is the
-	// number of relays that carry most of these streams.
+	// Groups makes keepers renew over streams, and in groups if the member supports them. Relays is
+	// the number of relays, which carry most of these streams.
 	Groups bool
 	Relays int
 }
 
-// hasUsers reports whether the run of a seed has access control.
+// hasUsers reports whether a seed's run has access control.
 func hasUsers(seed uint64) bool { return rand.New(rand.NewPCG(seed, 0xacce55)).IntN(6) == 0 }
 
-// hasGroups reports whether keepers renew over streams in the run of a seed.
+// hasGroups reports whether keepers renew over streams in a seed's run.
 func hasGroups(seed uint64) bool { return rand.New(rand.NewPCG(seed, 0x9b4fd)).IntN(2) == 0 }
 
-// relaysOf returns the number of relays in the run of a seed.
+// relaysOf returns the number of relays in a seed's run.
 func relaysOf(seed uint64) int {
 	if !hasGroups(seed) {
 		return 0
@@ -78,20 +78,20 @@ func relaysOf(seed uint64) int {
 	return max(0, rand.New(rand.NewPCG(seed, 0x4e1a7)).IntN(4)-1)
 }
 
-// drawScenario draws a scenario and adapts the profile.
+// drawScenario draws a scenario and adapts the profile to it.
 func (w *world) drawScenario(p *Profile) Scenario {
 	out := Scenario{Codec: w.chance(3)}
 	if w.chance(6) {
 		out.Room = uint64(w.between(32, 256))
-		p.Delay = w.between(2*Millisecond, 40*Millisecond) // entries wait for the followers
+		p.Delay = w.between(2*Millisecond, 40*Millisecond) // so that entries wait for the followers
 	}
 	if w.chance(3) {
 		out.Lag = w.between(100*Millisecond, 4*Second)
 	}
 	if w.chance(6) {
 		out.Depose = w.between(4*Second, 12*Second)
-		p.Think = w.between(50*Millisecond, 500*Millisecond) // it has something to lose
-		p.Timeout = w.between(2*Second, 7*Second)            // so that a client waits for it
+		p.Think = w.between(50*Millisecond, 500*Millisecond) // so that there is something to lose
+		p.Timeout = w.between(2*Second, 7*Second)            // so that a client waits long enough
 	}
 	if w.chance(6) {
 		out.Sleep = w.between(2*Second, w.end/4)
@@ -108,8 +108,8 @@ func (w *world) drawScenario(p *Profile) Scenario {
 	}
 	if r := w.source(0x4e1a); r.IntN(8) == 0 && p.Faults > 0 {
 		out.Reelect = Time(3+r.IntN(6)) * Second
-		p.Think = Time(50+r.IntN(300)) * Millisecond // so that the log has some of it
-		p.Timeout = Time(3+r.IntN(4)) * Second       // so that a client waits for it
+		p.Think = Time(50+r.IntN(300)) * Millisecond // so that the log contains enough operations
+		p.Timeout = Time(3+r.IntN(4)) * Second       // so that a client waits long enough
 	}
 	if r := w.source(0x4e1d0); r.IntN(3) == 0 {
 		out.HeldUp = 1000 + r.IntN(4000)
@@ -131,7 +131,7 @@ func (w *world) drawScenario(p *Profile) Scenario {
 	out.Oversleep = w.source(0x51ee9).IntN(3) == 0
 	out.Renewing.Groups = hasGroups(w.opt.Seed)
 	if out.Renewing.Relays = relaysOf(w.opt.Seed); out.Renewing.Relays > 0 {
-		// Groups that are renewed less often end.
+		// A group that is not renewed in time ends.
 		p.CheckpointInterval = max(p.CheckpointInterval, int64(groupTTLs[2])/2)
 	}
 	out.Renewing.Beside = w.source(0x1b9).IntN(3) == 0

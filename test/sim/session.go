@@ -8,15 +8,15 @@ import (
 	"leasehold.dev/lease"
 )
 
-// session is a lease of a client, with the client's beliefs. The keeper's holder.Set decides how
-// long the lease is valid, and what to do.
+// session is a client's lease together with the client's beliefs. The keeper's holder.Set decides
+// how long the lease is valid and what to do.
 type session struct {
 	k     *keeper
 	terms lease.Terms
 	token lease.Token
-	ended bool // given up, revoked, past its grace, or known to have ended
-	quiet bool // it is no longer kept alive
-	// If bare is set, its renewals have no token, like those of etcd's clients (T28).
+	ended bool // given up, revoked, past its grace period, or known to have ended
+	quiet bool // the lease is no longer kept alive
+	// bare is set if renewals carry no token, like renewals by etcd clients (T28).
 	bare    bool
 	beliefs []*Belief
 	// asked is the request that granted the lease, if any.
@@ -27,10 +27,10 @@ type session struct {
 	cache *cache
 }
 
-// instant reads the client's clock in the units of a holder.
+// instant reads the client's clock as a lease.Instant.
 func (s *session) instant() lease.Instant { return s.k.c.clock.instant(s.k.c.w.now) }
 
-// alive reports whether the client may rely on the lease now.
+// alive reports whether the client may currently rely on the lease.
 func (s *session) alive() bool {
 	s.k.advance()
 	state, ok := s.state()
@@ -44,13 +44,13 @@ func (s *session) state() (holder.State, bool) {
 	return s.k.set.State(s.terms.ID)
 }
 
-// until returns the first instant at which the client must not rely on the lease.
+// until returns the first instant at which the client may no longer rely on the lease.
 func (s *session) until() Time {
 	state, _ := s.state()
 	return s.k.c.clock.world(Time(state.ValidUntil) * Millisecond)
 }
 
-// refresh updates how long the beliefs last.
+// refresh extends the beliefs to match the lease's validity.
 func (s *session) refresh() {
 	if !s.alive() {
 		return
@@ -61,7 +61,7 @@ func (s *session) refresh() {
 	}
 }
 
-// revive renews the beliefs after the lease was in jeopardy but did not end.
+// revive starts the beliefs again after the lease was in jeopardy but did not end.
 func (s *session) revive() {
 	w := s.k.c.w
 	for i, old := range s.beliefs {
@@ -72,7 +72,7 @@ func (s *session) revive() {
 	}
 }
 
-// believe records that the client holds something from now on.
+// believe records that the client holds something, starting now.
 func (s *session) believe(kind beliefKind, what string, create int64) *Belief {
 	w := s.k.c.w
 	if !s.alive() {
@@ -88,7 +88,7 @@ func (s *session) believe(kind beliefKind, what string, create int64) *Belief {
 	return b
 }
 
-// release ends the beliefs of a kind, because the client releases the thing.
+// release ends the client's belief that it holds something, because the client releases it.
 func (s *session) release(kind beliefKind, what string) {
 	rest := s.beliefs[:0]
 	for _, b := range s.beliefs {
@@ -103,7 +103,7 @@ func (s *session) release(kind beliefKind, what string) {
 	s.beliefs = rest
 }
 
-// end gives up the lease with all its beliefs.
+// end gives up the lease and all beliefs based on it.
 func (s *session) end() {
 	for len(s.beliefs) > 0 {
 		s.release(s.beliefs[0].Kind, s.beliefs[0].What)
@@ -124,8 +124,8 @@ func (s *session) end() {
 	}
 }
 
-// compareHolders checks L1 during the run: no holder considers a lease valid longer than the leader
-// does.
+// compareHolders checks L1 during the run: no holder considers a lease valid for longer than the
+// leader does.
 func compareHolders(w *world, id lease.ID) {
 	p := w.oracle.leader
 	if !w.h.InBound || p == nil || p.dead {
@@ -138,7 +138,7 @@ func compareHolders(w *world, id lease.ID) {
 	lessor := machine.Lessor()
 	info, _ := lessor.Lookup(id)
 	at, ok := lessor.Expiry(id)
-	if !ok || at == 0 { // its end is decided
+	if !ok || at == 0 { // the lease's end has been decided
 		return
 	}
 	ends := p.m.clock.after(at + p.born)
@@ -155,8 +155,8 @@ func compareHolders(w *world, id lease.ID) {
 	}
 }
 
-// lostForNothing reports a violation if a lease that was kept alive was not renewed in time
-// although there has been no fault for long enough.
+// lostForNothing reports a violation if a lease was kept alive but not renewed in time, although no
+// fault has occurred recently.
 func (s *session) lostForNothing() {
 	w := s.k.c.w
 	healthy := Never
@@ -173,7 +173,7 @@ func (s *session) lostForNothing() {
 		"renewed in time", s.k.c.id, s.terms.ID, ttl))
 }
 
-// forget ends the session because its process died.
+// forget ends the session because the client's process died.
 func (s *session) forget() {
 	s.ended = true
 	if s.cache != nil {
@@ -187,7 +187,7 @@ func (s *session) forget() {
 	s.beliefs = nil
 }
 
-// rest stops renewing the lease, except by thread.renew, so that it expires.
+// rest stops keeping the lease alive, so that it expires. thread.renew can still renew it.
 func (s *session) rest() {
 	s.quiet = true
 	if !s.ended {
@@ -195,7 +195,7 @@ func (s *session) rest() {
 	}
 }
 
-// begin creates a session for a granted lease, which is kept alive from now on. For sent, see
+// begin creates a session for a granted lease and starts keeping it alive. For sent, see
 // holder.Held.
 func (c *client) begin(info *lease.Info, sent lease.Instant) *session {
 	w := c.w
@@ -217,15 +217,15 @@ func (c *client) begin(info *lease.Info, sent lease.Instant) *session {
 	return s
 }
 
-// grant grants a lease, directly or in a transaction, with retries under one request ID. It returns
-// nil if another client holds the name, or after too many attempts.
+// grant grants a lease, directly or in a transaction, and retries with the same request ID. It
+// returns nil if another client holds the name, or after too many attempts.
 func (t *thread) grant(terms lease.Terms) *session {
 	w := t.c.w
 	terms.ID = lease.ID(w.rng.Int64N(1<<40) + 1)
 	terms.RequestID = fmt.Sprintf("r%d", len(w.h.Ops))
 	t.c.owned(&terms)
 	var c fsm.Command = &fsm.Grant{Terms: terms}
-	renews := w.chance(2) // if the request is a repetition
+	renews := w.chance(2) // whether a repeated request renews the lease
 	switch {
 	case renews:
 		c = (&fsm.Grant{Terms: terms}).Repeatable()
@@ -262,7 +262,7 @@ func (t *thread) grant(terms lease.Terms) *session {
 	return nil
 }
 
-// granted returns the lease that a grant, hand-over or resume gave to the caller, or nil.
+// granted returns the lease that a caller obtained by a grant, hand-over or resume, or nil.
 func granted(r *fsm.Result) *lease.Info {
 	if v, ok := r.Value.(*fsm.TxnResult); ok {
 		for _, resp := range v.Responses {
@@ -275,7 +275,7 @@ func granted(r *fsm.Result) *lease.Info {
 	return info
 }
 
-// renew renews the lease once, out of turn, and reports whether it was answered.
+// renew renews the lease once, outside the keeper's schedule, and reports whether it was answered.
 func (t *thread) renew(s *session) bool {
 	s.k.advance()
 	op := &Op{Kind: opRenew, Request: Request{Lease: s.terms.ID}}
@@ -290,8 +290,9 @@ func (t *thread) renew(s *session) bool {
 	return op.Outcome == Done
 }
 
-// renewBeside renews the lease out of turn, in one message with some other lease, often an ended
-// one, so that the replica processes both as one. It does not wait for the answers.
+// renewBeside renews the lease outside the keeper's schedule. It sends the renewal in one message
+// with another lease, often one that has ended, so that the replica processes both together. It
+// does not wait for the answers.
 func (t *thread) renewBeside(s *session) {
 	w := t.c.w
 	s.k.advance()
@@ -307,7 +308,7 @@ func (t *thread) renewBeside(s *session) {
 func (t *thread) revoke(s *session) {
 	s.end()
 	r := &fsm.Revoke{ID: s.terms.ID, Token: s.token, By: "holder"}
-	if s.bare && s.terms.Name == "" { // one with a name may have been resumed in the meantime
+	if s.bare && s.terms.Name == "" { // a named lease may have been resumed in the meantime
 		r.Token = 0
 	}
 	if s.terms.Name != "" && t.c.w.chance(2) {

@@ -7,10 +7,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file connects package silence to the world, and has the faults that make detection hard:
-// members that pause briefly, and links whose latency changes.
+// This file connects package silence to the world. It also contains the faults that make detection
+// hard: members that pause briefly, and links with changing latency.
 
-// silence returns the configuration for members that detect hung members.
+// silence returns the configuration for detecting hung members.
 func (p *Profile) silence() silence.Config {
 	if !p.Adapt {
 		return silence.Config{}
@@ -20,7 +20,7 @@ func (p *Profile) silence() silence.Config {
 	}
 }
 
-// askOften probes all others once a second, like the transport.
+// askOften probes all other members once a second, like the transport.
 func (p *process) askOften() {
 	if !p.w.p.Adapt || p.dead {
 		return
@@ -33,7 +33,7 @@ func (p *process) askOften() {
 	p.w.after(Second, p.askOften)
 }
 
-// ask probes a member's process. A running process answers even if its core hangs; a paused one
+// ask probes a member's process. A running process answers even if its core hangs. A paused process
 // answers later.
 func (p *process) ask(id uint64) {
 	w, began := p.w, p.w.now
@@ -55,7 +55,8 @@ func (p *process) ask(id uint64) {
 				}
 				w.cover["process answered"]++
 				p.deliver(func() {
-					// The process itself measures, and may be paused in the meantime.
+					// The probing process measures the latency itself, and may be paused in the
+					// meantime.
 					p.r.Answered(id, lease.TTL((max(w.now, p.frozen)-began)/Millisecond)+1)
 				})
 			})
@@ -63,19 +64,19 @@ func (p *process) ask(id uint64) {
 	})
 }
 
-// Unsteady configures short pauses of members and changing links.
+// Unsteady configures brief pauses of members and latency changes of links.
 type Unsteady struct {
-	// Stutter is the mean time between short pauses of a member, and Swing the mean time between
-	// changes of a member's latency; 0 disables either.
+	// Stutter is the mean time between brief pauses of a member. Swing is the mean time between
+	// changes of a member's latency. A value of 0 disables either.
 	Stutter, Swing Time
-	// Pause is the longest stutter, and Far the largest additional latency.
+	// Pause is the longest stutter. Far is the largest additional latency.
 	Pause, Far Time
 }
 
-// shortStutter is the shortest stutter.
+// shortStutter is the duration of the shortest stutter.
 const shortStutter = 50 * Millisecond
 
-// stutterOften pauses a member briefly at random times, if the run's scenario asks for it.
+// stutterOften pauses a member briefly at random times if the scenario enables it.
 func (n *injector) stutterOften() {
 	if n.w.p.Unsteady.Stutter == 0 {
 		return
@@ -96,8 +97,8 @@ func (n *injector) stutterOften() {
 	})
 }
 
-// swingOften changes the latency between a member and all others at random times, if the run's
-// scenario asks for it.
+// swingOften changes the latency between a member and all others at random times if the scenario
+// enables it.
 func (n *injector) swingOften() {
 	if n.w.p.Unsteady.Swing == 0 {
 		return

@@ -5,11 +5,11 @@ import (
 	"testing/cryptotest"
 )
 
-// unsteady is a profile without faults other than stutters and swings.
+// unsteady returns a profile with no faults except stutters and swings.
 func unsteady(seed uint64, end Time, s Scenario) *Profile {
 	p := newWorld(Options{Seed: seed}).p
 	p.Members, p.Clients, p.Tick, p.ElectionTicks = 3, 2, 100*Millisecond, 10
-	p.Faults, p.Calm = 1000*end, 5*Second // after the end
+	p.Faults, p.Calm = 1000*end, 5*Second // other faults would occur after the end
 	p.Delay, p.Sync, p.Think = Millisecond/2, Millisecond, 5*Second
 	p.Loss, p.Repeat = 0, 0
 	s.Adapt = true
@@ -17,7 +17,7 @@ func unsteady(seed uint64, end Time, s Scenario) *Profile {
 	return &p
 }
 
-// elections returns the number of elections after the first.
+// elections returns the number of elections, not counting the first.
 func elections(h *History) int {
 	terms := make(map[uint64]bool)
 	for _, r := range h.Roles {
@@ -28,9 +28,9 @@ func elections(h *History) int {
 	return len(terms) - 1
 }
 
-// Members that stutter, and links whose latency changes, rarely cost an election, and all promises
-// hold. Pauses of up to 300 ms are within the limit of a member that has seen none; longer ones are
-// tolerated once they have been seen.
+// TestNeedlessElections checks that stuttering members and links with changing latency rarely cause
+// an election, and that all promises hold. A member tolerates pauses of up to 300 ms from the
+// start. It tolerates longer pauses once it has observed some.
 func TestNeedlessElections(t *testing.T) {
 	const end = 3 * Minute
 	often := Scenario{Unsteady: Unsteady{Stutter: Second, Swing: 2 * Second}}

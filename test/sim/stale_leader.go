@@ -1,23 +1,24 @@
 package sim
 
-// This file has the faults for rule 4: a leader continues for a while after another was elected,
-// because the messages are delayed, and clients send it requests just then (renewers.go).
+// This file contains the faults for rule 4. A leader continues for a while after another leader was
+// elected, because messages are delayed. Meanwhile, clients send it requests (renewers.go).
 
 // StaleLeader configures these faults. The zero value disables them.
 type StaleLeader struct {
 	// Every is the mean time between two attempts.
 	Every Time
-	// AtClear: one in this many entries that clear a checkpoint isolates its leader right after it
-	// applies the entry, before the others know that it is committed; 0 for none.
+	// AtClear is n if one in n entries that clear a checkpoint isolates its leader, or 0 for none.
+	// The leader is isolated right after it applies the entry, before the others detect that it is
+	// committed.
 	AtClear int
-	// Renewers is the number of clients that renew their leases together, and Period their
-	// interval.
+	// Renewers is the number of clients that renew their leases at the same time, and Period is the
+	// interval between renewals.
 	Renewers int
 	Period   Time
 }
 
-// drawStaleLeader draws these faults for some runs, from its own random source, so that the
-// other runs do not change.
+// drawStaleLeader draws these faults for some runs. It has its own random source, so other runs are
+// unaffected.
 func (w *world) drawStaleLeader() {
 	r := w.source(0xc0)
 	if r.IntN(5) > 1 {
@@ -49,13 +50,13 @@ func (n *injector) staleLeaders() {
 	})
 }
 
-// cutShort limits d to the end of the faults.
+// cutShort shortens d so that it does not extend beyond the end of the faults.
 func (n *injector) cutShort(d Time) Time {
 	return max(1, min(d, n.w.end-n.w.p.Calm-n.w.now))
 }
 
-// replaceLeader delays everything that the other members send to the leader, and then elects one of
-// them.
+// replaceLeader delays all messages from other members to the leader, and then has another member
+// elected.
 func (n *injector) replaceLeader() {
 	w, m := n.w, n.w.leader()
 	if m == nil {
@@ -82,7 +83,7 @@ func (n *injector) replaceLeader() {
 	})
 }
 
-// whenTwoLead notifies the clients when two members are primary.
+// whenTwoLead notifies the waiting clients once two members are primary.
 func (n *injector) whenTwoLead(until Time) {
 	primaries := 0
 	for _, m := range n.w.members {
@@ -98,7 +99,7 @@ func (n *injector) whenTwoLead(until Time) {
 	}
 }
 
-// isolate drops everything that a member sends. If dead is set, the other members consider its
+// isolate drops all messages sent by a member. If dead is set, the other members consider its
 // process dead, as if its listener were gone.
 func (n *injector) isolate(m *member, d Time, dead bool) {
 	n.cutAll(func(from, _ uint64) bool { return from == m.id }, d)
@@ -112,7 +113,7 @@ func (n *injector) isolate(m *member, d Time, dead bool) {
 	}
 }
 
-// deposeAtApply may isolate a leader that just applied an entry.
+// deposeAtApply sometimes isolates a leader that has just applied an entry.
 func (n *injector) deposeAtApply(member uint64) {
 	w := n.w
 	m := w.members[member-1]
@@ -126,7 +127,7 @@ func (n *injector) deposeAtApply(member uint64) {
 	n.isolate(m, d, true)
 }
 
-// slowAllDisks makes all disks slow, as if they shared a machine.
+// slowAllDisks slows down all disks, as if they shared a machine.
 func (n *injector) slowAllDisks() {
 	w, d := n.w, n.length()
 	n.note(Fault{Kind: faultCongestion, Until: w.now + d})
@@ -137,7 +138,8 @@ func (n *injector) slowAllDisks() {
 	}
 }
 
-// leader returns a member that leads or believes that it does; any of them if there are several.
+// leader returns a member that leads or believes that it leads. If there are several, it picks one
+// at random.
 func (w *world) leader() *member {
 	var out []*member
 	for _, m := range w.members {

@@ -13,15 +13,15 @@ import (
 
 // This file runs the real shell in virtual time.
 
-// stepState is the progress of a process in a step.
+// stepState is the progress of a process within a step.
 type stepState struct {
-	ahead  []shell.Do // the next actions, if known already
-	within bool       // in the middle of a step
+	ahead  []shell.Do // the next actions, if already known
+	within bool       // a step is in progress
 	taken  Time       // when the step took the mail
-	rung   bool       // it was woken in the meantime
+	rung   bool       // the process was woken in the meantime
 	spread bool       // the hub has something to distribute
 	worked int        // number of steps so far
-	// delaying is set while commands are in the commit delay, which ends soon.
+	// delaying is set while commands wait for the end of the commit delay.
 	delaying bool
 }
 
@@ -35,8 +35,8 @@ func (p *process) next() shell.Do {
 	return p.s.Next()
 }
 
-// run runs a step, or the rest of one. A process with crashIn set dies between two actions; a
-// delayed one continues later.
+// run runs a step, or the rest of one. If crashIn is set, the process dies between two actions. A
+// delayed step continues later.
 func (p *process) run() {
 	for p.step.within = true; p.step.within; {
 		do := p.next()
@@ -58,7 +58,7 @@ func (p *process) run() {
 	}
 }
 
-// dies reports whether the process died before an action.
+// dies reports whether the process died just before an action.
 func (p *process) dies(do shell.Do) bool {
 	out := &p.s.Out
 	if p.crashIn == 0 || do < shell.Send || do > shell.Sleep || len(out.Append)+len(out.Send) == 0 {
@@ -73,8 +73,8 @@ func (p *process) dies(do shell.Do) bool {
 	return true
 }
 
-// heldUp reports whether the core's goroutine is delayed while the process's others run: then the
-// step continues later.
+// heldUp reports whether the core's goroutine is delayed while other goroutines of the process run.
+// If so, the step continues later.
 func (p *process) heldUp() bool {
 	w := p.w
 	if w.p.HeldUp == 0 || w.injector.calm {
@@ -158,7 +158,7 @@ func (p *process) do(do shell.Do) {
 	}
 }
 
-// checkEvery is the number of a process's steps between two checks of its state.
+// checkEvery is the number of steps between two checks of a process's state.
 const checkEvery = 256
 
 // checkState checks the invariants of the process's state every checkEvery steps.
@@ -172,13 +172,13 @@ func (p *process) checkState() {
 	}
 }
 
-// take passes the arrived messages to the shell.
+// take passes the received messages to the shell.
 func (p *process) take() {
 	m := p.mail
 	p.mail = mail{Mail: p.s.Mail.Emptied(), calls: p.calls[:0]}
 	p.afterPause(&m)
 	p.s.Mail = m.Mail
-	rounds := 0 // which come before the calls
+	rounds := 0 // rounds are processed before the calls
 	for rounds < len(m.groups) && m.groups[rounds].Owner != nil && p.w.chance(2) {
 		rounds++
 	}
@@ -194,11 +194,12 @@ func (p *process) take() {
 	p.calls = m.calls
 }
 
-// refuse records the messages that the replica refused.
+// refuse records the messages that the replica rejected.
 func (p *process) refuse() {
 	for _, m := range p.s.Refused {
 		if errors.Is(m.Err, replica.ErrMessage) {
-			p.w.broken("messages", m.Err.Error()) // members are correct, so this is a violation
+			// All members are correct, so a rejection is a violation.
+			p.w.broken("messages", m.Err.Error())
 		}
 		p.w.cover["message refused"]++
 	}
@@ -208,7 +209,7 @@ func (p *process) refuse() {
 	}
 }
 
-// save passes the messages to be saved to the disk.
+// save passes the messages to be persisted to the disk.
 func (p *process) save() {
 	if a, ok := p.s.Arrived.(*arrival); ok {
 		p.m.disk.arrival = a
@@ -216,20 +217,21 @@ func (p *process) save() {
 	p.m.disk.put(p.s.Out.Append)
 }
 
-// persisted processes messages that are durable.
+// persisted processes messages that have become durable.
 func (p *process) persisted(messages []*raftpb.Message) {
 	p.mail.Persisted = append(p.mail.Persisted, messages...)
 	p.wake(p.w.now)
 }
 
-// end is the last action of a process.
+// end performs the last action of a process.
 func (p *process) end() {
 	if errors.Is(p.s.Err, replica.ErrDamaged) {
 		p.stopDamaged()
 		return
 	}
 	if p.s.Err != nil {
-		panic(p.s.Err) // disks are not rolled back here, and members can propose every entry
+		// Disks are never rolled back here, and every entry can be proposed by members.
+		panic(p.s.Err)
 	}
 	p.w.tracef("member %d learns that it was removed", p.m.id)
 	p.w.cover["member learned of its removal"]++
@@ -237,7 +239,7 @@ func (p *process) end() {
 	p.m.stop(false, false)
 }
 
-// delayCommit limits the commit delay, like the server's.
+// delayCommit limits the commit delay, as the server does.
 func (p *process) delayCommit() {
 	if !p.s.Delayed || p.step.delaying {
 		return

@@ -7,10 +7,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file suspends machines: their boot clocks continue, and a machine that wakes up as the
-// leader has not noticed which leases became due meanwhile (T10).
+// This file suspends machines. Their boot clocks continue. A leader that resumes after a suspend
+// has not detected which leases became due in the meantime (T10).
 
-// suspend suspends one machine or all.
+// suspend suspends one machine or all machines.
 func (n *injector) suspend() bool {
 	if n.w.chance(4) {
 		return n.sleepAll(n.length())
@@ -19,8 +19,8 @@ func (n *injector) suspend() bool {
 	return m != nil && n.freeze(m, faultSuspend, d)
 }
 
-// sleepAll suspends all machines at once, as on one host. No other leader can be elected, so the
-// leader still leads when it wakes up.
+// sleepAll suspends all machines at the same time, as if they shared one host. No other leader can
+// be elected, so the leader still leads when it resumes.
 func (n *injector) sleepAll(d Time) bool {
 	slept := false
 	for _, m := range n.w.members {
@@ -32,7 +32,7 @@ func (n *injector) sleepAll(d Time) bool {
 	return slept
 }
 
-// sleepAtEnd suspends all machines just before everything is healed.
+// sleepAtEnd suspends all machines just before all faults are healed.
 func (n *injector) sleepAtEnd() {
 	w := n.w
 	if w.p.Sleep > 0 {
@@ -40,8 +40,8 @@ func (n *injector) sleepAtEnd() {
 	}
 }
 
-// granter grants leases with a long TTL and never renews them. Each must end on time, whichever
-// machines were suspended.
+// granter grants leases with a long TTL and never renews them. Each must end on time, no matter
+// which machines are suspended.
 func (t *thread) granter() {
 	w := t.c.w
 	for {

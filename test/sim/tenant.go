@@ -11,17 +11,18 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the clients other than root, and the administrator of their permissions.
+// This file contains the clients other than root, and the administrator who grants them
+// permissions.
 
-// tenants lists the callers other than root. The role of one of them comes from outside.
+// tenants lists the callers other than root. One of them is assigned a role outside the cluster.
 var tenants = [...]access.Caller{
 	{User: "alice"}, {User: "bob"}, {User: "carol", Bound: &access.Bound{Roles: []string{"app"}}},
 }
 
-// tenantRoles lists their roles.
+// tenantRoles lists the roles of tenants.
 var tenantRoles = [...]string{"app", "ops"}
 
-// permitted lists the key ranges of permissions, for keys of all programs.
+// permitted lists the key ranges used in permissions. They cover the keys of all programs.
 var permitted = [...]keyrange.Range{
 	{Key: "r", End: "s"},
 	{Key: "r", End: "s"},
@@ -37,7 +38,7 @@ var permitted = [...]keyrange.Range{
 // tenantName is a lease name for which tenants compete.
 const tenantName = "tenants"
 
-// caller returns the client's caller at a member. A tenant may have logged in a while ago.
+// caller returns the client's caller at a member. A tenant's login may be out of date.
 func (c *client) caller(p *process) access.Caller {
 	w := c.w
 	switch {
@@ -54,8 +55,8 @@ func (c *client) caller(p *process) access.Caller {
 	return who
 }
 
-// guard returns the real guard for a client's stream at a process, as for a client with a
-// certificate, which needs no login.
+// guard returns the production guard for a client's stream at a process. The client is treated as
+// authenticated by a certificate, which needs no login.
 func (c *client) guard(p *process) *api.Guard {
 	return api.NewGuard(func() (access.Caller, *access.State) {
 		by := p.view.Access
@@ -80,7 +81,7 @@ func (q *call) identify(p *process) {
 	}
 }
 
-// permit removes renewals whose callers may not hold their leases.
+// permit removes renewals by callers who may not hold their leases.
 func (p *process) permit(calls []*call) []*call {
 	kept := calls[:0]
 	for _, q := range calls {
@@ -95,8 +96,8 @@ func (p *process) permit(calls []*call) []*call {
 	return kept
 }
 
-// mayRenew reports whether the caller may hold the lease that it renews, and answers the request if
-// not. If the member cannot decide, the client retries.
+// mayRenew reports whether the caller may hold the lease that it renews, and otherwise answers the
+// request. If the member cannot decide, the client retries.
 func (q *call) mayRenew(p *process) bool {
 	q.op.AsOf = p.view.Index
 	decided, err := fsm.Asker{By: q.by, Who: q.op.Caller}.MayRenew(p.r.Machine().Lessor(), q.op.Lease)
@@ -112,7 +113,7 @@ func (q *call) mayRenew(p *process) bool {
 	return false
 }
 
-// mayRead returns an error if the caller may not read a range, according to the published state.
+// mayRead returns an error if, according to the published state, the caller may not read a range.
 func (q *call) mayRead(p *process, key, end string) error {
 	q.op.AsOf = p.view.Index
 	err := p.view.Access.Check(q.op.Caller, access.Read, keyrange.Range{Key: key, End: end})
@@ -146,7 +147,7 @@ func (c *client) bootTenant() {
 	}
 }
 
-// administrator enables access control, and then keeps granting and removing permissions.
+// administrator enables access control and then keeps granting and revoking permissions.
 func (t *thread) administrator() {
 	w := t.c.w
 	for _, c := range []fsm.Command{
@@ -208,7 +209,8 @@ func (w *world) changeOfRights() fsm.Command {
 	}
 }
 
-// tenant performs operations that it may perform, and tries others that it may not.
+// tenant performs operations for which it has the permission, and attempts others for which it does
+// not.
 func (t *thread) tenant() {
 	w := t.c.w
 	var s *session
@@ -257,8 +259,8 @@ func (t *thread) anyLease() lease.ID {
 	return 1
 }
 
-// stray returns a lease that no client relies on, perhaps another tenant's: a client that holds
-// more than keys could not notice that another client has ended its lease.
+// stray returns a lease that no client relies on, possibly another tenant's lease. A client whose
+// lease protects more than keys would not detect that another client ended the lease.
 func (t *thread) stray() lease.ID {
 	w := t.c.w
 	if n := len(w.strays); n > 0 && !w.chance(3) {
@@ -271,7 +273,7 @@ func (t *thread) stray() lease.ID {
 	return terms.ID
 }
 
-// tend performs a random operation with the tenant's lease, and grants one if there is none.
+// tend performs a random operation on the tenant's lease. If there is no lease, it grants one.
 func (t *thread) tend(s *session, key string) *session {
 	w := t.c.w
 	switch {
@@ -292,8 +294,8 @@ func (t *thread) tend(s *session, key string) *session {
 	return s
 }
 
-// owned usually makes the tenant the owner of a lease that it grants; through etcd's API, the lease
-// would have no owner.
+// owned usually makes the tenant the owner of a lease that it grants. Leases granted through etcd's
+// API have no owner.
 func (c *client) owned(terms *lease.Terms) {
 	if c.user.User != "" && !c.w.chance(3) {
 		terms.Principal = c.user.User

@@ -10,13 +10,14 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// waitQueues has a process's wait queues: the real package waitqueue, on the process's hub.
+// waitQueues holds a process's wait queues: the production package waitqueue on top of the
+// process's hub.
 type waitQueues struct {
 	queues  *waitqueue.Queues
 	tickets []*ticket
 	// racing is set while the core is about to publish a new state.
 	racing bool
-	// late holds the waiters that are about to wait, each in its own goroutine.
+	// late holds the waiters that are about to start waiting, each in its own goroutine.
 	late []func()
 }
 
@@ -31,7 +32,7 @@ func (l *waitQueues) init(p *process) {
 	})
 }
 
-// someEnter lets some of the late waiters start to wait.
+// someEnter lets some of the late waiters start waiting.
 func (p *process) someEnter() {
 	for i := 0; i < len(p.late); i++ {
 		if p.w.chance(2) {
@@ -43,7 +44,7 @@ func (p *process) someEnter() {
 	}
 }
 
-// allEnter lets all late waiters start to wait.
+// allEnter lets all late waiters start waiting.
 func (p *process) allEnter() {
 	for _, f := range p.late {
 		f()
@@ -51,35 +52,34 @@ func (p *process) allEnter() {
 	p.late = nil
 }
 
-// leftBehind checks that the process has a waiter for every ticket in its wait queues, and has lost
-// none.
+// leftBehind checks that every ticket in the process's wait queues has a waiter, and vice versa.
 func (p *process) leftBehind() {
 	if n := p.queues.Stats().Waiting; n != len(p.tickets) {
 		p.w.broken("Q1", "the wait queues of a member have tickets without a waiter, or have lost some")
 	}
 }
 
-// ticket is one wait of a client in a wait queue of a process. It stands for the code of
-// internal/api/native around waitqueue.Queues at the member, for client.Ticket at the client, and
-// for the messages between them, which stay in order unless the connection breaks.
+// ticket is one wait of a client in a wait queue of a process. It replaces the code of
+// internal/api/native around waitqueue.Queues at the member, client.Ticket at the client, and the
+// messages between them. The messages stay in order unless the connection breaks.
 type ticket struct {
 	t   *thread
 	rec *Wait
 
-	// At the member.
+	// State at the member.
 	p      *process
 	guard  *api.Guard
 	entry  *waitqueue.Entry
-	news   waitqueue.News // to be sent
+	news   waitqueue.News // pending notice
 	queued bool
-	ended  bool // nothing more is sent
+	ended  bool // no more notices are sent
 	last   Time // arrival of the last message
 
-	// At the client.
+	// State at the client.
 	state   waitqueue.State
-	early   []Notice // that arrived before the client had processed the first answer
-	waiting bool     // the thread waits for news
-	closed  bool     // it knows that the connection has ended, or has given up
+	early   []Notice // arrived before the client processed the first answer
+	waiting bool     // the thread is waiting for a notice
+	closed  bool     // the client has detected the end of the connection, or has given up
 }
 
 // newTicket returns a ticket for a client that is about to wait at its member.
@@ -93,19 +93,19 @@ func (t *thread) newTicket(a waitqueue.Ask) *ticket {
 	return x
 }
 
-// entered reports whether the conditions of a transaction that puts a key into a wait queue held.
+// entered reports whether a transaction that puts a key into a wait queue succeeded.
 func entered(r *fsm.Result) bool {
 	txn, ok := r.Value.(*fsm.TxnResult)
 	return ok && r.Err == nil && txn.Succeeded
 }
 
-// isIn reports whether the key that was read is the key that was put into the wait queue.
+// isIn reports whether the key read is the one put into the wait queue.
 func (x *ticket) isIn(r *mvcc.RangeResult) bool {
 	return len(r.KVs) > 0 && r.KVs[0].CreateRevision == x.rec.Made
 }
 
-// beginWait starts to wait for a key as of a revision when the operation is done: at once or, if
-// the answering goroutine runs later, a little later.
+// beginWait starts to wait for a key, as of a revision, once the operation is done. If the
+// answering goroutine is delayed, the wait starts a little later.
 func (q *call) beginWait(p *process, asOf int64) {
 	begin := func() { q.ticket.begin(q, p, asOf) }
 	if p.w.chance(3) {
@@ -132,14 +132,15 @@ func (x *ticket) begin(q *call, p *process, asOf int64) {
 		x.ended = true
 		w.cover["wait denied"]++
 		if q.op.Kind == opCommand {
-			q.reply(Done, nil) // done, without a waiter
+			q.reply(Done, nil) // the operation is done, without a waiter
 		} else {
 			q.reply(Failed, err)
 		}
 		return
 	}
 	if by := p.view.Access; q.op.Kind == opRange && q.op.Caller.User != "" && by.Enabled() {
-		q.op.Caller = x.t.c.certified(by) // whom the guard admitted; commands were checked before
+		// The guard admitted this caller. Commands were checked before.
+		q.op.Caller = x.t.c.certified(by)
 	}
 	entry, news := p.queues.Wait(x.rec.Ask, asOf, x)
 	p.w.tracef("client %d: wait %d of %q at member %d: as of %d: %+v", x.t.c.id, x.rec.ID, x.rec.Key,
@@ -154,10 +155,10 @@ func (x *ticket) begin(q *call, p *process, asOf int64) {
 	x.last = w.now + d
 	q.op.Answer.News = &news
 	q.replyIn(d, Done, nil)
-	p.deliver(p.poll) // the hub may have distributed
+	p.deliver(p.poll) // the hub may have distributed changes in the meantime
 }
 
-// Notify implements waitqueue.Waiter. "Gone" replaces a pending "ready".
+// Notify implements waitqueue.Waiter. A "gone" notice replaces a pending "ready" notice.
 func (x *ticket) Notify(news waitqueue.News) {
 	w := x.p.w
 	if x.ended {
@@ -204,7 +205,7 @@ func (x *ticket) leave() {
 	x.p.tickets = slices.DeleteFunc(x.p.tickets, func(y *ticket) bool { return y == x })
 }
 
-// send delivers news to the client.
+// send sends a notice to the client.
 func (x *ticket) send(news waitqueue.News) {
 	w := x.t.c.w
 	if x.t.c.cut || x.closed {
@@ -222,7 +223,7 @@ func (x *ticket) send(news waitqueue.News) {
 	})
 }
 
-// breakOff ends the connection; the client notices at the given instant.
+// breakOff ends the connection. The client detects this at the given instant.
 func (x *ticket) breakOff(at Time) {
 	x.leave()
 	x.t.c.w.at(at, func() {
@@ -231,7 +232,7 @@ func (x *ticket) breakOff(at Time) {
 	})
 }
 
-// broken is called when the member's process has ended.
+// broken handles the end of the member's process.
 func (x *ticket) broken(silent bool) {
 	w := x.t.c.w
 	at := w.now + w.exp(w.p.Delay)
@@ -241,8 +242,8 @@ func (x *ticket) broken(silent bool) {
 	x.breakOff(max(at, x.last+1))
 }
 
-// close is called when the client knows that the connection has ended, or gives up. The member
-// notices, later if the client is cut off.
+// close runs when the client detects the end of the connection or gives up. The member detects this
+// too, but later if the client is cut off.
 func (x *ticket) close() {
 	if x.closed {
 		return
@@ -263,7 +264,7 @@ func (x *ticket) close() {
 	})
 }
 
-// first is called when the client processes the answer, which has the ticket's state.
+// first runs when the client processes the answer, which contains the ticket's state.
 func (x *ticket) first(op *Op) {
 	x.take(Notice{Index: op.AsOf, News: *op.Answer.News})
 	for _, n := range x.early {
@@ -272,7 +273,7 @@ func (x *ticket) first(op *Op) {
 	x.early = nil
 }
 
-// arrive is called when news arrives at the client.
+// arrive runs when a notice arrives at the client.
 func (x *ticket) arrive(n Notice) {
 	if len(x.rec.Notices) == 0 {
 		x.early = append(x.early, n)
@@ -299,7 +300,7 @@ func (x *ticket) rouse() {
 	}
 }
 
-// receive waits for the next notice, until a deadline of true time.
+// receive waits for the next notice until a deadline in true time.
 func (x *ticket) receive(deadline Time) {
 	t, w := x.t, x.t.c.w
 	notices := len(x.rec.Notices)

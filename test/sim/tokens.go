@@ -7,10 +7,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has transactions that draw tokens, and the tokens that clients receive.
+// This file contains the transactions that draw tokens, and collects the tokens that clients
+// receive.
 
-// draw draws tokens in a transaction with nothing else, or together with a put on a lease that may
-// be gone, in which case no token is drawn either.
+// draw draws tokens in a transaction. The transaction may also put a key on a lease that may have
+// ended. In that case it fails and no token is drawn.
 func (t *thread) draw(key string) {
 	w := t.c.w
 	ops := []fsm.Op{{Draw: true}, {Draw: true}}
@@ -19,7 +20,7 @@ func (t *thread) draw(key string) {
 		ops[1] = fsm.Op{Put: &fsm.Put{Key: key, Value: w.value(), Lease: id}}
 	}
 	t.command(&fsm.Txn{
-		// It makes this transaction unique, whichever branch is taken.
+		// This condition makes the transaction unique, regardless of the branch taken.
 		Compare: []fsm.Compare{{
 			Key: key, Target: fsm.TargetValue, Relation: fsm.NotEqual, Value: w.value(),
 		}},
@@ -27,7 +28,7 @@ func (t *thread) draw(key string) {
 	})
 }
 
-// maybeDraw sometimes makes a transaction draw a token, as the locks of client/lock do.
+// maybeDraw sometimes adds a token draw to a transaction, as the locks of client/lock do.
 func (t *thread) maybeDraw(ops ...fsm.Op) []fsm.Op {
 	if t.c.w.chance(2) {
 		ops = append(ops, fsm.Op{Draw: true})
@@ -35,7 +36,8 @@ func (t *thread) maybeDraw(ops ...fsm.Op) []fsm.Op {
 	return ops
 }
 
-// drawn returns the tokens that a transaction drew, in order, if v is the result of one.
+// drawn returns the tokens that a transaction drew, in order. It returns none if v is not the
+// result of a transaction.
 func drawn(v any) (tokens []lease.Token) {
 	switch v := v.(type) {
 	case lease.Token:
@@ -58,13 +60,14 @@ func drawnIn(e *Entry) (tokens []lease.Token) {
 	return tokens
 }
 
-// given is a token that a client received: that of a lease or, if id is 0, a drawn one.
+// given is a token that a client received. If id is 0, the token was drawn; otherwise it is the
+// lease's token.
 type given struct {
 	id    lease.ID
 	token lease.Token
 }
 
-// String describes what has the token.
+// String describes the source of the token.
 func (g given) String() string {
 	if g.id == 0 {
 		return "what was drawn"
@@ -72,8 +75,8 @@ func (g given) String() string {
 	return fmt.Sprintf("lease %d", g.id)
 }
 
-// newTokens returns the tokens that an operation returned to its client: that of a granted,
-// handed-over or resumed lease, and drawn ones.
+// newTokens returns the tokens that an operation returned to its client: the token of a granted,
+// handed-over or resumed lease, and the drawn tokens.
 func newTokens(op *Op) (list []given) {
 	if op.Kind != opCommand || op.Outcome != Done || op.Fsm.Err != nil {
 		return nil
@@ -96,8 +99,7 @@ func newTokens(op *Op) (list []given) {
 	return list
 }
 
-// retried reports whether an operation returned the token of a lease that an earlier request had
-// granted.
+// retried reports whether an operation returned the token of a lease granted by an earlier request.
 func (f *facts) retried(op *Op, g given) bool {
 	if g.id == 0 {
 		return false

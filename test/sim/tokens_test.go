@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// draws is a history in which tokens are drawn, with a grant in between, and by a refused
-// transaction.
+// draws returns a history in which tokens are drawn, with a grant in between. One transaction that
+// would draw a token is rejected.
 func draws() *hand {
 	b := newHand()
 	draw := fsm.Op{Draw: true}
@@ -24,14 +24,15 @@ func draws() *hand {
 	return b
 }
 
-// spoil changes the token that an operation's transaction, and its entry, drew.
+// spoil changes the token drawn by an operation's transaction, in the operation and in its entry.
 func (b *hand) spoil(op int, token lease.Token) {
 	was := b.h.Ops[op].Fsm.Value.(*fsm.TxnResult)
 	r := &fsm.TxnResult{Succeeded: true, Responses: append([]any{token}, was.Responses[1:]...)}
 	b.h.Ops[op].Fsm.Value, b.h.Log[op].Results[0].Value = r, r
 }
 
-// Drawn tokens rise, together with those of leases. A repeated one is found.
+// TestCheckDrawn checks that drawn tokens must increase, together with the tokens of leases. A
+// repeated token is a violation.
 func TestCheckDrawn(t *testing.T) {
 	r := Check(draws().h, handLimits)
 	for _, v := range r.Violations {
@@ -62,8 +63,8 @@ func TestCheckDrawn(t *testing.T) {
 	}
 }
 
-// An unanswered transaction that only drew tokens gets a place in the order that explains the
-// others' tokens. Tokens that no order explains are found.
+// TestSearchDrawn checks that the search places an unanswered transaction that only drew tokens
+// where it explains the tokens of the others. If no order explains the tokens, that is a violation.
 func TestSearchDrawn(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		b := draws()

@@ -10,12 +10,12 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// This file covers the cluster version: the versions that members support, and a client that holds
+// This file covers the cluster version: the versions supported by members, and a client that holds
 // and releases the cluster version.
 
-// speaks is the range of cluster versions that a member announces. One member claims to be of a
-// later release, so that the version can be held and released. It is never raised, because the
-// other members do not support a later one.
+// speaks returns the range of cluster versions that a member announces. One member claims to be a
+// later release, so that the version can be held and released. The version is never raised, because
+// the other members do not support a later one.
 func (w *world) speaks(id uint64) version.Range {
 	switch {
 	case !w.p.Versions:
@@ -27,7 +27,8 @@ func (w *world) speaks(id uint64) version.Range {
 	}
 }
 
-// announce announces the versions of a new member, as the member itself does once it has caught up.
+// announce announces the versions supported by a new member. A real member does this itself once it
+// has caught up.
 func (t *thread) announce(id uint64) {
 	speaks := t.c.w.speaks(id)
 	t.insist(&fsm.SetMember{Member: fsm.Member{ID: id, Versions: speaks}}, func(v *fsm.View) bool {
@@ -36,7 +37,7 @@ func (t *thread) announce(id uint64) {
 	})
 }
 
-// versionOperator sometimes holds the cluster version, and releases it again.
+// versionOperator occasionally holds the cluster version and releases it again.
 func (t *thread) versionOperator() {
 	w := t.c.w
 	for {
@@ -67,16 +68,16 @@ func (o *oracle) versioned(before fsm.ClusterVersion) {
 	}
 }
 
-// unfit checks that no command was refused as invalid: clients request nothing too large, and
-// nothing that the oldest cluster version lacks.
+// unfit checks that no command was rejected as invalid. Clients request nothing that is too large
+// or that the oldest cluster version does not support.
 func (q *call) unfit(r *replica.Proposal) {
 	if errors.Is(r.Err, replica.ErrVersion) || errors.Is(r.Err, replica.ErrTooLarge) {
 		q.c.w.broken("V1", fmt.Sprintf("member %d refuses %s: %v", q.op.Member, show(r.Command), r.Err))
 	}
 }
 
-// settled checks that the cluster version is the newest one that all members support, if nothing
-// has changed it for a while.
+// settled checks that the cluster version is the newest version supported by all members, if the
+// cluster version and the supported versions have not changed for a while.
 func (w *world) settled() {
 	if c := w.oracle.machine.DueVersion(); c != nil && w.oracle.restless+2*Second < w.now {
 		w.broken("V1", fmt.Sprintf("the cluster version is %d, and nobody raises it to %d",
@@ -84,15 +85,15 @@ func (w *world) settled() {
 	}
 }
 
-// versions tracks the cluster version from the log alone.
+// versions derives the cluster version from the log alone.
 type versions struct {
 	number  byte
 	held    bool
 	members map[uint64]version.Range
 }
 
-// checkVersions is V1: the cluster version changes by its rules, and every entry has the cluster
-// version at its place in the log.
+// checkVersions checks V1: the cluster version only changes according to its rules, and every entry
+// carries the cluster version in effect at its position in the log.
 func (f *facts) checkVersions() {
 	r := versions{number: version.Oldest, members: make(map[uint64]version.Range)}
 	maps.Copy(r.members, f.h.Speak)
@@ -110,7 +111,7 @@ func (f *facts) checkVersions() {
 	}
 }
 
-// apply follows a command and returns an error in its outcome, if any.
+// apply applies a command and describes what is wrong with its outcome, if anything.
 func (r *versions) apply(c fsm.Command, err error) (why string) {
 	switch c := c.(type) {
 	case *fsm.SetVersion:
@@ -136,9 +137,13 @@ func (r *versions) apply(c fsm.Command, err error) (why string) {
 	return ""
 }
 
-// may reports whether a change of the cluster version is allowed: it may be held, at the same
-// number or below, while some member supports a newer one; released unchanged; and, while it is not
-// held, raised to a number that every member has announced. Every member must support it.
+// may reports whether a change of the cluster version is allowed. Every member whose versions are
+// known must support the new version. There are three cases:
+//
+//   - The version can be held, at the current number or below, while a member supports a newer
+//     one.
+//   - A held version can be released without changing the number.
+//   - A version that is not held can be raised once every member has announced its versions.
 func (r *versions) may(c *fsm.SetVersion) bool {
 	newer, unknown := false, false
 	for _, n := range r.members {

@@ -9,8 +9,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Every wrong change of the cluster version is found, and no correct one. The test has changes by
-// three members with their outcomes, and entries with their versions.
+// TestCheckVersions checks that every wrong change of the cluster version is detected, and that no
+// correct change is reported. Each case has changes by three members with their outcomes, and
+// entries with their versions.
 func TestCheckVersions(t *testing.T) {
 	one, two := version.Range{Oldest: 1, Newest: 1}, version.Range{Oldest: 1, Newest: 2}
 	raise, hold := &fsm.SetVersion{Version: 2}, &fsm.SetVersion{Version: 1, Hold: true}
@@ -21,7 +22,7 @@ func TestCheckVersions(t *testing.T) {
 	type step struct {
 		c    fsm.Command
 		err  error
-		from byte // the version of the entry
+		from byte // the version in effect for the entry
 	}
 	no := fsm.ErrVersion
 	for name, c := range map[string]struct {
@@ -63,7 +64,7 @@ func TestCheckVersions(t *testing.T) {
 	}
 }
 
-// An orphan that outlives its time is found, and no other.
+// TestOutlivedOrphan checks that an orphan is reported if and only if it outlives its time.
 func TestOutlivedOrphan(t *testing.T) {
 	for end, bad := range map[Time]int{10 * Second: 0, 40 * Second: 1} {
 		w := newWorld(Options{Seed: 1})

@@ -9,19 +9,19 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file has the program of clients in wait queues: locks, semaphores and read/write locks, like
-// those of client/lock.
+// This file contains the program of clients that use wait queues. It implements locks, semaphores
+// and read/write locks like those of client/lock.
 
 // idempotency generates the idempotency keys of a thread's writes.
 type idempotency struct {
-	once fsm.Once // the last one
+	once fsm.Once // the last write
 	open bool
 }
 
 // reader is the value of a reader's key.
 const reader = "r"
 
-// wanted draws the kind of ticket to wait for. The key is added later.
+// wanted draws the kind of ticket to wait for. The caller adds the key.
 func (w *world) wanted() (a waitqueue.Ask, value string) {
 	switch w.rng.IntN(6) {
 	case 0:
@@ -35,7 +35,7 @@ func (w *world) wanted() (a waitqueue.Ask, value string) {
 	}
 }
 
-// waiter waits in wait queues, using one lease after another.
+// waiter waits in wait queues, using successive leases.
 func (t *thread) waiter() {
 	w := t.c.w
 	var n idempotency
@@ -52,14 +52,14 @@ func (t *thread) waiter() {
 		case w.chance(2):
 			t.revoke(s)
 		case w.chance(2):
-			s.end() // it drops its remaining beliefs
+			s.end() // drops the remaining beliefs
 		default:
 			s.rest()
 		}
 	}
 }
 
-// waitInQueue enters a wait queue, waits for a permit, holds it for a while, and leaves.
+// waitInQueue enters a wait queue, waits for a permit, holds the permit for a while, and leaves.
 func (t *thread) waitInQueue(n *idempotency, s *session, i int) {
 	w := t.c.w
 	a, value := w.wanted()
@@ -69,18 +69,18 @@ func (t *thread) waitInQueue(n *idempotency, s *session, i int) {
 	}
 	x := t.enter(n, s, a, value)
 	if x == nil {
-		s.rest() // the key may exist anyway
+		s.rest() // the key may exist nevertheless
 		return
 	}
 	defer func() { t.ticket.close() }()
 	switch w.rng.IntN(16) {
-	case 0: // it gives up, or is stopped
+	case 0: // the client gives up or is stopped
 		t.follow(s, w.now+w.exp(w.p.Think), waitqueue.Ready)
 		s.rest()
 	case 1:
 		t.follow(s, w.now+w.exp(w.p.Think), waitqueue.Ready)
 		t.revoke(s)
-	case 2: // the key is detached
+	case 2: // detach the key
 		t.follow(s, w.now+w.exp(w.p.Think), waitqueue.Ready)
 		t.command(&fsm.Put{Key: a.Key, Value: []byte(value)})
 	default:
@@ -98,8 +98,8 @@ func (t *thread) waitInQueue(n *idempotency, s *session, i int) {
 	t.follow(s, w.now+Second, waitqueue.Gone)
 }
 
-// enter puts a key into a wait queue and waits there, by one transaction that also draws the
-// ticket's token. It returns nil if the key may not exist.
+// enter puts a key into a wait queue and waits there. A single transaction puts the key and draws
+// the ticket's token. enter returns nil if the key may not exist.
 func (t *thread) enter(n *idempotency, s *session, a waitqueue.Ask, value string) *ticket {
 	c := &fsm.Txn{
 		Compare: []fsm.Compare{{Key: a.Key, Target: fsm.TargetCreate, Relation: fsm.Equal}},
@@ -119,8 +119,8 @@ func (t *thread) enter(n *idempotency, s *session, a waitqueue.Ask, value string
 	return x
 }
 
-// onceOnly sends a write with an idempotency key until it is answered, and then waits if requested.
-// It returns nil if it gives up.
+// onceOnly sends a write with an idempotency key until it is answered. If a is not nil, it then
+// waits in the queue. It returns nil if it gives up.
 func (t *thread) onceOnly(n *idempotency, c fsm.Command, a *waitqueue.Ask) *Op {
 	w := t.c.w
 	for !n.open {
@@ -134,7 +134,7 @@ func (t *thread) onceOnly(n *idempotency, c fsm.Command, a *waitqueue.Ask) *Op {
 		}
 	}
 	n.once.Number++
-	n.once.Settled = n.once.Number // earlier numbers were answered or abandoned
+	n.once.Settled = n.once.Number // earlier writes were answered or abandoned
 	once := n.once
 	once.Command = c
 	for range 6 {
@@ -156,11 +156,11 @@ func (t *thread) onceOnly(n *idempotency, c fsm.Command, a *waitqueue.Ask) *Op {
 	return nil
 }
 
-// follow waits until the ticket reaches a state or is gone, the session's lease has ended, or a
-// deadline. It returns the state.
+// follow waits until the ticket reaches the given state or is gone, the session's lease has ended,
+// or a deadline has passed. It returns the ticket's state.
 func (t *thread) follow(s *session, until Time, state waitqueue.State) waitqueue.State {
 	w := t.c.w
-	// The key is deleted with the lease, which the process notices by itself.
+	// The key is deleted together with the lease. The process needs no request to detect that.
 	give := w.now + 3*Time(s.terms.TTL)*Millisecond + 20*Second
 	move := w.now + w.exp(60*w.p.Think)
 	for t.ticket.state < state && w.now < min(until, give) {
@@ -181,7 +181,8 @@ func (t *thread) follow(s *session, until Time, state waitqueue.State) waitqueue
 	return t.ticket.state
 }
 
-// again waits at the client's member with a ticket that has waited at another member.
+// again resumes waiting at the client's current member, with a ticket that waited at another
+// member.
 func (t *thread) again(old *ticket) {
 	x := t.newTicket(old.rec.Ask)
 	x.rec.Made, x.rec.Token, x.state = old.rec.Made, old.rec.Token, old.state
@@ -199,8 +200,8 @@ func (t *thread) again(old *ticket) {
 	}
 }
 
-// holdPermit holds a permit for a while, if the session's lease is still valid: the process may
-// have been paused since the notice (T16).
+// holdPermit holds a permit for a while if the session's lease is still valid. The lease must be
+// checked because the process may have been paused since the notice (T16).
 func (t *thread) holdPermit(s *session, x *ticket) {
 	w := t.c.w
 	kind := beliefLock
@@ -216,7 +217,7 @@ func (t *thread) holdPermit(s *session, x *ticket) {
 	s.release(kind, x.rec.Prefix)
 }
 
-// leaveQueue deletes the key, and reports whether that is certain.
+// leaveQueue deletes the key and reports whether it was certainly deleted.
 func (t *thread) leaveQueue(n *idempotency, x *ticket) bool {
 	return t.onceOnly(n, &fsm.Txn{
 		Compare: []fsm.Compare{{

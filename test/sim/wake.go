@@ -2,14 +2,14 @@ package sim
 
 import "slices"
 
-// deliver leaves a task for the process's next step.
+// deliver queues a task for the process's next step.
 func (p *process) deliver(task func()) {
 	p.mail.Tasks = append(p.mail.Tasks, task)
 	p.wake(p.w.now)
 }
 
-// wake makes the process work a little after t, so that what arrives together is processed
-// together.
+// wake schedules a step shortly after t, so that messages that arrive at the same time are
+// processed together.
 func (p *process) wake(t Time) {
 	t = max(t, p.frozen)
 	if t <= p.w.now {
@@ -22,7 +22,7 @@ func (p *process) wake(t Time) {
 	p.alarms.set(p.w, t)
 }
 
-// alarm is an event of the queue.
+// alarm handles an event of the world's queue.
 func (p *process) alarm() {
 	t := p.w.now
 	p.alarms.rang(t)
@@ -42,11 +42,11 @@ func (p *process) alarm() {
 // waker schedules a step.
 type waker struct {
 	of   *world
-	next Time // the next step; Never for none
+	next Time // the next step, or Never
 	step func()
 }
 
-// wake schedules a step at an instant, or earlier.
+// wake schedules a step no later than the given instant.
 func (a *waker) wake(at Time) {
 	at = max(at, a.of.now)
 	if at >= a.next {
@@ -61,8 +61,9 @@ func (a *waker) wake(at Time) {
 	})
 }
 
-// alarms holds the instants at which the queue calls a process, which steps only if it is due to
-// wake. So a step that is postponed, because mail arrived first, already has its event.
+// alarms holds the instants for which the queue has an event for a process. When called, the
+// process steps only if it is due to wake. If mail causes an earlier step, the event for the later
+// step stays in the queue and is reused.
 type alarms struct {
 	ring func()
 	at   []Time

@@ -6,18 +6,18 @@ import (
 	"time"
 )
 
-// A run ends by itself after a simulated minute. With a bug it may not: events may create events
-// forever, or one step may never end and use up all memory. Then the run must fail and report its
-// seed before the machine runs out of memory.
+// A run normally ends after a simulated minute. A bug can prevent that: events may schedule events
+// forever, or a single step may never return and use up all memory. Such a run must fail and report
+// its seed before the machine runs out of memory.
 const (
-	// maxSteps is a hundred times what a run needs.
+	// maxSteps is a hundred times the number of steps that a run needs.
 	maxSteps = 10_000_000
-	// maxHeap is four times the largest heap of a campaign's process.
+	// maxHeap is four times the largest heap observed in a campaign.
 	maxHeap = 2 << 30
-	// maxStacks is a quarter of the stack size at which Go ends a process without printing the
-	// seed.
+	// maxStacks is a quarter of the stack size at which the Go runtime kills the process without
+	// printing the seed.
 	maxStacks = 256 << 20
-	// maxReal is generous: a run takes about a second, but the machine may be very busy.
+	// maxReal is generous. A run takes about a second, but the machine may be very busy.
 	maxReal = 5 * time.Minute
 )
 
@@ -27,7 +27,7 @@ type bounds struct {
 	real         time.Duration
 }
 
-// guard calls fail if a run does not end, by release, within its bounds.
+// guard calls fail if a run exceeds its bounds before release is called.
 func guard(seed uint64, most bounds, fail func(string)) (release func()) {
 	over := make(chan struct{})
 	go func() {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// A run that takes too many steps fails.
+// TestTooManySteps checks that a run with too many steps fails.
 func TestTooManySteps(t *testing.T) {
 	cryptotest.SetGlobalRandom(t, 1)
 	r := Run(Options{Seed: 1, Steps: 1000})
@@ -17,7 +17,8 @@ func TestTooManySteps(t *testing.T) {
 	}
 }
 
-// A step that never ends, takes all memory, or recurses without end, fails with the seed.
+// TestGuard checks that a step fails and reports the seed if it never returns, uses up all memory,
+// or recurses endlessly.
 func TestGuard(t *testing.T) {
 	for _, c := range []struct {
 		most bounds
@@ -38,7 +39,7 @@ func TestGuard(t *testing.T) {
 	}
 }
 
-// descend calls f below many frames of half a kibibyte each.
+// descend calls f at the given stack depth. Each frame takes half a KiB.
 func descend(frames int, f func()) (sum byte) {
 	if frames == 0 {
 		f()

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// watcher is one watch of a client at a process: the stream at the member, and the messages to the
-// client, which stay in order unless the connection breaks.
+// watcher is one watch of a client at a process. It includes the stream at the member and the
+// messages to the client, which stay in order unless the connection breaks.
 type watcher struct {
 	p      *process
 	t      *thread
@@ -16,21 +16,21 @@ type watcher struct {
 	stream *watch.Stream[*api.Event]
 	guard  *api.Guard
 	last   Time // arrival of the last batch
-	ended  bool // nothing more is sent
+	ended  bool // no more batches are sent
 	next   int64
-	still  Time // nothing is read from the stream before this
-	// inbox holds the batches that arrived and that the client has not processed.
+	still  Time // the stream is not read before this
+	// inbox holds the batches that have arrived but have not been processed by the client.
 	inbox  []delivery
-	closed bool // the client knows that it ended
+	closed bool // the client has detected the end of the watch
 }
 
-// delivery is a batch, with the index that the member had applied when it sent it.
+// delivery is a batch and the member's applied index when it sent the batch.
 type delivery struct {
 	watch.Batch[*api.Event]
 	index uint64
 }
 
-// needed returns the permission that a watch needs.
+// needed returns the permission required for a watch.
 func needed(key, end string) *api.Need {
 	return &api.Need{Reads: []keyrange.Range{{Key: key, End: end}}}
 }
@@ -51,7 +51,7 @@ func (x *watcher) refuse(why error) {
 	})
 }
 
-// watch opens a watch at the client's member, or returns nil.
+// watch opens a watch at the client's member. It returns nil on failure.
 func (t *thread) watch(key, end string, from int64, resumes int) *watcher {
 	c, w := t.c, t.c.w
 	x := &watcher{t: t, next: from, rec: &Watch{
@@ -73,7 +73,7 @@ func (t *thread) watch(key, end string, from int64, resumes int) *watcher {
 			return
 		}
 		x.p = p
-		p.watchers = append(p.watchers, x) // its connection breaks with the process
+		p.watchers = append(p.watchers, x) // the connection breaks when the process ends
 		p.deliver(func() {
 			if x.ended {
 				return
@@ -94,7 +94,7 @@ func (t *thread) watch(key, end string, from int64, resumes int) *watcher {
 	return x
 }
 
-// poll sends the batches that streams have ready.
+// poll sends all batches that are ready.
 func (p *process) poll() {
 	live := p.watchers[:0]
 	for _, x := range p.watchers {
@@ -113,7 +113,7 @@ func (p *process) poll() {
 	p.watchers = live
 }
 
-// drain sends the batches that the stream has ready, until it blocks.
+// drain sends the stream's batches until none is ready or the stream blocks.
 func (x *watcher) drain() {
 	w := x.p.w
 	for !x.ended && x.still <= w.now {
@@ -133,8 +133,8 @@ func (x *watcher) drain() {
 	}
 }
 
-// stand blocks the stream: the client does not read, and the connection's buffers are full. The
-// member continues, and events accumulate.
+// stand blocks the stream, as if the client did not read and the connection's buffers were full.
+// The member continues, and events accumulate.
 func (x *watcher) stand(d Time) {
 	w := x.p.w
 	x.still = w.now + d
@@ -172,7 +172,7 @@ func (x *watcher) send(b watch.Batch[*api.Event]) {
 	})
 }
 
-// breakOff ends the watch; the client notices at the given instant.
+// breakOff ends the watch. The client detects this at the given instant.
 func (x *watcher) breakOff(at Time) {
 	if x.ended {
 		return
@@ -186,7 +186,7 @@ func (x *watcher) breakOff(at Time) {
 	})
 }
 
-// broken is called when the member's process has ended.
+// broken handles the end of the member's process.
 func (x *watcher) broken(silent bool) {
 	w := x.t.c.w
 	at := w.now + w.exp(w.p.Delay)
@@ -196,13 +196,14 @@ func (x *watcher) broken(silent bool) {
 	x.breakOff(max(at, x.last+1))
 }
 
-// close is called when the client knows that the watch has ended, or gives up.
+// close runs when the client detects the end of the watch or gives up.
 func (x *watcher) close() {
 	x.closed, x.ended = true, true
 	x.rec.Closed = x.t.c.w.now
 }
 
-// receive waits for the next batch, until a deadline of true time, and records it in the history.
+// receive waits for the next batch until a deadline in true time, and records the batch in the
+// history.
 func (x *watcher) receive(deadline Time) {
 	t, w := x.t, x.t.c.w
 	for len(x.inbox) == 0 && !x.closed && w.now < deadline {
@@ -235,7 +236,7 @@ func (x *watcher) take(b delivery) {
 	}
 }
 
-// observer keeps watching a range, across broken connections and compactions.
+// observer keeps watching a range and resumes after broken connections and compactions.
 func (t *thread) observer() {
 	c, w := t.c, t.c.w
 	key, end := "", "\x00"
@@ -279,5 +280,5 @@ func (t *thread) observer() {
 	}
 }
 
-// old returns a past revision, perhaps a compacted one.
+// old returns a past revision, which may be compacted.
 func (c *client) old() int64 { return 1 + c.w.rng.Int64N(c.w.oracle.machine.View().KV.Revision()) }

@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// world is one run. Everything in it happens in one goroutine, in the order of its queue. (Clients'
-// programs are coroutines.)
+// world is the state of one run. A run uses a single goroutine, which executes events in the order
+// of the queue. (Client programs are coroutines.)
 type world struct {
 	opt Options
 	p   Profile
@@ -32,25 +32,25 @@ type world struct {
 	timeline []string
 
 	machine  fsm.Config
-	members  []*member // all that ever existed, in ID order: ID i is at i-1
-	links    [][]link  // [from][to], by ID
+	members  []*member // all members that ever existed, in ID order: ID i is at i-1
+	links    [][]link  // [from][to], indexed by ID
 	clients  []*client
 	relays   relays
 	oracle   oracle
 	injector injector
 	givenLeases
-	resumers  signal           // for clients that may resume leases
-	abandoned []abandonedLease // left to other clients, newest last
+	resumers  signal           // wakes clients that may resume leases
+	abandoned []abandonedLease // available to other clients, newest last
 }
 
-// givenLeases holds leases that clients were granted, newest last.
+// givenLeases holds the leases granted to clients, newest last.
 type givenLeases struct {
 	leases []lease.ID
-	strays []lease.ID // of tenants that do not rely on them
+	strays []lease.ID // tenants' leases that no client relies on
 }
 
-// Run runs a cluster, its clients and its faults. The same options give the same
-// result if the global random source is the same: see testing/cryptotest.
+// Run runs a cluster, its clients and its faults. Equal options produce equal results if the global
+// random source is seeded equally (see testing/cryptotest).
 func Run(o Options) *Result {
 	w := newWorld(o)
 	func() {
@@ -71,7 +71,7 @@ func Run(o Options) *Result {
 	}
 }
 
-// caught turns any panic into a violation.
+// caught converts a panic into a violation.
 func (w *world) caught() {
 	if r := recover(); r != nil {
 		w.broken("panic", fmt.Sprintf("%v\n%s", r, debug.Stack()))
@@ -113,7 +113,7 @@ func (w *world) step() {
 	e.run()
 }
 
-// at schedules run.
+// at schedules run for an instant.
 func (w *world) at(t Time, run func()) {
 	w.seq++
 	w.queue.push(event{max(t, w.now), w.seq, run})
@@ -121,13 +121,13 @@ func (w *world) at(t Time, run func()) {
 
 func (w *world) after(d Time, run func()) { w.at(w.now+d, run) }
 
-// source returns a separate random source for choices that only some runs make.
+// source returns a separate random source, for choices that only some runs make.
 func (w *world) source(what uint64) *rand.Rand { return rand.New(rand.NewPCG(w.opt.Seed, what)) }
 
-// chance is true once in n.
+// chance returns true with probability 1/n.
 func (w *world) chance(n int) bool { return w.rng.IntN(n) == 0 }
 
-// exp draws from the exponential distribution with a given mean, limited to ten times the mean.
+// exp draws from the exponential distribution with the given mean, capped at ten times the mean.
 func (w *world) exp(mean Time) Time {
 	if mean <= 0 {
 		return 0
@@ -135,14 +135,14 @@ func (w *world) exp(mean Time) Time {
 	return Time(min(w.rng.ExpFloat64(), 10) * float64(mean))
 }
 
-// between draws from [a, b], uniformly by magnitude: as often between 1 and 10 as between 10 and
-// 100.
+// between draws from [a, b] with uniform magnitude: a value between 1 and 10 is as likely as one
+// between 10 and 100.
 func (w *world) between(a, b Time) Time {
 	lo, hi := math.Log(float64(a)), math.Log(float64(b))
 	return Time(math.Exp(lo + w.rng.Float64()*(hi-lo)))
 }
 
-// start founds the cluster.
+// start bootstraps the cluster.
 func (w *world) start() {
 	var founders []fsm.Member
 	conf := &raftpb.ConfState{}
@@ -190,7 +190,7 @@ func named(id uint64) fsm.Member {
 	return fsm.Member{ID: id, Name: fmt.Sprintf("m%d", id), PeerURLs: []string{fmt.Sprintf("p%d", id)}}
 }
 
-// finish checks the state in which the run ended.
+// finish checks the state at the end of the run.
 func (w *world) finish() {
 	w.now = max(w.now, w.end)
 	w.h.End = w.now
@@ -216,7 +216,7 @@ func (w *world) finish() {
 	}
 }
 
-// alive checks that a cluster without recent faults has one leader and that no member lags.
+// alive checks that a cluster without recent faults has one leader and that no member lags behind.
 func (w *world) alive() {
 	n := len(w.h.Healthy)
 	if n == 0 || w.now-w.h.Healthy[n-1].From < 10*Second+10*w.p.Tick*Time(w.p.ElectionTicks) {
@@ -226,7 +226,7 @@ func (w *world) alive() {
 	for _, v := range w.oracle.machine.View().Members {
 		p := w.members[v.ID-1].proc
 		if p == nil {
-			continue // its disk is lost, or it has not been started yet
+			continue // the member's disk is lost, or the member has not been started yet
 		}
 		if p.role.Primary {
 			primaries++
@@ -243,7 +243,7 @@ func (w *world) alive() {
 	w.oracle.outlived(w.h.Healthy[n-1].From)
 }
 
-// hash records the hash of a state (S3), and compares it with the world's.
+// hash records the hash of a state (S3).
 func (w *world) hash(member uint64, machine *fsm.Machine) {
 	sum, err := machine.Image().Hash()
 	if err != nil {
@@ -255,14 +255,13 @@ func (w *world) hash(member uint64, machine *fsm.Machine) {
 	})
 }
 
-// broken records a violation, which ends the run.
+// broken records a violation and ends the run.
 func (w *world) broken(id, what string) {
 	w.h.Broken = append(w.h.Broken, Violation{At: w.now, ID: id, What: what})
 	w.tracef("VIOLATION of %s: %s", id, what)
 }
 
-// tracing reports whether a timeline is kept. Try repeats a seed with a violation, this time with a
-// timeline, so that other seeds need not pay for one.
+// tracing reports whether the run keeps a timeline.
 func (w *world) tracing() bool { return w.opt.Timeline > 0 }
 
 func (w *world) tracef(format string, args ...any) {

@@ -7,7 +7,7 @@ import (
 	"testing/cryptotest"
 )
 
-// play runs a seed without checkers.
+// play runs a seed without the checkers.
 func play(t *testing.T, o Options) *Result {
 	t.Helper()
 	// The Raft library draws election timeouts from crypto/rand.
@@ -15,7 +15,7 @@ func play(t *testing.T, o Options) *Result {
 	return Run(o)
 }
 
-// A seed reproduces a run to the last event.
+// TestRepeats checks that a seed reproduces a run exactly, down to the last event.
 func TestRepeats(t *testing.T) {
 	for seed := uint64(1); seed <= 2; seed++ {
 		var sums [2]uint64

@@ -1,12 +1,12 @@
-// Package tier sorts tests by how long they take and what they need.
+// Package tier classifies tests by how long they take and what they need.
 //
 //	tier       runs in         may use                     retried
 //	unmarked   go test ./...   virtual time, memory        never
 //	RealTime   go test ./...   processes, sockets, disks   up to twice, by .ci/run
 //	Campaign   .ci/campaign    minutes, random faults      never
 //
-// An unmarked test passes on any machine, however busy. Only a handful of smoke tests are
-// marked RealTime; everything else that needs real processes or real seconds is marked Campaign.
+// An unmarked test passes on any machine, no matter how busy. Only a few smoke tests are marked
+// RealTime. Everything else that needs real processes or real time is marked Campaign.
 package tier
 
 import (
@@ -16,7 +16,7 @@ import (
 	"testing"
 )
 
-// RealTime sets this attribute of the test, which go test -json reports.
+// RealTime gives the test this attribute, which go test -json reports.
 const (
 	Attribute     = "tier"
 	RealTimeValue = "real-time"
@@ -26,7 +26,7 @@ const (
 const Variable = "LEASEHOLD_CAMPAIGN"
 
 // RealTime marks a test that runs real processes or waits for real time. Package rerun retries such
-// a test if it fails. Call it first, and from the top-level test.
+// a test if it fails. Call RealTime first, and from the top-level test.
 func RealTime(t testing.TB) {
 	t.Helper()
 	t.Attr(Attribute, RealTimeValue)
@@ -40,7 +40,8 @@ func Campaign(t testing.TB) {
 	}
 }
 
-// Budget returns how much a random or exhaustive test does: more in the campaign tier.
+// Budget returns how much work a random or exhaustive test should do. It is more in the campaign
+// tier.
 func Budget(usual, campaign int) int {
 	if InCampaign() {
 		return campaign
@@ -48,8 +49,8 @@ func Budget(usual, campaign int) int {
 	return usual
 }
 
-// Seeds yields the seeds of a random test: always the same seeds or, in the campaign tier, random
-// ones.
+// Seeds yields the seeds of a random test. They are always the same, except in the campaign tier,
+// where they are random.
 func Seeds(usual, campaign int) iter.Seq[uint64] {
 	return func(yield func(uint64) bool) {
 		for n := range Budget(usual, campaign) {
@@ -64,5 +65,5 @@ func Seeds(usual, campaign int) iter.Seq[uint64] {
 	}
 }
 
-// InCampaign reports whether the campaign tier is enabled, for tests that then search further.
+// InCampaign reports whether the campaign tier is enabled. Some tests search further if it is.
 func InCampaign() bool { return os.Getenv(Variable) != "" }

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// windowBytes is the amount of data that a connection holds in flight before the writer blocks.
+// windowBytes is the maximum amount of data in flight on a connection before the writer blocks.
 const windowBytes = 4 << 20
 
-// chunk is the data of one Write, and the time at which it arrives.
+// chunk is the data of one Write together with its arrival time.
 type chunk struct {
 	data []byte
 	at   time.Time
@@ -27,16 +27,16 @@ type half struct {
 	pair     *pair
 
 	mu         sync.Mutex // guards the following fields
-	waiting    int        // number of goroutines that wait for a change
+	waiting    int        // number of goroutines waiting for a change
 	changed    chan struct{}
 	queue      []chunk
 	bytes      int
-	ended      bool  // the writer is done
+	ended      bool  // the writer has finished
 	readClosed bool  // the reader is closed
-	failed     error // the error of all further reads and writes
+	failed     error // the error returned by all further reads and writes
 	readBy     time.Time
 	writeBy    time.Time
-	last       time.Time // when the last chunk arrives; later ones do not overtake it
+	last       time.Time // arrival time of the last chunk; later chunks do not arrive before it
 }
 
 func (h *half) wakeLocked() {
@@ -46,7 +46,7 @@ func (h *half) wakeLocked() {
 	}
 }
 
-// fail makes all reads and writes fail with err.
+// fail makes all further reads and writes return err.
 func (h *half) fail(err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -57,14 +57,14 @@ func (h *half) fail(err error) {
 	}
 }
 
-// over reports whether nothing more will be written.
+// over reports whether no more data can be written.
 func (h *half) over() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.failed != nil || h.ended || h.from.IsDead()
 }
 
-// closeRead closes the reading side. As with TCP, the writer finds out when its next write is
+// closeRead closes the reading side. As in TCP, the writer detects this only when its next write is
 // rejected.
 func (h *half) closeRead() {
 	h.mu.Lock()
@@ -73,7 +73,7 @@ func (h *half) closeRead() {
 	h.wakeLocked()
 }
 
-// waitLocked waits for a change, or for the earlier of two times.
+// waitLocked waits for a change, but no longer than the earlier of two times.
 func (h *half) waitLocked(a, b time.Time) {
 	if a.IsZero() || !b.IsZero() && b.Before(a) {
 		a = b
@@ -197,8 +197,8 @@ func (c *conn) wrap(op string, err error) error {
 	return &net.OpError{Op: op, Net: c.remote.Network(), Source: c.local, Addr: c.remote, Err: err}
 }
 
-// Close implements net.Conn. A dead process sends nothing, because sever has already reset its
-// connections.
+// Close implements net.Conn. It sends nothing for a dead process, because sever has already reset
+// the connections of that process.
 func (c *conn) Close() error {
 	c.once.Do(func() {
 		c.out.mu.Lock()

@@ -14,23 +14,23 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// Machine is a machine on which one process runs. A process that restarts gets another Machine with
-// the same name.
+// Machine is a machine that runs one process. A restarted process gets a new Machine with the same
+// name.
 type Machine struct {
 	Name string
 	net  *Network
-	dead chan struct{} // closed when the process has been killed
-	// silent is set if the power failed: other machines get no reset.
+	dead chan struct{} // closed once the process has been killed
+	// silent is set after a power failure. Other machines then receive no resets.
 	silent atomic.Bool
 
 	mu      sync.Mutex    // guards the following fields
-	resumed chan struct{} // nil while the process is not stopped
-	rate    float64       // of the clock, relative to real time
-	since   time.Time     // start of the current rate
+	resumed chan struct{} // nil unless the process is stopped
+	rate    float64       // rate of the clock relative to real time
+	since   time.Time     // when the current rate took effect
 	reading time.Duration // the clock's reading at since
 }
 
-// Machine returns a new machine in the network.
+// Machine returns a new machine on the network.
 func (n *Network) Machine(name string) *Machine {
 	return &Machine{
 		Name: name, net: n, dead: make(chan struct{}), rate: 1, since: time.Now(),
@@ -51,7 +51,7 @@ func (m *Machine) Listen(_ context.Context, u url.URL) (net.Listener, error) {
 	return m.net.listen(m, u.Host+u.Path)
 }
 
-// Dial connects to a listener. The address may be the target of a gRPC client.
+// Dial connects to a listener. The address can be a gRPC target.
 func (m *Machine) Dial(ctx context.Context, _, at string) (net.Conn, error) {
 	if scheme, rest, ok := strings.Cut(at, ":"); ok && strings.HasPrefix(scheme, "unix") {
 		at = path.Clean("/" + rest)
@@ -59,7 +59,8 @@ func (m *Machine) Dial(ctx context.Context, _, at string) (net.Conn, error) {
 	return m.net.dial(ctx, m, at)
 }
 
-// Clock reads the machine's clock, which keeps running while the process is stopped.
+// Clock returns the reading of the machine's clock. The clock keeps running while the process is
+// stopped.
 func (m *Machine) Clock() time.Duration {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -70,7 +71,7 @@ func (m *Machine) clockLocked() time.Duration {
 	return m.reading + time.Duration(m.rate*float64(time.Since(m.since)))
 }
 
-// SetRate changes the rate of the clock from now on.
+// SetRate changes the clock's rate from now on.
 func (m *Machine) SetRate(rate float64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -84,7 +85,7 @@ func (m *Machine) Jump(by time.Duration) {
 	m.reading += by
 }
 
-// Stop stops the process, like SIGSTOP, the next time it uses the machine.
+// Stop suspends the process, like SIGSTOP, the next time it uses the machine.
 func (m *Machine) Stop() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -93,7 +94,7 @@ func (m *Machine) Stop() {
 	}
 }
 
-// Resume continues a stopped process.
+// Resume resumes a stopped process.
 func (m *Machine) Resume() {
 	m.mu.Lock()
 	resumed := m.resumed
@@ -138,16 +139,16 @@ func (m *Machine) IsDead() bool {
 	}
 }
 
-// Dead is closed when the process has been killed.
+// Dead returns a channel that is closed once the process has been killed.
 func (m *Machine) Dead() <-chan struct{} { return m.dead }
 
-// Kill ends the process: nothing that it does has an effect any more. If the power fails, its
-// connections get no reset.
+// Kill kills the process. Nothing that the process does afterward has any effect. If power is set,
+// the power has failed, and peers receive no reset.
 func (m *Machine) Kill(power bool) {
 	close(m.dead)
 	m.silent.Store(power)
 	m.net.sever(m)
 }
 
-// Replaced records that a new machine answers in place of a killed one.
+// Replaced records that a new machine has replaced a killed one and answers in its place.
 func (m *Machine) Replaced() { m.silent.Store(false) }

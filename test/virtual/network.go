@@ -9,11 +9,11 @@ import (
 	"time"
 )
 
-// synTimeout is how long a dial waits for an answer.
+// synTimeout is how long a dial waits for a response.
 const synTimeout = time.Second
 
-// Network connects machines. Its connections lose nothing and keep the order of data. They deliver
-// it after a delay, and after the path is no longer cut.
+// Network connects machines. Its connections are reliable and keep data in order. They deliver data
+// after a delay. Data on a cut path waits until the path is restored.
 type Network struct {
 	usual Conditions
 	find  func(at string) *Machine
@@ -26,19 +26,19 @@ type Network struct {
 	dialed    int
 }
 
-// direction is one direction between two machines. It uses names, so a member that restarts keeps
-// its conditions.
+// direction is one direction between two machines. It refers to machines by name, so its conditions
+// survive the restart of a member.
 type direction struct{ from, to string }
 
-// Conditions describes the path from one machine to another.
+// Conditions describes the state of the path from one machine to another.
 type Conditions struct {
 	Cut    bool
-	Delay  time.Duration // of all data
-	Jitter time.Duration // up to this much more
+	Delay  time.Duration // applies to all data
+	Jitter time.Duration // maximum additional delay
 }
 
-// NewNetwork returns a network. find returns the machine that has an address now, even if nothing
-// listens there. rng decides the jitter. Both may be nil.
+// NewNetwork returns a network. find returns the machine that currently has an address, even if
+// nothing listens there. rng determines the jitter. Both can be nil.
 func NewNetwork(usual Conditions, find func(at string) *Machine, rng *rand.Rand) *Network {
 	if rng == nil {
 		rng = rand.New(rand.NewPCG(1, 1))
@@ -69,7 +69,7 @@ func (n *Network) delay(from, to *Machine) time.Duration {
 	return w.Delay + time.Duration(n.rng.Int64N(int64(w.Jitter)+1))
 }
 
-// Set sets the conditions of a path; nil restores the usual ones.
+// Set sets the conditions of a path. If w is nil, Set restores the usual conditions.
 func (n *Network) Set(from, to *Machine, w *Conditions) {
 	n.mu.Lock()
 	if w == nil {
@@ -81,12 +81,12 @@ func (n *Network) Set(from, to *Machine, w *Conditions) {
 	n.recheck()
 }
 
-// answers reports whether a machine gets a reset when another rejects its data.
+// answers reports whether a machine receives a reset if another machine rejects its data.
 func (n *Network) answers(from, to *Machine) bool {
 	return !to.silent.Load() && n.open(from, to) && n.open(to, from)
 }
 
-// recheck makes all readers and writers check again whether their path is open.
+// recheck makes all readers and writers check whether their paths are open.
 func (n *Network) recheck() {
 	n.mu.Lock()
 	halves := make([]*half, 0, 2*len(n.pairs))
@@ -101,7 +101,7 @@ func (n *Network) recheck() {
 	}
 }
 
-// forget drops a connection once neither end can write.
+// forget removes a connection once neither end can write.
 func (n *Network) forget(p *pair) {
 	if p.from.over() && p.to.over() {
 		n.mu.Lock()
@@ -110,8 +110,8 @@ func (n *Network) forget(p *pair) {
 	}
 }
 
-// sever breaks the connections of a machine and closes its listeners. The peers get a reset if the
-// path is open and the machine is not silent.
+// sever closes a machine's connections and listeners. A peer receives a reset if the path is open
+// and the machine is not silent.
 func (n *Network) sever(m *Machine) {
 	n.mu.Lock()
 	var broken []*pair
@@ -144,7 +144,7 @@ func (n *Network) sever(m *Machine) {
 	}
 }
 
-// listener is an open port or socket of a machine.
+// listener is a listening port or socket of a machine.
 type listener struct {
 	net  *Network
 	on   *Machine
@@ -189,7 +189,7 @@ func (l *listener) Close() error {
 	})
 	for {
 		select {
-		case c := <-l.in: // not accepted
+		case c := <-l.in: // close connections that were never accepted
 			_ = c.Close()
 		default:
 			return nil
@@ -222,8 +222,8 @@ func (n *Network) dial(ctx context.Context, m *Machine, at string) (net.Conn, er
 	return c, nil
 }
 
-// machineAt returns the machine that has an address. Without n.find, that is the one that listens
-// there, or the caller.
+// machineAt returns the machine that has an address. If n.find is nil, it returns the machine that
+// listens at the address, or else the caller's machine.
 func (n *Network) machineAt(asks *Machine, at string) *Machine {
 	if n.find != nil {
 		return n.find(at)
@@ -236,9 +236,10 @@ func (n *Network) machineAt(asks *Machine, at string) *Machine {
 	return asks
 }
 
-// connect connects a machine to a listener. It waits while too many connections are not accepted. A
-// dead process gets none: through it, the process could acknowledge writes that are not on the disk
-// it left. Kill marks it dead before its connections break.
+// connect connects a machine to a listener. It returns waits if too many connections are waiting to
+// be accepted. connect refuses dead processes: over a new connection, a dead process could
+// acknowledge writes that are not on the disk it left behind. Kill marks a process dead before it
+// breaks its connections.
 func (n *Network) connect(m *Machine, at string) (c net.Conn, waits bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -272,7 +273,7 @@ func (n *Network) sourceLocked(m *Machine, at string) net.Addr {
 	return name(m.Name + ":0")
 }
 
-// pass waits for the travel time of a packet.
+// pass waits for the travel time of one packet.
 func (n *Network) pass(ctx context.Context, from, to *Machine) error {
 	for {
 		t := time.NewTimer(n.delay(from, to))
@@ -285,7 +286,7 @@ func (n *Network) pass(ctx context.Context, from, to *Machine) error {
 		if n.open(from, to) && !to.silent.Load() {
 			return nil
 		}
-		select { // TCP retransmits
+		select { // like TCP, retransmit
 		case <-time.After(200 * time.Millisecond):
 		case <-ctx.Done():
 			return ctx.Err()

@@ -12,13 +12,14 @@ import (
 	"time"
 )
 
-// twoMachines has two machines in a network of their own, and both ends of a connection between them.
+// twoMachines contains two machines on their own network, and both ends of a connection between
+// them.
 type twoMachines struct {
 	*testing.T
 	net         *Network
 	a, b        *Machine
 	here, there net.Conn
-	port        net.Listener // at b
+	port        net.Listener // on b
 }
 
 func runTwo(t *testing.T, f func(*twoMachines)) {
@@ -47,7 +48,7 @@ func (w *twoMachines) write(text string) {
 	}
 }
 
-// read reads at b, for up to a second.
+// read reads on b and waits for at most a second.
 func (w *twoMachines) read(want string, wantErr error) {
 	w.Helper()
 	_ = w.there.SetReadDeadline(time.Now().Add(time.Second))
@@ -58,8 +59,8 @@ func (w *twoMachines) read(want string, wantErr error) {
 	}
 }
 
-// Data that a process writes after it was killed does not arrive, even if its peers do not notice
-// its death. Earlier data arrives.
+// TestDeadProcessSendsNothing checks that data written by a process after it was killed does not
+// arrive, even if its peers have not detected its death. Data written earlier still arrives.
 func TestDeadProcessSendsNothing(t *testing.T) {
 	runTwo(t, func(w *twoMachines) {
 		w.write("before")
@@ -67,7 +68,7 @@ func TestDeadProcessSendsNothing(t *testing.T) {
 		if _, err := w.here.Write([]byte(", after")); err == nil {
 			t.Error("a dead process could write")
 		}
-		_ = w.here.Close() // this sends nothing either
+		_ = w.here.Close() // closing does not send anything either
 		w.read("before", nil)
 		w.read("", os.ErrDeadlineExceeded)
 		w.b.Kill(true)
@@ -78,8 +79,8 @@ func TestDeadProcessSendsNothing(t *testing.T) {
 	})
 }
 
-// A killed process gets no connection that was being made when it died. Through it, the process
-// could acknowledge writes that are not on the disk it left.
+// TestDeadProcessCannotConnect checks that a process killed while it is dialing gets no connection.
+// Over that connection, it could acknowledge writes that are not on the disk it left behind.
 func TestDeadProcessCannotConnect(t *testing.T) {
 	runTwo(t, func(w *twoMachines) {
 		w.a.Kill(false)
@@ -93,8 +94,9 @@ func TestDeadProcessCannotConnect(t *testing.T) {
 	})
 }
 
-// Data on a cut path arrives when the cut ends, even if only one direction is cut. Delays count
-// from sending, and a stopped process reads nothing.
+// TestFaults checks that data on a cut path arrives once the path is restored, even if only one
+// direction was cut. It also checks that delays are measured from the time of sending, and that a
+// stopped process reads nothing.
 func TestFaults(t *testing.T) {
 	runTwo(t, func(w *twoMachines) {
 		w.net.Set(w.a, w.b, &Conditions{Cut: true})
@@ -127,7 +129,8 @@ func TestFaults(t *testing.T) {
 	})
 }
 
-// A closed connection ends after the data written before. A killed process resets its connections.
+// TestEnds checks that a closed connection delivers the data written before the close, and that a
+// killed process resets its connections.
 func TestEnds(t *testing.T) {
 	runTwo(t, func(w *twoMachines) {
 		w.write("last")

@@ -1,5 +1,6 @@
-// Package virtual runs members in the virtual time of testing/synctest, with a network and disks in
-// memory. Such a test sees the same times however slow, busy or paused the machine is.
+// Package virtual runs members in the virtual time of testing/synctest, with an in-memory network
+// and in-memory disks. The timing of such a test does not depend on whether the machine is slow,
+// busy or paused.
 //
 //	func TestX(t *testing.T) {
 //		virtual.Test(t, func(t *testing.T) {
@@ -8,9 +9,10 @@
 //		})
 //	}
 //
-// All tests of a process share the network of Host and Dial and its addresses, as they share Unix
-// sockets: tests stay apart by paths in their own directories. Clients connect with Dial or the
-// option GRPC. A test that injects network faults makes its own network with NewNetwork.
+// All tests in a process share the network used by Host and Dial, including its addresses. They
+// share Unix sockets as well, so each test uses paths in its own directories. Clients connect with
+// Dial or the GRPC option. A test that injects network faults creates its own network with
+// NewNetwork.
 package virtual
 
 import (
@@ -30,18 +32,18 @@ import (
 	"leasehold.dev/test/crashfs"
 )
 
-// Test runs f in a bubble, in parallel with other tests. It fails if f leaves goroutines behind.
+// Test runs f in a bubble, in parallel with other tests. The test fails if f leaks goroutines.
 func Test(t *testing.T, f func(t *testing.T)) {
 	t.Helper()
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		t.Cleanup(func() { time.Sleep(time.Minute) }) // for goroutines that are still stopping
+		t.Cleanup(func() { time.Sleep(time.Minute) }) // time for goroutines that are still stopping
 		f(t)
 	})
 }
 
-// Step runs f as a part of a test that cannot have subtests, since it runs in a bubble. If f fails,
-// the log names the step.
+// Step runs f as a step of a test that cannot have subtests because it runs in a bubble. If f
+// fails, the log names the step.
 func Step(t *testing.T, name string, f func(t *testing.T)) {
 	t.Helper()
 	failed := t.Failed()
@@ -53,33 +55,33 @@ func Step(t *testing.T, name string, f func(t *testing.T)) {
 	f(t)
 }
 
-// shared connects the machines of all tests of a process.
+// shared is the network shared by all tests in a process.
 var shared = NewNetwork(Conditions{Delay: latency}, nil, nil)
 
-// latency is the delay of all data. Without it, calls would take no time, and a loop of calls would
-// stop the clock.
+// latency is the delay applied to all data. Without it, calls would take no time, and a loop of
+// calls would prevent the clock from advancing.
 const latency = 20 * time.Microsecond
 
-// outside is the machine of the tests' clients.
+// outside is the machine of all test clients.
 var outside = shared.Machine("")
 
-// Host returns a new machine with an empty disk. Set FS to nil to use the disk of the real machine.
+// Host returns a new machine with an empty disk. To use the real disk instead, set FS to nil.
 func Host() *host.Host { return shared.Machine("").Host(crashfs.New()) }
 
 // Listen implements host.Host.
 func Listen(ctx context.Context, u url.URL) (net.Listener, error) { return outside.Listen(ctx, u) }
 
-// Dial connects to a listener. The address may be the target of a gRPC client.
+// Dial connects to a listener. The address can be a gRPC target.
 func Dial(ctx context.Context, network, at string) (net.Conn, error) {
 	return outside.Dial(ctx, network, at)
 }
 
-// DialEndpoint connects to an endpoint of the Go client.
+// DialEndpoint connects to an endpoint in the form used by the Go client.
 func DialEndpoint(ctx context.Context, endpoint string) (net.Conn, error) {
 	return outside.Dial(ctx, "", endpoint)
 }
 
-// GRPC makes a gRPC client connect with Dial.
+// GRPC returns a dial option that makes a gRPC client connect through Dial.
 func GRPC() grpc.DialOption { return grpc.WithContextDialer(DialEndpoint) }
 
 var ports atomic.Int64
@@ -95,9 +97,9 @@ func Port(t testing.TB) net.Listener {
 	return l
 }
 
-// etcdNever is a channel that etcd's client creates at program start, for watches whose context
-// never ends. It belongs to no bubble, so time would stop while a goroutine waits for it. A nil
-// channel blocks just as well.
+// etcdNever is a channel that the etcd client creates at program start, for watches whose context
+// never ends. It does not belong to any bubble, so virtual time would stop while a goroutine waits
+// for it. A nil channel blocks equally well.
 //
 //go:linkname etcdNever go.etcd.io/etcd/client/v3.valCtxCh
 var etcdNever chan struct{}

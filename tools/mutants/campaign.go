@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// witnesses lists the packages to mutate, each with tests of other packages that should notice a
+// witnesses lists the packages to mutate. Each has tests of other packages that should detect a
 // mutant.
 var witnesses = map[string][]Witness{
 	"lease":                    {simulator},
@@ -44,8 +44,8 @@ var witnesses = map[string][]Witness{
 	"client/contrib/nodes":     {},
 }
 
-// finished lists the packages that have been reviewed: all but 3% of their mutants must die or be
-// listed in known.txt, whatever the value of -least.
+// finished lists the packages that have been reviewed. At least 97% of their mutants must die or be
+// listed in known.txt, regardless of -least.
 var finished = []string{
 	"client/cache", "client/lock", "client/members", "client/contrib/nodes", "client/contrib/pool",
 	"client/queue",
@@ -59,19 +59,19 @@ var finished = []string{
 // all lists the packages to mutate.
 func all() []string { return slices.Sorted(maps.Keys(witnesses)) }
 
-// simulator runs a few seeds.
+// simulator runs the simulator with a few seeds.
 var simulator = Witness{
 	Dir: "test/sim", Args: []string{"-test.run", "^TestSim$", "-seeds", "30", "-procs", "1"},
 }
 
-// A campaign tries mutants.
+// A campaign tries a set of mutants.
 type campaign struct {
 	match       *regexp.Regexp
 	part, parts int
 	procs       int
 	own         bool           // only the package's own tests
-	tests       *regexp.Regexp // which of its own tests to run
-	least       float64        // percentage that must die, in packages that are not finished
+	tests       *regexp.Regexp // selects which of the package's own tests to run
+	least       float64        // percentage that must die in packages that are not finished
 	limit       time.Duration
 	verbose     bool
 	known       map[string]string
@@ -80,11 +80,11 @@ type campaign struct {
 	benches map[string]*bench
 
 	mu    sync.Mutex
-	fates map[int]Fate   // by number
-	by    map[int]string // the witness that noticed
+	fates map[int]Fate   // keyed by mutant number
+	by    map[int]string // the witness that detected the mutant
 }
 
-// run tries the mutants of the given packages, or of all.
+// run tries the mutants of the given packages, or of all packages if none are given.
 func (c *campaign) run(ctx context.Context, dirs []string) error {
 	if len(dirs) == 0 {
 		dirs = all()
@@ -120,7 +120,7 @@ func (c *campaign) run(ctx context.Context, dirs []string) error {
 	return c.report(code.Mutants, chosen)
 }
 
-// choose returns the numbers of the mutants to try. Equivalent ones are left out.
+// choose returns the numbers of the mutants to try. It omits equivalent ones.
 func (c *campaign) choose(all []Mutant) []int {
 	var chosen []int
 	for i, m := range all {
@@ -132,7 +132,7 @@ func (c *campaign) choose(all []Mutant) []int {
 	return chosen
 }
 
-// prepare compiles the witnesses of the chosen mutants, and runs these witnesses without a mutant.
+// prepare compiles the witnesses of the chosen mutants and runs them without a mutant.
 func (c *campaign) prepare(
 	ctx context.Context, code *Code, chosen []int, work string,
 ) error {
@@ -172,7 +172,7 @@ func (c *campaign) witnesses(dir string) []Witness {
 	return append(own, witnesses[dir]...)
 }
 
-// tryAll tries the chosen mutants, several in parallel.
+// tryAll tries the chosen mutants, several of them in parallel.
 func (c *campaign) tryAll(ctx context.Context, all []Mutant, chosen []int) {
 	c.fates, c.by = make(map[int]Fate), make(map[int]string)
 	next := make(chan int)
@@ -193,7 +193,7 @@ func (c *campaign) tryAll(ctx context.Context, all []Mutant, chosen []int) {
 	wg.Wait()
 }
 
-// tryOne runs one witness after another until one notices the mutant.
+// tryOne runs the witnesses in order until one detects the mutant.
 func (c *campaign) tryOne(ctx context.Context, m Mutant, n int) {
 	fate, by := Unreached, ""
 	for _, w := range c.witnesses(m.Dir()) {

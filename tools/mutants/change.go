@@ -10,37 +10,37 @@ import (
 	"strings"
 )
 
-// The package that mutated code calls, and its name there.
+// These constants give the package called by mutated code, and its name there.
 const (
 	runtime     = "leasehold.dev/internal/mutant"
 	runtimeName = "mutant__"
 )
 
-// A Mutant is one change at one place.
+// A Mutant is a single change in one place.
 type Mutant struct {
-	// Name identifies the change, and stays the same as long as the code does: package, function,
-	// source text, change, and #2 for another like it.
+	// Name identifies the change and is stable as long as the code is. It consists of the package,
+	// function, source text and change, and of #2 for a second identical one.
 	Name string
 	Pos  token.Position
 }
 
-// Dir is the directory of the mutant's package.
+// Dir returns the directory of the mutant's package.
 func (m Mutant) Dir() string {
 	dir, _, _ := strings.Cut(m.Name, ": ")
 	return dir
 }
 
-// An insertion replaces the next cut bytes of a file by text.
+// An insertion replaces the next cut bytes of a file with text.
 type insertion struct {
 	offset, cut int
-	// order sorts the insertions at one offset. It is negative for the end of an expression, which
-	// comes first, innermost first.
+	// order sorts the insertions at the same offset. It is negative for the end of an expression,
+	// which comes first, with the innermost expression first.
 	order int
 	text  string
 }
 
-// A changer makes the mutants of one file. It works from the outside in, and wraps the code in
-// calls of the runtime, so that mutants can be nested.
+// A changer creates the mutants of one file. It works from the outside in and wraps code in calls
+// to the runtime, so that mutants can be nested.
 type changer struct {
 	dir    string
 	fset   *token.FileSet
@@ -52,25 +52,25 @@ type changer struct {
 	names map[string]int
 
 	function string // the declared function being changed
-	// marks holds the treatment of inner expressions.
+	// marks holds the treatment of inner boolean expressions.
 	marks   map[ast.Expr]mark
 	mutants []Mutant
 	inserts []insertion
 }
 
-// A mark is the treatment of a boolean expression. The zero mark leaves it to the expression
-// itself.
+// A mark is the treatment of a boolean expression. With the zero mark, the expression itself
+// decides.
 type mark int
 
 const (
-	branches    mark = iota + 1 // condition of an if: always true, always false
-	alwaysTrue                  // operand of &&
-	alwaysFalse                 // operand of ||, or the condition of a loop
-	negated                     // a result
-	spared                      // none: the code around it was changed in the same way
+	branches    mark = iota + 1 // condition of an if: make it always true and always false
+	alwaysTrue                  // operand of &&: make it always true
+	alwaysFalse                 // operand of ||, or loop condition: make it always false
+	negated                     // a result: negate it
+	spared                      // no change, because the surrounding code has an equivalent one
 )
 
-// change returns the file with all its mutants, or nil if there are none.
+// change returns the file with all its mutants, or nil if it has none.
 func (c *changer) change(f *ast.File) []byte {
 	c.marks = make(map[ast.Expr]mark)
 	for _, d := range f.Decls {
@@ -127,7 +127,7 @@ func (c *changer) around(n ast.Node, before, after string) {
 		insertion{offset: c.offset(n.End()), order: -order, text: after})
 }
 
-// call makes a node the argument of one of the runtime's functions.
+// call wraps a node in a call of one of the runtime's functions.
 func (c *changer) call(n ast.Node, function string, number int) {
 	c.around(n, fmt.Sprintf("%s.%s(%d, ", runtimeName, function, number), ")")
 }
@@ -147,7 +147,7 @@ func (c *changer) text() []byte {
 	return append(out, c.source[at:]...)
 }
 
-// inside changes the body of a function with the given signature.
+// inside mutates the body of a function with the given signature.
 func (c *changer) inside(body *ast.BlockStmt, of *types.Signature) {
 	ast.Inspect(body, func(n ast.Node) bool {
 		switch n := n.(type) {
@@ -180,7 +180,7 @@ func (c *changer) inside(body *ast.BlockStmt, of *types.Signature) {
 	})
 }
 
-// isAssertion reports whether an if statement only panics: removing an assertion breaks nothing.
+// isAssertion reports whether an if statement only panics. Removing an assertion breaks nothing.
 func isAssertion(n *ast.IfStmt) bool {
 	return len(n.Body.List) == 1 && n.Else == nil && isPanic(n.Body.List[0])
 }
@@ -198,7 +198,7 @@ func isPanic(s ast.Stmt) bool {
 	return ok && id.Name == "panic"
 }
 
-// cases marks the conditions of a switch without a value.
+// cases marks the conditions of a switch without a tag.
 func (c *changer) cases(n *ast.SwitchStmt) {
 	if n.Tag != nil {
 		return
@@ -210,10 +210,10 @@ func (c *changer) cases(n *ast.SwitchStmt) {
 	}
 }
 
-// results changes what a function returns: it drops an error or negates a boolean.
+// results mutates what a function returns by dropping an error or negating a boolean.
 func (c *changer) results(n *ast.ReturnStmt, of *types.Signature) {
 	if len(n.Results) != of.Results().Len() {
-		return // the results of another function, or named ones
+		return // the results come from another function call or are named
 	}
 	for i, e := range n.Results {
 		t := of.Results().At(i).Type()

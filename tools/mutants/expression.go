@@ -7,7 +7,7 @@ import (
 	"go/types"
 )
 
-// comparisons maps each comparison to the runtime's function and the mutant's operator.
+// comparisons maps each comparison to the runtime function and the operator used by the mutant.
 var comparisons = map[token.Token]struct{ function, becomes string }{
 	token.LSS: {"Less", "with <="},
 	token.LEQ: {"LessEqual", "with <"},
@@ -15,7 +15,7 @@ var comparisons = map[token.Token]struct{ function, becomes string }{
 	token.GEQ: {"GreaterEqual", "with >"},
 }
 
-// expression makes the mutants of one expression, without its parts.
+// expression creates the mutants of one expression, but not of its parts.
 func (c *changer) expression(e ast.Expr) {
 	t := c.info.Types[e]
 	if !t.IsValue() {
@@ -68,7 +68,7 @@ func (c *changer) boolean(e ast.Expr, constant bool) {
 	}
 }
 
-// isDecision reports whether a boolean is decided by this expression.
+// isDecision reports whether this expression decides a boolean value.
 func isDecision(e ast.Expr) bool {
 	switch e := e.(type) {
 	case *ast.BinaryExpr:
@@ -92,12 +92,13 @@ func (c *changer) binary(e *ast.BinaryExpr) {
 	if isSum && c.marks[e] != spared && isBasic(c.info.TypeOf(e), types.IsInteger) {
 		c.call(e, "OneMore", c.add(e, "is one more"))
 		for _, part := range []ast.Expr{e.X, e.Y} {
-			c.marks[ast.Unparen(part)] = spared // adding one to a part equals adding one to the sum
+			// Adding one to a part has the same effect as adding one to the sum.
+			c.marks[ast.Unparen(part)] = spared
 		}
 	}
 }
 
-// extreme replaces min or max by one of its arguments.
+// extreme replaces min or max with one of its arguments.
 func (c *changer) extreme(e *ast.CallExpr) {
 	id, ok := e.Fun.(*ast.Ident)
 	if !ok || len(e.Args) != 2 {
@@ -120,7 +121,7 @@ func (c *changer) extreme(e *ast.CallExpr) {
 
 func isBoolean(t types.Type) bool { return isBasic(t, types.IsBoolean) }
 
-// isBasic reports whether the underlying type of t is a basic type of a kind.
+// isBasic reports whether the underlying type of t is a basic type of the given kind.
 func isBasic(t types.Type, kind types.BasicInfo) bool {
 	b, ok := t.Underlying().(*types.Basic)
 	return ok && b.Info()&kind != 0

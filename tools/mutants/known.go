@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// readKnown reads the known surviving mutants. Each line has a name, a tab and a reason.
+// readKnown reads the known surviving mutants. Each line consists of a name, a tab, and a reason.
 func readKnown(path string) (map[string]string, error) {
 	f, err := os.Open(path)
 	if err != nil {

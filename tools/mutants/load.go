@@ -23,13 +23,13 @@ import (
 // module is the module to mutate.
 const module = "leasehold.dev"
 
-// A goPackage is a package as listed by the go command.
+// A goPackage is a package listed by the go command.
 type goPackage struct {
 	ImportPath, Dir, Export string
 	GoFiles                 []string
 }
 
-// list returns packages and everything that they import.
+// list returns packages and everything they import.
 func list(dirs []string) (map[string]goPackage, error) {
 	args := []string{"list", "-deps", "-export", "-json=ImportPath,Dir,Export,GoFiles"}
 	for _, d := range dirs {
@@ -54,13 +54,13 @@ func list(dirs []string) (map[string]goPackage, error) {
 	}
 }
 
-// Code holds packages with all their mutants.
+// Code contains packages together with all their mutants.
 type Code struct {
-	Mutants []Mutant // the number of the first is 1
+	Mutants []Mutant // numbered from 1
 	Files   map[string][]byte
 }
 
-// Load creates the mutants of the packages in these directories of the module.
+// Load creates the mutants of the packages in the given directories of the module.
 func Load(dirs []string) (*Code, error) {
 	all, err := list(dirs)
 	if err != nil {
@@ -101,7 +101,7 @@ func (code *Code) add(fset *token.FileSet, im types.Importer, dir string, p goPa
 	for _, f := range files {
 		path := fset.Position(f.Package).Filename
 		if filepath.Base(path) == "invariants.go" {
-			continue // checks for tests and the simulator, which never fail in correct code
+			continue // skips checks for tests and the simulator, which never fail in correct code
 		}
 		source, err := os.ReadFile(path)
 		if err != nil {
@@ -119,8 +119,8 @@ func (code *Code) add(fset *token.FileSet, im types.Importer, dir string, p goPa
 	return nil
 }
 
-// runtimeSource is the source of package mutant. The overlay puts it into the changed module, which
-// could not import a package of this one.
+// runtimeSource is the source of package mutant. The overlay adds it to the changed module, which
+// could not import a package from this module.
 //
 //go:embed mutant/mutant.go
 var runtimeSource []byte
@@ -131,7 +131,7 @@ func moduleRoot() (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// Overlay writes the changed files into dir, and returns the path of the file for the go command's
+// Overlay writes the changed files to dir and returns the path of the file for the go command's
 // -overlay flag.
 func (code *Code) Overlay(dir string) (string, error) {
 	root, err := moduleRoot()

@@ -1,19 +1,19 @@
 // Command mutants makes small changes to the code, one at a time, and reports those that no test
-// notices: these show that a promise is not tested.
+// detects. Each of these shows that a promise is not tested.
 //
 //	go run -C tools/mutants . lease internal/holder   # all mutants of these packages
 //	go run -C tools/mutants . -part 3/90              # every 90th, starting with the fourth
 //	go run -C tools/mutants . -only Advance lease     # those whose name or file matches
 //	go run -C tools/mutants . -only writer.go -run Writer server   # with a few of the tests
 //
-// All mutants are compiled into one binary per package of tests, and activated one at a time
-// (package mutant). A mutant is tried on the tests of its own package that reach it, and, if it
-// survives, on the other witnesses of its package. It counts as reached only where it changes the
-// result of the expression or statement around it.
+// All mutants of a package of tests are compiled into one binary and activated one at a time
+// (package mutant). A mutant is first tried on the tests of its own package that reach it. If it
+// survives, it is tried on the package's other witnesses. It counts as reached only where it
+// changes the result of the surrounding expression or statement.
 //
 // Mutants that change nothing observable, and known survivors, are listed in known.txt with the
-// reason. The exit code is 1 if too many others survive: more than 3% of a finished package, or
-// more than -least allows of another one.
+// reason. The exit code is 1 if too many others survive: more than 3% for a finished package, or
+// more than -least allows for any other package.
 package main
 
 import (
@@ -50,7 +50,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	if err := os.Chdir("../.."); err != nil { // to the module to mutate
+	if err := os.Chdir("../.."); err != nil { // the directory of the module to mutate
 		return err
 	}
 	if *packages {

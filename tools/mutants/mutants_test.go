@@ -15,7 +15,7 @@ var update = flag.Bool("update", false, "rewrite the golden file")
 
 const sample = "sample"
 
-// fates tries all mutants of the sample, and returns a line with the outcome of each.
+// fates tries all mutants of the sample and returns one line per outcome.
 func fates(t *testing.T) []string {
 	t.Helper()
 	t.Chdir("testdata")
@@ -37,8 +37,8 @@ func fates(t *testing.T) []string {
 	return lines
 }
 
-// Every mutant of a small package dies, except those that its tests do not cover. A golden file has
-// the outcomes.
+// TestSample checks that every mutant of a small package dies, except those not covered by its
+// tests. The expected outcomes are in a golden file.
 func TestSample(t *testing.T) {
 	golden, err := filepath.Abs("testdata/sample.golden")
 	if err != nil {
@@ -59,8 +59,9 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// Of a finished package 3% may survive, of another as many as allowed, and more in a small sample:
-// 3 and 5.1 of 100; 20 and 12 of 100, 2 and 3.79 of 10.
+// TestJudge checks how many mutants may survive: 3% in a finished package, the allowed share in any
+// other, and more in a small sample. Including three standard deviations, the limits are 3+5.1 of
+// 100, 20+12 of 100, and 2+3.79 of 10.
 func TestJudge(t *testing.T) {
 	for _, x := range []struct {
 		dir          string
@@ -87,7 +88,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// Every line of known.txt has a reason and names an existing mutant.
+// TestKnown checks that every line of known.txt has a reason and names an existing mutant.
 func TestKnown(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "known.txt")
 	if err := os.WriteFile(path, []byte("# comment\n\na: b\n"), 0o600); err != nil {

@@ -11,7 +11,7 @@ import (
 // A row counts the mutants of a package by outcome.
 type row struct{ tried, own, others, hung, known, lived int }
 
-// report prints a table, and then the survivors: outcome, name and place.
+// report prints a table, followed by the survivors with their outcome, name and position.
 func (c *campaign) report(all []Mutant, chosen []int) error {
 	rows := make(map[string]*row)
 	var lived []string
@@ -19,7 +19,7 @@ func (c *campaign) report(all []Mutant, chosen []int) error {
 		m := all[n-1]
 		fate, ok := c.fates[n]
 		if !ok {
-			continue // not tried for lack of time
+			continue // not tried because time ran out
 		}
 		r := rows[m.Dir()]
 		if r == nil {
@@ -44,9 +44,9 @@ func (c *campaign) report(all []Mutant, chosen []int) error {
 	return c.judge(rows)
 }
 
-// judge returns an error for packages with too many survivors. A sample may have more by chance:
-// only three standard deviations of a binomial distribution above the limit count. The limit of a
-// finished package is 3%.
+// judge returns an error for packages with too many survivors. The limit for a finished package is
+// 3%. A sample can exceed the limit by chance, so only an excess of more than three standard
+// deviations of a binomial distribution counts.
 func (c *campaign) judge(rows map[string]*row) error {
 	var errs []error
 	for _, dir := range slices.Sorted(maps.Keys(rows)) {
@@ -63,7 +63,7 @@ func (c *campaign) judge(rows map[string]*row) error {
 	return errors.Join(errs...)
 }
 
-// count counts a mutant, and reports whether it survives although it should not.
+// count counts a mutant and reports whether it survived but should not have.
 func (r *row) count(fate Fate, own, known bool) bool {
 	r.tried++
 	switch {

@@ -21,34 +21,34 @@ import (
 	"leasehold.dev/tools/mutants/mutant"
 )
 
-// A Witness is a set of tests that should notice a mutant.
+// A Witness is a set of tests that should detect a mutant.
 type Witness struct {
 	Dir string
-	// Args are for the test binary. Without Args, each test is explored, and a mutant runs only the
-	// tests that reach it.
+	// Args holds arguments for the test binary. Without Args, each test is explored, and a mutant
+	// runs only the tests that reach it.
 	Args []string
-	// Tests selects the tests to explore without Args; nil means all.
+	// Tests selects the tests to explore if there are no Args; nil means all.
 	Tests *regexp.Regexp
 }
 
-// A bench is a witness's binary, and the results of its tests without mutants.
+// A bench is a witness's binary with the results of its tests without mutants.
 type bench struct {
 	Witness
 	binary string
 	tests  []test
 }
 
-// A test is one test, or all tests of a witness with arguments.
+// A test is a single test, or all tests of a witness that has arguments.
 type test struct {
 	name    string
 	took    time.Duration
 	reaches map[int]bool
 }
 
-// most limits the memory of a test, in KiB, because a mutant may use up all memory.
+// most limits the memory of a test, in KiB, because a mutant might exhaust all memory.
 const most = 6 << 20
 
-// compile builds a witness's binary with all mutants.
+// compile builds a witness's binary, which includes all mutants.
 func compile(w Witness, overlay, dir string) (*bench, error) {
 	binary := filepath.Join(dir, strings.ReplaceAll(w.Dir, "/", "_")+".test")
 	cmd := exec.Command("go", "test", "-c", "-vet=off", "-overlay", overlay, "-o", binary, "./"+w.Dir)
@@ -58,7 +58,7 @@ func compile(w Witness, overlay, dir string) (*bench, error) {
 	return &bench{Witness: w, binary: binary}, nil
 }
 
-// explore runs the tests without a mutant, several in parallel. They must pass.
+// explore runs the tests without a mutant, several of them in parallel. They must pass.
 func (b *bench) explore(ctx context.Context, dir string, procs int) error {
 	names := []string{""}
 	if len(b.Args) == 0 {
@@ -89,7 +89,7 @@ func (b *bench) explore(ctx context.Context, dir string, procs int) error {
 	return errors.Join(errs...)
 }
 
-// visit runs a test without a mutant, and records which mutants it reaches.
+// visit runs a test without a mutant and records which mutants it reaches.
 func (b *bench) visit(ctx context.Context, name, reached string) (test, error) {
 	cmd := b.command(ctx, b.args([]string{name})...)
 	cmd.Env = append(os.Environ(), mutant.Reached+"="+reached)
@@ -102,7 +102,7 @@ func (b *bench) visit(ctx context.Context, name, reached string) (test, error) {
 	return test{name: name, took: took, reaches: reaches}, err
 }
 
-// args returns the arguments for the tests with these names.
+// args returns the arguments for running the named tests.
 func (b *bench) args(names []string) []string {
 	if len(b.Args) > 0 {
 		return b.Args
@@ -114,7 +114,7 @@ func (b *bench) args(names []string) []string {
 	return []string{"-test.short", "-test.failfast", "-test.run", run}
 }
 
-// command runs the binary in its package's directory.
+// command returns a command that runs the binary in its package's directory.
 func (b *bench) command(ctx context.Context, args ...string) *exec.Cmd {
 	limited := fmt.Sprintf(`ulimit -v %d; exec "$0" "$@"`, most)
 	cmd := exec.CommandContext(ctx, "sh", append([]string{"-c", limited, b.binary}, args...)...)
@@ -123,7 +123,7 @@ func (b *bench) command(ctx context.Context, args ...string) *exec.Cmd {
 	return cmd
 }
 
-// readReached reads the numbers of the mutants that a test reached, and removes the file.
+// readReached reads the numbers of the mutants that a test reached and removes the file.
 func readReached(path string) (map[int]bool, error) {
 	reached := make(map[int]bool)
 	text, err := os.ReadFile(path)
@@ -147,10 +147,10 @@ func readReached(path string) (map[int]bool, error) {
 type Fate int
 
 const (
-	Unreached Fate = iota // no test reaches it
-	Lived                 // it is reached, and no test fails
+	Unreached Fate = iota // no test reaches the mutant
+	Lived                 // the mutant is reached, but no test fails
 	Died                  // a test fails
-	Hung                  // the tests take five times as long
+	Hung                  // the tests take more than five times as long
 )
 
 // String returns the fate's name.
@@ -158,8 +158,8 @@ func (f Fate) String() string {
 	return [...]string{"unreached", "lived", "died", "hung"}[f]
 }
 
-// try runs the witness with mutant n: the quick tests first, since they kill most mutants, and a
-// mutant that makes every test hang is found soon.
+// try runs the witness with mutant n. It starts with the quick tests, because they kill most
+// mutants, and because a mutant that makes every test hang is then detected early.
 func (b *bench) try(ctx context.Context, n int) Fate {
 	fate := Unreached
 	for _, tests := range b.quickFirst(n) {
@@ -170,8 +170,8 @@ func (b *bench) try(ctx context.Context, n int) Fate {
 	return fate
 }
 
-// quickFirst returns the tests that reach mutant n, quickest first, in three parts: up to a
-// fiftieth of the time, up to a fifth, and the rest.
+// quickFirst returns the tests that reach mutant n, quickest first, in three groups. The first
+// takes up to a fiftieth of the total time, the second up to a fifth, and the third is the rest.
 func (b *bench) quickFirst(n int) [][]test {
 	var tests []test
 	var all, took time.Duration
@@ -196,7 +196,7 @@ func (b *bench) quickFirst(n int) [][]test {
 	return parts
 }
 
-// run runs some tests with mutant n.
+// run runs the given tests with mutant n.
 func (b *bench) run(ctx context.Context, n int, tests []test) Fate {
 	if len(tests) == 0 {
 		return Unreached
@@ -209,11 +209,11 @@ func (b *bench) run(ctx context.Context, n int, tests []test) Fate {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 5*took+5*time.Second)
 	defer cancel()
-	// The directory is removed with whatever a killed test leaves. Its name is short, because the
-	// path of a socket in it has a limit.
+	// The directory is removed together with anything that a killed test leaves in it. Its name is
+	// short because the path of a socket in it has a maximum length.
 	temp, err := os.MkdirTemp("", "m")
 	if err != nil {
-		return Lived // no test noticed it
+		return Lived // no test has detected the mutant
 	}
 	defer os.RemoveAll(temp)
 	cmd := b.command(ctx, b.args(names)...)

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// statements makes mutants that leave out a statement of a list, or swap two neighbors.
+// statements creates mutants that omit a statement of a list or swap two adjacent statements.
 func (c *changer) statements(list []ast.Stmt) {
 	swapped := false // whether the previous statement was swapped with this one
 	for i, s := range list {
@@ -24,7 +24,7 @@ func (c *changer) statements(list []ast.Stmt) {
 	}
 }
 
-// canGo reports whether the code compiles without a statement, and may behave differently.
+// canGo reports whether the code compiles without a statement and can then behave differently.
 func (c *changer) canGo(s ast.Stmt) bool {
 	switch s := s.(type) {
 	case *ast.ExprStmt:
@@ -41,7 +41,7 @@ func (c *changer) canGo(s ast.Stmt) bool {
 	return false
 }
 
-// isBlank reports whether an assignment has only blank names on its left.
+// isBlank reports whether an assignment has only the blank identifier on its left-hand side.
 func isBlank(s *ast.AssignStmt) bool {
 	id, ok := s.Lhs[0].(*ast.Ident)
 	return ok && len(s.Lhs) == 1 && id.Name == "_"
@@ -62,8 +62,8 @@ func (c *changer) isLog(e ast.Expr) bool {
 		strings.Contains(strings.ToLower(f.Sel.Name), "invariant")
 }
 
-// swaps reports whether to swap the first two statements of a list. A statement is swapped with one
-// neighbor, preferably a call.
+// swaps reports whether to swap the first two statements of a list. Each statement is swapped with
+// only one neighbor, preferably a call.
 func (c *changer) swaps(list []ast.Stmt) bool {
 	if len(list) < 2 || !c.canSwap(list[0], list[1]) {
 		return false
@@ -72,8 +72,8 @@ func (c *changer) swaps(list []ast.Stmt) bool {
 	return isCall || len(list) < 3 || !c.canSwap(list[1], list[2])
 }
 
-// canSwap reports whether the order of two one-line statements may matter: one is a call, the other
-// a call or an assignment.
+// canSwap reports whether the order of two one-line statements can matter: one must be a call, and
+// the other a call or an assignment.
 func (c *changer) canSwap(a, b ast.Stmt) bool {
 	if !c.canGo(b) || strings.Contains(c.sourceOf(a)+c.sourceOf(b), "\n") {
 		return false
@@ -91,7 +91,7 @@ func (c *changer) canSwap(a, b ast.Stmt) bool {
 	return calls > 0
 }
 
-// swap puts b before a.
+// swap moves b in front of a.
 func (c *changer) swap(a, b ast.Stmt) {
 	n := c.add(a, fmt.Sprintf("comes after `%s`", c.sourceOf(b)))
 	order := len(c.inserts) + 1

@@ -27,13 +27,15 @@ type Limit_Resource int32
 
 const (
 	Limit_RESOURCE_UNSPECIFIED Limit_Resource = 0
-	// Leases that belong to the principal. A lease that belongs to no one counts for its grantor.
+	// Leases that belong to the principal. A lease without a principal is charged to the caller
+	// that requested it.
 	Limit_RESOURCE_LEASES Limit_Resource = 1
-	// Keys on leases that the principal was the last to write.
+	// Keys attached to leases, if the principal was the last to write them.
 	Limit_RESOURCE_LEASE_KEYS Limit_Resource = 2
-	// The size of the principal's leases and writes, including history that is not yet compacted.
+	// The size of the principal's leases and writes. It includes history that has not been
+	// compacted yet.
 	Limit_RESOURCE_BYTES Limit_Resource = 3
-	// Requests a second, counted by each member separately. Renewals do not count.
+	// Requests per second, counted by each member separately. Renewals do not count.
 	Limit_RESOURCE_RATE Limit_Resource = 4
 )
 
@@ -82,7 +84,7 @@ func (Limit_Resource) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{0, 0}
 }
 
-// Each kind includes the ones before it.
+// Each kind includes all previous ones.
 type NamePermission_Kind int32
 
 const (
@@ -91,7 +93,7 @@ const (
 	NamePermission_KIND_SEE NamePermission_Kind = 1
 	// Hold the leases.
 	NamePermission_KIND_HOLD NamePermission_Kind = 2
-	// Act on the leases of other principals.
+	// Act on leases that belong to other principals.
 	NamePermission_KIND_MANAGE NamePermission_Kind = 3
 )
 
@@ -144,9 +146,10 @@ type WhoAmIResponse_Evidence int32
 const (
 	// The caller is not logged in.
 	WhoAmIResponse_EVIDENCE_UNSPECIFIED WhoAmIResponse_Evidence = 0
-	// A token of the cluster: issued for a password, or signed with the key of --auth-token.
+	// A token of the cluster. It was either issued for a password or signed with the key from
+	// --auth-token.
 	WhoAmIResponse_EVIDENCE_TOKEN WhoAmIResponse_Evidence = 1
-	// A token of an issuer listed in --auth-config.
+	// A token from an issuer listed in --auth-config.
 	WhoAmIResponse_EVIDENCE_ISSUER_TOKEN WhoAmIResponse_Evidence = 2
 	// The certificate of the connection.
 	WhoAmIResponse_EVIDENCE_CERTIFICATE WhoAmIResponse_Evidence = 3
@@ -247,12 +250,12 @@ func (KeyPermission_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_access_proto_rawDescGZIP(), []int{21, 0}
 }
 
-// Limit is the maximum of one resource for a principal.
+// Limit is the maximum amount of one resource that a principal can use.
 type Limit struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Resource Limit_Resource         `protobuf:"varint,1,opt,name=resource,proto3,enum=leasehold.v1.Limit_Resource" json:"resource,omitempty"`
-	// Greater than 0; or 0 to remove the limit, so that a more general one applies; or -1 for unlimited,
-	// even if a more general limit exists.
+	// A positive limit, or 0 to remove the limit so that a more general one applies, or -1 for
+	// unlimited, even if there is a more general limit.
 	Max           int64 `protobuf:"varint,2,opt,name=max,proto3" json:"max,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -302,11 +305,11 @@ func (x *Limit) GetMax() int64 {
 	return 0
 }
 
-// Limits are the limits of a user, of a role, or the defaults. A user's own limit applies first, then the
-// largest among its roles, then the default.
+// Limits contains the limits of a user or a role, or the default limits. A user's own limit takes
+// precedence, followed by the largest limit among its roles, followed by the default.
 type Limits struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set at most one. Neither: the defaults.
+	// Set at most one of these. If neither is set, these are the default limits.
 	User          string   `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
 	Role          string   `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	Limits        []*Limit `protobuf:"bytes,3,rep,name=limits,proto3" json:"limits,omitempty"`
@@ -456,7 +459,7 @@ func (x *SetLimitsResponse) GetHeader() *Header {
 
 type ListLimitsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set at most one. Neither: all.
+	// Set at most one of these. If neither is set, all limits are listed.
 	User          string `protobuf:"bytes,1,opt,name=user,proto3" json:"user,omitempty"`
 	Role          string `protobuf:"bytes,2,opt,name=role,proto3" json:"role,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -510,9 +513,9 @@ func (x *ListLimitsRequest) GetRole() string {
 type ListLimitsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// The defaults first, then the roles and the users that have limits.
+	// The default limits, followed by the roles and then the users that have limits.
 	Limits []*Limits `protobuf:"bytes,2,rep,name=limits,proto3" json:"limits,omitempty"`
-	// The principals that use anything, in order. Empty if the request has a role.
+	// The principals that use any resources, in order. Empty if the request specifies a role.
 	Usages        []*Usage `protobuf:"bytes,3,rep,name=usages,proto3" json:"usages,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -569,7 +572,7 @@ func (x *ListLimitsResponse) GetUsages() []*Usage {
 	return nil
 }
 
-// Usage is what a principal uses in the whole cluster.
+// Usage is what a principal is using in the entire cluster.
 type Usage struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Principal     string                 `protobuf:"bytes,1,opt,name=principal,proto3" json:"principal,omitempty"`
@@ -643,7 +646,8 @@ type NamePermission struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	Kind  NamePermission_Kind    `protobuf:"varint,2,opt,name=kind,proto3,enum=leasehold.v1.NamePermission_Kind" json:"kind,omitempty"`
-	// The name or, with prefix, the prefix of the names. Empty with prefix: all names.
+	// The name or, if prefix is set, the prefix of the names. If prefix is set, an empty name means
+	// all names.
 	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Prefix        bool   `protobuf:"varint,4,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -799,7 +803,7 @@ func (x *GrantNamesResponse) GetHeader() *Header {
 type RevokeNamesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Role  string                 `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
-	// As in NamePermission.
+	// See NamePermission.
 	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Prefix        bool   `protobuf:"varint,3,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -903,7 +907,7 @@ func (x *RevokeNamesResponse) GetHeader() *Header {
 
 type ListNamesRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Empty: all roles.
+	// If empty, all roles are listed.
 	Role          string `protobuf:"bytes,1,opt,name=role,proto3" json:"role,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -949,7 +953,7 @@ func (x *ListNamesRequest) GetRole() string {
 type ListNamesResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// Ordered by role, then by name.
+	// Ordered by role and then by name.
 	Permissions   []*NamePermission `protobuf:"bytes,2,rep,name=permissions,proto3" json:"permissions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1038,19 +1042,20 @@ func (*ListBindingsRequest) Descriptor() ([]byte, []int) {
 type ListBindingsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// The path given to --auth-config. Empty: the member has no bindings.
+	// The path given to --auth-config. Empty if the member has no bindings.
 	File string `protobuf:"bytes,2,opt,name=file,proto3" json:"file,omitempty"`
-	// The SHA-256, in hexadecimal, of the configuration in force, which is the last valid one. Members with
-	// the same digest have the same bindings, provided that the files it refers to are the same.
+	// The SHA-256 of the active configuration, in hexadecimal. The active configuration is the last
+	// valid one. Members with the same digest have the same bindings, provided that the files to
+	// which it refers are also the same.
 	Sha256 string `protobuf:"bytes,3,opt,name=sha256,proto3" json:"sha256,omitempty"`
-	// When the member loaded it, in milliseconds since 1970.
+	// When the member loaded the configuration, in milliseconds since 1970.
 	LoadedUnixMs int64 `protobuf:"varint,4,opt,name=loaded_unix_ms,json=loadedUnixMs,proto3" json:"loaded_unix_ms,omitempty"`
-	// Why the member rejected the current content of the file. Empty if it is in force.
+	// Why the member rejected the current contents of the file. Empty if they are active.
 	LoadError string `protobuf:"bytes,5,opt,name=load_error,json=loadError,proto3" json:"load_error,omitempty"`
-	// If no binding matches, the common name of a certificate is the user.
+	// If no binding matches, the common name of a certificate is used as the user.
 	CommonNames bool      `protobuf:"varint,6,opt,name=common_names,json=commonNames,proto3" json:"common_names,omitempty"`
 	Issuers     []*Issuer `protobuf:"bytes,7,rep,name=issuers,proto3" json:"issuers,omitempty"`
-	// In the order of the file. The first one that matches and leads to a user decides.
+	// In file order. The first binding that matches and leads to a user is used.
 	Bindings      []*Binding `protobuf:"bytes,8,rep,name=bindings,proto3" json:"bindings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1148,7 +1153,7 @@ type Issuer struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The issuer as written in its tokens (iss).
 	Url string `protobuf:"bytes,2,opt,name=url,proto3" json:"url,omitempty"`
-	// A token must be for one of these audiences.
+	// A token must be intended for one of these audiences.
 	Audiences []string `protobuf:"bytes,3,rep,name=audiences,proto3" json:"audiences,omitempty"`
 	// The claim that identifies the subject.
 	NameClaim     string `protobuf:"bytes,4,opt,name=name_claim,json=nameClaim,proto3" json:"name_claim,omitempty"`
@@ -1217,14 +1222,15 @@ func (x *Issuer) GetNameClaim() string {
 // Binding maps external identities to a user or to roles.
 type Binding struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// One of these is set: a SPIFFE ID, or one that ends in "/*" for all IDs below it; a host name, or
-	// one that begins with "*." for a domain; the name of an issuer.
+	// Exactly one of these is set. spiffe is a SPIFFE ID, or ends in "/*" to match all IDs below it.
+	// dns is a host name, or begins with "*." to match a domain. issuer is the name of an issuer.
 	Spiffe string `protobuf:"bytes,1,opt,name=spiffe,proto3" json:"spiffe,omitempty"`
 	Dns    string `protobuf:"bytes,2,opt,name=dns,proto3" json:"dns,omitempty"`
 	Issuer string `protobuf:"bytes,3,opt,name=issuer,proto3" json:"issuer,omitempty"`
-	// Claims that a token of the issuer must have, all of them. A value that ends in "*" is a prefix.
+	// Claims that a token from the issuer must have. All must match. A value that ends in "*" is a
+	// prefix.
 	Claims map[string]string `protobuf:"bytes,4,rep,name=claims,proto3" json:"claims,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// One of these is set: the user, or the roles.
+	// Exactly one of these is set: the user or the roles.
 	User          string   `protobuf:"bytes,5,opt,name=user,proto3" json:"user,omitempty"`
 	Roles         []string `protobuf:"bytes,6,rep,name=roles,proto3" json:"roles,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1342,15 +1348,16 @@ func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
 type WhoAmIResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// Access control is enabled. While it is not, every caller may do everything, and only the header is
-	// set.
+	// Whether access control is enabled. While it is disabled, every caller may do everything, and
+	// only the header is set.
 	Enabled bool `protobuf:"varint,2,opt,name=enabled,proto3" json:"enabled,omitempty"`
-	// The principal to whom the caller's leases belong. Empty if the caller is not logged in.
+	// The principal that owns the caller's leases. Empty if the caller is not logged in.
 	Principal string                  `protobuf:"bytes,3,opt,name=principal,proto3" json:"principal,omitempty"`
 	Evidence  WhoAmIResponse_Evidence `protobuf:"varint,4,opt,name=evidence,proto3,enum=leasehold.v1.WhoAmIResponse_Evidence" json:"evidence,omitempty"`
-	// A binding in --auth-config identified the caller.
+	// Whether a binding in --auth-config identified the caller.
 	Bound bool `protobuf:"varint,5,opt,name=bound,proto3" json:"bound,omitempty"`
-	// The principal is a user. A principal that is neither a user nor bound to roles has no permissions.
+	// Whether the principal is a user. A principal that is neither a user nor bound to roles has no
+	// permissions.
 	IsUser bool `protobuf:"varint,6,opt,name=is_user,json=isUser,proto3" json:"is_user,omitempty"`
 	// Ordered by name.
 	Roles         []*Role `protobuf:"bytes,7,rep,name=roles,proto3" json:"roles,omitempty"`
@@ -1437,13 +1444,13 @@ func (x *WhoAmIResponse) GetRoles() []*Role {
 	return nil
 }
 
-// Role is a role and its permissions. A role that does not exist has none.
+// Role is a role with its permissions. A role that does not exist has no permissions.
 type Role struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	// Ordered by key. The role root has all permissions.
+	// Ordered by key. The root role has all permissions.
 	Keys []*KeyPermission `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
-	// Ordered by name. The role root has all permissions.
+	// Ordered by name. The root role has all permissions.
 	Names         []*NamePermission `protobuf:"bytes,3,rep,name=names,proto3" json:"names,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1505,7 +1512,7 @@ type KeyPermission struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Kind  KeyPermission_Kind     `protobuf:"varint,1,opt,name=kind,proto3,enum=leasehold.v1.KeyPermission_Kind" json:"kind,omitempty"`
 	Key   []byte                 `protobuf:"bytes,2,opt,name=key,proto3" json:"key,omitempty"`
-	// As in KeyRange.
+	// See KeyRange.
 	RangeEnd      []byte `protobuf:"bytes,3,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -33,25 +33,26 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// AccessService manages the permissions of roles on lease names and the limits of principals. It also
-// lists a member's bindings, and reports a caller's own identity. Users, roles, and permissions on
-// keys are managed by etcd's Auth service.
+// AccessService manages the limits of principals and the permissions of roles on lease names. It
+// also lists a member's bindings and reports the caller's own identity. Users, roles, and
+// permissions on keys are managed by etcd's Auth service.
 type AccessServiceClient interface {
-	// GrantNames gives a role a permission on names. It replaces the role's permission on the same names.
+	// GrantNames grants a role a permission on names. It replaces any permission of the role on the
+	// same names.
 	GrantNames(ctx context.Context, in *GrantNamesRequest, opts ...grpc.CallOption) (*GrantNamesResponse, error)
-	// RevokeNames takes a permission on names from a role.
+	// RevokeNames revokes a role's permission on names.
 	RevokeNames(ctx context.Context, in *RevokeNamesRequest, opts ...grpc.CallOption) (*RevokeNamesResponse, error)
-	// ListNames lists the permissions on names of one role, or of all roles.
+	// ListNames lists the permissions on names of one role or of all roles.
 	ListNames(ctx context.Context, in *ListNamesRequest, opts ...grpc.CallOption) (*ListNamesResponse, error)
-	// SetLimits changes limits of a user, of a role, or the default limits.
+	// SetLimits changes the limits of a user or a role, or the default limits.
 	SetLimits(ctx context.Context, in *SetLimitsRequest, opts ...grpc.CallOption) (*SetLimitsResponse, error)
-	// ListLimits lists the limits, and the usage of each principal.
+	// ListLimits lists the limits and the usage of each principal.
 	ListLimits(ctx context.Context, in *ListLimitsRequest, opts ...grpc.CallOption) (*ListLimitsResponse, error)
-	// ListBindings lists how this member maps external identities to users and roles. Each member reads a
-	// file of its own; the header's member_id says which member answered.
+	// ListBindings lists how this member maps external identities to users and roles. Each member
+	// reads its own file. The member_id in the header identifies the member that responded.
 	ListBindings(ctx context.Context, in *ListBindingsRequest, opts ...grpc.CallOption) (*ListBindingsResponse, error)
-	// WhoAmI reports a caller's own identity and permissions, and nothing about others. As in every call,
-	// an invalid credential is an error.
+	// WhoAmI reports the caller's own identity and permissions. It reports nothing about other
+	// callers. As in every call, an invalid credential is an error.
 	WhoAmI(ctx context.Context, in *WhoAmIRequest, opts ...grpc.CallOption) (*WhoAmIResponse, error)
 }
 
@@ -137,25 +138,26 @@ func (c *accessServiceClient) WhoAmI(ctx context.Context, in *WhoAmIRequest, opt
 // All implementations must embed UnimplementedAccessServiceServer
 // for forward compatibility.
 //
-// AccessService manages the permissions of roles on lease names and the limits of principals. It also
-// lists a member's bindings, and reports a caller's own identity. Users, roles, and permissions on
-// keys are managed by etcd's Auth service.
+// AccessService manages the limits of principals and the permissions of roles on lease names. It
+// also lists a member's bindings and reports the caller's own identity. Users, roles, and
+// permissions on keys are managed by etcd's Auth service.
 type AccessServiceServer interface {
-	// GrantNames gives a role a permission on names. It replaces the role's permission on the same names.
+	// GrantNames grants a role a permission on names. It replaces any permission of the role on the
+	// same names.
 	GrantNames(context.Context, *GrantNamesRequest) (*GrantNamesResponse, error)
-	// RevokeNames takes a permission on names from a role.
+	// RevokeNames revokes a role's permission on names.
 	RevokeNames(context.Context, *RevokeNamesRequest) (*RevokeNamesResponse, error)
-	// ListNames lists the permissions on names of one role, or of all roles.
+	// ListNames lists the permissions on names of one role or of all roles.
 	ListNames(context.Context, *ListNamesRequest) (*ListNamesResponse, error)
-	// SetLimits changes limits of a user, of a role, or the default limits.
+	// SetLimits changes the limits of a user or a role, or the default limits.
 	SetLimits(context.Context, *SetLimitsRequest) (*SetLimitsResponse, error)
-	// ListLimits lists the limits, and the usage of each principal.
+	// ListLimits lists the limits and the usage of each principal.
 	ListLimits(context.Context, *ListLimitsRequest) (*ListLimitsResponse, error)
-	// ListBindings lists how this member maps external identities to users and roles. Each member reads a
-	// file of its own; the header's member_id says which member answered.
+	// ListBindings lists how this member maps external identities to users and roles. Each member
+	// reads its own file. The member_id in the header identifies the member that responded.
 	ListBindings(context.Context, *ListBindingsRequest) (*ListBindingsResponse, error)
-	// WhoAmI reports a caller's own identity and permissions, and nothing about others. As in every call,
-	// an invalid credential is an error.
+	// WhoAmI reports the caller's own identity and permissions. It reports nothing about other
+	// callers. As in every call, an invalid credential is an error.
 	WhoAmI(context.Context, *WhoAmIRequest) (*WhoAmIResponse, error)
 	mustEmbedUnimplementedAccessServiceServer()
 }

@@ -4,16 +4,16 @@
 // 	protoc        v3.21.12
 // source: leasehold/v1/leases.proto
 
-// leasehold.v1 is Leasehold's native API. It adds to etcd's API leases in milliseconds, with names,
-// owners and fencing tokens, in batches, in transactions and with events. StreamService carries all
-// of it over one stream.
+// leasehold.v1 is Leasehold's native API. Compared with the etcd API, it adds leases with TTLs in
+// milliseconds, with names, owners and fencing tokens. Leases can be used in batches and in
+// transactions, and they have events. StreamService provides all of this over a single stream.
 //
-// Times are in milliseconds, and their fields end in _ms. A request that fails has changed nothing,
-// unless the error is REASON_UNKNOWN_OUTCOME.
+// Times are in milliseconds, and the names of their fields end in _ms. A request that fails has not
+// changed anything, unless the error is REASON_UNKNOWN_OUTCOME.
 //
-// Limits: a name, an owner and a request ID have at most 1,024 bytes each. A lease has at most 64
-// labels, of at most 16 KiB in all. A batch has at most 10,000 leases. A request lists at most
-// 10,000 keys, each once.
+// Limits: A name, an owner, and a request ID can have up to 1,024 bytes each. A lease can have up
+// to 64 labels, with up to 16 KiB in total. A batch can contain up to 10,000 leases. A request can
+// list up to 10,000 keys, each only once.
 
 package leaseholdv1
 
@@ -39,9 +39,9 @@ type Reason int32
 
 const (
 	Reason_REASON_UNSPECIFIED Reason = 0
-	// The request is malformed. The message says what to change.
+	// The request is invalid. The message describes what to change.
 	Reason_REASON_INVALID Reason = 1
-	// The lease does not exist, or it has another token or another secret. A delayed lease counts as
+	// The lease does not exist, or it has a different token or secret. A delayed lease counts as
 	// ended for all calls except Describe, List and Revoke.
 	Reason_REASON_LEASE_NOT_FOUND Reason = 2
 	// A live lease has the name.
@@ -50,28 +50,29 @@ const (
 	Reason_REASON_ID_TAKEN Reason = 4
 	// The key does not exist.
 	Reason_REASON_KEY_NOT_FOUND Reason = 5
-	// The lease has the maximum number of keys.
+	// The lease already has the maximum number of keys.
 	Reason_REASON_TOO_MANY_KEYS Reason = 6
-	// The requested revision was compacted.
+	// The requested revision has been compacted.
 	Reason_REASON_COMPACTED Reason = 7
 	// The requested revision does not exist yet.
 	Reason_REASON_FUTURE_REVISION Reason = 8
-	// The quota is exhausted.
+	// The storage quota is exhausted.
 	Reason_REASON_NO_SPACE Reason = 9
 	// The cluster has no leader, or this member is overloaded or shutting down. The request had no
-	// effect; retry it.
+	// effect and can be retried.
 	Reason_REASON_UNAVAILABLE Reason = 10
-	// The request may have taken effect, or may still.
+	// The request may have taken effect or may still do so.
 	Reason_REASON_UNKNOWN_OUTCOME Reason = 11
-	// The cluster no longer remembers the session. The request had no effect.
+	// The cluster no longer knows the session. The request had no effect.
 	Reason_REASON_SESSION_NOT_FOUND Reason = 12
-	// The leases of the owner, or all leases, hold the maximum number of ranges.
+	// The leases of the owner, or all leases together, hold the maximum number of ranges.
 	Reason_REASON_TOO_MANY_HOLDS Reason = 13
-	// The caller lacks the permission. The request had no effect.
+	// The caller lacks a permission. The request had no effect.
 	Reason_REASON_PERMISSION_DENIED Reason = 14
 	// The caller must log in, or log in again. The request had no effect.
 	Reason_REASON_UNAUTHENTICATED Reason = 15
-	// The caller has reached one of its limits. The metadata name the limit and the current usage.
+	// The caller has reached one of its limits. The metadata contains the limit and the current
+	// usage.
 	Reason_REASON_LIMIT_REACHED Reason = 16
 )
 
@@ -144,15 +145,15 @@ func (Reason) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{0}
 }
 
-// AtExpiry selects what happens to a lease's keys when it expires.
+// AtExpiry determines what happens to the keys of a lease when it expires.
 type AtExpiry int32
 
 const (
-	// In a request it means AT_EXPIRY_DELETE. Never set in responses.
+	// In a request, this means AT_EXPIRY_DELETE. It is never set in responses.
 	AtExpiry_AT_EXPIRY_UNSPECIFIED AtExpiry = 0
 	// The keys are deleted.
 	AtExpiry_AT_EXPIRY_DELETE AtExpiry = 1
-	// The keys stay and are detached.
+	// The keys are kept and detached.
 	AtExpiry_AT_EXPIRY_KEEP AtExpiry = 2
 )
 
@@ -202,29 +203,30 @@ type LeaseEvent_Kind int32
 const (
 	LeaseEvent_KIND_UNSPECIFIED LeaseEvent_Kind = 0
 	LeaseEvent_KIND_GRANTED     LeaseEvent_Kind = 1
-	// The lease expired. If it has a lock delay, its name and its keys stay until KIND_RELEASED.
+	// The lease expired. If it has a lock delay, its name and keys are kept until KIND_RELEASED.
 	LeaseEvent_KIND_EXPIRED LeaseEvent_Kind = 2
-	// The lease was revoked. by is the principal that revoked it, or "key" if the lease was bound to a
-	// key that was deleted or moved.
+	// The lease was revoked. by is the principal that revoked it, or "key" if the lease was bound
+	// to a key that was deleted or moved.
 	LeaseEvent_KIND_REVOKED LeaseEvent_Kind = 3
-	// The lease has a new owner and a new token. by is the previous owner.
+	// The lease was handed over to a new owner and got a new token. by is the previous owner.
 	LeaseEvent_KIND_HANDED_OVER LeaseEvent_Kind = 4
-	// Another process resumed the lease. It has a new token.
+	// Another process resumed the lease, which got a new token.
 	LeaseEvent_KIND_RESUMED     LeaseEvent_Kind = 5
 	LeaseEvent_KIND_TTL_CHANGED LeaseEvent_Kind = 6
-	// The lock delay has passed.
+	// The lock delay is over.
 	LeaseEvent_KIND_RELEASED LeaseEvent_Kind = 7
-	// The lease is about to expire and its holder is not renewing it. The lease's remaining_ms is the
-	// time left. Sent only on streams that request it with expiring_within_ms.
+	// The lease is about to expire because its holder is not renewing it. The remaining_ms of the
+	// lease is the time left. This event is sent only on streams that request it with
+	// expiring_within_ms.
 	LeaseEvent_KIND_EXPIRING LeaseEvent_Kind = 8
-	// A lease that was KIND_EXPIRING was renewed.
+	// The lease was renewed after KIND_EXPIRING had been reported.
 	LeaseEvent_KIND_RENEWED LeaseEvent_Kind = 9
 	// A write is waiting for this lease's cache, which is slow to acknowledge an invalidation.
-	// waited_ms is how long the write has waited. Sent once until KIND_CACHE_SLOW_ENDED. A stream that
-	// starts in between gets it with its first response.
+	// waited_ms is how long the write has been waiting. This event is sent once until
+	// KIND_CACHE_SLOW_ENDED. A stream that starts in between receives it with its first response.
 	LeaseEvent_KIND_CACHE_SLOW LeaseEvent_Kind = 10
-	// The cache is no longer slow: it acknowledged, its lease ended, or a new leader restarted the
-	// timer.
+	// The cache is no longer slow. It has acknowledged the invalidation, its lease has ended, or a
+	// new leader has restarted the timer.
 	LeaseEvent_KIND_CACHE_SLOW_ENDED LeaseEvent_Kind = 11
 )
 
@@ -287,12 +289,12 @@ func (LeaseEvent_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_leases_proto_rawDescGZIP(), []int{33, 0}
 }
 
-// Header identifies the member that answered, and the state it answered from.
+// Header identifies the member that responded and the state used for the response.
 type Header struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ClusterId uint64                 `protobuf:"varint,1,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	MemberId  uint64                 `protobuf:"varint,2,opt,name=member_id,json=memberId,proto3" json:"member_id,omitempty"`
-	// The store's revision when the request was answered.
+	// The revision of the store when the response was created.
 	Revision int64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
 	// The Raft term.
 	Term          uint64 `protobuf:"varint,4,opt,name=term,proto3" json:"term,omitempty"`
@@ -359,19 +361,20 @@ func (x *Header) GetTerm() uint64 {
 }
 
 // Error describes why a request failed. It is the first detail of a gRPC status. Two more details
-// carry the same facts for generic clients: a google.rpc.ErrorInfo with the domain leasehold.dev and
-// the reason without the prefix REASON_, and a google.rpc.RetryInfo.
+// contain the same data for generic clients: a google.rpc.ErrorInfo with the domain leasehold.dev
+// and the reason without the prefix REASON_, and a google.rpc.RetryInfo.
 type Error struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Reason Reason                 `protobuf:"varint,1,opt,name=reason,proto3,enum=leasehold.v1.Reason" json:"reason,omitempty"`
-	// A text for people.
+	// A message for people.
 	Message string `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// The existing lease with the name or the ID. Set with REASON_NAME_TAKEN and REASON_ID_TAKEN.
+	// The existing lease with the name or ID. It is set if reason is REASON_NAME_TAKEN or
+	// REASON_ID_TAKEN.
 	Holder *Lease `protobuf:"bytes,3,opt,name=holder,proto3" json:"holder,omitempty"`
-	// The facts in message, for programs: numbers in decimal, times in milliseconds. docs/api.md lists
-	// the keys for each reason.
+	// The data in message, for programs. Numbers are in decimal, and times are in milliseconds.
+	// docs/api.md lists the keys for each reason.
 	Metadata map[string]string `protobuf:"bytes,4,rep,name=metadata,proto3" json:"metadata,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// When to retry, counted from now; 0 if unknown.
+	// The delay before a retry, counted from now. 0 if unknown.
 	RetryAfterMs  int64 `protobuf:"varint,5,opt,name=retry_after_ms,json=retryAfterMs,proto3" json:"retry_after_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -446,30 +449,31 @@ func (x *Error) GetRetryAfterMs() int64 {
 type Lease struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The fencing token. It increases with every grant, hand-over and resumption.
+	// The fencing token. It increases with every grant, handover and resumption.
 	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
 	TtlMs int64  `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// The time for which the lease is certain to live, rounded down. For a delayed lease, the time until
-	// its name and its keys are released. Always 0 in errors.
+	// How long the lease is guaranteed to live, rounded down. For a delayed lease, it is the time
+	// until its name and keys are released. It is always 0 in errors.
 	RemainingMs int64 `protobuf:"varint,4,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
-	// At most one live lease has a given name. Empty if the lease has none.
+	// At most one live lease can have a given name. Empty if the lease has no name.
 	Name        string            `protobuf:"bytes,5,opt,name=name,proto3" json:"name,omitempty"`
 	Owner       string            `protobuf:"bytes,6,opt,name=owner,proto3" json:"owner,omitempty"`
 	Labels      map[string]string `protobuf:"bytes,7,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	LockDelayMs int64             `protobuf:"varint,8,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
 	AtExpiry    AtExpiry          `protobuf:"varint,9,opt,name=at_expiry,json=atExpiry,proto3,enum=leasehold.v1.AtExpiry" json:"at_expiry,omitempty"`
-	// Set if the lease has expired and is in its lock delay: only its name and its keys are left.
+	// Set if the lease has expired and is in its lock delay. Only its name and its keys are left.
 	Delayed bool `protobuf:"varint,10,opt,name=delayed,proto3" json:"delayed,omitempty"`
-	// The attached keys in order, if they were requested.
+	// The attached keys in order, if requested.
 	Keys [][]byte `protobuf:"bytes,11,rep,name=keys,proto3" json:"keys,omitempty"`
-	// The number of attached keys. Set by Describe and List, 0 elsewhere.
+	// The number of attached keys. Only Describe and List set it.
 	KeyCount int64 `protobuf:"varint,12,opt,name=key_count,json=keyCount,proto3" json:"key_count,omitempty"`
-	// The ranges that a cache may keep while the lease is valid. Set by Describe and List.
+	// The ranges that a cache may keep while the lease is valid. Only Describe and List set it.
 	Holds []*KeyRange `protobuf:"bytes,13,rep,name=holds,proto3" json:"holds,omitempty"`
-	// Set if a put with a TTL created the lease for one key. The lease accepts no other key. It ends when
-	// that key is deleted, is put without the lease, or moves to another lease.
+	// Set if the lease was created for a single key by a put with a TTL. No other key can be attached
+	// to it. The lease ends when that key is deleted, is put without the lease, or moves to another
+	// lease.
 	Bound bool `protobuf:"varint,14,opt,name=bound,proto3" json:"bound,omitempty"`
-	// The user to whom the lease belongs; see GrantRequest.
+	// The user that the lease belongs to; see GrantRequest.
 	Principal     string `protobuf:"bytes,15,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -614,8 +618,8 @@ func (x *Lease) GetPrincipal() string {
 type KeyRange struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// Empty: the one key. A single zero byte: all keys from key on. Otherwise: the first key after the
-	// range.
+	// If empty, the range is the single key. If it is a single zero byte, the range is all keys from
+	// key on. Otherwise, it is the first key after the range.
 	RangeEnd      []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -665,14 +669,15 @@ func (x *KeyRange) GetRangeEnd() []byte {
 	return nil
 }
 
-// LeaseRef refers to a lease by its ID, its name, or both. With both, the lease must match both.
+// LeaseRef refers to a lease by its ID, its name, or both. If both are given, the lease must match
+// both.
 type LeaseRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    int64                  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// If not 0, the lease must still have this token.
+	// If not 0, this must still be the lease's token.
 	Token uint64 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
-	// Refers to the lease that has this name when the request is applied. If the name has changed hands,
-	// that is another holder's lease, unless a token is given.
+	// Refers to the lease that has this name when the request is applied. After the name has changed
+	// hands, this may be another holder's lease, unless a token is given.
 	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -731,31 +736,31 @@ func (x *LeaseRef) GetName() string {
 
 type GrantRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// 0 lets the server choose.
+	// If 0, the server chooses the ID.
 	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// With holds, 0 means 5 s or the server's maximum, whichever is less.
+	// If holds is set, 0 means 5 s or the server's maximum, whichever is less.
 	TtlMs  int64             `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Name   string            `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Owner  string            `protobuf:"bytes,4,opt,name=owner,proto3" json:"owner,omitempty"`
 	Labels map[string]string `protobuf:"bytes,5,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// If an earlier request with this request ID and owner created a lease that is still alive, the
-	// request returns that lease and renews it. It does not put the keys again.
+	// If an earlier request with the same request ID and owner created a lease that is still alive,
+	// this request renews and returns that lease. It does not put the keys again.
 	RequestId string `protobuf:"bytes,6,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
-	// The lock delay: how long the lease's name and keys stay reserved after it has expired. A revoke
-	// releases them at once.
+	// The lock delay: how long the name and keys of the lease stay reserved after it expires.
+	// Revoking the lease releases them immediately.
 	LockDelayMs int64    `protobuf:"varint,7,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
 	AtExpiry    AtExpiry `protobuf:"varint,8,opt,name=at_expiry,json=atExpiry,proto3,enum=leasehold.v1.AtExpiry" json:"at_expiry,omitempty"`
-	// Keys to put, attached to the lease.
+	// Keys to put and attach to the lease.
 	Keys []*Pair `protobuf:"bytes,9,rep,name=keys,proto3" json:"keys,omitempty"`
-	// Requests a secret with which another process may resume the lease. The secret is returned once; a
-	// repeated request does not return it again. A holder that missed the answer can hand the lease over
-	// to itself with resumable set, which returns a new secret.
+	// Requests a secret that lets another process resume the lease. The secret is returned only once;
+	// repeating the request does not return it again. A holder that did not receive the response can
+	// hand the lease over to itself with resumable set, which returns a new secret.
 	Resumable bool `protobuf:"varint,10,opt,name=resumable,proto3" json:"resumable,omitempty"`
-	// The ranges that the holder may cache while the lease is valid; see CacheRequest. A hand-over or a
-	// resumption drops them. At most 64.
+	// The ranges that the holder may cache while the lease is valid; see CacheRequest. A handover or
+	// a resumption drops them. There can be up to 64.
 	Holds []*KeyRange `protobuf:"bytes,11,rep,name=holds,proto3" json:"holds,omitempty"`
-	// The user to whom the lease belongs once access control is enabled. Empty: the caller. Naming
-	// another user requires the permission to manage the name.
+	// The user to whom the lease belongs if access control is enabled. If empty, the lease belongs to
+	// the caller. Specifying another user requires permission to manage the name.
 	Principal     string `protobuf:"bytes,12,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -998,26 +1003,26 @@ func (x *GrantResponse) GetExisted() bool {
 	return false
 }
 
-// RenewRequest lists leases by reference (leases) or by number (ids and tokens), which costs both
-// sides a fraction of it.
+// RenewRequest lists leases either by reference (leases) or in columns (ids and tokens). Columns
+// cost both sides only a fraction as much.
 type RenewRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Not together with ids. A reference by name alone requires the token: otherwise a holder whose lease
-	// has ended would renew its successor's lease and take it for its own. The name refers to the
-	// lease that has it at some moment during the call.
+	// Must not be set together with ids. A reference with only a name requires the token. Otherwise,
+	// a holder whose lease has ended could renew its successor's lease and mistake it for its own.
+	// The name refers to the lease that has it at some point during the call.
 	Leases []*LeaseRef `protobuf:"bytes,1,rep,name=leases,proto3" json:"leases,omitempty"`
 	// The IDs of the leases.
 	Ids []int64 `protobuf:"fixed64,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
-	// Empty, or one for each of ids, in the same order: the token that the lease must still have, or 0
-	// for any.
+	// Empty, or one token for each of ids, in the same order. The lease must still have this token. 0
+	// matches any token.
 	Tokens []uint64 `protobuf:"fixed64,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
-	// On a stream, with ids: the renewed leases join groups of the stream, one group for each TTL. The
-	// response lists those that did. A lease is in at most one group.
+	// On a stream, with ids: the renewed leases join groups of the stream, with one group for each
+	// TTL. The response lists the leases that joined. A lease is in at most one group.
 	Join bool `protobuf:"varint,4,opt,name=join,proto3" json:"join,omitempty"`
-	// On a stream, without leases: the groups of the stream whose leases are renewed.
+	// On a stream, without leases: the groups of the stream to renew.
 	Groups []uint64 `protobuf:"fixed64,5,rep,packed,name=groups,proto3" json:"groups,omitempty"`
-	// On a stream, without leases: the IDs of leases that leave the stream's groups because the client no
-	// longer keeps them alive. They leave before the groups are renewed.
+	// On a stream, without leases: the IDs of leases that leave the stream's groups because the
+	// client no longer keeps them alive. They leave before the groups are renewed.
 	Leave         []int64 `protobuf:"fixed64,6,rep,packed,name=leave,proto3" json:"leave,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1098,19 +1103,20 @@ func (x *RenewRequest) GetLeave() []int64 {
 type RenewResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// One for each of the request's leases, in the same order. A stream may deliver them in several
-	// responses, as outcomes become known. For a request with ids, leases that ttl_ms reports as renewed
-	// are left out.
+	// One result for each lease in the request, in the same order. A stream may deliver them in
+	// several responses, as outcomes become known. For a request with ids, the results omit leases
+	// that ttl_ms reports as renewed.
 	Results []*RenewResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
-	// For a request with ids: one for each, in the same order. It is the TTL, as in RenewResult, of a
-	// lease that was renewed, and 0 for a lease that is in results, here or in a later response. Only
-	// the first response has it.
+	// For a request with ids: one entry for each, in the same order. For a renewed lease, it is the
+	// TTL, as in RenewResult. For a lease that is in results, in this or a later response, it is 0.
+	// Only the first response contains this field.
 	TtlMs []int64 `protobuf:"varint,3,rep,packed,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// For a request that joins: empty, or one for each of ids, in the same order: the group that the lease
-	// is in now, or 0 if it is in none and must be renewed by its ID.
+	// For a request with join set: empty, or one entry for each of ids, in the same order. It is the
+	// group that the lease is now in. 0 means that the lease is not in a group and must be renewed by
+	// its ID.
 	Joined []uint64 `protobuf:"fixed64,4,rep,packed,name=joined,proto3" json:"joined,omitempty"`
-	// For a request with groups: one for each, in the same order. If it is missing, the client must
-	// assume that the groups have ended.
+	// For a request with groups: one outcome for each, in the same order. If it is missing, the
+	// client must assume that the groups have ended.
 	Groups        []*RenewedGroup `protobuf:"bytes,5,rep,name=groups,proto3" json:"groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1181,13 +1187,14 @@ func (x *RenewResponse) GetGroups() []*RenewedGroup {
 	return nil
 }
 
-// RenewedGroup is the outcome of the renewal of a group. It covers the leases whose joins were answered
-// before it on the stream.
+// RenewedGroup is the outcome of renewing a group. It covers the leases whose joins were reported
+// earlier on the stream.
 type RenewedGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The TTL of the group's leases, which were renewed as in RenewResult. 0: the group has ended, and
-	// nothing was renewed. Each of its leases runs on from its last renewal and may join again.
+	// The TTL of the group's leases, which have been renewed as in RenewResult. 0 means that the
+	// group has ended and nothing was renewed. In that case, the TTL of each lease keeps running from
+	// its last renewal, and the lease may join a group again.
 	TtlMs int64 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// Leases that have left the group and may not have been renewed.
 	Left          []int64 `protobuf:"fixed64,3,rep,packed,name=left,proto3" json:"left,omitempty"`
@@ -1250,17 +1257,18 @@ type RenewResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// 0 if no lease has the name, or if the name and the ID belong to different leases.
 	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// REASON_UNSPECIFIED: renewed. REASON_LEASE_NOT_FOUND: the lease has ended, or is certain to.
-	// Anything else: unknown; retry.
+	// REASON_UNSPECIFIED means that the lease was renewed. REASON_LEASE_NOT_FOUND means that the
+	// lease has ended or will certainly end. Anything else means that the outcome is unknown and the
+	// client should retry.
 	Reason Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=leasehold.v1.Reason" json:"reason,omitempty"`
-	// If the lease was renewed, its TTL. The lease lives for this long after the server received the
-	// request, so the holder may count from when it sent the request.
+	// The TTL of the lease if it was renewed. The lease lives at least this long after the server
+	// received the request. The holder must therefore count from when it sent the request.
 	TtlMs int64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// With REASON_LEASE_NOT_FOUND: how the lease ended under the request's token, or how it last ended if
-	// the request has no token. KIND_EXPIRED, KIND_REVOKED, KIND_HANDED_OVER or KIND_RESUMED, or
-	// unspecified if the member does not know.
+	// With REASON_LEASE_NOT_FOUND: how the lease ended under the request's token or, if the request
+	// has no token, how it last ended. It is KIND_EXPIRED, KIND_REVOKED, KIND_HANDED_OVER or
+	// KIND_RESUMED, or unspecified if the member does not know.
 	Cause LeaseEvent_Kind `protobuf:"varint,4,opt,name=cause,proto3,enum=leasehold.v1.LeaseEvent_Kind" json:"cause,omitempty"`
-	// With KIND_REVOKED as in LeaseEvent; with KIND_HANDED_OVER and KIND_RESUMED the new owner.
+	// With KIND_REVOKED: see LeaseEvent. With KIND_HANDED_OVER and KIND_RESUMED: the new owner.
 	By            string `protobuf:"bytes,5,opt,name=by,proto3" json:"by,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1378,7 +1386,7 @@ func (x *RevokeRequest) GetLeases() []*LeaseRef {
 type RevokeResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// One for each lease of the request, in the same order.
+	// One result for each lease in the request, in the same order.
 	Results       []*RevokeResult `protobuf:"bytes,2,rep,name=results,proto3" json:"results,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1430,10 +1438,11 @@ func (x *RevokeResponse) GetResults() []*RevokeResult {
 
 type RevokeResult struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// As in the request: 0 if the request has only the name.
+	// The ID from the request. 0 if the request contains only the name.
 	Id int64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// REASON_UNSPECIFIED: revoked. REASON_LEASE_NOT_FOUND: the lease did not exist.
-	// REASON_UNKNOWN_OUTCOME: it may have been revoked. Anything else: it was not revoked; retry.
+	// REASON_UNSPECIFIED means that the lease was revoked. REASON_LEASE_NOT_FOUND means that it did
+	// not exist. REASON_UNKNOWN_OUTCOME means that it may have been revoked. Anything else means that
+	// it was not revoked and the client should retry.
 	Reason        Reason `protobuf:"varint,2,opt,name=reason,proto3,enum=leasehold.v1.Reason" json:"reason,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1485,10 +1494,10 @@ func (x *RevokeResult) GetReason() Reason {
 
 type DescribeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set the ID or the name.
+	// Set either the ID or the name.
 	Id   int64  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
-	// Requests the attached keys, too.
+	// Requests the attached keys as well.
 	Keys          bool `protobuf:"varint,3,opt,name=keys,proto3" json:"keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1599,20 +1608,22 @@ func (x *DescribeResponse) GetLease() *Lease {
 
 type ListRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Only leases whose name has this prefix, ordered by name. Without it, leases are ordered by ID.
+	// Include only leases whose name has this prefix, ordered by name. If it is empty, leases are
+	// ordered by ID.
 	NamePrefix string `protobuf:"bytes,1,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
-	// Only leases of this owner.
+	// Include only leases of this owner.
 	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// Only leases with all of these labels.
+	// Include only leases with all of these labels.
 	Labels map[string]string `protobuf:"bytes,3,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// The maximum number of leases in the response. 0 means 1,000, the largest value.
+	// The maximum number of leases in the response. 0 means 1,000, which is also the maximum.
 	PageSize int32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// The next_page_token of the previous page.
+	// The next_page_token from the previous page.
 	PageToken string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	// Requests the attached keys, too.
+	// Requests the attached keys as well.
 	Keys bool `protobuf:"varint,6,opt,name=keys,proto3" json:"keys,omitempty"`
-	// Only these leases, at most 1,000, ordered by ID. Leases that have ended are left out. The cost
-	// depends on this list, not on the number of all leases. Not together with name_prefix.
+	// Include only these leases, up to 1,000, ordered by ID. Leases that have ended are omitted. The
+	// cost depends on the length of this list, not on the total number of leases. Must not be set
+	// together with name_prefix.
 	Ids           []int64 `protobuf:"fixed64,7,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1869,10 +1880,11 @@ type HandOverRequest struct {
 	Lease *LeaseRef `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
 	// The new owner.
 	Owner string `protobuf:"bytes,2,opt,name=owner,proto3" json:"owner,omitempty"`
-	// Requests a secret for the new holder. The old secret becomes invalid either way.
+	// Requests a secret for the new holder. The old secret always becomes invalid.
 	Resumable bool `protobuf:"varint,3,opt,name=resumable,proto3" json:"resumable,omitempty"`
-	// The user to whom the lease will belong, who must have the permission to hold its name. Empty: no
-	// change. Naming another user requires the permission to manage the name.
+	// The user to whom the lease will belong. It must have permission to hold the name of the lease.
+	// If empty, the user does not change. Specifying another user requires permission to manage the
+	// name.
 	Principal     string `protobuf:"bytes,4,opt,name=principal,proto3" json:"principal,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1940,7 +1952,7 @@ type HandOverResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	Lease  *Lease                 `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Set if it was requested. Like the secret of a grant, it is returned once.
+	// The secret, if requested. Like the secret from a grant, it is returned only once.
 	Secret        []byte `protobuf:"bytes,3,opt,name=secret,proto3" json:"secret,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1999,7 +2011,7 @@ func (x *HandOverResponse) GetSecret() []byte {
 
 type ResumeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set the ID or the name.
+	// Set either the ID or the name.
 	Id            int64  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name          string `protobuf:"bytes,3,opt,name=name,proto3" json:"name,omitempty"`
 	Secret        []byte `protobuf:"bytes,2,opt,name=secret,proto3" json:"secret,omitempty"`
@@ -2113,7 +2125,7 @@ func (x *ResumeResponse) GetLease() *Lease {
 type AttachRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Lease *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	// The keys must exist. Keys that are attached to another lease move.
+	// The keys must exist. Keys attached to another lease are moved.
 	Keys          [][]byte `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2210,8 +2222,8 @@ func (x *AttachResponse) GetHeader() *Header {
 type DetachRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Keys  [][]byte               `protobuf:"bytes,1,rep,name=keys,proto3" json:"keys,omitempty"`
-	// If set, all keys must be attached to this lease, or nothing is done. It keeps a holder from
-	// detaching the keys of others.
+	// If set, all keys must be attached to this lease. Otherwise, nothing is done. This prevents a
+	// holder from detaching other holders' keys.
 	Lease         *LeaseRef `protobuf:"bytes,2,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2307,7 +2319,7 @@ func (x *DetachResponse) GetHeader() *Header {
 
 type CheckTokenRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Set the ID or the name.
+	// Set either the ID or the name.
 	Id            int64  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	Token         uint64 `protobuf:"varint,3,opt,name=token,proto3" json:"token,omitempty"`
@@ -2369,7 +2381,7 @@ func (x *CheckTokenRequest) GetToken() uint64 {
 type CheckTokenResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// The token belongs to a live lease.
+	// Whether the token belongs to a live lease.
 	Valid bool `protobuf:"varint,2,opt,name=valid,proto3" json:"valid,omitempty"`
 	// The lease's current token, or 0 if the lease does not exist.
 	Current       uint64 `protobuf:"varint,3,opt,name=current,proto3" json:"current,omitempty"`
@@ -2430,18 +2442,19 @@ func (x *CheckTokenResponse) GetCurrent() uint64 {
 
 type EventsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of the last event that the client has; later events follow. With 0, unless resume is
-	// set, the stream begins with the next event.
+	// The number of the last event that the client has received. The stream sends the events after
+	// it. If it is 0 and resume is not set, the stream begins with the next event.
 	After uint64 `protobuf:"varint,1,opt,name=after,proto3" json:"after,omitempty"`
-	// Only events of leases that match all conditions that are set, as in ListRequest.
+	// Include only events of leases that match all of the conditions that are set; see ListRequest.
 	NamePrefix string            `protobuf:"bytes,2,opt,name=name_prefix,json=namePrefix,proto3" json:"name_prefix,omitempty"`
 	Owner      string            `protobuf:"bytes,3,opt,name=owner,proto3" json:"owner,omitempty"`
 	Labels     map[string]string `protobuf:"bytes,4,rep,name=labels,proto3" json:"labels,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
-	// Requests KIND_EXPIRING when a lease has no more than this left because its holder is late. It is
-	// only a hint: it may come late or more than once, and the lease may still be renewed after it.
+	// Requests KIND_EXPIRING when at most this much time is left for a lease because its holder has
+	// not renewed it in time. The event is only a hint. It may arrive late or more than once, and the
+	// lease may still be renewed afterwards.
 	ExpiringWithinMs int64 `protobuf:"varint,5,opt,name=expiring_within_ms,json=expiringWithinMs,proto3" json:"expiring_within_ms,omitempty"`
-	// Set if after is the seq of a response, even if it is 0. A stream that started before the first
-	// event then continues with the first.
+	// Must be set if after is the seq of a response, even if it is 0. A stream that started before
+	// the first event then resumes with the first event.
 	Resume        bool `protobuf:"varint,6,opt,name=resume,proto3" json:"resume,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2522,9 +2535,9 @@ func (x *EventsRequest) GetResume() bool {
 type EventsResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// In order. A response without events reports that the stream has started, or that it is alive.
+	// In order. A response without events reports that the stream has started or is still alive.
 	Events []*LeaseEvent `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
-	// All events up to this number have been sent. Continue after it.
+	// All events up to this number have been sent. To resume, continue after it.
 	Seq           uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2584,16 +2597,16 @@ func (x *EventsResponse) GetSeq() uint64 {
 // LeaseEvent is one event in the life of a lease.
 type LeaseEvent struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of the event. Hints have none, and 0 here: KIND_EXPIRING, KIND_RENEWED, KIND_CACHE_SLOW
-	// and KIND_CACHE_SLOW_ENDED.
+	// The number of the event. It is 0 for hints, which are not numbered: KIND_EXPIRING,
+	// KIND_RENEWED, KIND_CACHE_SLOW and KIND_CACHE_SLOW_ENDED.
 	Seq  uint64          `protobuf:"varint,1,opt,name=seq,proto3" json:"seq,omitempty"`
 	Kind LeaseEvent_Kind `protobuf:"varint,2,opt,name=kind,proto3,enum=leasehold.v1.LeaseEvent_Kind" json:"kind,omitempty"`
-	// The lease at that moment, without its keys.
+	// The lease at the time of the event, without its keys.
 	Lease *Lease `protobuf:"bytes,3,opt,name=lease,proto3" json:"lease,omitempty"`
 	By    string `protobuf:"bytes,4,opt,name=by,proto3" json:"by,omitempty"`
-	// The store's revision at that moment.
+	// The revision of the store at the time of the event.
 	Revision int64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
-	// With KIND_CACHE_SLOW and KIND_CACHE_SLOW_ENDED.
+	// Set for KIND_CACHE_SLOW and KIND_CACHE_SLOW_ENDED.
 	WaitedMs      int64 `protobuf:"varint,6,opt,name=waited_ms,json=waitedMs,proto3" json:"waited_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

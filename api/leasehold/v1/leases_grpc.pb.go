@@ -4,16 +4,16 @@
 // - protoc             v3.21.12
 // source: leasehold/v1/leases.proto
 
-// leasehold.v1 is Leasehold's native API. It adds to etcd's API leases in milliseconds, with names,
-// owners and fencing tokens, in batches, in transactions and with events. StreamService carries all
-// of it over one stream.
+// leasehold.v1 is Leasehold's native API. Compared with the etcd API, it adds leases with TTLs in
+// milliseconds, with names, owners and fencing tokens. Leases can be used in batches and in
+// transactions, and they have events. StreamService provides all of this over a single stream.
 //
-// Times are in milliseconds, and their fields end in _ms. A request that fails has changed nothing,
-// unless the error is REASON_UNKNOWN_OUTCOME.
+// Times are in milliseconds, and the names of their fields end in _ms. A request that fails has not
+// changed anything, unless the error is REASON_UNKNOWN_OUTCOME.
 //
-// Limits: a name, an owner and a request ID have at most 1,024 bytes each. A lease has at most 64
-// labels, of at most 16 KiB in all. A batch has at most 10,000 leases. A request lists at most
-// 10,000 keys, each once.
+// Limits: A name, an owner, and a request ID can have up to 1,024 bytes each. A lease can have up
+// to 64 labels, with up to 16 KiB in total. A batch can contain up to 10,000 leases. A request can
+// list up to 10,000 keys, each only once.
 
 package leaseholdv1
 
@@ -49,42 +49,48 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// LeaseService grants leases and manages them. Every member serves every call.
+// LeaseService grants and manages leases. Every member serves every call.
 type LeaseServiceClient interface {
-	// Grant creates a lease and puts keys on it in the same revision, or does neither. If the name or
-	// the ID is taken, the error has the code ALREADY_EXISTS and contains the existing lease.
+	// Grant creates a lease and puts keys attached to it in the same revision. It does both or
+	// neither. If the name or the ID is taken, the error has the code ALREADY_EXISTS and contains the
+	// existing lease.
 	Grant(ctx context.Context, in *GrantRequest, opts ...grpc.CallOption) (*GrantResponse, error)
-	// Renew restarts the TTL of many leases and returns a result for each. It needs no log entry.
+	// Renew restarts the TTL of many leases and returns a result for each. It does not need a log
+	// entry.
 	Renew(ctx context.Context, in *RenewRequest, opts ...grpc.CallOption) (*RenewResponse, error)
-	// Revoke ends many leases. Each ends in a revision of its own, together with its keys.
+	// Revoke ends many leases. Each lease ends in a separate revision, together with its keys.
 	Revoke(ctx context.Context, in *RevokeRequest, opts ...grpc.CallOption) (*RevokeResponse, error)
-	// Describe returns one lease, linearizably. The remaining time comes from the leader.
+	// Describe returns one lease. The read is linearizable. The remaining time comes from the leader.
 	Describe(ctx context.Context, in *DescribeRequest, opts ...grpc.CallOption) (*DescribeResponse, error)
-	// List returns leases in order, in pages. The leases of a page are a snapshot taken during the
-	// call. Their remaining times and keys are from that snapshot or later.
+	// List returns leases in order, in pages. The leases on a page come from a snapshot taken during
+	// the call. Their remaining times and keys are at least as new as that snapshot.
 	List(ctx context.Context, in *ListRequest, opts ...grpc.CallOption) (*ListResponse, error)
-	// ChangeTTL sets a new TTL for a lease and restarts it. While the same member leads, the lease ends
-	// no earlier than it would have without this call. A later leader knows only the new TTL. So only
-	// the holder may call this, and until it knows the outcome it must count with the shorter of the
-	// two TTLs, from when it sent this call or its last renewal, whichever was later.
+	// ChangeTTL sets a new TTL for a lease and restarts it. As long as the leader does not change,
+	// the lease ends no earlier than it would have without this call. A later leader knows only the
+	// new TTL. Therefore, only the holder may call ChangeTTL. Until it knows the outcome, the holder
+	// must assume the shorter of the two TTLs. It must count from when it sent this call or its last
+	// renewal, whichever was later.
 	ChangeTTL(ctx context.Context, in *ChangeTTLRequest, opts ...grpc.CallOption) (*ChangeTTLResponse, error)
-	// HandOver transfers a lease to another owner and restarts its TTL. The lease gets a new token, which
-	// invalidates the old one. The holder must stop using the lease before it sends this request.
+	// HandOver transfers a lease to another owner and restarts its TTL. The lease gets a new token,
+	// which invalidates the old one. The holder must stop using the lease before sending this
+	// request.
 	HandOver(ctx context.Context, in *HandOverRequest, opts ...grpc.CallOption) (*HandOverResponse, error)
-	// Resume makes the caller the holder of a lease whose secret it presents, so that a restarted
-	// process can continue with its lease. The lease gets a new token, its TTL restarts, and the secret
-	// stays the same.
+	// Resume makes the caller the holder of a lease if it presents the lease's secret. This lets a
+	// restarted process continue to use its lease. The lease gets a new token and its TTL restarts.
+	// The secret stays the same.
 	Resume(ctx context.Context, in *ResumeRequest, opts ...grpc.CallOption) (*ResumeResponse, error)
-	// Attach moves keys to a lease in one revision: all of them or none. Values and create revisions do
-	// not change; versions increase. With a token it also renews the lease.
+	// Attach moves keys to a lease in one revision, either all of them or none. The keys' values and
+	// create revisions do not change, but their versions increase. If a token is given, Attach also
+	// renews the lease.
 	Attach(ctx context.Context, in *AttachRequest, opts ...grpc.CallOption) (*AttachResponse, error)
-	// Detach takes keys off their leases in one revision: all of them or none. Values and create
-	// revisions do not change; versions increase. With a token it also renews the lease.
+	// Detach detaches keys from their leases in one revision, either all of them or none. The keys'
+	// values and create revisions do not change, but their versions increase. If a token is given,
+	// Detach also renews the lease.
 	Detach(ctx context.Context, in *DetachRequest, opts ...grpc.CallOption) (*DetachResponse, error)
-	// CheckToken reports, linearizably, whether a fencing token is still the newest of its name or
-	// lease. It is meant for resources that cannot remember tokens themselves.
+	// CheckToken reports whether a fencing token is still the newest one for its name or lease. The
+	// read is linearizable. It is intended for resources that cannot store tokens themselves.
 	CheckToken(ctx context.Context, in *CheckTokenRequest, opts ...grpc.CallOption) (*CheckTokenResponse, error)
-	// Events streams what happens to leases: each event once and in order. The stream ends with
+	// Events streams the events of leases, each event once and in order. The stream ends with
 	// REASON_COMPACTED if the member no longer has the requested events.
 	Events(ctx context.Context, in *EventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[EventsResponse], error)
 }
@@ -230,42 +236,48 @@ type LeaseService_EventsClient = grpc.ServerStreamingClient[EventsResponse]
 // All implementations must embed UnimplementedLeaseServiceServer
 // for forward compatibility.
 //
-// LeaseService grants leases and manages them. Every member serves every call.
+// LeaseService grants and manages leases. Every member serves every call.
 type LeaseServiceServer interface {
-	// Grant creates a lease and puts keys on it in the same revision, or does neither. If the name or
-	// the ID is taken, the error has the code ALREADY_EXISTS and contains the existing lease.
+	// Grant creates a lease and puts keys attached to it in the same revision. It does both or
+	// neither. If the name or the ID is taken, the error has the code ALREADY_EXISTS and contains the
+	// existing lease.
 	Grant(context.Context, *GrantRequest) (*GrantResponse, error)
-	// Renew restarts the TTL of many leases and returns a result for each. It needs no log entry.
+	// Renew restarts the TTL of many leases and returns a result for each. It does not need a log
+	// entry.
 	Renew(context.Context, *RenewRequest) (*RenewResponse, error)
-	// Revoke ends many leases. Each ends in a revision of its own, together with its keys.
+	// Revoke ends many leases. Each lease ends in a separate revision, together with its keys.
 	Revoke(context.Context, *RevokeRequest) (*RevokeResponse, error)
-	// Describe returns one lease, linearizably. The remaining time comes from the leader.
+	// Describe returns one lease. The read is linearizable. The remaining time comes from the leader.
 	Describe(context.Context, *DescribeRequest) (*DescribeResponse, error)
-	// List returns leases in order, in pages. The leases of a page are a snapshot taken during the
-	// call. Their remaining times and keys are from that snapshot or later.
+	// List returns leases in order, in pages. The leases on a page come from a snapshot taken during
+	// the call. Their remaining times and keys are at least as new as that snapshot.
 	List(context.Context, *ListRequest) (*ListResponse, error)
-	// ChangeTTL sets a new TTL for a lease and restarts it. While the same member leads, the lease ends
-	// no earlier than it would have without this call. A later leader knows only the new TTL. So only
-	// the holder may call this, and until it knows the outcome it must count with the shorter of the
-	// two TTLs, from when it sent this call or its last renewal, whichever was later.
+	// ChangeTTL sets a new TTL for a lease and restarts it. As long as the leader does not change,
+	// the lease ends no earlier than it would have without this call. A later leader knows only the
+	// new TTL. Therefore, only the holder may call ChangeTTL. Until it knows the outcome, the holder
+	// must assume the shorter of the two TTLs. It must count from when it sent this call or its last
+	// renewal, whichever was later.
 	ChangeTTL(context.Context, *ChangeTTLRequest) (*ChangeTTLResponse, error)
-	// HandOver transfers a lease to another owner and restarts its TTL. The lease gets a new token, which
-	// invalidates the old one. The holder must stop using the lease before it sends this request.
+	// HandOver transfers a lease to another owner and restarts its TTL. The lease gets a new token,
+	// which invalidates the old one. The holder must stop using the lease before sending this
+	// request.
 	HandOver(context.Context, *HandOverRequest) (*HandOverResponse, error)
-	// Resume makes the caller the holder of a lease whose secret it presents, so that a restarted
-	// process can continue with its lease. The lease gets a new token, its TTL restarts, and the secret
-	// stays the same.
+	// Resume makes the caller the holder of a lease if it presents the lease's secret. This lets a
+	// restarted process continue to use its lease. The lease gets a new token and its TTL restarts.
+	// The secret stays the same.
 	Resume(context.Context, *ResumeRequest) (*ResumeResponse, error)
-	// Attach moves keys to a lease in one revision: all of them or none. Values and create revisions do
-	// not change; versions increase. With a token it also renews the lease.
+	// Attach moves keys to a lease in one revision, either all of them or none. The keys' values and
+	// create revisions do not change, but their versions increase. If a token is given, Attach also
+	// renews the lease.
 	Attach(context.Context, *AttachRequest) (*AttachResponse, error)
-	// Detach takes keys off their leases in one revision: all of them or none. Values and create
-	// revisions do not change; versions increase. With a token it also renews the lease.
+	// Detach detaches keys from their leases in one revision, either all of them or none. The keys'
+	// values and create revisions do not change, but their versions increase. If a token is given,
+	// Detach also renews the lease.
 	Detach(context.Context, *DetachRequest) (*DetachResponse, error)
-	// CheckToken reports, linearizably, whether a fencing token is still the newest of its name or
-	// lease. It is meant for resources that cannot remember tokens themselves.
+	// CheckToken reports whether a fencing token is still the newest one for its name or lease. The
+	// read is linearizable. It is intended for resources that cannot store tokens themselves.
 	CheckToken(context.Context, *CheckTokenRequest) (*CheckTokenResponse, error)
-	// Events streams what happens to leases: each event once and in order. The stream ends with
+	// Events streams the events of leases, each event once and in order. The stream ends with
 	// REASON_COMPACTED if the member no longer has the requested events.
 	Events(*EventsRequest, grpc.ServerStreamingServer[EventsResponse]) error
 	mustEmbedUnimplementedLeaseServiceServer()

@@ -23,34 +23,35 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
-// Needs is the permission that a call, or a request on a stream, requires once access control is
+// Needs is the permission that a call, or a request on a stream, requires when access control is
 // enabled. Everything except NEEDS_NOTHING requires a login.
 type Needs int32
 
 const (
-	// Not declared. No call may be so.
+	// Not declared. Every call must declare its needs.
 	Needs_NEEDS_UNSPECIFIED Needs = 0
 	Needs_NEEDS_NOTHING     Needs = 1
-	// A login only.
+	// A login, but no permission.
 	Needs_NEEDS_LOGIN Needs = 2
-	// Read permission for all keys of the range.
+	// Read permission for all keys in the range.
 	Needs_NEEDS_READ Needs = 3
-	// Write permission for all keys of the range, and read permission if previous values are requested.
+	// Write permission for all keys in the range, and read permission if previous values are
+	// requested.
 	Needs_NEEDS_WRITE Needs = 4
-	// The permissions of all parts of the request, including those that are not executed.
+	// The permissions for all parts of the request, including parts that are not executed.
 	Needs_NEEDS_PARTS Needs = 5
-	// Permission to hold the name, if the request has one.
+	// Permission to hold the name if the request has one.
 	Needs_NEEDS_HOLD_NAME Needs = 6
-	// Ownership of the lease and, if it has a name, permission to hold the name; or permission to
-	// manage the name.
+	// Ownership of the lease and, if it has a name, permission to hold that name. Permission to
+	// manage the name is also sufficient.
 	Needs_NEEDS_HOLD_LEASE Needs = 7
 	// Ownership of the lease, or permission to see its name.
 	Needs_NEEDS_SEE_LEASE Needs = 8
-	// A login. What the caller may not see is left out of the answer.
+	// A login. The response omits everything that the caller may not see.
 	Needs_NEEDS_LOGIN_AND_FILTERS Needs = 9
-	// The role root.
+	// The root role.
 	Needs_NEEDS_ROOT Needs = 10
-	// The role relay, or the role root.
+	// The relay role or the root role.
 	Needs_NEEDS_RELAY Needs = 11
 )
 
@@ -140,7 +141,7 @@ var (
 
 // Extension fields to descriptorpb.FieldOptions.
 var (
-	// On the fields of Request.body.
+	// Used on the fields of Request.body.
 	//
 	// optional leasehold.v1.Needs request_needs = 52017;
 	E_RequestNeeds = &file_leasehold_v1_needs_proto_extTypes[1]

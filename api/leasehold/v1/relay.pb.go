@@ -110,34 +110,35 @@ func (x *RelayResponse) GetFrames() []*RelayFrame {
 	return nil
 }
 
-// RelayFrame belongs to one channel. The frames of a channel are in order, and may be interleaved with
-// those of other channels.
+// RelayFrame belongs to one channel. The frames of a channel are in order. They can be interleaved
+// with frames of other channels.
 type RelayFrame struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Chosen by the relay, greater than that of every earlier channel of the stream. Channel 0 belongs to
-	// the stream itself. An otherwise empty frame on it is a ping, which the member returns.
+	// Chosen by the relay. It must be greater than all earlier channels of the stream. Channel 0
+	// belongs to the stream itself. On channel 0, an otherwise empty frame is a ping, which the
+	// member returns.
 	Channel uint64 `protobuf:"varint,1,opt,name=channel,proto3" json:"channel,omitempty"`
 	// Opens the channel.
 	Call *RelayCall `protobuf:"bytes,2,opt,name=call,proto3" json:"call,omitempty"`
-	// A part of a message, at most 16 KiB.
+	// Part of a message, up to 16 KiB.
 	Data []byte `protobuf:"bytes,3,opt,name=data,proto3" json:"data,omitempty"`
-	// The message ends with this frame's data, which may be empty.
+	// The message ends after this frame's data, which may be empty.
 	EndMessage bool `protobuf:"varint,4,opt,name=end_message,json=endMessage,proto3" json:"end_message,omitempty"`
-	// Flow control: this many more bytes may be sent on the channel. A frame with data or the end of a
-	// message costs the bytes of the data and 64. A channel starts with a window of 64 KiB each way. A
-	// frame may be sent while the window is not used up.
+	// Flow control: this many more bytes may be sent on the channel. A frame with data or the end of
+	// a message costs 64 bytes in addition to its data. A channel starts with a window of 64 KiB in
+	// each direction. A frame may be sent while any of the window is left.
 	Window uint64 `protobuf:"varint,5,opt,name=window,proto3" json:"window,omitempty"`
-	// No more messages follow in this direction.
+	// There are no more messages in this direction.
 	HalfClose bool `protobuf:"varint,6,opt,name=half_close,json=halfClose,proto3" json:"half_close,omitempty"`
-	// The header of the answer.
+	// The header of the response.
 	Header *RelayHeader `protobuf:"bytes,7,opt,name=header,proto3" json:"header,omitempty"`
-	// Closes the channel. From a member it is the status of the call; from a relay it means that the
-	// client has given up.
+	// Closes the channel. From a member, it is the status of the call. From a relay, it means that
+	// the client has abandoned the call.
 	End *RelayEnd `protobuf:"bytes,8,opt,name=end,proto3" json:"end,omitempty"`
-	// From a member: leases that the client renewed by ID on a stream of StreamService have joined groups
-	// of the relay.
+	// From a member: leases that the client renewed by ID on a stream of StreamService and that have
+	// joined groups of the relay.
 	Joined *RelayJoined `protobuf:"bytes,9,opt,name=joined,proto3" json:"joined,omitempty"`
-	// On channel 0, from a relay: renews its groups.
+	// On channel 0, from a relay: a round that renews the relay's groups.
 	Round *RelayRound `protobuf:"bytes,10,opt,name=round,proto3" json:"round,omitempty"`
 	// On channel 0, from a member: the outcome of a round.
 	Outcome       *RelayRoundOutcome `protobuf:"bytes,11,opt,name=outcome,proto3" json:"outcome,omitempty"`
@@ -252,16 +253,18 @@ func (x *RelayFrame) GetOutcome() *RelayRoundOutcome {
 	return nil
 }
 
-// RelayJoined lists the leases of a renewal that have joined groups. Until an outcome reports that a lease
-// has left, or the channel closes, the relay may answer the client's later renewals of the lease, with the
-// same token or none, with the outcome of a round that it sent after they arrived.
+// RelayJoined lists the leases of a renewal that have joined groups. From then on, the relay can
+// answer the client's later renewals of such a lease with the outcome of a round that it sent after
+// they arrived. These renewals must have the same token or none. This ends when an outcome reports
+// that the lease has left its group, or when the channel closes.
 type RelayJoined struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The number of rounds of the relay that the member had answered by then. If the relay has received the
-	// outcome of a later round, or has sent a later one in which the lease leaves, the lease does not count
-	// as joined.
+	// The number of rounds of the relay that the member had answered when the leases joined. A lease
+	// does not count as joined if the relay has received the outcome of a later round, or has sent a
+	// later round in which the lease leaves.
 	AnsweredRounds uint64 `protobuf:"varint,1,opt,name=answered_rounds,json=answeredRounds,proto3" json:"answered_rounds,omitempty"`
-	// Parallel lists: the lease, its token in the client's request, its group, and the group's TTL.
+	// Parallel lists with the ID of each lease, its token in the client's request, its group, and the
+	// group's TTL.
 	Ids           []int64  `protobuf:"fixed64,2,rep,packed,name=ids,proto3" json:"ids,omitempty"`
 	Tokens        []uint64 `protobuf:"fixed64,3,rep,packed,name=tokens,proto3" json:"tokens,omitempty"`
 	Groups        []uint64 `protobuf:"fixed64,4,rep,packed,name=groups,proto3" json:"groups,omitempty"`
@@ -335,21 +338,21 @@ func (x *RelayJoined) GetTtlMs() []int64 {
 	return nil
 }
 
-// RelayRound removes leases from groups and then renews groups. A relay sends the next round once it has
-// received the outcome of the previous one, or has given it up.
+// RelayRound removes leases from groups and then renews groups. A relay sends the next round after
+// it has received the outcome of the previous one or has given up on it.
 type RelayRound struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Counts from 1.
 	Number uint64 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
-	// Parallel lists of at most 1,024 leases: a lease that leaves, its group, and the at_ms of the last
-	// outcome with which the relay answered a renewal of the lease, or 0. Later renewals of the group do
-	// not extend the lease.
+	// Parallel lists for up to 1,024 leases: a lease that leaves, its group, and the at_ms of the
+	// last outcome with which the relay answered a renewal of the lease, or 0 if there is none. Later
+	// renewals of the group do not extend the lease.
 	Leave       []int64  `protobuf:"fixed64,2,rep,packed,name=leave,proto3" json:"leave,omitempty"`
 	LeaveGroups []uint64 `protobuf:"fixed64,3,rep,packed,name=leave_groups,json=leaveGroups,proto3" json:"leave_groups,omitempty"`
 	LeaveAsOf   []int64  `protobuf:"varint,4,rep,packed,name=leave_as_of,json=leaveAsOf,proto3" json:"leave_as_of,omitempty"`
-	// The groups to renew, at most 64.
+	// The groups to renew, up to 64.
 	Groups []uint64 `protobuf:"fixed64,5,rep,packed,name=groups,proto3" json:"groups,omitempty"`
-	// An earlier round had no outcome, so all groups of the relay end first.
+	// An earlier round had no outcome, so all groups of the relay must end first.
 	ResetGroups   bool `protobuf:"varint,6,opt,name=reset_groups,json=resetGroups,proto3" json:"reset_groups,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -427,8 +430,8 @@ func (x *RelayRound) GetResetGroups() bool {
 	return false
 }
 
-// RelayRoundOutcome is sent once a majority has confirmed that the member was the leader when it received
-// the round.
+// RelayRoundOutcome is sent after a majority has confirmed that the member was the leader when it
+// received the round.
 type RelayRoundOutcome struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Number uint64                 `protobuf:"varint,1,opt,name=number,proto3" json:"number,omitempty"`
@@ -494,9 +497,9 @@ func (x *RelayRoundOutcome) GetGroups() []*RelayGroup {
 type RelayGroup struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"fixed64,1,opt,name=id,proto3" json:"id,omitempty"`
-	// The TTL of the group's leases, or 0 if the group has ended and nothing was renewed.
+	// The TTL of the group's leases. 0 means that the group has ended and nothing was renewed.
 	TtlMs int64 `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// When the group was renewed, by the member's clock.
+	// When the group was renewed, according to the member's clock.
 	AtMs int64 `protobuf:"varint,3,opt,name=at_ms,json=atMs,proto3" json:"at_ms,omitempty"`
 	// Leases that have left the group since the last outcome. They may not have been renewed.
 	Left          []int64 `protobuf:"fixed64,4,rep,packed,name=left,proto3" json:"left,omitempty"`
@@ -568,11 +571,11 @@ type RelayCall struct {
 	// The full method name, such as "/leasehold.v1.StreamService/Open".
 	Method  string              `protobuf:"bytes,1,opt,name=method,proto3" json:"method,omitempty"`
 	Headers []*RelayHeaderField `protobuf:"bytes,2,rep,name=headers,proto3" json:"headers,omitempty"`
-	// How long the client waits; 0 for no limit.
+	// The client's timeout, or 0 for no limit.
 	TimeoutMs int64 `protobuf:"varint,3,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	// The client's address, as HOST:PORT.
 	Address string `protobuf:"bytes,4,opt,name=address,proto3" json:"address,omitempty"`
-	// The client's certificate in DER, verified by the relay.
+	// The client's certificate in DER format. The relay has verified it.
 	Certificate   []byte `protobuf:"bytes,5,opt,name=certificate,proto3" json:"certificate,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -739,12 +742,12 @@ func (x *RelayHeader) GetHeaders() []*RelayHeaderField {
 	return nil
 }
 
-// RelayEnd is the status of a call, and its trailer.
+// RelayEnd contains the status and the trailer of a call.
 type RelayEnd struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Code    int32                  `protobuf:"varint,1,opt,name=code,proto3" json:"code,omitempty"`
 	Message string                 `protobuf:"bytes,2,opt,name=message,proto3" json:"message,omitempty"`
-	// An encoded google.rpc.Status, if it has details.
+	// An encoded google.rpc.Status. Set only if the status has details.
 	Details       []byte              `protobuf:"bytes,3,opt,name=details,proto3" json:"details,omitempty"`
 	Trailers      []*RelayHeaderField `protobuf:"bytes,4,rep,name=trailers,proto3" json:"trailers,omitempty"`
 	unknownFields protoimpl.UnknownFields

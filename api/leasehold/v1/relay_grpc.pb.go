@@ -27,13 +27,14 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// RelayService is for relays: processes to which many clients connect instead of to a member.
+// RelayService is for relays. A relay is a process to which many clients connect instead of
+// connecting to a member.
 type RelayServiceClient interface {
-	// Relay carries the calls of many clients over one stream, each in a channel of its own. A channel is
-	// one call, of any service of the member. The member treats it like any other call, with the
-	// headers, the address and the certificate of the client. The member trusts what the relay reports
-	// about a client's certificate and address, but nothing else: other credentials are in the
-	// client's headers, and the member checks them itself.
+	// Relay carries the calls of many clients over one stream. Each channel is one call to any
+	// service of the member. The member treats it like any other call, with the headers, the address
+	// and the certificate of the client. It trusts only what the relay reports about the client's
+	// certificate and address. Other credentials are in the client's headers, and the member checks
+	// them itself.
 	Relay(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[RelayRequest, RelayResponse], error)
 }
 
@@ -62,13 +63,14 @@ type RelayService_RelayClient = grpc.BidiStreamingClient[RelayRequest, RelayResp
 // All implementations must embed UnimplementedRelayServiceServer
 // for forward compatibility.
 //
-// RelayService is for relays: processes to which many clients connect instead of to a member.
+// RelayService is for relays. A relay is a process to which many clients connect instead of
+// connecting to a member.
 type RelayServiceServer interface {
-	// Relay carries the calls of many clients over one stream, each in a channel of its own. A channel is
-	// one call, of any service of the member. The member treats it like any other call, with the
-	// headers, the address and the certificate of the client. The member trusts what the relay reports
-	// about a client's certificate and address, but nothing else: other credentials are in the
-	// client's headers, and the member checks them itself.
+	// Relay carries the calls of many clients over one stream. Each channel is one call to any
+	// service of the member. The member treats it like any other call, with the headers, the address
+	// and the certificate of the client. It trusts only what the relay reports about the client's
+	// certificate and address. Other credentials are in the client's headers, and the member checks
+	// them itself.
 	Relay(grpc.BidiStreamingServer[RelayRequest, RelayResponse]) error
 	mustEmbedUnimplementedRelayServiceServer()
 }

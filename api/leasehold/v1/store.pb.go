@@ -83,11 +83,11 @@ type Ticket_State int32
 
 const (
 	Ticket_STATE_UNSPECIFIED Ticket_State = 0
-	// Other keys are before it.
+	// Too many other keys are before it.
 	Ticket_STATE_WAITING Ticket_State = 1
-	// It is its turn. The request stays open to report when the key is gone.
+	// It is the key's turn. The request stays open to report when the key is gone.
 	Ticket_STATE_READY Ticket_State = 2
-	// The key was deleted, or was detached from its lease.
+	// The key was deleted or detached from its lease.
 	Ticket_STATE_GONE Ticket_State = 3
 )
 
@@ -183,7 +183,7 @@ func (Event_Kind) EnumDescriptor() ([]byte, []int) {
 	return file_leasehold_v1_store_proto_rawDescGZIP(), []int{18, 0}
 }
 
-// Cause is what deleted a key.
+// Cause is the reason why a key was deleted.
 type Event_Cause int32
 
 const (
@@ -195,7 +195,7 @@ const (
 	Event_CAUSE_EXPIRED Event_Cause = 2
 	// Its lease was revoked.
 	Event_CAUSE_REVOKED Event_Cause = 3
-	// Not known. Only in a Ticket, if the deletion has been compacted.
+	// Unknown. Used only in a Ticket, if the deletion has been compacted.
 	Event_CAUSE_UNKNOWN Event_Cause = 4
 )
 
@@ -249,12 +249,12 @@ type KeyValue struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Value []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
-	// The revision that created the key, and the last one that changed it.
+	// The revision that created the key and the revision that last changed it.
 	CreateRevision int64 `protobuf:"varint,3,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
 	ModRevision    int64 `protobuf:"varint,4,opt,name=mod_revision,json=modRevision,proto3" json:"mod_revision,omitempty"`
 	// The number of puts since the key was created.
 	Version int64 `protobuf:"varint,5,opt,name=version,proto3" json:"version,omitempty"`
-	// The ID of the lease that the key is attached to, or 0.
+	// The ID of the lease to which the key is attached, or 0.
 	Lease         int64 `protobuf:"varint,6,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -336,18 +336,19 @@ type PutRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
 	Value []byte                 `protobuf:"bytes,2,opt,name=value,proto3" json:"value,omitempty"`
-	// The ID of the lease to attach the key to, or 0.
+	// The ID of the lease to which to attach the key, or 0.
 	Lease int64 `protobuf:"varint,3,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Requests the previous value.
+	// Requests the previous key-value pair.
 	PrevKv bool `protobuf:"varint,4,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
-	// Keep the key's value, or its lease. The key must exist.
+	// Keep the key's current value or lease. The key must exist.
 	IgnoreValue bool `protobuf:"varint,5,opt,name=ignore_value,json=ignoreValue,proto3" json:"ignore_value,omitempty"`
 	IgnoreLease bool `protobuf:"varint,6,opt,name=ignore_lease,json=ignoreLease,proto3" json:"ignore_lease,omitempty"`
-	// If not 0, the key is put on a new lease with this TTL, which needs no holder. The two end together:
-	// the key when the lease expires, and the lease when the key is deleted or put again. The TTL has the
-	// same limits as in a grant. Not together with lease, lease_ref or ignore_lease.
+	// If not 0, the key is attached to a new lease with this TTL, which does not need a holder. The
+	// key and the lease end together: the key when the lease expires, and the lease when the key is
+	// deleted or put again. The TTL has the same limits as in a grant. Must not be set together with
+	// lease, lease_ref or ignore_lease.
 	TtlMs int64 `protobuf:"varint,7,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	// Instead of lease: a lease by its name, or with its token.
+	// An alternative to lease that refers to the lease by its name or includes its token.
 	LeaseRef      *LeaseRef `protobuf:"bytes,8,opt,name=lease_ref,json=leaseRef,proto3" json:"lease_ref,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -494,9 +495,9 @@ func (x *PutResponse) GetPrevKv() *KeyValue {
 type DeleteRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// As in KeyRange.
+	// See KeyRange.
 	RangeEnd []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
-	// Requests the deleted keys.
+	// Requests the deleted key-value pairs.
 	PrevKv        bool `protobuf:"varint,3,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -617,19 +618,20 @@ func (x *DeleteResponse) GetPrevKvs() []*KeyValue {
 type RangeRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// As in KeyRange.
+	// See KeyRange.
 	RangeEnd []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
-	// The maximum number of keys in the response; 0 for all.
+	// The maximum number of keys in the response, or 0 for all.
 	Limit int64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
-	// The revision to read at; 0 for the newest.
+	// The revision at which to read, or 0 for the newest.
 	Revision int64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	// Reads this member's own state, which may be stale.
 	Serializable bool `protobuf:"varint,5,opt,name=serializable,proto3" json:"serializable,omitempty"`
 	KeysOnly     bool `protobuf:"varint,6,opt,name=keys_only,json=keysOnly,proto3" json:"keys_only,omitempty"`
 	CountOnly    bool `protobuf:"varint,7,opt,name=count_only,json=countOnly,proto3" json:"count_only,omitempty"`
-	// Requests that the holder of this lease, given by its ID, may cache the answer. The range must lie
-	// within the lease's holds, and limit, revision, serializable, keys_only and count_only must not be
-	// set. Only on a stream on which the lease's cache is open; see CacheRequest.
+	// Requests permission for the holder of this lease to cache the response. The lease must be
+	// specified by its ID. The range must be within the lease's holds, and limit, revision,
+	// serializable, keys_only and count_only must not be set. The request must be sent on a stream on
+	// which the lease's cache is open; see CacheRequest.
 	Cache         *LeaseRef `protobuf:"bytes,8,opt,name=cache,proto3" json:"cache,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -726,12 +728,12 @@ type RangeResponse struct {
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
 	// Ordered by key.
 	Kvs []*KeyValue `protobuf:"bytes,2,rep,name=kvs,proto3" json:"kvs,omitempty"`
-	// The range has more keys than limit.
+	// The range contains more keys than limit.
 	More bool `protobuf:"varint,3,opt,name=more,proto3" json:"more,omitempty"`
 	// The number of keys in the range.
 	Count int64 `protobuf:"varint,4,opt,name=count,proto3" json:"count,omitempty"`
-	// If the request set cache: a client whose cache is open in this term may keep the answer until it is
-	// invalidated or the lease ends. 0: it must not be kept.
+	// If the request set cache: a client whose cache is open in this term may cache the response
+	// until it is invalidated or the lease ends. If it is 0, the response must not be cached.
 	CacheTerm     uint64 `protobuf:"varint,5,opt,name=cache_term,json=cacheTerm,proto3" json:"cache_term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -802,7 +804,7 @@ func (x *RangeResponse) GetCacheTerm() uint64 {
 	return 0
 }
 
-// Compare is a condition on each key of a range, or on a lease.
+// Compare is a condition on each key in a range or on a lease.
 type Compare struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Relation Compare_Relation       `protobuf:"varint,1,opt,name=relation,proto3,enum=leasehold.v1.Compare_Relation" json:"relation,omitempty"`
@@ -964,19 +966,19 @@ type Compare_Value struct {
 }
 
 type Compare_Lease struct {
-	// The ID of the lease that the key is attached to.
+	// The ID of the lease to which the key is attached.
 	Lease int64 `protobuf:"varint,8,opt,name=lease,proto3,oneof"`
 }
 
 type Compare_LeaseAlive struct {
-	// The lease with this ID is alive. key and range_end are ignored, and relation must be
+	// The lease with this ID is alive. key and range_end must be empty, and relation must be
 	// RELATION_EQUAL or RELATION_NOT_EQUAL.
 	LeaseAlive int64 `protobuf:"varint,9,opt,name=lease_alive,json=leaseAlive,proto3,oneof"`
 }
 
 type Compare_NameToken struct {
-	// A live lease has this name and this token; with token 0, no lease has the name. key, range_end
-	// and relation are as for lease_alive.
+	// A live lease has this name and this token. With token 0, no lease has the name. The rules for
+	// key, range_end and relation are the same as for lease_alive.
 	NameToken *NameToken `protobuf:"bytes,10,opt,name=name_token,json=nameToken,proto3,oneof"`
 }
 
@@ -1198,8 +1200,8 @@ type Op_Grant struct {
 }
 
 type Op_Renew struct {
-	// Restarts the lease's TTL when the transaction is applied. A reference by name alone requires the
-	// token, as in RenewRequest.
+	// Restarts the lease's TTL when the transaction is applied. As in RenewRequest, a reference
+	// with only a name requires the token.
 	Renew *LeaseRef `protobuf:"bytes,6,opt,name=renew,proto3,oneof"`
 }
 
@@ -1227,9 +1229,9 @@ func (*Op_Revoke) isOp_Op() {}
 
 func (*Op_DrawToken) isOp_Op() {}
 
-// DrawTokenRequest draws the next fencing token, without a lease. It comes from the same sequence as
-// the tokens of leases: it is higher than all before it and is never repeated. Nothing else changes,
-// not even the revision.
+// DrawTokenRequest draws the next fencing token without a lease. It comes from the same sequence as
+// the tokens of leases. It is greater than all previous tokens and is never drawn again. Nothing
+// else changes, not even the revision.
 type DrawTokenRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -1421,7 +1423,7 @@ type OpResponse_Renew struct {
 }
 
 type OpResponse_Revoke struct {
-	// The number of keys that ended with the lease.
+	// The number of keys that were deleted with the lease.
 	Revoke int64 `protobuf:"varint,7,opt,name=revoke,proto3,oneof"`
 }
 
@@ -1449,11 +1451,11 @@ func (*OpResponse_DrawToken) isOpResponse_Response() {}
 type TxnRequest struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Compare []*Compare             `protobuf:"bytes,1,rep,name=compare,proto3" json:"compare,omitempty"`
-	// The operations to execute if all conditions hold, and otherwise.
+	// The operations to execute if all conditions hold, and the operations to execute otherwise.
 	Success []*Op `protobuf:"bytes,2,rep,name=success,proto3" json:"success,omitempty"`
 	Failure []*Op `protobuf:"bytes,3,rep,name=failure,proto3" json:"failure,omitempty"`
 	// If set and the conditions hold, the request stays open until the key has had its turn in a wait
-	// queue. Only on a stream, and not in a nested transaction.
+	// queue. It can be set only on a stream, and not in a nested transaction.
 	Wait          *Wait `protobuf:"bytes,4,opt,name=wait,proto3" json:"wait,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1517,16 +1519,17 @@ func (x *TxnRequest) GetWait() *Wait {
 	return nil
 }
 
-// Wait requests a notification when a key gets its turn in a wait queue, and when the key is deleted.
+// Wait requests notifications when it is a key's turn in a wait queue and when the key is deleted.
 type Wait struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The key. It must exist after the transaction, which may put it.
+	// The key. It must exist after the transaction. The transaction may put it.
 	Key []byte `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// The queue. It consists of the keys made of this prefix and a lease ID in lowercase hexadecimal without
-	// leading zeros, optionally followed by a dot and a number, that are attached to a lease. They are
-	// ordered by create revision. The prefix must end in a character that no ID contains, such as a slash.
+	// The prefix of the queue. The keys in the queue are attached to a lease. Their names consist of
+	// this prefix and a lease ID in lowercase hexadecimal without leading zeros, optionally followed
+	// by a dot and a number. They are ordered by create revision. The prefix must end in a character
+	// that lease IDs do not contain, such as a slash.
 	Prefix []byte `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
-	// A key has its turn when fewer than this many keys are before it; 0 means 1.
+	// It is a key's turn when fewer than this many keys are before it. 0 means 1.
 	Permits int64 `protobuf:"varint,3,opt,name=permits,proto3" json:"permits,omitempty"`
 	// If set, keys with this value do not count, and no key waits for them.
 	IgnoredValue  []byte `protobuf:"bytes,4,opt,name=ignored_value,json=ignoredValue,proto3,oneof" json:"ignored_value,omitempty"`
@@ -1595,17 +1598,18 @@ func (x *Wait) GetIgnoredValue() []byte {
 type TxnResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// All conditions held.
+	// Whether all conditions held.
 	Succeeded bool `protobuf:"varint,2,opt,name=succeeded,proto3" json:"succeeded,omitempty"`
-	// One for each operation that was executed, in the same order.
+	// One response for each executed operation, in the same order.
 	Responses []*OpResponse `protobuf:"bytes,3,rep,name=responses,proto3" json:"responses,omitempty"`
-	// The state of the key of a Wait. Not set if the conditions did not hold or the key is not in the
-	// queue. Exception: if a condition compared the key's create revision and that key is gone, it is
-	// STATE_GONE, with the cause if known. Later responses to the request contain only the header
-	// and this: at most one when the turn comes, and the last when the key is gone.
+	// The state of the key of a Wait. It is not set if the conditions did not hold or if the key is
+	// not in the queue. There is one exception: if a condition compared the key's create revision and
+	// that key is gone, the state is STATE_GONE, with the cause if known. Later responses to the
+	// request contain only the header and this field. There is at most one when it is the key's turn,
+	// and a last one when the key is gone.
 	Ticket *Ticket `protobuf:"bytes,4,opt,name=ticket,proto3" json:"ticket,omitempty"`
-	// Why the key of a Wait is not watched although the conditions held and the transaction was executed:
-	// the caller has meanwhile lost the permission to read the queue.
+	// Why the key of a Wait is not watched, although the conditions held and the transaction was
+	// executed: the caller has lost permission to read the queue in the meantime.
 	WaitRefused   *Error `protobuf:"bytes,5,opt,name=wait_refused,json=waitRefused,proto3" json:"wait_refused,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1676,15 +1680,15 @@ func (x *TxnResponse) GetWaitRefused() *Error {
 	return nil
 }
 
-// Ticket is the state of a key in a wait queue, at the revision of the header.
+// Ticket is the state of a key in a wait queue, as of the revision in the header.
 type Ticket struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	State Ticket_State           `protobuf:"varint,1,opt,name=state,proto3,enum=leasehold.v1.Ticket_State" json:"state,omitempty"`
 	// The revision that created the key.
 	CreateRevision int64 `protobuf:"varint,2,opt,name=create_revision,json=createRevision,proto3" json:"create_revision,omitempty"`
-	// The key whose end brought the turn, if known.
+	// The key whose deletion made it this key's turn, if known.
 	PreviousKey []byte `protobuf:"bytes,3,opt,name=previous_key,json=previousKey,proto3" json:"previous_key,omitempty"`
-	// Why the key is gone. CAUSE_DELETED if it was detached from its lease.
+	// Why the key is gone. It is CAUSE_DELETED if the key was detached from its lease.
 	Cause Event_Cause `protobuf:"varint,4,opt,name=cause,proto3,enum=leasehold.v1.Event_Cause" json:"cause,omitempty"`
 	// The ID of the lease that ended, as in Event.
 	Lease         int64 `protobuf:"varint,5,opt,name=lease,proto3" json:"lease,omitempty"`
@@ -1760,16 +1764,16 @@ func (x *Ticket) GetLease() int64 {
 type WatchRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Key   []byte                 `protobuf:"bytes,1,opt,name=key,proto3" json:"key,omitempty"`
-	// As in KeyRange.
+	// See KeyRange.
 	RangeEnd []byte `protobuf:"bytes,2,opt,name=range_end,json=rangeEnd,proto3" json:"range_end,omitempty"`
-	// The first revision to report; 0: from now on.
+	// The first revision to send, or 0 to start with the next one.
 	StartRevision int64 `protobuf:"varint,3,opt,name=start_revision,json=startRevision,proto3" json:"start_revision,omitempty"`
 	PrevKv        bool  `protobuf:"varint,4,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
-	// Leave out puts, or deletions.
+	// Omit puts, or omit deletions.
 	NoPut    bool `protobuf:"varint,5,opt,name=no_put,json=noPut,proto3" json:"no_put,omitempty"`
 	NoDelete bool `protobuf:"varint,6,opt,name=no_delete,json=noDelete,proto3" json:"no_delete,omitempty"`
-	// The approximate interval of progress notifications, which report that all changes up to a revision
-	// have been sent. 0: none. 1 to 99 mean 100.
+	// The approximate interval between progress notifications. They report that all changes up to a
+	// revision have been sent. 0 means none. Values from 1 to 99 mean 100.
 	ProgressMs    int64 `protobuf:"varint,7,opt,name=progress_ms,json=progressMs,proto3" json:"progress_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1857,9 +1861,9 @@ func (x *WatchRequest) GetProgressMs() int64 {
 type WatchResponse struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Header *Header                `protobuf:"bytes,1,opt,name=header,proto3" json:"header,omitempty"`
-	// The events of whole revisions, except the last one if fragment is set. The first response reports
-	// only that the watch has started. A later one without events reports that all changes up to
-	// header.revision have been sent.
+	// The events of whole revisions. If fragment is set, the last revision is incomplete. The first
+	// response reports only that the watch has started. A later response without events reports that
+	// all changes up to header.revision have been sent.
 	Events []*Event `protobuf:"bytes,2,rep,name=events,proto3" json:"events,omitempty"`
 	// The last revision continues in the next response.
 	Fragment      bool `protobuf:"varint,3,opt,name=fragment,proto3" json:"fragment,omitempty"`
@@ -1918,14 +1922,14 @@ func (x *WatchResponse) GetFragment() bool {
 	return false
 }
 
-// Event is a change of one key.
+// Event is a change to one key.
 type Event struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
 	Kind   Event_Kind             `protobuf:"varint,1,opt,name=kind,proto3,enum=leasehold.v1.Event_Kind" json:"kind,omitempty"`
 	Kv     *KeyValue              `protobuf:"bytes,2,opt,name=kv,proto3" json:"kv,omitempty"`
 	PrevKv *KeyValue              `protobuf:"bytes,3,opt,name=prev_kv,json=prevKv,proto3" json:"prev_kv,omitempty"`
 	Cause  Event_Cause            `protobuf:"varint,4,opt,name=cause,proto3,enum=leasehold.v1.Event_Cause" json:"cause,omitempty"`
-	// The ID of the lease with which the key ended, or 0.
+	// The ID of the lease that ended together with the key, or 0.
 	Lease         int64 `protobuf:"varint,5,opt,name=lease,proto3" json:"lease,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

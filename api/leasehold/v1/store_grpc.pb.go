@@ -31,20 +31,21 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// StoreService reads and writes keys. Keys, revisions and transactions are those of etcd's API: both
-// APIs see the same store.
+// StoreService reads and writes keys. Keys, revisions and transactions are the same as in the etcd
+// API, because both APIs use the same store.
 type StoreServiceClient interface {
 	// Put sets a key.
 	Put(ctx context.Context, in *PutRequest, opts ...grpc.CallOption) (*PutResponse, error)
-	// Delete deletes a key or a range of keys, in one revision.
+	// Delete deletes a key or a range of keys in one revision.
 	Delete(ctx context.Context, in *DeleteRequest, opts ...grpc.CallOption) (*DeleteResponse, error)
-	// Range reads a key or a range of keys, linearizably unless serializable is set.
+	// Range reads a key or a range of keys. The read is linearizable unless serializable is set.
 	Range(ctx context.Context, in *RangeRequest, opts ...grpc.CallOption) (*RangeResponse, error)
-	// Txn evaluates conditions and then executes one of two lists of operations, all of it in one
-	// revision or nothing.
+	// Txn evaluates conditions and then executes one of two lists of operations. Everything takes
+	// effect in one revision, or nothing does.
 	Txn(ctx context.Context, in *TxnRequest, opts ...grpc.CallOption) (*TxnResponse, error)
-	// Watch streams changes from a revision on: each once, in order, and in whole revisions unless
-	// fragment is set. The stream ends with REASON_COMPACTED if the revision was compacted.
+	// Watch streams changes, starting at a revision. Each change is sent once and in order. Revisions
+	// are sent whole unless fragment is set. The stream ends with REASON_COMPACTED if the revision
+	// has been compacted.
 	Watch(ctx context.Context, in *WatchRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[WatchResponse], error)
 }
 
@@ -119,20 +120,21 @@ type StoreService_WatchClient = grpc.ServerStreamingClient[WatchResponse]
 // All implementations must embed UnimplementedStoreServiceServer
 // for forward compatibility.
 //
-// StoreService reads and writes keys. Keys, revisions and transactions are those of etcd's API: both
-// APIs see the same store.
+// StoreService reads and writes keys. Keys, revisions and transactions are the same as in the etcd
+// API, because both APIs use the same store.
 type StoreServiceServer interface {
 	// Put sets a key.
 	Put(context.Context, *PutRequest) (*PutResponse, error)
-	// Delete deletes a key or a range of keys, in one revision.
+	// Delete deletes a key or a range of keys in one revision.
 	Delete(context.Context, *DeleteRequest) (*DeleteResponse, error)
-	// Range reads a key or a range of keys, linearizably unless serializable is set.
+	// Range reads a key or a range of keys. The read is linearizable unless serializable is set.
 	Range(context.Context, *RangeRequest) (*RangeResponse, error)
-	// Txn evaluates conditions and then executes one of two lists of operations, all of it in one
-	// revision or nothing.
+	// Txn evaluates conditions and then executes one of two lists of operations. Everything takes
+	// effect in one revision, or nothing does.
 	Txn(context.Context, *TxnRequest) (*TxnResponse, error)
-	// Watch streams changes from a revision on: each once, in order, and in whole revisions unless
-	// fragment is set. The stream ends with REASON_COMPACTED if the revision was compacted.
+	// Watch streams changes, starting at a revision. Each change is sent once and in order. Revisions
+	// are sent whole unless fragment is set. The stream ends with REASON_COMPACTED if the revision
+	// has been compacted.
 	Watch(*WatchRequest, grpc.ServerStreamingServer[WatchResponse]) error
 	mustEmbedUnimplementedStoreServiceServer()
 }

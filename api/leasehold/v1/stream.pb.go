@@ -27,7 +27,8 @@ type ClientMessage struct {
 	Requests []*Request             `protobuf:"bytes,1,rep,name=requests,proto3" json:"requests,omitempty"`
 	// The session of the numbered writes in this message.
 	Session *SessionRef `protobuf:"bytes,2,opt,name=session,proto3" json:"session,omitempty"`
-	// The client has the answers to all writes of the session below this number, or no longer needs them.
+	// The client has received the responses to all writes of the session below this number, or no
+	// longer needs them.
 	AcknowledgedBelow uint64 `protobuf:"varint,3,opt,name=acknowledged_below,json=acknowledgedBelow,proto3" json:"acknowledged_below,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -84,7 +85,7 @@ func (x *ClientMessage) GetAcknowledgedBelow() uint64 {
 	return 0
 }
 
-// SessionRef identifies a session: a client whose writes are numbered.
+// SessionRef identifies a session, which is a client whose writes are numbered.
 type SessionRef struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
@@ -138,13 +139,15 @@ func (x *SessionRef) GetNonce() uint64 {
 	return 0
 }
 
-// SessionRequest opens a session. If a stream breaks before a numbered write is answered, the client may
-// send the write again with the same number, on any stream and to any member. The write takes effect
-// once and returns its first answer. Exceptions are INVALID_ARGUMENT, REASON_NO_SPACE and
-// REASON_LIMIT_REACHED, which may apply to the last attempt only. The cluster remembers the answers of a
-// session until they are acknowledged, and it remembers the most recently used sessions. For a session
-// that was forgotten the answer is REASON_SESSION_NOT_FOUND, and nothing is done. See section 6.3 of the
-// Raft thesis.
+// SessionRequest opens a session. If a stream breaks before a numbered write is answered, the
+// client can send the write again with the same number, on any stream and to any member. The write
+// takes effect only once, and the client receives the first response. The exceptions are
+// INVALID_ARGUMENT, REASON_NO_SPACE and REASON_LIMIT_REACHED, which may apply only to the last
+// attempt.
+//
+// The cluster stores the responses of a session until they are acknowledged. It keeps only the most
+// recently used sessions. If a session has been dropped, the response is REASON_SESSION_NOT_FOUND
+// and nothing is done. See section 6.3 of the Raft thesis.
 type SessionRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Chosen at random by the client.
@@ -242,18 +245,18 @@ func (x *SessionResponse) GetSession() *SessionRef {
 	return nil
 }
 
-// CacheRequest announces that the holder of a lease caches keys within the lease's holds. It stays open
-// as long as the stream, and its responses carry invalidations. A client sends it on each stream that it
-// uses for the cache, and again when reopen is set.
+// CacheRequest announces that the holder of a lease caches keys within the lease's holds. It stays
+// open as long as the stream does, and its responses contain invalidations. A client must send it
+// on each stream that it uses for the cache, and again when reopen is set.
 type CacheRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The lease, by its ID.
+	// The lease, specified by its ID.
 	Lease *LeaseRef `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
-	// Everything that is in the cache now: what was read and has not been dropped.
+	// The current contents of the cache: everything that was read and has not been dropped.
 	Cached []*KeyRange `protobuf:"bytes,2,rep,name=cached,proto3" json:"cached,omitempty"`
-	// The term of the last response, or 0. After the first response to this request, the client may keep
-	// what it read in an earlier term if it is listed in cached. It must not cache answers of an
-	// earlier term that arrive later.
+	// The term of the last response, or 0. After the first response to this request, the client may
+	// keep data that it read in an earlier term if it is listed in cached. It must not cache
+	// responses of an earlier term that arrive later.
 	Term          uint64 `protobuf:"varint,3,opt,name=term,proto3" json:"term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -310,14 +313,15 @@ func (x *CacheRequest) GetTerm() uint64 {
 	return 0
 }
 
-// CacheResponse is an instruction to a cache. The first one reports only that the cache is open.
+// CacheResponse is an instruction to a cache. The first one only reports that the cache is open.
 type CacheResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The leader's term. Answers with this cache_term may be cached.
+	// The leader's term. Responses with this cache_term may be cached.
 	Term uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
-	// The number of this invalidation, to be acknowledged. Numbers increase within a term.
+	// The number of this invalidation, which the cache must acknowledge. Numbers increase within a
+	// term.
 	Seq uint64 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The ranges to drop: cached keys within them, and answers in flight.
+	// The ranges to drop. They apply to cached keys and to responses in flight.
 	Drop []*KeyRange `protobuf:"bytes,3,rep,name=drop,proto3" json:"drop,omitempty"`
 	// There is a new term. The client must send a new CacheRequest and cancel this one.
 	Reopen        bool `protobuf:"varint,4,opt,name=reopen,proto3" json:"reopen,omitempty"`
@@ -389,10 +393,10 @@ type CacheAck struct {
 	Lease *LeaseRef              `protobuf:"bytes,1,opt,name=lease,proto3" json:"lease,omitempty"`
 	Term  uint64                 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
 	Seq   uint64                 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
-	// Ranges that the cache dropped by itself, to free memory, and has not read again.
+	// Ranges that the cache dropped on its own, to free memory, and has not read again.
 	Dropped []*KeyRange `protobuf:"bytes,4,rep,name=dropped,proto3" json:"dropped,omitempty"`
-	// The term of the first response to the last CacheRequest, or 0 if it has not arrived. The client
-	// sends it once it has processed that response, and in every acknowledgement.
+	// The term of the first response to the last CacheRequest, or 0 if the response has not arrived.
+	// The client sends it after it has processed that response, and in every later acknowledgement.
 	OpenTerm      uint64 `protobuf:"varint,5,opt,name=open_term,json=openTerm,proto3" json:"open_term,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -466,7 +470,7 @@ func (x *CacheAck) GetOpenTerm() uint64 {
 type ServerMessage struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Responses []*Response            `protobuf:"bytes,1,rep,name=responses,proto3" json:"responses,omitempty"`
-	// The leader: in the first message of a stream, and again after each change.
+	// The leader. It is sent in the first message of a stream and again after each change.
 	Leadership    *Leadership `protobuf:"bytes,2,opt,name=leadership,proto3" json:"leadership,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -516,8 +520,8 @@ func (x *ServerMessage) GetLeadership() *Leadership {
 	return nil
 }
 
-// Leadership identifies the leader, as far as the member knows. Every member serves every request; the
-// leader serves it without contacting another member.
+// Leadership identifies the leader, as far as the member knows. Every member serves every request,
+// but the leader does so without contacting another member.
 type Leadership struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// This member.
@@ -584,10 +588,11 @@ func (x *Leadership) GetLeaderClientUrls() []string {
 // Request is one request on a stream.
 type Request struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Chosen by the client, greater than that of every earlier request on the stream.
+	// Chosen by the client. It must be greater than the ID of every earlier request on the stream.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// How long the client waits; 0: as long as the server does. After that, a request that may have taken
-	// effect is answered with REASON_UNKNOWN_OUTCOME, any other with REASON_UNAVAILABLE.
+	// The client's timeout. 0 means as long as the server waits. When the timeout expires, the
+	// response is REASON_UNKNOWN_OUTCOME if the request may have taken effect, and REASON_UNAVAILABLE
+	// otherwise.
 	TimeoutMs int64 `protobuf:"varint,2,opt,name=timeout_ms,json=timeoutMs,proto3" json:"timeout_ms,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
@@ -613,12 +618,12 @@ type Request struct {
 	//	*Request_Attach
 	//	*Request_Detach
 	Body isRequest_Body `protobuf_oneof:"body"`
-	// The number of a write within the message's session: increasing, from 1; 0 for none. A Revoke of
-	// several leases takes as many consecutive numbers, from this one on. Renewals have no number, and
-	// reads ignore it.
+	// The number of a write within the message's session. Numbers start at 1 and must increase. 0
+	// means that the write is not numbered. A Revoke of several leases uses as many consecutive
+	// numbers, starting with this one. Renewals are not numbered, and reads ignore the number.
 	Number uint64 `protobuf:"varint,20,opt,name=number,proto3" json:"number,omitempty"`
-	// The trace context of the request, in the format of W3C's traceparent header. Malformed values are
-	// ignored.
+	// The trace context of the request, in the format of the W3C traceparent header. Malformed values
+	// are ignored.
 	Traceparent   string `protobuf:"bytes,25,opt,name=traceparent,proto3" json:"traceparent,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -883,8 +888,9 @@ type isRequest_Body interface {
 }
 
 type Request_Cancel struct {
-	// Cancels the request with this ID. It has no response of its own, only a last response to that
-	// request. If that request is waiting (Wait), its last response comes with the next message.
+	// Cancels the request with this ID. A cancel has no response of its own, but that request
+	// receives a last response. If that request is waiting (Wait), its last response is sent with
+	// the next message.
 	Cancel uint64 `protobuf:"varint,3,opt,name=cancel,proto3,oneof"`
 }
 
@@ -1015,8 +1021,8 @@ type Response struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The ID of the request.
 	Id uint64 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// More responses to this request follow. Watches, events, caches and waiting transactions have
-	// several responses, and a renewal of many leases may have.
+	// More responses to this request will follow. Watches, events, caches and waiting transactions
+	// have several responses. A renewal of many leases may have several.
 	More bool `protobuf:"varint,2,opt,name=more,proto3" json:"more,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//

@@ -27,14 +27,15 @@ const (
 //
 // For semantics around ctx use and closing/ending streaming RPCs, please refer to https://pkg.go.dev/google.golang.org/grpc/?tab=doc#ClientConn.NewStream.
 //
-// StreamService carries all requests of a client over one stream. This is the fast way: a gRPC call
-// costs several times as much as a message on an open stream.
+// StreamService carries all requests of a client over one stream. This is the fast way to use the
+// API, because a gRPC call costs several times as much as a message on an open stream.
 type StreamServiceClient interface {
 	// Open opens a stream. Puts, deletes and transactions take effect in the order in which they are
-	// sent, except that one that waits for caches (see CacheRequest) may be overtaken by writes to other
-	// keys. Other requests have no order. A request sees the effects of everything answered before it was
-	// sent; it may or may not see those of requests in flight at that time. Responses arrive as
-	// they are ready, in any order, many to a message. The stream ends with INVALID_ARGUMENT if the ID
+	// sent. The only exception is that a write that waits for caches (see CacheRequest) can be
+	// overtaken by writes to other keys. Other requests are not ordered. A request sees the effects
+	// of every request that was answered before it was sent. It may or may not see the effects of
+	// requests that were in flight at that time. Responses are sent as soon as they are ready, in any
+	// order, and a message can contain many of them. The stream ends with INVALID_ARGUMENT if the ID
 	// of a request is not greater than all earlier ones.
 	Open(ctx context.Context, opts ...grpc.CallOption) (grpc.BidiStreamingClient[ClientMessage, ServerMessage], error)
 }
@@ -64,14 +65,15 @@ type StreamService_OpenClient = grpc.BidiStreamingClient[ClientMessage, ServerMe
 // All implementations must embed UnimplementedStreamServiceServer
 // for forward compatibility.
 //
-// StreamService carries all requests of a client over one stream. This is the fast way: a gRPC call
-// costs several times as much as a message on an open stream.
+// StreamService carries all requests of a client over one stream. This is the fast way to use the
+// API, because a gRPC call costs several times as much as a message on an open stream.
 type StreamServiceServer interface {
 	// Open opens a stream. Puts, deletes and transactions take effect in the order in which they are
-	// sent, except that one that waits for caches (see CacheRequest) may be overtaken by writes to other
-	// keys. Other requests have no order. A request sees the effects of everything answered before it was
-	// sent; it may or may not see those of requests in flight at that time. Responses arrive as
-	// they are ready, in any order, many to a message. The stream ends with INVALID_ARGUMENT if the ID
+	// sent. The only exception is that a write that waits for caches (see CacheRequest) can be
+	// overtaken by writes to other keys. Other requests are not ordered. A request sees the effects
+	// of every request that was answered before it was sent. It may or may not see the effects of
+	// requests that were in flight at that time. Responses are sent as soon as they are ready, in any
+	// order, and a message can contain many of them. The stream ends with INVALID_ARGUMENT if the ID
 	// of a request is not greater than all earlier ones.
 	Open(grpc.BidiStreamingServer[ClientMessage, ServerMessage]) error
 	mustEmbedUnimplementedStreamServiceServer()

@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// A node that is up is listed with the metadata with which it joined, whether or not it has been
-// recorded yet, or is still.
+// TestMetadata checks that a live node is listed with the metadata it joined with, whether or not
+// the cluster has a record of the node.
 func TestMetadata(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -44,7 +44,7 @@ func TestMetadata(t *testing.T) {
 			t.Fatal(err)
 		}
 		expect("a is forgotten", "b alive 2")
-		// The recorded metadata of b is that of an earlier incarnation.
+		// The recorded metadata of b is from an earlier incarnation.
 		if _, err := c.Put(ctx, store.Put{Key: "n/known/b", Value: []byte("old")}); err != nil {
 			t.Fatal(err)
 		}
@@ -56,8 +56,8 @@ func TestMetadata(t *testing.T) {
 	})
 }
 
-// Requests that are refused temporarily are retried, with pauses, and the caller gets the error
-// that ends the retries, even if its node is down.
+// TestRetries checks that requests that are refused temporarily are retried with pauses. The caller
+// gets the error that ends the retries, even if its node is down.
 func TestRetries(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -77,7 +77,7 @@ func TestRetries(t *testing.T) {
 				_, err := s.Join(short, nodes.Config{ID: "m", Wait: true})
 				return err
 			}, context.Canceled},
-			"switch": {isOrder, func() *pb.Response { // a change in between
+			"switch": {isOrder, func() *pb.Response { // simulates a concurrent change
 				return &pb.Response{Body: &pb.Response_Txn{Txn: &pb.TxnResponse{}}}
 			}, func(short context.Context, s *nodes.Set, _ *nodes.Node) error {
 				return s.Switch(short, "n")
@@ -100,7 +100,7 @@ func TestRetries(t *testing.T) {
 					switch tries {
 					case 1:
 						began = time.Now()
-					case 8: // the wait is now at least a quarter of a second
+					case 8: // by now, the wait is at least a quarter of a second
 						if d := time.Since(began); d < 300*time.Millisecond {
 							t.Errorf("8 tries within %v", d)
 						}
@@ -122,7 +122,8 @@ func TestRetries(t *testing.T) {
 	})
 }
 
-// A node takes the role only if nothing has changed since it looked.
+// TestTakeAfterChange checks that a node takes the role only if nothing has changed since it read
+// the state of the set.
 func TestTakeAfterChange(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -199,8 +200,9 @@ func TestTakeAfterChange(t *testing.T) {
 	})
 }
 
-// If the grant of the role is answered only after the lease has ended, the role is released and
-// taken again; if it cannot be released, that is an error.
+// TestLeaseEndsBeforeAnswer checks a grant of the role whose response arrives after the lease has
+// ended. The node releases the role and takes it again. If the role cannot be released, the call
+// fails.
 func TestLeaseEndsBeforeAnswer(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -233,7 +235,8 @@ func TestLeaseEndsBeforeAnswer(t *testing.T) {
 	})
 }
 
-// A role whose key was deleted is free when its lease has ended, and not before.
+// TestRoleWithoutKey checks that a role whose key was deleted becomes free when its lease ends, and
+// not before.
 func TestRoleWithoutKey(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -260,8 +263,8 @@ func TestRoleWithoutKey(t *testing.T) {
 	})
 }
 
-// A primary must stop when its node is down or its role has ended, whichever is first, and it knows
-// when and why.
+// TestPrimacyEnds checks that a primary has to stop when its node is down or its role has ended,
+// whichever comes first. The primary can find out when and why.
 func TestPrimacyEnds(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -306,7 +309,7 @@ func TestPrimacyEnds(t *testing.T) {
 					t.Errorf("%s: %v, %v", name, err, p.Err())
 				}
 				<-p.Context().Done()
-				<-p.Lease().Context().Done() // others can take the role
+				<-p.Lease().Context().Done() // now other nodes can take the role
 				if err := context.Cause(p.Context()); !errors.Is(err, x.why) {
 					t.Errorf("%s: the context ended with %v", name, err)
 				}
@@ -321,7 +324,8 @@ func TestPrimacyEnds(t *testing.T) {
 	})
 }
 
-// Views end with the first error, or when the program stops iterating.
+// TestViewsEnd checks that an iteration over views ends with the first error, or when the program
+// stops it.
 func TestViewsEnd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -343,7 +347,7 @@ func TestViewsEnd(t *testing.T) {
 	})
 }
 
-// An ID that cannot be part of a key is refused.
+// TestInvalidID checks that an ID that cannot be part of a key is rejected.
 func TestInvalidID(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -357,7 +361,8 @@ func TestInvalidID(t *testing.T) {
 	})
 }
 
-// A node that joins without a TTL gets one of ten seconds, and so does the role that it takes.
+// TestDefaultTTL checks that a node that joins without a TTL gets a TTL of ten seconds, and that
+// its role does as well.
 func TestDefaultTTL(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -371,7 +376,7 @@ func TestDefaultTTL(t *testing.T) {
 	})
 }
 
-// States have names.
+// TestStates checks that every State has a name.
 func TestStates(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		for s, want := range map[nodes.State]string{

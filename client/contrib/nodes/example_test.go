@@ -10,16 +10,17 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// The classic example: one issuer of leases and three nodes, one of them the primary. The primary
-// is shut down, and another takes over when its lease has ended. Then the issuer orders a switch.
+// The classic example has one lease issuer and three nodes, one of which is the primary. When the
+// primary is shut down, another node takes over after its lease has ended. Finally the issuer
+// orders a switch.
 func ExampleSet() {
 	c, stop := inprocess.Client()
 	defer stop()
 	ctx, end := context.WithCancel(context.Background())
 	issuer := nodes.New(c, "db")
 
-	// What each node does. The context of lead ends when this node must stop being the primary,
-	// which is before another node can be the primary.
+	// Every node runs the same code. The context of lead ends when this node must stop being the
+	// primary, which is before another node can become the primary.
 	leads := make(chan string)
 	stopped := make(chan struct{})
 	all := make(map[string]*nodes.Node)
@@ -75,7 +76,7 @@ func ExampleSet() {
 	// the first is down
 }
 
-// A watch reports the states of all nodes, each time that something has changed.
+// A watch reports the states of all nodes after each change.
 func ExampleWatch() {
 	c, stop := inprocess.Client()
 	defer stop()

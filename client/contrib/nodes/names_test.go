@@ -12,7 +12,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// A set does not see the nodes of a set whose name starts with its own, or the name is refused.
+// TestNestedNames checks two sets of which one has a name that starts with the other's name. Either
+// the longer name is rejected, or the sets do not list each other's nodes.
 func TestNestedNames(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -34,8 +35,8 @@ func TestNestedNames(t *testing.T) {
 	})
 }
 
-// The primary may release its role with the context of lead, although that context ends with the
-// role.
+// TestReleaseInsideLead checks that the primary can release its role with the context of lead, even
+// though that context ends with the role.
 func TestReleaseInsideLead(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c, ctx := rig.New(t, 1).Dial(client.Config{}), rig.Soon(t)
@@ -52,7 +53,7 @@ func TestReleaseInsideLead(t *testing.T) {
 	})
 }
 
-// An empty name is refused.
+// TestEmptyName checks that an empty name is rejected.
 func TestEmptyName(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

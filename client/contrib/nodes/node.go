@@ -16,7 +16,7 @@ import (
 )
 
 var (
-	// ErrDown means that the node's lease has ended, or that the node does not exist.
+	// ErrDown means that the node's lease has ended or that the node does not exist.
 	ErrDown = errors.New("nodes: the node is down")
 	// ErrSwitched means that Set.Switch has ordered a switch to another primary.
 	ErrSwitched = errors.New("nodes: ordered to switch to another primary")
@@ -27,9 +27,9 @@ type State int
 
 // The states of a node.
 const (
-	// Alive means that the node's lease is valid and was renewed recently.
+	// Alive means that the node's lease is valid and has been renewed recently.
 	Alive State = iota + 1
-	// Suspect means that the lease has not ended, but that more than one renewal is overdue.
+	// Suspect means that the lease has not ended, but more than one renewal is overdue.
 	Suspect
 	// Down means that the lease has ended.
 	Down
@@ -49,17 +49,18 @@ func (s State) String() string {
 	}
 }
 
-// Config describes a node that joins.
+// Config describes a node that is about to join.
 type Config struct {
 	// ID identifies the node in the set. It must not contain a slash.
 	ID string
-	// Metadata is visible to others; it describes the node, for example by its address.
+	// Metadata describes the node, for example by its address. It is visible to other programs.
 	Metadata []byte
-	// TTL is the TTL of the node's lease, and of the role's lease while the node is the primary. It
-	// is how long another node waits to take over if this one dies. 0 means 10 s.
+	// TTL is the TTL of the node's lease. While the node is the primary, it is also the TTL of the
+	// role's lease. If the node dies, another node must wait this long before it takes over. 0
+	// means 10 s.
 	TTL time.Duration
-	// Grace is how long the node keeps trying to renew its lease after that has become invalid.
-	// State returns Suspect during that time. See [client.Grant].
+	// Grace is how long the node keeps trying to renew its lease after the lease has become
+	// invalid. State returns Suspect during that time. See [client.Grant].
 	Grace time.Duration
 	// Wait makes Join wait until the lease of a previous incarnation with the same ID has ended.
 	// Without it, Join returns a [client.TakenError].
@@ -80,8 +81,8 @@ type Node struct {
 	lease *client.Lease
 }
 
-// Join makes this program a node, until Release or until its lease ends. It never rejoins
-// automatically (T25).
+// Join makes this program a node until Release is called or the node's lease ends. The node never
+// rejoins automatically (T25).
 func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
 	if err := s.check(); err != nil {
 		return nil, fault.In("nodes: join", cfg.ID, err)
@@ -95,8 +96,8 @@ func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	up := s.up(cfg.ID)
 	for p := (tries.Backoff{}); ; {
-		// The name and the key appear and disappear with the lease, atomically, so there is nothing
-		// to clean up, no matter where the process stops.
+		// The name and the key appear and disappear together with the lease. So there is nothing to
+		// clean up, no matter where the process stops.
 		l, err := s.c.Grant(ctx, client.Grant{
 			TTL: cfg.TTL, Name: up, Owner: cfg.ID, Grace: cfg.Grace,
 			Keys: []store.KV{{Key: up, Value: cfg.Metadata}},
@@ -116,8 +117,8 @@ func (s *Set) Join(ctx context.Context, cfg Config) (*Node, error) {
 	}
 }
 
-// joined records that the node exists. If the process stops before that, the node is listed only
-// while it is up.
+// joined records that the node exists. If the process stops before the record is written, the node
+// is listed only while it is up.
 func (s *Set) joined(ctx context.Context, n *Node, metadata []byte) (*Node, error) {
 	for p := (tries.Change{}); ; {
 		_, err := s.c.Put(ctx, store.Put{Key: s.known(n.id), Value: metadata})
@@ -136,8 +137,9 @@ func (n *Node) ID() string { return n.id }
 // Lease returns the node's lease.
 func (n *Node) Lease() *client.Lease { return n.lease }
 
-// State returns the node's own state: Alive; Suspect if its lease is no longer valid but may be
-// recovered (see Config.Grace); or Down, permanently.
+// State returns the node's state as seen by the node itself. The state is Alive while its lease is
+// valid, Suspect if the lease can still be recovered (see Config.Grace), and otherwise Down, which
+// is permanent.
 func (n *Node) State() State {
 	switch err := n.lease.Err(); {
 	case err == nil:
@@ -149,28 +151,28 @@ func (n *Node) State() State {
 	}
 }
 
-// Token returns the fencing token of the node's lease. A node that joins again has a larger one.
+// Token returns the fencing token of the node's lease. A node that rejoins gets a larger one.
 func (n *Node) Token() lease.Token { return n.lease.Token() }
 
-// ValidUntil returns when the node counts as down, unless the lease is renewed.
+// ValidUntil returns the time from which the node counts as down unless the lease is renewed.
 func (n *Node) ValidUntil() time.Time { return n.lease.ValidUntil() }
 
 // Context returns a context that is canceled when the node's lease stops being valid, which is
 // before any other program can consider the node down. Its cause is the reason.
 func (n *Node) Context() context.Context { return n.lease.Context() }
 
-// Err returns nil while the node's lease is valid, and then the reason why it is not. It reads the
-// clock.
+// Err returns nil while the node's lease is valid. After that it returns the reason why the lease
+// ended. It reads the clock.
 func (n *Node) Err() error { return n.lease.Err() }
 
-// Release ends the node's lease, so that the node is down at once. If the node has a [Primacy],
-// that ends for this program as well, but the role stays taken until its own lease has ended:
-// release the Primacy first.
+// Release ends the node's lease, so that the node is down immediately. If the node has a [Primacy],
+// the Primacy ends for this program as well. The role stays taken, however, until the role's own
+// lease has ended, so release the Primacy first.
 func (n *Node) Release(ctx context.Context) error { return n.lease.Revoke(ctx) }
 
-// Primacy is the role of the primary, held under its own lease. Two nodes never have a valid one at
-// the same time (L4): a node gets the role only after the lease of the previous holder has ended,
-// and each holder stops before that. Its methods are safe for concurrent use.
+// Primacy is the role of the primary, which has its own lease. Two nodes never have a valid Primacy
+// at the same time (L4): a node gets the role only after the previous holder's lease has ended, and
+// each holder stops before that. Its methods are safe for concurrent use.
 type Primacy struct {
 	n     *Node
 	lease *client.Lease
@@ -180,8 +182,8 @@ type Primacy struct {
 // Primary waits until this node is the primary. It fails as soon as the node's lease ends (T16,
 // T17).
 //
-// The role has its own lease, because fencing tokens must increase from one primary to the
-// next, and the next node may have joined before this one.
+// The role has its own lease because fencing tokens must increase from one primary to the next. The
+// tokens of the nodes' leases may not, because the next primary may have joined earlier.
 func (n *Node) Primary(ctx context.Context) (*Primacy, error) {
 	ctx, cancel := tries.Both(ctx, n.lease.Context())
 	defer cancel()
@@ -202,8 +204,8 @@ func (n *Node) Primary(ctx context.Context) (*Primacy, error) {
 	}
 }
 
-// primacy returns the role as held by this node. Once the node is down, the lease of the role is no
-// longer renewed: a program that does not resign must not keep the role from the others forever.
+// primacy returns the role held by this node. Once the node is down, the lease of the role is no
+// longer renewed. Otherwise, a program that does not resign could keep the role forever.
 func (n *Node) primacy(l *client.Lease) *Primacy {
 	ctx, cancel := tries.Both(l.Context(), n.lease.Context())
 	context.AfterFunc(ctx, func() {
@@ -213,8 +215,8 @@ func (n *Node) primacy(l *client.Lease) *Primacy {
 	return &Primacy{n, l, ctx}
 }
 
-// tryPrimary waits until the role appears to be free for this node, and tries to take it. It
-// returns nil if it should be called again.
+// tryPrimary waits until the role appears to be free for this node, and then tries to take it. If
+// it returns nil, the caller should call it again.
 func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
 	for {
 		r, err := n.s.c.Txn(ctx, store.Txn{Then: []store.Op{
@@ -228,7 +230,7 @@ func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
 		if len(held) == 0 && !other {
 			return n.take(ctx, len(ordered) > 0)
 		}
-		// An order ends with the lease of the node it names, so this wait always ends.
+		// This wait always ends, because an order ends with the lease of the node it names.
 		key := n.s.role()
 		if len(held) == 0 {
 			key = n.s.order()
@@ -241,12 +243,12 @@ func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
 	}
 }
 
-// take takes the role if it is free. The lease, the name, the key and the end of the order are one
-// transaction. It does nothing if this node is down when the transaction is applied, or if the role
-// is held by or ordered for another node.
+// take takes the role if it is free. One transaction grants the lease with the name, creates the
+// key and ends the order. The transaction changes nothing if this node is down when the transaction
+// is applied, or if another node holds the role or has been ordered to take it.
 //
-// If the answer is lost, a lease without a holder may exist, or may be granted later. It is
-// revoked; if it is granted after that, it ends after its TTL.
+// If the answer is lost, the lease may exist without a holder, or may still be granted later. take
+// revokes it. If it is granted after the revocation, it ends after its TTL.
 func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
 	role, order, id := n.s.role(), n.s.order(), leases.NewID()
 	chosen := store.Key(order).Missing()
@@ -264,9 +266,9 @@ func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
 	switch {
 	case errors.Is(err, client.ErrUnknownOutcome):
 		return nil, tries.Outcome(true, n.forget(ctx, id))
-	case errors.Is(err, client.ErrNameTaken): // the holder's key was deleted
+	case errors.Is(err, client.ErrNameTaken): // the holder's key has been deleted
 		return nil, nil
-	case !r.Succeeded: // even if err != nil
+	case !r.Succeeded: // applies even if err != nil
 		return nil, err
 	}
 	l, err := n.s.c.Keep(r.Results[0].Grant, -1)
@@ -276,7 +278,7 @@ func (n *Node) take(ctx context.Context, ordered bool) (*client.Lease, error) {
 	return l, nil
 }
 
-// forget revokes a lease that has no holder, if it exists.
+// forget revokes a lease that has no holder, if the lease exists.
 func (n *Node) forget(ctx context.Context, id lease.ID) error {
 	err := background.Release(ctx, n.s.c, n.ttl, func(ctx context.Context) error {
 		return n.s.c.Revoke(ctx, leases.Ref{ID: id})
@@ -288,11 +290,11 @@ func (n *Node) forget(ctx context.Context, id lease.ID) error {
 }
 
 // Context returns a context that is canceled when this node is down or must stop acting as the
-// primary, before another node can take over. Its cause is the reason.
+// primary. That happens before another node can take over. Its cause is the reason.
 func (p *Primacy) Context() context.Context { return p.ctx }
 
-// Err returns nil while this node is the primary, and then the reason why it is not. It reads the
-// clock, so it is right even if the process has just been resumed.
+// Err returns nil while this node is the primary. After that it returns the reason why the role
+// ended. It reads the clock, so its result is correct even if the process has just been resumed.
 func (p *Primacy) Err() error {
 	if err := p.n.lease.Err(); err != nil {
 		return err
@@ -300,8 +302,8 @@ func (p *Primacy) Err() error {
 	return p.lease.Err()
 }
 
-// ValidUntil returns when this node must stop being the primary, unless the leases are renewed:
-// when its own lease or that of the role ends, whichever is first.
+// ValidUntil returns the time at which this node must stop being the primary unless its leases are
+// renewed. That is when the node's lease or the role's lease ends, whichever comes first.
 func (p *Primacy) ValidUntil() time.Time {
 	role, node := p.lease.ValidUntil(), p.n.lease.ValidUntil()
 	if node.Before(role) {
@@ -310,17 +312,17 @@ func (p *Primacy) ValidUntil() time.Time {
 	return role
 }
 
-// Token returns the fencing token of the role, which is larger for each later primary.
+// Token returns the fencing token of the role. Each later primary has a larger one.
 func (p *Primacy) Token() lease.Token { return p.lease.Token() }
 
 // Lease returns the lease of the role.
 func (p *Primacy) Lease() *client.Lease { return p.lease }
 
-// Condition returns the condition for a transaction that only this primary may commit.
+// Condition returns a condition for transactions that only this primary should be able to commit.
 func (p *Primacy) Condition() store.Compare { return store.NameHeld(p.n.s.role(), p.Token()) }
 
-// Release gives up the role. For this program, the role ends at once, even if Release returns an
-// error.
+// Release gives up the role. For this program, the role ends immediately, even if Release returns
+// an error.
 func (p *Primacy) Release(ctx context.Context) error {
 	ctx, cancel := tries.Outside(ctx, tries.Within[Primacy]{Of: p}, p.n.ttl)
 	defer cancel()
@@ -328,8 +330,8 @@ func (p *Primacy) Release(ctx context.Context) error {
 }
 
 // AwaitSwitch waits until Set.Switch orders a switch to another primary, and then returns nil. The
-// primary should then finish its work and resign. Otherwise it returns the reason why it stopped
-// waiting.
+// primary should then finish its work and resign. If AwaitSwitch stops waiting for another reason,
+// it returns that reason.
 func (p *Primacy) AwaitSwitch(ctx context.Context) error {
 	ctx, cancel := tries.Both(ctx, p.ctx)
 	defer cancel()
@@ -349,9 +351,9 @@ func (p *Primacy) AwaitSwitch(ctx context.Context) error {
 	}
 }
 
-// Lead waits until this node is the primary, calls lead, and resigns when lead returns. The context
-// of lead ends when the role ends, or when a switch to another primary is ordered; in that case its
-// cause is ErrSwitched. Lead returns the result of lead.
+// Lead waits until this node is the primary, calls lead, and resigns when lead returns. It returns
+// the result of lead. The context passed to lead is canceled when the role ends or when a switch to
+// another primary is ordered. After an order, its cause is ErrSwitched.
 func (n *Node) Lead(
 	ctx context.Context, lead func(ctx context.Context, p *Primacy) error,
 ) error {
@@ -367,21 +369,21 @@ func (n *Node) Lead(
 		defer close(watched)
 		w := tries.Backoff{}
 		err := p.AwaitSwitch(inner)
-		for err != nil && w.Wait(inner) == nil { // keep listening after errors
+		for err != nil && w.Wait(inner) == nil { // keep waiting for an order after errors
 			err = p.AwaitSwitch(inner)
 		}
-		end(fault.Canceled(ErrSwitched)) // no effect if inner has ended
+		end(fault.Canceled(ErrSwitched)) // has no effect if inner has already ended
 	}()
-	defer func() { // even if lead panics
+	defer func() { // runs even if lead panics
 		end(context.Canceled)
 		<-watched
-		// ctx may have ended, so the role is released with another context.
+		// ctx may have ended, so a different context is used to release the role.
 		free, done := context.WithTimeout(context.WithoutCancel(ctx), background.Wait)
 		defer done()
 		if p.Err() != nil {
-			done() // nothing to wait for
+			done() // there is nothing to wait for
 		}
-		_ = p.Release(free) // on failure, the role ends with its lease
+		_ = p.Release(free) // if this fails, the role ends with its lease
 	}()
 	return lead(context.WithValue(inner, tries.Within[Primacy]{Of: p}, ctx), p)
 }

@@ -20,19 +20,20 @@ import (
 )
 
 // Set is a group of nodes, at most one of which is the primary. A node is up while its lease
-// NAME/up/ID exists, and the primary is the node that holds the lease NAME/primary. Only these
-// leases count, never a node's clock.
+// NAME/up/ID exists. The primary is the node that holds the lease NAME/primary. Only these leases
+// count, never a node's clock.
 //
-// The methods are safe for concurrent use.
+// Its methods are safe for concurrent use.
 type Set struct {
 	c      *client.Client
 	prefix string
 }
 
-// New returns the set of nodes with the given name. It sends nothing.
+// New returns the set of nodes with the given name. It sends no request.
 func New(c *client.Client, name string) *Set { return &Set{c, name + "/"} }
 
-// check rejects a name if the keys of its role and order would be keys of nodes in another set.
+// check rejects a name if the keys of its role and its order could be the keys of nodes in another
+// set.
 func (s *Set) check() error {
 	name := strings.TrimSuffix(s.prefix, "/")
 	for _, kind := range []string{"/up", "/known"} {
@@ -48,8 +49,8 @@ func (s *Set) up(id string) string    { return s.prefix + "up/" + id }
 func (s *Set) known(id string) string { return s.prefix + "known/" + id }
 func (s *Set) role() string           { return s.prefix + "primary" }
 
-// order returns the key that names the node that should become the primary. It is attached to that
-// node's lease.
+// order returns the key that names the node that should become the primary. The key is attached to
+// that node's lease.
 func (s *Set) order() string { return s.prefix + "order" }
 
 // Info is the cluster's information about a node.
@@ -57,29 +58,28 @@ type Info struct {
 	ID       string
 	State    State
 	Metadata []byte
-	// Token is the token of the node's lease, or 0 if the node is down. A node that joins again has
-	// a different token.
+	// Token is the token of the node's lease, or 0 if the node is down. A node that rejoins gets a
+	// different token.
 	Token lease.Token
-	// TTL is the TTL of the node's lease, and Remaining is a lower bound on the lease's remaining
-	// time. Both are 0 if the node is down.
+	// TTL is the TTL of the node's lease. Remaining is a lower bound on the remaining time of that
+	// lease. Both are 0 if the node is down.
 	TTL, Remaining time.Duration
 }
 
 // View is the cluster's information about all nodes.
 type View struct {
-	// Nodes contains the nodes that are up, and those that were up and have not been removed with
-	// Forget, sorted by ID.
+	// Nodes contains the nodes that are up, and nodes that are down but have not been removed with
+	// Forget. They are sorted by ID.
 	Nodes []Info
-	// Primary is the ID of the primary, or empty if there is none, and Token is the token of the
-	// role.
+	// Primary is the ID of the primary, or empty if there is none. Token is the token of the role.
 	Primary string
 	Token   lease.Token
 }
 
 // List returns the current view. It reads the keys of the nodes and then the leases, both
-// linearizably. A node that joins between the two reads is listed as before: as down, or not at
-// all. A node is suspect when less than half of its TTL remains, because a healthy node renews when
-// two thirds remain. A new leader counts all leases as just renewed.
+// linearizably. If a node joins between the two reads, List still returns its earlier state: either
+// Down or not listed. A node is Suspect when less than half of its TTL remains; a healthy node
+// renews while two thirds remain. A new leader treats all leases as just renewed.
 func (s *Set) List(ctx context.Context) (View, error) {
 	if err := s.check(); err != nil {
 		return View{}, fault.In("nodes: list", "", err)
@@ -89,7 +89,7 @@ func (s *Set) List(ctx context.Context) (View, error) {
 		return View{}, fault.In("nodes: list", s.prefix, err)
 	}
 	nodes, up := make(map[string]*Info), make(map[lease.ID]*Info)
-	for _, kv := range kvs { // keys of nodes that are up come last
+	for _, kv := range kvs { // the keys of nodes that are up come last
 		if id, ok := idOf(kv.Key, s.known); ok {
 			nodes[id] = &Info{ID: id, State: Down, Metadata: kv.Value}
 		}
@@ -119,15 +119,16 @@ func (s *Set) List(ctx context.Context) (View, error) {
 	return v, nil
 }
 
-// idOf returns the ID of the node to which a key of the given kind belongs. It returns false for
-// other keys, such as those of a set whose name starts with this one's: the rest of such a key
-// contains a slash.
+// idOf returns the ID of the node that a key of the given kind belongs to. It returns false for
+// other keys. These include the keys of another set whose name starts with this set's name; the
+// rest of such a key contains a slash.
 func idOf(key string, kind func(id string) string) (id string, ok bool) {
 	id = strings.TrimPrefix(key, kind(""))
 	return id, tries.ValidID(id)
 }
 
-// Node returns the state of the node with this ID. A node that the view does not list is Down.
+// Node returns the state of the node with the given ID. If the view does not list the node, it is
+// Down.
 func (v *View) Node(id string) Info {
 	for _, n := range v.Nodes {
 		if n.ID == id {
@@ -137,7 +138,7 @@ func (v *View) Node(id string) Info {
 	return Info{ID: id, State: Down}
 }
 
-// same reports whether two views are equal except for the remaining time of leases.
+// same reports whether two views are equal, ignoring the remaining time of leases.
 func (v *View) same(w *View) bool {
 	return v.Primary == w.Primary && v.Token == w.Token &&
 		slices.EqualFunc(v.Nodes, w.Nodes, func(a, b Info) bool {
@@ -146,7 +147,7 @@ func (v *View) same(w *View) bool {
 		})
 }
 
-// Forget removes a node that is down from the list. A node that is up stays listed.
+// Forget removes a node from the list if it is down. A node that is up stays listed.
 func (s *Set) Forget(ctx context.Context, id string) error {
 	err := s.check()
 	if err == nil {
@@ -155,12 +156,12 @@ func (s *Set) Forget(ctx context.Context, id string) error {
 	return fault.In("nodes: forget", id, err)
 }
 
-// Switch makes a node the primary. It stores an order, and waits until the node is the primary. The
-// current primary resigns when it sees the order (see Node.Lead). If it is dead or ignores the
-// order, Switch waits until its lease has ended, so there are never two primaries. No other node
-// takes the role in the meantime.
+// Switch makes a node the primary. It stores an order and waits until the node is the primary. The
+// current primary resigns when it receives the order (see Node.Lead). If the primary is dead or
+// ignores the order, Switch waits until its lease has ended, so there are never two primaries. No
+// other node takes the role in the meantime.
 //
-// If the node goes down, Switch returns ErrDown, and the order is void. If ctx ends, the order
+// If the node goes down, Switch returns ErrDown, and the order becomes void. If ctx ends, the order
 // remains.
 func (s *Set) Switch(ctx context.Context, id string) error {
 	for p := (tries.Change{}); ; {
@@ -170,7 +171,7 @@ func (s *Set) Switch(ctx context.Context, id string) error {
 			return nil
 		case err == nil:
 			err = tries.Outcome(p.Unsure, p.Wait(ctx))
-		case !errors.Is(err, ErrDown): // if it is down, no order remains
+		case !errors.Is(err, ErrDown): // if the node is down, no order remains
 			err = p.Again(ctx, err)
 		}
 		if err != nil {
@@ -179,8 +180,8 @@ func (s *Set) Switch(ctx context.Context, id string) error {
 	}
 }
 
-// orderSwitch stores the order or, if it is stored, waits for a change. It may be repeated at any
-// time, as the order is the same.
+// orderSwitch stores the order. If the order is already stored, it waits for a change. It can be
+// repeated at any time, because the order stays the same.
 func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error) {
 	if err := s.check(); err != nil {
 		return false, err
@@ -200,7 +201,7 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 		return false, ErrDown
 	case len(ordered) == 0 || string(ordered[0].Value) != id:
 		// The order is attached to the node's lease, so it ends with the node. It is not stored
-		// once the node is the primary, since it would then serve no purpose.
+		// once the node is the primary, because it would no longer serve any purpose.
 		_, err := s.c.Txn(ctx, store.Txn{
 			If: []store.Compare{
 				store.Key(s.up(id)).Lease(store.Equal, up[0].Lease),
@@ -219,7 +220,7 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 	})
 }
 
-// compareHolder returns the condition that the role is still held, or free, as read.
+// compareHolder returns the condition that the role's holder has not changed since it was read.
 func compareHolder(role string, held []store.KV) store.Compare {
 	if len(held) == 0 {
 		return store.Key(role).Missing()
@@ -227,31 +228,31 @@ func compareHolder(role string, held []store.KV) store.Compare {
 	return store.Key(role).Lease(store.Equal, held[0].Lease)
 }
 
-// awaitMissing waits until the key does not exist.
+// awaitMissing waits until a key no longer exists.
 func (s *Set) awaitMissing(ctx context.Context, key string) error {
 	r, err := s.c.Range(ctx, store.Range{Key: key, KeysOnly: true})
-	if len(r.KVs) == 0 { // even after an error
+	if len(r.KVs) == 0 { // applies even after an error
 		return err
 	}
 	return tries.AwaitEvent(ctx, s.c,
 		store.Watch{Key: key, From: r.Revision + 1, NoPut: true}, tries.Gone)
 }
 
-// Watch reports changes of the states of nodes. Next must not be called concurrently.
+// Watch reports changes in the states of nodes. Next must not be called concurrently.
 type Watch struct {
 	s     *Set
 	last  View
 	begun bool
 }
 
-// Watch starts watching the nodes. The views may skip changes: if a node left and came back in
-// between, only its larger token shows that. A program that must see every change should use
+// Watch starts watching the nodes. The views may skip changes: if a node left and came back between
+// two views, only its larger token shows this. A program that must see every change should use
 // package members.
 func (s *Set) Watch() *Watch { return &Watch{s: s} }
 
-// Next returns the first view at once, and after that the next one that differs. It reads the state
-// whenever a node or the primary appears or disappears, and a few times per TTL to detect suspect
-// nodes.
+// Next returns the first view immediately. After that it waits for a view that differs from the
+// previous one. It reads the state whenever a node or the primary appears or disappears, and also a
+// few times per TTL to detect suspect nodes.
 func (w *Watch) Next(ctx context.Context) (View, error) {
 	for {
 		v, err := w.s.List(ctx)
@@ -268,7 +269,7 @@ func (w *Watch) Next(ctx context.Context) (View, error) {
 	}
 }
 
-// Views yields the results of Next until it fails; the error is yielded last.
+// Views yields the results of Next until it fails. The error is yielded last.
 func (w *Watch) Views(ctx context.Context) iter.Seq2[View, error] {
 	return func(yield func(View, error) bool) {
 		for {
@@ -283,7 +284,7 @@ func (w *Watch) Views(ctx context.Context) iter.Seq2[View, error] {
 // errLook is the cause of a wait that timed out.
 var errLook = errors.New("nodes: time to look again")
 
-// pause returns the shortest wait between two reads of the state: a fraction of the shortest TTL.
+// pause returns the shortest wait between two reads of the state, a fraction of the shortest TTL.
 func (v *View) pause() time.Duration {
 	every := tries.DefaultTTL
 	for _, n := range v.Nodes {
@@ -294,12 +295,12 @@ func (v *View) pause() time.Duration {
 	return max(every/12, 20*time.Millisecond)
 }
 
-// wait waits until there may be something new to see.
+// wait waits until there may be a new state.
 func (w *Watch) wait(ctx context.Context) error {
 	every := w.last.pause()
 	short, cancel := context.WithTimeoutCause(ctx, every+rand.N(every), errLook)
 	defer cancel()
-	// Changes between the view and the watch are seen after the timeout.
+	// Changes that happen before the watch starts are detected after the timeout.
 	err := tries.AwaitEvent(short, w.s.c, store.Prefix(w.s.prefix).Watch(), tries.Anything)
 	if context.Cause(short) == errLook { //nolint:errorlint // ours, and never wrapped
 		return nil

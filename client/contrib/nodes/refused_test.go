@@ -13,13 +13,13 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Kinds of requests that tests answer themselves.
+// Types of requests that tests answer in place of the member.
 func isRead(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetReadRange) }
 func isOrder(r *pb.Request) bool { return rig.Does(r, (*pb.Op).GetPut) && !isTake(r) }
 func isTake(r *pb.Request) bool  { return rig.Does(r, (*pb.Op).GetGrant) }
 
-// TestRefused has the cluster refuse each request of each call in turn. The call must return the
-// error and stop, and a node that could not be recorded must not be up.
+// TestRefused makes the cluster refuse each request of each call in turn. The call must return the
+// error and stop. A node that could not be recorded must not be listed as live.
 func TestRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -29,7 +29,7 @@ func TestRefused(t *testing.T) {
 			_, err := join(t, s, nodes.Config{ID: "n", TTL: time.Minute}).Primary(ctx)
 			return err
 		}
-		// others joins a node and makes it the primary.
+		// others makes another node join and become the primary.
 		others := func(t *testing.T, s *nodes.Set) *nodes.Primacy {
 			n := join(t, s, nodes.Config{ID: "other", TTL: time.Minute})
 			return rig.Must[*nodes.Primacy](t)(n.Primary(ctx))
@@ -124,7 +124,7 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// unsureThenRefused leaves the outcome of the first try unknown, and refuses the second.
+// unsureThenRefused leaves the outcome of the first attempt unknown and refuses the second.
 func unsureThenRefused(n int) *pb.Response {
 	if a := rig.Unsure(func() {})(n); a != nil {
 		return a
@@ -132,8 +132,8 @@ func unsureThenRefused(n int) *pb.Response {
 	return rig.Refused(n)
 }
 
-// TestUnknownOutcome leaves the outcome of a change's first attempt unknown and has the second one
-// refused. The error must say both: that the outcome is unknown, and why the cluster refused.
+// TestUnknownOutcome leaves the outcome of a change's first attempt unknown and makes the cluster
+// refuse the second. The error must report both the unknown outcome and the reason for the refusal.
 func TestUnknownOutcome(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -150,7 +150,7 @@ func TestUnknownOutcome(t *testing.T) {
 				join(t, s, nodes.Config{ID: "n", TTL: time.Minute})
 				return s.Switch(ctx, "n")
 			}},
-			// The role may be taken; releasing it is refused.
+			// The node can take the role, but releasing it is refused.
 			"primary": {
 				func(r *pb.Request) bool { return isTake(r) || rig.Revokes(r) },
 				func(t *testing.T, s *nodes.Set) error {
@@ -171,8 +171,8 @@ func TestUnknownOutcome(t *testing.T) {
 	})
 }
 
-// TestOrderVoid has a node leave while the outcome of an order to switch to it is unknown. The order
-// is attached to the node's lease, so whether or not it was recorded, it is void.
+// TestOrderVoid makes a node leave while the outcome of an order to switch to it is unknown. The
+// order is attached to the node's lease, so it is void even if it was recorded.
 func TestOrderVoid(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -190,8 +190,9 @@ func TestOrderVoid(t *testing.T) {
 	})
 }
 
-// TestUnsureIsRetried leaves the outcome of a change's first attempt unknown, whether or not it was
-// made, and makes the cluster drop the client's session. The change must still be made.
+// TestUnsureIsRetried leaves the outcome of a change's first attempt unknown and makes the cluster
+// drop the client's session. The change must still be made, whether or not the first attempt was
+// applied.
 func TestUnsureIsRetried(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

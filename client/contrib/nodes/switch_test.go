@@ -15,7 +15,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// A primary must resign if another node is ordered, but not if it is ordered itself.
+// TestOrderedItself checks that a primary resigns if another node is ordered, but not if the order
+// names the primary itself.
 func TestOrderedItself(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -50,8 +51,8 @@ func TestOrderedItself(t *testing.T) {
 	})
 }
 
-// The context of lead ends on an order even if the primary could not listen for a while, and not
-// earlier; a lead that returns at once is not delayed.
+// TestLeadListens checks that the context of lead ends on an order, and not earlier, even if the
+// primary could not listen for a while. A lead that returns immediately is not delayed.
 func TestLeadListens(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -93,7 +94,8 @@ func TestLeadListens(t *testing.T) {
 	})
 }
 
-// An order replaces another one; it is stored once, and again if another has replaced it.
+// TestSwitchOrders checks that an order replaces an earlier one. It is stored once, and again if
+// another order has replaced it.
 func TestSwitchOrders(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -141,7 +143,7 @@ func TestSwitchOrders(t *testing.T) {
 				put("a")
 			}
 		}
-		join(t, s, nodes.Config{ID: "c", TTL: time.Minute}) // unrelated
+		join(t, s, nodes.Config{ID: "c", TTL: time.Minute}) // an unrelated change
 		if err := first.Release(ctx); err != nil {
 			t.Fatal(err)
 		}
@@ -149,13 +151,13 @@ func TestSwitchOrders(t *testing.T) {
 		if a := <-switched; a.Err != nil || given.Load() != 2 {
 			t.Errorf("%d orders were stored, %v", given.Load(), a.Err)
 		}
-		if n := looks.Load(); n > 3 { // the last one when the role is free
+		if n := looks.Load(); n > 3 { // the last read happens when the role is free
 			t.Errorf("it looked %d times", n)
 		}
 	})
 }
 
-// A switch to a node that goes down ends.
+// TestSwitchDown checks that a switch ends if its target goes down.
 func TestSwitchDown(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

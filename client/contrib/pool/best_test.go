@@ -9,9 +9,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// An owner gets the ID it had before, or else one that was never leased, or else the one that has
-// been free the longest, but never one that is held. Programs that ask at the same time do not all
-// try for the same ID.
+// TestBest checks which ID an owner gets. It gets the ID that it had before. If that is taken, it
+// gets one that was never leased, or otherwise the one that has been free the longest. It never
+// gets an ID that is held. Concurrent programs do not all try the same ID.
 func TestBest(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		p := &Pool{prefix: "p/"}
@@ -19,7 +19,7 @@ func TestBest(t *testing.T) {
 			p.ids = append(p.ids, fmt.Sprintf("%02d", i))
 		}
 		ids := p.ids
-		// notes returns the notes of the last owners, the newest first.
+		// notes returns the records of previous owners, newest first.
 		notes := func(owner func(id string) string) (list []store.KV) {
 			for i, id := range slices.Backward(ids) {
 				if by := owner(id); by != "none" {
@@ -50,7 +50,7 @@ func TestBest(t *testing.T) {
 			held  []string
 			owner func(id string) string
 			as    string
-			want  [][]string // parts, each in any order
+			want  [][]string // groups of IDs, each in any order
 		}{
 			{"one that it had", nil, oneIs("me", "11", "none"), "me", [][]string{{"11"}}},
 			{"its own is held", ids[11:12], oneIs("me", "11", "none"), "me", nil},

@@ -1,16 +1,16 @@
-// Package pool leases the IDs or addresses of a set, each to one holder at a time.
+// Package pool leases IDs or addresses from a fixed set, each to one holder at a time.
 //
 // Guarantees:
 //
-//   - At most one program has a valid [Loan] of an ID, provided that clocks run at about the same
-//     rate. A Loan is valid while its Err is nil: see package client.
-//   - Tokens increase from holder to holder of an ID.
-//   - If a process stops at any point, its lease ends after the TTL, and the ID becomes free, at
-//     once or after the quarantine of the pool. There is nothing to repair.
+//   - At most one program has a valid [Loan] of an ID, as long as clocks run at about the same
+//     rate. A Loan is valid while its Err is nil. See package client.
+//   - Tokens increase from one holder of an ID to the next.
+//   - If a process stops at any point, its lease ends after the TTL. The ID then becomes free,
+//     either immediately or after the quarantine of the pool. No repair is needed.
 //
 // Limitations:
 //
-//   - An owner does not always get the ID that it had before: the pool only prefers it.
-//   - Revoking the lease of a loan by hand is not safe. The holder finds out at its next renewal;
-//     until then, there may be two holders.
+//   - The pool prefers the ID that an owner had before, but cannot guarantee it.
+//   - Revoking the lease of a loan by hand is not safe. The holder detects this only at its next
+//     renewal, so until then there may be two holders.
 package pool

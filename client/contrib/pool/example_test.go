@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// Generators of unique IDs need a number each that no other generator has at the same time.
+// Each generator of unique IDs needs a number that no other generator has at the same time.
 func ExamplePool() {
 	c, stop := inprocess.Client()
 	defer stop()
@@ -32,7 +32,7 @@ func ExamplePool() {
 		log.Fatal(err)
 	}
 	fmt.Println(len(held), "are held, by two:", held[0].Owner != held[1].Owner)
-	// The program generates IDs as long as one.Err() is nil.
+	// The program can generate IDs while one.Err() is nil.
 	if err := one.Release(ctx); err != nil {
 		log.Fatal(err)
 	}

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/test/harness"
 )
 
-// TestMain reports goroutines that a test has leaked.
+// TestMain fails if a test leaks a goroutine.
 func TestMain(m *testing.M) {
 	harness.Parallel()
 	goleak.VerifyTestMain(m)

@@ -11,7 +11,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// A pool does not see the keys of a pool whose name starts with its own.
+// TestNestedNames checks that a pool does not see the keys of another pool whose name starts with
+// its own.
 func TestNestedNames(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -26,7 +27,7 @@ func TestNestedNames(t *testing.T) {
 	})
 }
 
-// An empty name is refused.
+// TestEmptyName checks that an empty name is rejected.
 func TestEmptyName(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

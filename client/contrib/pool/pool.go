@@ -21,32 +21,33 @@ import (
 )
 
 var (
-	// ErrNotFound means that there is no pool of this name.
+	// ErrNotFound means that there is no pool with this name.
 	ErrNotFound = errors.New("pool: no such pool")
-	// ErrExists means that a pool of this name exists, but with other IDs or another quarantine.
+	// ErrExists means that a pool with this name exists, but has different IDs or a different
+	// quarantine.
 	ErrExists = errors.New("pool: exists with different IDs or a different quarantine")
-	// ErrNoneFree means that the wanted ID is held, or all IDs of the pool are.
+	// ErrNoneFree means that the requested ID is held, or that all IDs of the pool are held.
 	ErrNoneFree = errors.New("pool: no free ID")
 )
 
-// Pool leases the IDs or addresses of a set, each to one holder at a time.
+// Pool leases IDs or addresses from a fixed set, each to one holder at a time.
 //
-// The holder of the ID N holds the lease named POOL/held/N, and no two leases have the same name
-// (L4). A key of that name is attached to the lease, so that others can watch for the ID to become
-// free. POOL/was/N names the last owner of N, and POOL/last/OWNER the last ID of OWNER; both are
-// only hints for the choice of an ID.
+// The holder of the ID N holds the lease named POOL/held/N, and no two leases can have the same
+// name (L4). A key with the same name is attached to the lease, so that other programs can watch
+// for the ID to become free. POOL/was/N contains the last owner of N, and POOL/last/OWNER contains
+// the last ID of OWNER. Both are only hints for choosing an ID.
 //
-// The methods are safe for concurrent use.
+// Its methods are safe for concurrent use.
 type Pool struct {
 	c          *client.Client
 	prefix     string
 	ids        []string
-	known      map[string]bool // the same IDs as ids
+	known      map[string]bool // the same IDs as in ids
 	quarantine time.Duration
 }
 
-// Create creates a pool, which exists until its keys are deleted. If the same pool exists already,
-// Create opens it. If a different pool has the name, it returns ErrExists.
+// Create creates a pool, which exists until its keys are deleted. If the same pool already exists,
+// Create opens it. If a different pool has the name, Create returns ErrExists.
 func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, error) {
 	p, err := newPool(c, name, s)
 	if err != nil {
@@ -54,7 +55,7 @@ func Create(ctx context.Context, c *client.Client, name string, s Spec) (*Pool, 
 	}
 	value, _ := json.Marshal(s) // cannot fail for strings and numbers
 	for w := (tries.Change{}); ; {
-		// Creating it twice does no harm.
+		// Creating the pool twice is harmless.
 		r, err := c.Txn(ctx, store.Txn{
 			If:   []store.Compare{store.Key(p.spec()).Missing()},
 			Then: []store.Op{store.Put{Key: p.spec(), Value: value}},
@@ -119,23 +120,23 @@ func (p *Pool) spec() string          { return p.prefix + specID }
 func (p *Pool) held(id string) string { return p.prefix + "held/" + id }
 func (p *Pool) was(id string) string  { return p.prefix + "was/" + id }
 
-// last returns the key of an owner's last ID.
+// last returns the key that stores an owner's last ID.
 func (p *Pool) last(owner string) string { return p.prefix + "last/" + owner }
 
 // Size returns the number of IDs in the pool.
 func (p *Pool) Size() int { return len(p.ids) }
 
-// Request describes what to acquire.
+// Request describes the ID to acquire.
 type Request struct {
-	// Owner identifies the program, for example by its host. It gets an ID that it had before, if
-	// one is free.
+	// Owner identifies the program, for example by its host. If an ID that the owner had before is
+	// free, Acquire prefers it.
 	Owner string
-	// Want is the ID to lease. If it is empty, any ID will do.
+	// Want is the ID to lease. If it is empty, any ID is acceptable.
 	Want string
-	// TTL is the TTL of the lease: how long the ID remains held after the holder dies. 0 means 10
-	// s.
+	// TTL is the TTL of the lease, which is how long the ID stays held if the holder dies. 0 means
+	// 10 s.
 	TTL time.Duration
-	// Grace is the grace of the lease: see [client.Grant].
+	// Grace is the lease's grace period. See [client.Grant].
 	Grace time.Duration
 	// Wait makes Acquire wait until an ID is free. Without it, Acquire returns ErrNoneFree.
 	Wait bool
@@ -151,9 +152,10 @@ type Loan struct {
 	lease *client.Lease
 }
 
-// Acquire leases an ID: r.Want if set; otherwise the ID that the owner had last, if it is free, or
-// one that was never leased, or the one that has been free the longest. In a pool of more than 50
-// IDs, it chooses from 50 random ones rather than read the whole pool.
+// Acquire leases an ID. If r.Want is set, it leases that ID. Otherwise it prefers the ID that the
+// owner had last, then an ID that has never been leased, and then the ID that has been free the
+// longest. In a pool of more than 50 IDs, Acquire chooses from 50 random IDs instead of reading the
+// whole pool.
 func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 	if r.TTL == 0 {
 		r.TTL = tries.DefaultTTL
@@ -175,7 +177,8 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 				return l, err
 			}
 		}
-		// All were taken in the meantime; or none was free, and that will not change soon.
+		// Either all candidates were taken in the meantime, or none was free and that will not
+		// change soon.
 		if len(free) == 0 {
 			if !r.Wait {
 				return fail(p.taken(ctx, r.Want))
@@ -194,15 +197,15 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 	}
 }
 
-// taken returns the error for a wanted ID that is not free, or for any ID if want is empty. It
-// includes the holder if possible.
+// taken returns the error for a requested ID that is not free. If want is empty, no particular ID
+// was requested. The error includes the holder if possible.
 func (p *Pool) taken(ctx context.Context, want string) error {
 	if want == "" {
 		return ErrNoneFree
 	}
 	holder, err := p.c.Describe(ctx, leases.Ref{Name: p.held(want)})
 	if err != nil {
-		return ErrNoneFree // the holder has just gone, or ctx is done
+		return ErrNoneFree // the holder has just released the ID, or ctx is done
 	}
 	if holder.Delayed {
 		return fmt.Errorf("%w: %q was held by %q until lease %016x expired, and is in quarantine",
@@ -211,11 +214,11 @@ func (p *Pool) taken(ctx context.Context, want string) error {
 	return fmt.Errorf("%w: lease %016x of %q holds %q", ErrNoneFree, holder.ID, holder.Owner, want)
 }
 
-// take leases one ID, or fails with [client.ErrNameTaken].
+// take leases one ID. It returns [client.ErrNameTaken] if the ID is held.
 //
-// The name and the key appear and disappear with the lease, atomically, and the client does not
-// grant a second lease if the answer is lost. The record of the last owner is written afterwards:
-// if the process stops before that, or the write fails, only the preference is lost.
+// The name and the key appear and disappear together with the lease. If the answer is lost, the
+// client does not grant a second lease. The record of the last owner is written afterwards. If the
+// process stops before that, or the write fails, only the preference is lost.
 func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
 	l, err := p.c.Grant(ctx, client.Grant{
 		TTL: r.TTL, Name: p.held(id), Owner: r.Owner, Grace: r.Grace, LockDelay: p.quarantine,
@@ -237,8 +240,8 @@ func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
 	return loan, nil
 }
 
-// wanted returns the range of the keys that exist while the wanted ID is held, or while any is if
-// id is empty.
+// wanted returns the range of keys that exist while the given ID is held. If id is empty, it
+// returns the range of keys that exist while any ID is held.
 func (p *Pool) wanted(id string) store.Range {
 	r := store.Prefix(p.held("")).Range()
 	if id != "" {
@@ -248,14 +251,14 @@ func (p *Pool) wanted(id string) store.Range {
 	return r
 }
 
-// sampleSize is the number of IDs that one Acquire examines. It reads two keys of each ID, and one
-// of the owner, in one transaction, which is limited to 128 operations.
+// sampleSize is the number of IDs that Acquire examines. It reads two keys for each ID and one for
+// the owner in a single transaction, which is limited to 128 operations.
 const sampleSize = 50
 
-// free returns some IDs that are free, the best first, and the revision at which they are. It
-// examines a random sample, and more IDs only if those are all held.
+// free returns some free IDs, starting with the best one, and the revision at which they are free.
+// It examines a random sample. If all IDs in the sample are held, it examines more.
 func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, err error) {
-	if r.Want != "" { // its key may exist, too
+	if r.Want != "" { // the requested ID may be held as well
 		kv, err := p.c.Range(ctx, p.wanted(r.Want))
 		if err == nil && len(kv.KVs) == 0 {
 			ids = []string{r.Want}
@@ -270,7 +273,7 @@ func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, e
 	return p.scan(ctx)
 }
 
-// sample returns some of the IDs.
+// sample returns up to sampleSize of the pool's IDs.
 func (p *Pool) sample() []string {
 	if len(p.ids) <= sampleSize {
 		return p.ids
@@ -282,7 +285,7 @@ func (p *Pool) sample() []string {
 	return slices.Collect(maps.Keys(out))
 }
 
-// look returns the best of the given IDs, preceded by the one that the owner had last.
+// look returns the best of the given IDs, preceded by the ID that the owner had last.
 func (p *Pool) look(
 	ctx context.Context, sample []string, owner string,
 ) (ids []string, rev int64, err error) {
@@ -303,18 +306,19 @@ func (p *Pool) look(
 	ids = p.best(sample, held, notes, owner)
 	if kvs := r.Results[0].Range.KVs; len(kvs) > 0 {
 		id := string(kvs[0].Value)
-		if p.known[id] && !held[id] && !slices.Contains(ids, id) { // take finds out whether it is held
+		// take detects whether the ID is held
+		if p.known[id] && !held[id] && !slices.Contains(ids, id) {
 			ids = slices.Insert(ids, 0, id)
 		}
 	}
 	return ids, r.Revision, nil
 }
 
-// pageSize is how many keys scan reads at a time.
+// pageSize is the number of keys that scan reads at a time.
 const pageSize = 1000
 
-// scan returns some free IDs of a pool that is nearly full. It reads the keys of held IDs, from a
-// random one on, until some are missing.
+// scan returns some free IDs of a pool that is nearly full. It reads the keys of held IDs, starting
+// at a random one, until some are missing.
 func (p *Pool) scan(ctx context.Context) (ids []string, rev int64, err error) {
 	all := store.Prefix(p.held("")).Range()
 	all.CountOnly = true
@@ -352,11 +356,11 @@ func (p *Pool) scan(ctx context.Context) (ids []string, rev int64, err error) {
 	return ids[:min(len(ids), handful)], count.Revision, nil
 }
 
-// handful is how many IDs Acquire tries one after the other.
+// handful is the number of IDs that Acquire tries in succession.
 const handful = 8
 
-// best returns up to a handful of the IDs that are not held. Equally good ones are in random order,
-// so that concurrent programs do not all try to get the same ID.
+// best returns up to a handful of IDs that are not held. Equally good IDs are shuffled, so that
+// concurrent programs do not all try to get the same one.
 func (p *Pool) best(
 	ids []string, held map[string]bool, notes []store.KV, owner string,
 ) []string {
@@ -390,30 +394,33 @@ func shuffle(ids []string) {
 	rand.Shuffle(len(ids), func(i, j int) { ids[i], ids[j] = ids[j], ids[i] })
 }
 
-// ID returns the ID.
+// ID returns the leased ID.
 func (l *Loan) ID() string { return l.id }
 
 // Lease returns the lease that holds the ID.
 func (l *Loan) Lease() *client.Lease { return l.lease }
 
-// Context returns a context that is canceled when the ID must no longer be used, before another
-// program can get it.
+// Context returns a context that is canceled when the program must stop using the ID, before
+// another program can get it.
 func (l *Loan) Context() context.Context { return l.lease.Context() }
 
-// Err returns nil while the ID may be used, and then the reason why it may not. It reads the clock.
+// Err returns nil while the program can use the ID. After that it returns the reason why the loan
+// ended. It reads the clock.
 func (l *Loan) Err() error { return l.lease.Err() }
 
-// ValidUntil returns when the ID must no longer be used, unless the lease is renewed.
+// ValidUntil returns the time at which the program must stop using the ID unless the lease is
+// renewed.
 func (l *Loan) ValidUntil() time.Time { return l.lease.ValidUntil() }
 
-// Token returns the fencing token, which is larger for each later holder of the ID.
+// Token returns the fencing token. Each later holder of the ID has a larger one.
 func (l *Loan) Token() lease.Token { return l.lease.Token() }
 
-// Condition returns the condition for a transaction that only the holder of the ID may commit.
+// Condition returns a condition for transactions that only the holder of the ID should be able to
+// commit.
 func (l *Loan) Condition() store.Compare { return store.NameHeld(l.p.held(l.id), l.Token()) }
 
-// Release gives the ID back. For this program, the loan ends at once, even if Release returns an
-// error.
+// Release gives the ID back. For this program, the loan ends immediately, even if Release returns
+// an error.
 func (l *Loan) Release(ctx context.Context) error { return l.lease.Revoke(ctx) }
 
 // Entry is an ID that is held or in quarantine.
@@ -422,11 +429,11 @@ type Entry struct {
 	Token     lease.Token
 	// Remaining is a lower bound on the lease's remaining time.
 	Remaining time.Duration
-	// Quarantined means that the lease has expired, but the ID cannot be leased for a while.
+	// Quarantined reports whether the lease has expired and the ID cannot be leased yet.
 	Quarantined bool
 }
 
-// List returns the IDs that are held or in quarantine, sorted. Each page is read linearizably.
+// List returns the IDs that are held or in quarantine, sorted. It reads each page linearizably.
 func (p *Pool) List(ctx context.Context) ([]Entry, error) {
 	var out []Entry
 	for l, err := range p.c.List(ctx, leases.Filter{NamePrefix: p.held("")}) {
@@ -435,7 +442,7 @@ func (p *Pool) List(ctx context.Context) ([]Entry, error) {
 		}
 		id := strings.TrimPrefix(l.Name, p.held(""))
 		if !p.known[id] {
-			continue // key of a pool whose name starts with this one's
+			continue // the key belongs to another pool whose name starts with this pool's name
 		}
 		out = append(out, Entry{
 			ID: id, Owner: l.Owner, Token: l.Token,

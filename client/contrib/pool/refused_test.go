@@ -18,11 +18,11 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// Requests that tests answer themselves.
+// Requests that tests answer in place of the member.
 
 var one = pool.Spec{First: 1, Last: 1}
 
-// TestRefused has the cluster refuse each request of each call in turn, counted by kind. The call
+// TestRefused makes the cluster refuse each request of each call in turn, counted by type. The call
 // must return the error and stop.
 func TestRefused(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
@@ -82,7 +82,8 @@ func TestRefused(t *testing.T) {
 	})
 }
 
-// A pool is created once, even if an answer is lost, and the error says if the outcome is unknown.
+// TestCreateUnsure checks that a pool is created only once even if a response is lost. If the
+// outcome is unknown, the error says so.
 func TestCreateUnsure(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -109,7 +110,7 @@ func TestCreateUnsure(t *testing.T) {
 	})
 }
 
-// Open refuses a pool whose Spec is invalid.
+// TestOpenBroken checks that Open rejects a pool with an invalid Spec.
 func TestOpenBroken(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -125,7 +126,8 @@ func TestOpenBroken(t *testing.T) {
 	})
 }
 
-// Without Wait, Acquire fails only if no ID is free, not if others were quicker.
+// TestOthersAreQuicker checks that Acquire without Wait fails only if no ID is free, and not
+// because other owners were faster.
 func TestOthersAreQuicker(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -142,10 +144,10 @@ func TestOthersAreQuicker(t *testing.T) {
 		if acquire(t, p, pool.Request{}); tries != 9 {
 			t.Errorf("tried %d times, want 9", tries)
 		}
-		// A caller that gives up between two tries gets the error of its context.
+		// A caller that gives up between two attempts gets the error of its context.
 		short, end := context.WithCancel(ctx)
 		c = rig.Through(t, r.Members[0], rig.Grants, func(n int) *pb.Response {
-			if n == 80 { // the wait is now at least a quarter of a second
+			if n == 80 { // by now, the wait is at least a quarter of a second
 				time.AfterFunc(10*time.Millisecond, end)
 			}
 			return rig.Refusal(pb.Reason_REASON_NAME_TAKEN)
@@ -157,8 +159,8 @@ func TestOthersAreQuicker(t *testing.T) {
 	})
 }
 
-// A caller that waits for any ID, or for a certain one, is woken when it becomes free, but not for
-// others.
+// TestWaits checks that a caller that waits for any ID, or for a specific one, is woken when it
+// becomes free. Other IDs do not wake the caller.
 func TestWaits(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -216,7 +218,7 @@ func TestWaits(t *testing.T) {
 	})
 }
 
-// Acquire returns ErrNoneFree even if the holder cannot be determined.
+// TestHolderUnknown checks that Acquire returns ErrNoneFree even if it cannot determine the holder.
 func TestHolderUnknown(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -233,8 +235,8 @@ func TestHolderUnknown(t *testing.T) {
 	})
 }
 
-// An ID is leased even if the note of its last owner cannot be written; but if the caller has given
-// up by then, the ID is released.
+// TestNotNoted checks that an ID is leased even if the record of its owner cannot be written. If
+// the caller has given up in the meantime, the ID is released.
 func TestNotNoted(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)
@@ -265,7 +267,8 @@ func TestNotNoted(t *testing.T) {
 	})
 }
 
-// The default TTL is ten seconds, and the lease has the quarantine of the pool.
+// TestTerms checks that the default TTL is ten seconds and that the lease has the pool's
+// quarantine.
 func TestTerms(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

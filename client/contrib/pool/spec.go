@@ -12,22 +12,22 @@ import (
 	"leasehold.dev/client/internal/tries"
 )
 
-// MaxIDs is the largest number of IDs in a pool.
+// MaxIDs is the maximum number of IDs in a pool.
 const MaxIDs = 1 << 16
 
 // specID is the last part of the key that stores the pool's Spec.
 const specID = "ids"
 
-// Spec lists the IDs of a pool: those in IDs or, if it is empty, the numbers from First to Last.
+// Spec lists the IDs of a pool. If IDs is empty, they are the numbers from First to Last.
 type Spec struct {
-	// IDs are the IDs. An element may be a range of IP addresses: "10.0.0.10-10.0.0.99" stands for
-	// all addresses from the first to the last, and "10.0.1.0/28" for all addresses of the prefix,
-	// including the first and the last. "ids" cannot be an ID.
+	// IDs lists the IDs. An element can be a range of IP addresses: "10.0.0.10-10.0.0.99" includes
+	// all addresses from the first to the last, and "10.0.1.0/28" includes all addresses with the
+	// prefix, even the first and the last one. "ids" cannot be used as an ID.
 	IDs   []string `json:"ids,omitempty"`
 	First int64    `json:"first,omitzero"`
 	Last  int64    `json:"last,omitzero"`
-	// Quarantine is how long an ID stays unused after its lease has expired. A released ID is free
-	// at once.
+	// Quarantine is how long an ID stays unused after its lease has expired. An ID that was
+	// released is free immediately.
 	Quarantine time.Duration `json:"quarantine_ns,omitzero"`
 }
 
@@ -56,7 +56,7 @@ func (s *Spec) all() ([]string, error) {
 			list = []string{text}
 		}
 		for _, id := range list {
-			if id == specID { // POOL/held/ids would be its holder's key
+			if id == specID { // the key of its holder would be POOL/held/ids
 				return nil, fmt.Errorf("%w: %q cannot be an ID, because its key could belong to another pool",
 					client.ErrInvalid, id)
 			}
@@ -76,7 +76,7 @@ func tooMany(text string) error {
 	return fmt.Errorf("%w: with %q, the pool has more than %d IDs", client.ErrInvalid, text, MaxIDs)
 }
 
-// addresses returns the addresses of a range or prefix, or nil if text is neither.
+// addresses returns the addresses in a range or prefix. It returns nil if text is neither.
 func addresses(text string) ([]string, error) {
 	var first, last netip.Addr
 	prefix, err := netip.ParsePrefix(text)

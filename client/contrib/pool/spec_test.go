@@ -9,7 +9,8 @@ import (
 	"leasehold.dev/client"
 )
 
-// A pool has all addresses of its ranges, once each, and not too many.
+// TestPoolAddresses checks that a pool contains every address of its ranges exactly once, and that
+// the number of addresses is limited.
 func TestPoolAddresses(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -29,7 +30,7 @@ func TestPoolAddresses(t *testing.T) {
 		{[]string{"fe80::-fe80::1:0:0"}, nil},
 		{[]string{"10.0.0.0/16", "10.1.0.0"}, nil},
 		{[]string{"10.0.0.0/33"}, nil},
-		{[]string{"id", "ids"}, nil}, // its key would be that of the Spec of pool NAME/held
+		{[]string{"id", "ids"}, nil}, // its key would equal the Spec key of the pool NAME/held
 	} {
 		got, err := (&Spec{IDs: c.ids}).all()
 		if (err != nil) != (c.want == nil) || err != nil && !errors.Is(err, client.ErrInvalid) {

@@ -1,5 +1,5 @@
-// Package background lets the packages above the client finish a release after the caller's
-// context has ended. Package client sets the hook when it is initialized.
+// Package background lets packages built on the client finish a release after the caller's context
+// has ended. Package client sets the hook during initialization.
 package background
 
 import (
@@ -7,17 +7,17 @@ import (
 	"time"
 )
 
-// Start runs f on a goroutine of a *client.Client. The client's Close waits for f, for a bounded
-// time, and then ends the context of f.
+// Start runs f on a goroutine owned by a *client.Client. The client's Close waits for f for a
+// limited time, and then cancels its context.
 var Start func(client any, f func(context.Context))
 
-// Wait is how long a call that has run the program's function under a hold waits for the release
-// before it leaves that to the background.
+// Wait is how long a call that runs a program's function under a hold waits for the release. After
+// that, the release continues in the background.
 const Wait = time.Second
 
-// Release runs f, which releases something. If the context ends before f succeeds, Release
-// returns the error and runs f once more in the background, for at most the given time if that is
-// above 0. The client's Close waits for that.
+// Release runs f, which releases something. If the context ends before f succeeds, Release returns
+// the error and runs f once more in the background. If most is positive, it limits that second run.
+// The client's Close waits for the second run.
 func Release(
 	ctx context.Context, client any, most time.Duration, f func(context.Context) error,
 ) error {
@@ -26,7 +26,7 @@ func Release(
 		Start(client, func(ctx context.Context) {
 			ctx, cancel := context.WithTimeout(ctx, most)
 			defer cancel()
-			_ = f(ctx) // the lease ends after its TTL anyway
+			_ = f(ctx) // the lease ends after its TTL in any case
 		})
 	}
 	return err

@@ -1,6 +1,6 @@
-// Package cachelink gives package cache access to a part of package client that programs cannot
-// use: the call that connects a cache to the cluster. Package client sets it when it is
-// initialized.
+// Package cachelink gives package cache access to a part of package client that is not exported to
+// programs: the call that connects a cache to the cluster. Package client sets the hooks during
+// initialization.
 package cachelink
 
 import (
@@ -11,21 +11,22 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// Events are the callbacks of a Link to its cache. They are called one at a time, except Writing,
-// and must not block.
+// Events is how a Link notifies its cache. Its methods must not block. Apart from Writing, they are
+// called one at a time.
 type Events interface {
-	// Opening is called before the cache is opened on another stream, or again: from now on,
-	// answers must not be kept until it is Opened. It returns the contents of the cache.
+	// Opening is called before the cache is opened on a new stream or reopened. From then on,
+	// answers must not be kept until Opened is called. Opening returns the contents of the cache.
 	Opening() []keyrange.Range
-	// Opened is called once the cluster knows the contents of the cache: answers in this term may
-	// be kept. It must be acknowledged.
+	// Opened is called once the cluster has recorded the contents of the cache. From then on,
+	// answers from the given term can be kept. The cache must acknowledge the call.
 	Opened(term uint64)
-	// Invalidated passes an invalidation, which must be acknowledged once the ranges are dropped.
+	// Invalidated delivers an invalidation. The cache must acknowledge it once it has dropped the
+	// ranges.
 	Invalidated(n Notice)
-	// Writing is called before this client sends a write that may change these keys. It may be
+	// Writing is called before this client sends a write that may change the given keys. It can be
 	// called by any goroutine.
 	Writing(list []keyrange.Range)
-	// Refused is called with the reason if the cluster rejected the cache. The link retries if the
+	// Refused is called if the cluster rejected the cache, with the reason. The link retries if the
 	// reason may be temporary.
 	Refused(err error)
 }
@@ -36,39 +37,41 @@ type Notice struct {
 	Drop      []keyrange.Range
 }
 
-// Ack acknowledges the invalidations of a term up to a number, and reports the ranges that the
-// cache has dropped on its own.
+// Ack acknowledges the invalidations of a term up to a sequence number. It also reports the ranges
+// that the cache has dropped on its own initiative.
 type Ack struct {
 	Term, Seq uint64
-	// Open is the term in which the cache was opened, 0 if it was not opened since Opening.
+	// Open is the term in which the cache was opened. It is 0 if the cache has not been opened
+	// since Opening was called.
 	Open    uint64
 	Dropped []keyrange.Range
 }
 
-// Link keeps a cache connected to the cluster while members and streams come and go.
+// Link keeps a cache connected to the cluster when members or streams fail.
 type Link interface {
-	// Ack acknowledges invalidations. It is lost if the stream breaks; the cluster then sends them
-	// again. A range that has been invalidated again must not be acknowledged.
+	// Ack acknowledges invalidations. If the stream breaks, the acknowledgment is lost, and the
+	// cluster sends the invalidations again. The caller must not acknowledge a range that has been
+	// invalidated again.
 	Ack(a Ack)
-	// Fill reads a range, linearizably, and returns the term in which the cache may keep it, or 0
-	// if it may not.
+	// Fill reads a range linearizably. term is the term in which the cache may keep the range, or 0
+	// if the cache must not keep it.
 	Fill(ctx context.Context, r keyrange.Range) (_ store.RangeResult, term uint64, _ error)
 	// Close ends the link.
 	Close()
-	// CloseAfter is Close after d, unless the client is closed before.
+	// CloseAfter calls Close after d, unless the client is closed first.
 	CloseAfter(d time.Duration)
 }
 
-// Hooks are the functions. The parameters stand for types of package client, which imports this
-// one.
+// Hooks contains the functions that package client provides. The type parameters represent types of
+// package client, because package client imports this package.
 type Hooks[Client, Lease, Grant any] struct {
-	// Grant grants a lease whose holder may keep copies of ranges.
+	// Grant grants a lease whose holder can keep copies of the given ranges.
 	Grant func(ctx context.Context, c Client, g Grant, holds []keyrange.Range) (Lease, error)
-	// Open connects the cache of a lease that holds ranges.
+	// Open connects a cache to the cluster. l is the cache's lease, which has held ranges.
 	Open func(c Client, l Lease, to Events) (Link, error)
 }
 
-var hooks any // Hooks; nil until Set is called
+var hooks any // a Hooks value; nil until Set is called
 
 // Set sets the hooks. Package client calls it.
 func Set[C, L, G any](h Hooks[C, L, G]) { hooks = h }

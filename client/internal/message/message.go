@@ -1,11 +1,11 @@
-// Package message contains the code with which the packages of the client convert their values to
-// messages of leasehold.v1.
+// Package message contains code shared by the client's packages for converting values to messages
+// of leasehold.v1.
 package message
 
 import "time"
 
-// Span is a range in the form in which it is sent. Members reject an empty key, so a range from the
-// empty key on is sent as a range from the first possible key on.
+// Span converts a range to the form in which it is sent. Members reject an empty key, so a range
+// that starts at the empty key is changed to start at the first possible key.
 func Span(key, end string) (k, e []byte) {
 	if key == "" && end != "" {
 		key = "\x00"
@@ -13,7 +13,7 @@ func Span(key, end string) (k, e []byte) {
 	return []byte(key), []byte(end)
 }
 
-// Ms converts a time to milliseconds, rounded away from zero.
+// Ms converts a duration to milliseconds, rounded away from zero.
 func Ms(d time.Duration) int64 {
 	ms := d.Milliseconds()
 	switch rest := d % time.Millisecond; {

@@ -5,10 +5,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Compare holds the message of a condition. The type of package store embeds it.
+// Compare holds the message of a condition. The Compare type of package store embeds it.
 type Compare struct{ Message *pb.Compare }
 
-// Renew and Revoke are operations on a lease, of package leases.
+// Renew and Revoke are the lease operations of package leases.
 type (
 	Renew  struct{ *pb.LeaseRef }
 	Revoke struct{ *pb.LeaseRef }
@@ -20,7 +20,7 @@ func (Renew) Operation() {}
 // Operation implements store.Op.
 func (Revoke) Operation() {}
 
-// Ref is the message of a reference.
+// Ref returns the message for a lease reference.
 func Ref(id lease.ID, token lease.Token, name string) *pb.LeaseRef {
 	return &pb.LeaseRef{Id: int64(id), Token: uint64(token), Name: name}
 }

@@ -1,5 +1,5 @@
-// Package tries contains the code that the packages above the client share: they retry when an
-// outcome is unknown, back off between attempts, read long ranges in pages and wait for events.
+// Package tries contains code shared by the packages built on the client. It retries requests with
+// an unknown outcome, backs off between attempts, reads long ranges in pages, and waits for events.
 package tries
 
 import (
@@ -15,17 +15,18 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// Backoff is how long a loop waits between attempts: longer each time, up to half a second.
+// Backoff determines how long a loop waits between attempts. Each wait is longer than the previous
+// one, up to half a second.
 type Backoff struct{ tries int }
 
-// Wait waits for the next attempt, or returns the reason why no attempt remains.
+// Wait waits until the next attempt. It returns the reason if there is no further attempt.
 func (p *Backoff) Wait(ctx context.Context) error {
 	d := backoff.Delay(p.tries, 5*time.Millisecond, 500*time.Millisecond)
 	p.tries++
 	return Pause(ctx, d)
 }
 
-// Pause waits for d, or returns the reason why the context ended.
+// Pause waits for d. If the context ends first, it returns the reason.
 func Pause(ctx context.Context, d time.Duration) error {
 	if !backoff.Sleep(ctx, d) {
 		return fault.Cause(ctx)
@@ -33,12 +34,14 @@ func Pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Within is the context key for the outer context of a context that ends with its subject, such as
-// the context of the code that runs under a lock.
+// Within is a context key. Some contexts end with their subject: for example, the context of code
+// that runs under a lock ends with the lock. The value of such a context for this key is the outer
+// context, which outlives the subject.
 type Within[T any] struct{ Of *T }
 
-// Outside returns a context for releasing the subject of a context that ends with it: one that ends
-// only with the outside context, or when its time is up. Other contexts are returned unchanged.
+// Outside returns a context for releasing the subject of ctx, because ctx itself ends with its
+// subject. The returned context ends with the outer context, or after the given time. If ctx has no
+// outer context, Outside returns it unchanged.
 func Outside(
 	ctx context.Context, key any, most time.Duration,
 ) (context.Context, context.CancelFunc) {
@@ -53,8 +56,8 @@ func Outside(
 	return context.WithDeadline(around, end)
 }
 
-// Unsure reports whether a failed request may have been applied and there is still time to find
-// out.
+// Unsure reports whether a failed request may have been applied and there is still time to resolve
+// the outcome.
 func Unsure(ctx context.Context, err error) bool {
 	return errors.Is(err, client.ErrUnknownOutcome) && ctx.Err() == nil
 }
@@ -62,12 +65,12 @@ func Unsure(ctx context.Context, err error) bool {
 // Change tracks the attempts at one change.
 type Change struct {
 	Backoff
-	// Unsure is true if an attempt may have been applied, or may still be.
+	// Unsure is true if an attempt may have been applied, or may still be applied.
 	Unsure bool
 }
 
-// Again waits for the next attempt after a failed one, or returns the reason why no attempt
-// remains.
+// Again waits for the next attempt after a failed one. It returns the reason if there is no further
+// attempt.
 func (c *Change) Again(ctx context.Context, err error) error {
 	if Unsure(ctx, err) {
 		c.Unsure = true
@@ -76,8 +79,8 @@ func (c *Change) Again(ctx context.Context, err error) error {
 	return Outcome(c.Unsure, err)
 }
 
-// Outcome returns the error of a change. If any attempt may have been applied, or may still be, it
-// is also client.ErrUnknownOutcome, regardless of the last error.
+// Outcome returns the error to report for a change. If any attempt may have been applied, or may
+// still be applied, the error also wraps client.ErrUnknownOutcome, regardless of the last error.
 func Outcome(unsure bool, err error) error {
 	if err == nil || !unsure || errors.Is(err, client.ErrUnknownOutcome) {
 		return err
@@ -85,13 +88,14 @@ func Outcome(unsure bool, err error) error {
 	return fault.Because(client.ErrUnknownOutcome, err)
 }
 
-// DefaultTTL is the TTL of leases for which the program sets none.
+// DefaultTTL is the TTL of leases if the program does not set one.
 const DefaultTTL = 10 * time.Second
 
-// ValidID reports whether an ID can be part of a key.
+// ValidID reports whether an ID can be used as part of a key.
 func ValidID(id string) bool { return id != "" && !strings.Contains(id, "/") }
 
-// CheckName rejects an empty name of a lock, a queue or the like: it is usually an unset variable.
+// CheckName rejects an empty name for a lock, a queue or a similar object. An empty name usually
+// comes from an unset variable.
 func CheckName(of, name string) error {
 	if name == "" {
 		return fmt.Errorf("%w: the name of the %s is empty", client.ErrInvalid, of)
@@ -99,10 +103,10 @@ func CheckName(of, name string) error {
 	return nil
 }
 
-// pageSize is how many keys are read at a time, so that no answer is too large.
+// pageSize is the number of keys read at a time. It keeps answers from becoming too large.
 const pageSize = 1000
 
-// ReadAll reads a range, page by page, as of one revision.
+// ReadAll reads a range page by page. All pages come from the same revision.
 func ReadAll(
 	ctx context.Context, c *client.Client, r store.Range,
 ) (kvs []store.KV, revision int64, err error) {
@@ -112,7 +116,7 @@ func ReadAll(
 		page, err := c.Range(ctx, r)
 		switch {
 		case errors.Is(err, client.ErrCompacted) && r.Revision != first.Revision:
-			// The revision was compacted in the meantime: start over with a new one.
+			// The revision has been compacted in the meantime, so start over at a new one.
 			r, kvs = first, nil
 			if err := p.Wait(ctx); err != nil {
 				return nil, 0, err
@@ -132,8 +136,8 @@ func ReadAll(
 	}
 }
 
-// AwaitEvent waits for an event in a range, after a revision, for which the function is returns
-// true. It also returns if it may have missed one, because the waiter checks again in any case.
+// AwaitEvent waits for an event that satisfies is. It also returns if it may have missed such an
+// event, because callers check again in any case.
 func AwaitEvent(
 	ctx context.Context, c *client.Client, w store.Watch, is func(*store.Event) bool,
 ) error {
@@ -161,13 +165,14 @@ func AwaitEvent(
 	}
 }
 
-// Gone matches the deletion of a key, for AwaitEvent.
+// Gone matches deletions of keys. It is intended for AwaitEvent.
 func Gone(e *store.Event) bool { return e.Delete }
 
-// Anything matches every event, for AwaitEvent.
+// Anything matches every event. It is intended for AwaitEvent.
 func Anything(*store.Event) bool { return true }
 
-// Both returns a context that ends when either of two ends, with that one's cause.
+// Both returns a context that ends when either of two contexts ends, with the cause of that
+// context.
 func Both(ctx, other context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancelCause(ctx)
 	stop := context.AfterFunc(other, func() { cancel(fault.Cause(other)) })

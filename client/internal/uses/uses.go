@@ -1,5 +1,5 @@
 // Package uses records which keys a session uses, so that package lock does not wait for itself.
-// Package client puts a Set in the context of each session.
+// Package client stores a Set in the context of each session.
 package uses
 
 import (
@@ -20,20 +20,21 @@ func With(ctx context.Context) context.Context {
 // Of returns the context's Set.
 func Of(ctx context.Context) *Set { return ctx.Value(contextKey{}).(*Set) }
 
-// Set is the set of keys that a session uses. Its methods may be called from any goroutine.
+// Set is the set of keys that a session uses. Its methods are safe for concurrent use.
 type Set struct {
 	tickets atomic.Int64
 
 	mu sync.Mutex // guards used
-	// used maps a key in use to nil, and a key that is being given up to a channel that is closed
-	// afterwards.
+	// used maps each key in use to nil, and each key that is being given up to a channel that is
+	// closed once the key is free.
 	used map[string]chan struct{}
 }
 
-// Ticket draws a number that is unique in the session.
+// Ticket returns a number that is unique within the session.
 func (s *Set) Ticket() int64 { return s.tickets.Add(1) }
 
-// Use adds a key and reports whether it was free. If the key is being given up, Use waits for that.
+// Use adds a key and reports whether it was unused. If the key is being given up, Use first waits
+// for that to finish.
 func (s *Set) Use(ctx context.Context, key string) (free bool, err error) {
 	for {
 		s.mu.Lock()
@@ -56,7 +57,7 @@ func (s *Set) Use(ctx context.Context, key string) (free bool, err error) {
 	}
 }
 
-// Await waits until no key that matches is being given up.
+// Await waits until no matching key is being given up.
 func (s *Set) Await(ctx context.Context, match func(key string) bool) error {
 	for {
 		var over chan struct{}

@@ -55,36 +55,36 @@ import type { Response } from "./v1/stream_pb.js";
 import type { Order, Start } from "./worker.js";
 
 export interface ClientOptions {
-  /** host:port, http://host:port, https://host:port or unix:/path. Name all members. */
+  /** host:port, http://host:port, https://host:port or unix:/path. List all members. */
   endpoints: string | string[];
   tls?: TLS;
   user?: string;
   password?: string;
   token?: string;
-  /** A file with a token. It is read for each connection. */
+  /** A file that contains a token. It is read for each connection. */
   tokenFile?: string;
-  /** How long a call waits for a member, in milliseconds; 30 s by default. */
+  /** How long a call waits for a member, in milliseconds. The default is 30 s. */
   timeout?: number;
-  /** The most by which the rates of two clocks differ; a thousandth by default. */
+  /** The maximum relative difference between the rates of two clocks. The default is 0.001. */
   drift?: number;
-  /** By how much validity ends earlier, in milliseconds; 5 by default. */
+  /** The margin by which validity ends early, in milliseconds. The default is 5. */
   margin?: number;
-  /** How long a member may leave a request unanswered, in milliseconds; 3 s by default. */
+  /** How long a member may leave a request unanswered, in milliseconds. The default is 3 s. */
   memberTimeout?: number;
   /** For tests. */
   clock?: Clock;
 }
 
-/** How long a call may take. */
+/** Options for a single call. */
 export interface CallOptions {
   timeout?: number | undefined;
   signal?: AbortSignal | undefined;
 }
 
 export interface SessionOptions extends CallOptions {
-  /** In milliseconds; 10 s by default. */
+  /** In milliseconds. The default is 10 s. */
   ttl?: number;
-  /** At most one live lease has it. */
+  /** A name that at most one live lease can have. */
   name?: string;
   owner?: string;
   labels?: Record<string, string>;
@@ -94,8 +94,9 @@ type Name = NonNullable<Response["body"]["case"]> & NonNullable<Body["case"]>;
 type Answer<C extends Name> = Extract<Response["body"], { case: C }>["value"];
 
 /**
- * A client of one cluster. A call waits for a member for at most its timeout, and is then UNAVAILABLE if
- * nothing was done, or else UNKNOWN_OUTCOME. Until then the client repeats it, and it takes effect once.
+ * A client for one cluster. A call waits for a member for at most its timeout. If it times out, it fails
+ * with UNAVAILABLE if nothing has changed, and otherwise with UNKNOWN_OUTCOME. Until then the client
+ * retries the call, which takes effect only once.
  */
 export class Client implements AsyncDisposable {
   /** @internal */
@@ -165,7 +166,7 @@ export class Client implements AsyncDisposable {
     return this.mux.request(body, kind, limit, follower);
   }
 
-  /** Sends a request, and returns its answer of the same name. */
+  /** Sends a request, and returns the answer with the same name. */
   private async ask<C extends Name>(
     body: Extract<Body, { case: C }>,
     kind: Kind,
@@ -183,7 +184,7 @@ export class Client implements AsyncDisposable {
     return (await this.range({ key }, o)).kvs[0];
   }
 
-  /** Reads the keys from key to end, or all with the prefix, in order. */
+  /** Reads the keys from key to end, or all keys with a prefix, in order. */
   async range(k: KeyRange & RangeOptions, o: CallOptions = {}): Promise<RangeResult> {
     const value = rangeMessage(k);
     const r = await this.ask({ case: "readRange", value }, "read", o);
@@ -206,7 +207,10 @@ export class Client implements AsyncDisposable {
     return deleteResult(r.value, r.value.header?.revision ?? 0n);
   }
 
-  /** Does `then` if all conditions hold, and otherwise `else`: all of it, or nothing. */
+  /**
+   * Executes `then` if all conditions hold, and `else` otherwise. Either all of its operations take effect
+   * or none.
+   */
   async txn(t: Txn, o: CallOptions = {}): Promise<TxnResult> {
     const r = await this.ask({ case: "txn", value: txnMessage(t) }, "numbered", o);
     return txnResult(r.value, r.value.header?.revision ?? 0n);
@@ -242,7 +246,7 @@ export class Client implements AsyncDisposable {
     return w;
   }
 
-  /** Grants a lease without keeping it alive, as session does. */
+  /** Grants a lease without keeping it alive. To keep it alive, use session instead. */
   async grant(g: Grant & { requestId?: string }, o: CallOptions = {}): Promise<Lease> {
     const { lease } = await this.granted(g, g.requestId || randomUUID(), o);
     return leaseOf(lease);
@@ -260,7 +264,7 @@ export class Client implements AsyncDisposable {
     return { lease: r.value.lease, sent: r.sent };
   }
 
-  /** Restarts the TTL of a lease, and returns it. */
+  /** Restarts the TTL of a lease, and returns the TTL. */
   async renew(id: bigint, token = 0n, o: CallOptions = {}): Promise<number> {
     const leases = [create(LeaseRefSchema, { id, token })];
     const value = create(RenewRequestSchema, { leases });
@@ -279,7 +283,7 @@ export class Client implements AsyncDisposable {
     if (!result || result.reason) throw refused(result?.reason);
   }
 
-  /** Describes a lease, by its ID or its name. */
+  /** Describes a lease, given its ID or its name. */
   async describe(
     lease: { id: bigint } | { name: string },
     o: CallOptions & { keys?: boolean } = {},
@@ -305,7 +309,7 @@ export class Client implements AsyncDisposable {
     }
   }
 
-  /** Whether a fencing token is still that of the live lease of the ID or the name. */
+  /** Reports whether a fencing token still belongs to the live lease with the given ID or name. */
   async checkToken(
     token: bigint,
     of: { id: bigint } | { name: string },
@@ -315,9 +319,11 @@ export class Client implements AsyncDisposable {
     return (await this.ask({ case: "checkToken", value }, "read", o)).value.valid;
   }
 
-  /** Grants a lease and keeps it alive, in a worker thread. NAME_TAKEN: a live lease has the name. */
+  /**
+   * Grants a lease and keeps it alive in a worker thread. NAME_TAKEN means that a live lease has the name.
+   */
   async session(o: SessionOptions = {}): Promise<Session> {
-    this.worker ??= this.startWorker(); // it starts while the lease is granted
+    this.worker ??= this.startWorker(); // the worker starts while the lease is being granted
     const { lease, sent } = await this.granted({ ...o, ttl: o.ttl ?? 10_000 }, randomUUID(), o);
     if (this.closed) throw new LeaseholdError("CLOSED", "the client was closed");
     const validity = new Validity(this.clock);
@@ -344,7 +350,7 @@ export class Client implements AsyncDisposable {
     const start: Start = { target, clock: this.clock.offset, drift, margin };
     const worker = new Worker(new URL("./worker.js", import.meta.url), { workerData: start });
     worker.on("message", (id: bigint) => this.sessions.get(id)?.session.look());
-    worker.on("error", () => {}); // and then it exits
+    worker.on("error", () => {}); // after an error, it exits
     worker.on("exit", () => {
       this.worker = undefined;
       for (const { keep } of this.sessions.values()) this.order(keep);
@@ -354,9 +360,9 @@ export class Client implements AsyncDisposable {
   }
 
   /**
-   * Runs work with a session, and again with a new one after each loss, until it returns. The session's
-   * signal is aborted at the loss; run waits for the end of work before it starts again. If no session is
-   * granted, run keeps trying. It ends with the error that work throws while its session is valid.
+   * Runs work with a session. If the session is lost, its signal is aborted, and run waits for work to end
+   * and then runs it again with a new session. This repeats until work returns. If no session is granted,
+   * run keeps trying. If work throws while its session is valid, run fails with that error.
    */
   async run<T>(work: (s: Session) => Promise<T>, o: SessionOptions = {}): Promise<T> {
     for (let failures = 0; ; failures++) {
@@ -373,23 +379,23 @@ export class Client implements AsyncDisposable {
           if (!(e instanceof LeaseholdError && (s ? isLoss(e) : passes(e)))) throw e;
         }
       } finally {
-        await s?.release().catch(() => {}); // it may be lost
+        await s?.release().catch(() => {}); // the session may have been lost
       }
       await pause(backOff(failures, 100, 5000), o.signal);
     }
   }
 
-  /** The leader of an election now. */
+  /** Returns the current leader of an election. */
   async leader(name: string, o: CallOptions = {}): Promise<Leader | undefined> {
     return leaderOf(name, (await this.range({ key: `${name}/`, prefix: true }, o)).kvs);
   }
 
-  /** Yields the leader of an election, and then each change; undefined while there is none. */
+  /** Yields the leader of an election and then every change of leader, or undefined while there is none. */
   observe(name: string): AsyncGenerator<Leader | undefined> {
     return observe(this, name);
   }
 
-  /** The members of a group in the order of their IDs, linearizably. */
+  /** Returns the members of a group, ordered by ID. The read is linearizable. */
   async members(group: string, o: CallOptions = {}): Promise<Member[]> {
     const prefix = `${group}/`;
     const { kvs } = await this.range({ key: prefix, prefix: true }, o);
@@ -403,11 +409,11 @@ export class Client implements AsyncDisposable {
       .filter((m) => m.id !== "" && !m.id.includes("/"));
   }
 
-  /** @internal Runs something in the background. close waits for it for a few seconds. */
+  /** @internal Runs work in the background. close waits for it for a few seconds. */
   later(work: Promise<unknown>): void {
     const done: Promise<void> = work.then(
       () => {},
-      () => {}, // the key ends with its lease
+      () => {}, // the key is deleted with its lease
     );
     this.background.add(done);
     void done.then(() => this.background.delete(done));
@@ -419,7 +425,7 @@ function refused(reason: number | undefined): LeaseholdError {
   return new LeaseholdError(code, code.toLowerCase().replaceAll("_", " "));
 }
 
-/** Whether the next attempt to open a session may succeed. */
+/** Reports whether the next attempt to open a session may succeed. */
 function passes(e: LeaseholdError): boolean {
   const codes: Code[] = [
     "UNAVAILABLE", "UNKNOWN_OUTCOME", "NAME_TAKEN", "NOT_LOGGED_IN", "LEASE_NOT_FOUND",
@@ -427,13 +433,13 @@ function passes(e: LeaseholdError): boolean {
   return isEnd(e) || codes.includes(e.code);
 }
 
-/** How many updates are buffered. Then the watch pauses; the cluster keeps the rest. */
+/** The maximum number of buffered updates. After that, the watch pauses, and the cluster keeps the rest. */
 const mostUpdates = 10_000;
 
 /**
- * A watch, which survives failures of members and connections: `for await (const update of watch)`. It
- * delivers each change once, in order, and the changes of a revision together. It ends with COMPACTED if the
- * cluster no longer has the next changes.
+ * A watch that survives failures of members and connections: `for await (const update of watch)`. It
+ * delivers each change once and in order, and all changes of a revision together. It fails with COMPACTED
+ * if the cluster no longer has the next changes.
  */
 export class Watch implements AsyncIterable<Update>, AsyncDisposable {
   private readonly queue: Update[] = [];
@@ -463,7 +469,7 @@ export class Watch implements AsyncIterable<Update>, AsyncDisposable {
     const m = r.body.value;
     const revision = m.header?.revision ?? 0n;
     if (this.first) {
-      // It says only that the watch has begun.
+      // This response only confirms that the watch has begun.
       this.first = false;
       this.isBegun = true;
       this.message.startRevision ||= revision + 1n;

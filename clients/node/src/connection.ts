@@ -6,17 +6,17 @@ import { LeaseholdError } from "./errors.js";
 import type { ClientMessage, ServerMessage } from "./v1/stream_pb.js";
 import { ClientMessageSchema, ServerMessageSchema } from "./v1/stream_pb.js";
 
-/** Files in PEM. They are read for each connection, so they may be replaced. */
+/** PEM files. They are read for each connection, so they can be replaced. */
 export interface TLS {
-  /** The certificates that vouch for members; the system's if it is not set. */
+  /** The root certificates for members. By default, the system's are used. */
   ca?: string;
   cert?: string;
   key?: string;
-  /** The name in the members' certificates, if that is not the endpoint's. */
+  /** The name in the members' certificates, if it differs from the endpoint's host. */
   serverName?: string;
 }
 
-/** What both threads need to connect. It can be sent to a worker. */
+/** The data that both threads need to connect. It can be sent to a worker. */
 export interface Target {
   endpoints: Endpoint[];
   tls: TLS;
@@ -47,14 +47,14 @@ export function parseEndpoint(text: string, tls: boolean): Endpoint {
 
 export type Stream = grpc.ClientDuplexStream<ClientMessage, ServerMessage>;
 
-/** Of etcd's Auth service only this call is spoken, so its messages are written by hand. */
+/** The client uses only this call of etcd's Auth service, so it encodes its messages by hand. */
 const login = "/etcdserverpb.Auth/Authenticate";
 
 function varint(n: number): number[] {
   return n > 127 ? [(n & 127) | 128, ...varint(n >> 7)] : [n];
 }
 
-/** The name and the password have the fields 1 and 2. */
+/** The name is field 1, and the password is field 2. */
 export function loginRequest(user: string, password: string): Buffer {
   const field = (n: number, value: string): Buffer => {
     const raw = Buffer.from(value);
@@ -63,7 +63,7 @@ export function loginRequest(user: string, password: string): Buffer {
   return Buffer.concat([field(1, user), field(2, password)]);
 }
 
-/** The token has the field 2. All fields of the answer are delimited by their lengths. */
+/** The token is field 2. All fields of the answer are length-delimited. */
 export function loginToken(answer: Buffer): string {
   let at = 0;
   const number = (): number => {
@@ -83,14 +83,14 @@ export function loginToken(answer: Buffer): string {
   return "";
 }
 
-/** Connects to members, for one thread. It keeps the token of a login. */
+/** Connects one thread to members. It keeps the token of a login. */
 export class Connector {
   private loggedIn = "";
   private earlier = false; // the last connection used the token of an earlier login
 
   constructor(readonly target: Target) {}
 
-  /** A connection of its own: the caller closes it. */
+  /** Returns a new connection. The caller must close it. */
   dial(e: Endpoint): grpc.Client {
     const t = this.target;
     const read = (file?: string): Buffer | null => (file ? readFileSync(file) : null);
@@ -98,7 +98,7 @@ export class Connector {
       ? grpc.credentials.createSsl(read(t.tls.ca), read(t.tls.key), read(t.tls.cert))
       : grpc.credentials.createInsecure();
     return new grpc.Client(e.address, credentials, {
-      "grpc.keepalive_time_ms": 6000, // members allow a ping in five seconds
+      "grpc.keepalive_time_ms": 6000, // members allow one ping every five seconds
       "grpc.keepalive_timeout_ms": t.memberTimeout,
       "grpc.max_receive_message_length": -1,
       "grpc.use_local_subchannel_pool": 1,
@@ -141,7 +141,7 @@ export class Connector {
     });
   }
 
-  /** Opens a stream. Its errors come as events. */
+  /** Opens a stream. Errors are reported as events. */
   async open(client: grpc.Client): Promise<Stream> {
     const metadata = new grpc.Metadata();
     const token = await this.token(client);
@@ -154,7 +154,7 @@ export class Connector {
     );
   }
 
-  /** What a broken stream means. A login that does not count any more is forgotten. */
+  /** Converts the error of a broken stream. It discards a login that is no longer valid. */
   explain(e: unknown): LeaseholdError {
     if (e instanceof LeaseholdError) return e;
     const { code, details } = e as Partial<grpc.ServiceError>;

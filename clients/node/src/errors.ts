@@ -1,17 +1,17 @@
 import type { Error as ErrorMessage, Lease as LeaseMessage } from "./v1/leases_pb.js";
 import { Reason } from "./v1/leases_pb.js";
 
-/** What the cluster knows of a lease. All times are in milliseconds. */
+/** The cluster's description of a lease. All times are in milliseconds. */
 export interface Lease {
   id: bigint;
   token: bigint;
   ttl: number;
-  /** For how long the lease lives on; 0 in errors. */
+  /** The remaining time of the lease; 0 in errors. */
   remaining: number;
   name: string;
   owner: string;
   labels: Record<string, string>;
-  /** It has expired, and its lock delay has not passed. */
+  /** The lease has expired, but its lock delay has not passed yet. */
   delayed: boolean;
   keys: Buffer[];
 }
@@ -31,8 +31,9 @@ export function leaseOf(m: LeaseMessage): Lease {
 }
 
 /**
- * What went wrong. UNAVAILABLE: nothing was done. UNKNOWN_OUTCOME: it may have been done, or may still be.
- * LOST: the cluster ended what was held. EXPIRED: it was not renewed in time, by this machine's clock.
+ * The kind of error. UNAVAILABLE: nothing has changed. UNKNOWN_OUTCOME: the request may have taken effect,
+ * or may still do so. LOST: the cluster ended what was held. EXPIRED: the lease was not renewed in time,
+ * according to this machine's clock.
  */
 export type Code =
   | "INVALID"
@@ -60,9 +61,9 @@ export type Code =
   | "RELEASED";
 
 export class LeaseholdError extends Error {
-  /** The lease that has the name or the ID, with NAME_TAKEN and ID_TAKEN. */
+  /** The lease that already has the name or the ID, for NAME_TAKEN and ID_TAKEN. */
   holder?: Lease;
-  /** What the message says, for programs: docs/api.md lists the keys. */
+  /** The details in the message, for programs. docs/api.md lists the keys. */
   metadata: Record<string, string> = {};
 
   constructor(
@@ -74,7 +75,7 @@ export class LeaseholdError extends Error {
   }
 }
 
-/** Whether an error says that something that was held has ended. */
+/** Reports whether an error means that something held has ended. */
 export function isEnd(e: LeaseholdError): boolean {
   return e.code === "LOST" || e.code === "EXPIRED" || e.code === "RELEASED";
 }
@@ -98,7 +99,7 @@ const reasons: Partial<Record<Reason, Code>> = {
   [Reason.LIMIT_REACHED]: "LIMIT_REACHED",
 };
 
-/** The code of a reason. One of a later server says nothing of the outcome. */
+/** Returns the code for a reason. If a newer server sends an unknown reason, the outcome is unknown. */
 export function codeOf(reason: Reason): Code {
   return reasons[reason] ?? "UNKNOWN_OUTCOME";
 }

@@ -1,5 +1,5 @@
 /**
- * Client of Leasehold: leases, locks, elections, registration and keys. All times are in milliseconds.
+ * Client for Leasehold: leases, locks, elections, group membership and keys. All times are in milliseconds.
  */
 export { Client, Watch } from "./client.js";
 export type { ClientOptions, CallOptions, SessionOptions } from "./client.js";

@@ -11,12 +11,12 @@ import type { Clock, Moment } from "./validity.js";
 import type { Request, Response, ServerMessage, SessionRef } from "./v1/stream_pb.js";
 import { RequestSchema, SessionRequestSchema } from "./v1/stream_pb.js";
 
-/** A request changes nothing, or its number makes it take effect once. */
+/** A request either changes nothing, or has a number that makes it take effect only once. */
 export type Kind = "read" | "numbered";
 
 export type Body = Request["body"];
 
-/** A request has no answer. If it was sent, it may have taken effect. */
+/** A request was not answered. If it was sent, it may have taken effect. */
 export class LinkError extends Error {
   constructor(
     readonly sent: boolean,
@@ -26,17 +26,19 @@ export class LinkError extends Error {
   }
 }
 
-/** A request with several responses, which is sent again on the next link. */
+/** A request with several responses, which is sent again on each new link. */
 export interface Follower {
   body(): Body;
   take(r: Response): void;
   end(e: LeaseholdError): void;
 }
 
-/** How many numbers may be open: the cluster remembers 4,096 answers of a session. */
+/** The maximum number of open numbers. The cluster keeps 4,096 answers per session. */
 const maxAhead = 4000n;
 
-/** An idempotency session: the numbers from acknowledgedBelow to last are open, but for those done. */
+/**
+ * An idempotency session. The numbers from acknowledgedBelow to last are open, except for those in done.
+ */
 export class Numbers {
   acknowledgedBelow = 1n;
   last = 0n;
@@ -57,17 +59,17 @@ export interface Call {
   lost(e: LinkError): void;
 }
 
-/** What a request is sent over. */
+/** Sends requests. */
 export interface Sender {
   send(c: Call): void;
-  /** Cancels a request, and reports whether it was sent. */
+  /** Cancels a request, and reports whether it had been sent. */
   forget(c: Call): boolean;
 }
 
-/** One stream to one member. */
+/** A stream to one member. */
 export class Link implements Sender {
   private readonly open = new Map<bigint, Call>();
-  private readonly unanswered = new Map<bigint, number>(); // when it was sent
+  private readonly unanswered = new Map<bigint, number>(); // send times, by ID
   private queue: Call[] = [];
   private last = 0n;
   private heard = performance.now();
@@ -108,18 +110,18 @@ export class Link implements Sender {
     if (this.queue.length === 1) queueMicrotask(() => this.flush());
   }
 
-  /** Writes what is queued. */
+  /** Sends all queued requests. */
   flush(): void {
     let calls = this.queue;
     this.queue = [];
     while (calls.length > 0 && !this.ended) {
-      // A message has one session: that of its first numbered request.
+      // A message belongs to one session, which is the session of its first numbered request.
       const numbers = calls.find((c) => c.numbers)?.numbers;
       const now = calls.filter((c) => !c.numbers || c.numbers === numbers);
       calls = calls.filter((c) => c.numbers && c.numbers !== numbers);
       for (const c of now) {
         c.request.id = ++this.last;
-        if (c.request.body.case === "cancel") continue; // it has no answer
+        if (c.request.body.case === "cancel") continue; // it gets no answer
         this.open.set(this.last, c);
         this.unanswered.set(this.last, performance.now());
       }
@@ -155,12 +157,12 @@ export class Link implements Sender {
   }
 }
 
-/** Keeps a link to some member, and repeats requests for which that is safe. */
+/** Maintains a link to any member, and retries requests if that is safe. */
 export class Mux {
   private current: Sender | undefined;
   private closed = false;
   private running = false;
-  private error: LeaseholdError | undefined; // of the last try to connect
+  private error: LeaseholdError | undefined; // error of the last attempt to connect
   private waiters: (() => void)[] = [];
   private numbers: Promise<Numbers> | undefined;
   private readonly followers = new Map<Follower, { link: Sender; call: Call } | undefined>();
@@ -169,7 +171,7 @@ export class Mux {
   constructor(
     private readonly connector: Connector,
     readonly clock: Clock,
-    private readonly fixed?: Sender, // for tests: in the place of links
+    private readonly fixed?: Sender, // for tests: used instead of links
   ) {}
 
   close(): void {
@@ -206,7 +208,7 @@ export class Mux {
     }
   }
 
-  /** Has a link until it ends, and returns why it did. */
+  /** Maintains a link until it ends, and returns the reason. */
   private async connect(at: { address: string; secure: boolean }, up: () => void): Promise<string> {
     const { memberTimeout, dialTimeout } = this.connector.target;
     const client = this.connector.dial(at);
@@ -242,7 +244,7 @@ export class Mux {
         stopped = () => resolve("");
         this.stop.signal.addEventListener("abort", stopped, { once: true });
       });
-      late.catch(() => {}); // it is of no interest once there is a link
+      late.catch(() => {}); // irrelevant once there is a link
       const first = new Promise<void>((resolve) => opened.once("data", () => resolve()));
       await Promise.race([first, late, ended]);
       return await ended;
@@ -263,7 +265,7 @@ export class Mux {
     }
   }
 
-  /** Returns the link, and waits until there is one. */
+  /** Returns the link, waiting until there is one. */
   async link(signal: AbortSignal): Promise<Sender> {
     for (;;) {
       if (this.closed) throw new LeaseholdError("CLOSED", "the client was closed");
@@ -272,7 +274,7 @@ export class Mux {
       if (this.current) return this.current;
       if (this.error?.code === "NOT_LOGGED_IN") {
         const e = this.error;
-        this.error = undefined; // the next call waits for the next try
+        this.error = undefined; // the next call waits for the next attempt
         throw e;
       }
       await new Promise<void>((resolve) => {
@@ -294,8 +296,8 @@ export class Mux {
   }
 
   /**
-   * Sends a request until it has an answer. Returns when the try that was answered began. With a follower,
-   * the later responses are its.
+   * Sends a request until it is answered. `sent` is when the answered attempt began. If there is a
+   * follower, it receives the later responses.
    */
   async request(
     body: Body,
@@ -325,17 +327,17 @@ export class Mux {
     }
   }
 
-  /** Returns the session of the next number, which is its last. */
+  /** Assigns the next number. It is the last number of the returned session. */
   async number(link: Sender, signal: AbortSignal): Promise<{ numbers: Numbers; n: bigint }> {
     for (;;) {
       const opening = (this.numbers ??= this.openNumbers(link));
       const numbers = await abortable(opening, signal);
       if (numbers.last - numbers.acknowledgedBelow <= maxAhead) return { numbers, n: ++numbers.last };
-      if (this.numbers === opening) this.numbers = undefined; // an old write takes very long
+      if (this.numbers === opening) this.numbers = undefined; // an old write is taking very long
     }
   }
 
-  /** Opens a session for all callers: it ends with the link, and not with the timeout of one of them. */
+  /** Opens a session for all callers. It ends with the link, and not with the timeout of any one caller. */
   private async openNumbers(link: Sender): Promise<Numbers> {
     try {
       const nonce = randomBytes(8).readBigUInt64BE();
@@ -346,7 +348,8 @@ export class Mux {
       return new Numbers(r.body.value.session);
     } catch (e) {
       this.numbers = undefined;
-      throw new LinkError(false, (e as Error).message); // of the session, not of the request
+      // the outcome is unknown for the session, not for the request
+      throw new LinkError(false, (e as Error).message);
     }
   }
 
@@ -355,11 +358,11 @@ export class Mux {
       (now) => {
         if (now === n) this.numbers = undefined;
       },
-      () => {}, // number forgets it
+      () => {}, // if it fails, number discards it
     );
   }
 
-  /** Sends a request once. */
+  /** Makes one attempt to send a request. */
   attempt(
     link: Sender,
     request: Request,
@@ -400,7 +403,7 @@ export class Mux {
     });
   }
 
-  /** Sends a follower's request on this link and all later ones, until it ends. */
+  /** Sends a follower's request on the current link and all later ones, until the follower ends. */
   follow(f: Follower): void {
     if (this.closed) throw new LeaseholdError("CLOSED", "the client was closed");
     this.followers.set(f, undefined);
@@ -457,9 +460,9 @@ export class Mux {
   }
 }
 
-/** A request, and what is known of its outcome. */
+/** A request, and what is known about its outcome. */
 class Attempt {
-  unsure = false; // an earlier try may have taken effect
+  unsure = false; // an earlier attempt may have taken effect
   last: Error | undefined;
   private numbers: Numbers | undefined;
   private n = 0n;
@@ -503,12 +506,12 @@ class Attempt {
     }
   }
 
-  /** Reports whether to try again after an error, and notes what the error means. */
+  /** Reports whether to retry after an error, and records what the error implies. */
   private again(e: LeaseholdError): boolean {
     switch (e.code) {
       case "UNAVAILABLE":
       case "NOT_LOGGED_IN":
-        return true; // nothing was done
+        return true; // nothing has changed
       case "UNKNOWN_OUTCOME":
         this.unsure ||= this.kind !== "read";
         return true;
@@ -521,9 +524,9 @@ class Attempt {
       case "NO_SPACE":
       case "LIMIT_REACHED":
       case "PERMISSION_DENIED":
-        return false; // it may be the answer to the last try alone
+        return false; // the error may apply only to the last attempt
       default:
-        this.unsure = false; // it is the answer to all tries
+        this.unsure = false; // the error applies to all attempts
         return false;
     }
   }
@@ -533,7 +536,7 @@ class Attempt {
   }
 }
 
-/** How long to wait after the given number of failures in a row, in milliseconds. */
+/** Returns how long to wait after the given number of consecutive failures, in milliseconds. */
 export function backOff(failures: number, first = 5, most = 500): number {
   return Math.min(first * 2 ** Math.min(failures, 10), most) * (0.5 + Math.random() / 2);
 }
@@ -542,9 +545,9 @@ export async function pause(ms: number, signal?: AbortSignal): Promise<void> {
   await sleep(ms, undefined, signal ? { signal } : {}).catch(() => {});
 }
 
-/** Waits for work, or fails once the signal is aborted; the work continues. */
+/** Waits for work, but rejects when the signal is aborted. The work continues in that case. */
 export async function abortable<T>(work: Promise<T>, signal?: AbortSignal): Promise<T> {
-  work.catch(() => {}); // it may fail later
+  work.catch(() => {}); // it may fail later, when nothing is waiting for it
   if (!signal) return work;
   signal.throwIfAborted();
   let abort = (): void => {};

@@ -15,45 +15,46 @@ import { Event_Cause, Ticket_State, WaitSchema, type Ticket as TicketMessage } f
 import type { Response } from "./v1/stream_pb.js";
 
 /**
- * Something held by a lease: a session, a lock, a lead or a membership. Call check before each step that
- * depends on it: check reads the clock, so it is right even if the process was stopped, or its thread was
- * busy, until just before. With `await using` it is released at the end of the block.
+ * Something held through a lease: a session, a lock, a leadership or a membership. Call check before each
+ * step that depends on it. check reads the clock, so it is correct even if the process was paused or its
+ * thread was busy until just before the call. With `await using`, the hold is released at the end of the
+ * block.
  */
 export abstract class Hold implements AsyncDisposable {
   private readonly controller = new AbortController();
-  /** Why it has ended, once the program's thread has noticed. */
+  /** Why it has ended, once the program's thread has detected that. */
   protected reason: LeaseholdError | undefined;
 
   constructor() {
-    setMaxListeners(0, this.controller.signal); // everything held by it listens
+    setMaxListeners(0, this.controller.signal); // everything held through it adds a listener
   }
 
-  /** The fencing token, higher than that of every earlier holder. */
+  /** The fencing token. It is higher than the token of every earlier holder. */
   abstract readonly token: bigint;
-  /** Why it is not valid any more; undefined while it is. */
+  /** Returns why it is no longer valid, or undefined while it is. */
   abstract error(): LeaseholdError | undefined;
-  /** Releases it. It stops being valid at once, even if the call fails. */
+  /** Releases it. It stops being valid immediately, even if the call fails. */
   abstract release(): Promise<void>;
   /** @internal In nanoseconds. */
   abstract left(): bigint;
 
-  /** Is aborted when it ends, with the reason. */
+  /** A signal that is aborted when the hold ends, with the reason. */
   get signal(): AbortSignal {
     return this.controller.signal;
   }
 
-  /** Throws unless it is valid now. */
+  /** Throws if it is no longer valid. */
   check(): void {
     const e = this.error();
     if (e) throw e;
   }
 
-  /** For how many milliseconds it stays valid if no renewal succeeds; 0 if it has ended. */
+  /** How long it stays valid if no renewal succeeds, in milliseconds; 0 if it has ended. */
   get validFor(): number {
     return this.error() ? 0 : Number(this.left()) / 1e6;
   }
 
-  /** When the program must stop, by performance.now(), if no renewal succeeds before. */
+  /** When the program must stop unless a renewal succeeds first, on the scale of performance.now(). */
   get validUntil(): number {
     return performance.now() + this.validFor;
   }
@@ -81,9 +82,11 @@ export abstract class Hold implements AsyncDisposable {
 const released = (): LeaseholdError =>
   new LeaseholdError("RELEASED", "it was released");
 
-/** A lease that is kept alive. Once it has ended it never becomes valid again. */
+/** A lease that is kept alive. Once it has ended, it never becomes valid again. */
 export class Session extends Hold {
-  /** @internal KeyRange in wait queues, and the end of giving one up. */
+  /**
+   * @internal Keys in wait queues. A key that is being given up maps to a promise that settles afterwards.
+   */
   readonly keys = new Map<string, Promise<unknown> | undefined>();
   private timer: NodeJS.Timeout | undefined;
 
@@ -99,8 +102,8 @@ export class Session extends Hold {
   }
 
   /**
-   * @internal Ends the session if the lease has ended. The worker reports that at once, but it may hang. The timer
-   * is by the monotonic clock: the other is looked at once a second.
+   * @internal Ends the session if the lease has ended. The worker reports that immediately, but may hang.
+   * The timer uses the monotonic clock; the wall clock is checked at least once a second.
    */
   look(): void {
     clearTimeout(this.timer);
@@ -132,7 +135,7 @@ export class Session extends Hold {
     return this.validity.left();
   }
 
-  /** Revokes the lease, which ends everything held by it. */
+  /** Revokes the lease, which ends everything held through it. */
   async release(): Promise<void> {
     const was = this.error();
     this.end(released());
@@ -144,19 +147,19 @@ export class Session extends Hold {
     });
   }
 
-  /** @internal Does something that ends when the session does, or when the caller's signal is aborted. */
+  /** @internal Waits for work, but only until the session ends or the caller's signal is aborted. */
   during<T>(work: Promise<T>, signal?: AbortSignal): Promise<T> {
     return abortable(abortable(work, this.signal), signal);
   }
 
-  /** The mutex of a name. etcd's concurrency.Mutex of that name excludes it, too. */
+  /** Returns the mutex with the given name. It also excludes etcd's concurrency.Mutex of that name. */
   mutex(name: string): Mutex {
     return new Mutex(this, name);
   }
 
   /**
-   * Waits until the session leads. Observers see the value. Candidates lead in order of arrival; etcd's
-   * concurrency.Election takes part in the same election.
+   * Waits until the session leads. Observers see the value. Candidates lead in order of arrival. Candidates
+   * that use etcd's concurrency.Election take part in the same election.
    */
   async campaign(name: string, value: Bytes = "", o: { signal?: AbortSignal } = {}): Promise<Lead> {
     const t = await Ticket.enter(this, name, value, o);
@@ -165,9 +168,9 @@ export class Session extends Hold {
   }
 
   /**
-   * Makes the session a member of a group, until it is released or the session ends. It waits until an
-   * earlier member of this ID has left, such as the program before it was restarted; with `wait: false` that
-   * is the error EXISTS.
+   * Makes the session a member of a group until it is released or the session ends. If an earlier member
+   * with this ID still exists, register waits until that member has left. It may belong to the same program
+   * before a restart. With `wait: false`, register fails with EXISTS instead.
    */
   async register(
     group: string,
@@ -217,7 +220,7 @@ function checkName(what: string, name: string): void {
   if (!name) throw new LeaseholdError("INVALID", `the name of the ${what} is empty`);
 }
 
-/** A key of the session in a wait queue. */
+/** One of the session's keys in a wait queue. */
 class Ticket implements Follower {
   token = 0n;
   revision = 0n;
@@ -235,7 +238,7 @@ class Ticket implements Follower {
     this.key = this.prefix + session.id.toString(16);
   }
 
-  /** Takes a ticket; with idle only if the queue is empty, or else it is LOCKED. */
+  /** Takes a ticket. With idle, it does so only if the queue is empty, and otherwise fails with LOCKED. */
   static async enter(
     s: Session,
     name: string,
@@ -257,7 +260,7 @@ class Ticket implements Follower {
     try {
       await s.during(t.enter(value, idle, call.signal), signal);
     } catch (e) {
-      call.abort(); // or else it might enter after it has left
+      call.abort(); // otherwise it might enter the queue after it has left
       const none = e instanceof LeaseholdError && (e.code === "LOCKED" || e.code === "IN_USE");
       if (none) s.keys.delete(t.key);
       else t.leaveLater();
@@ -294,7 +297,7 @@ class Ticket implements Follower {
     }
     const first = firstTicket(this.prefix, kvs);
     if (first) throw this.locked(first);
-    await this.enter(value, false, signal); // other keys are there, without waiters
+    await this.enter(value, false, signal); // the queue has other keys, but no waiters
   }
 
   private locked(first: KeyValue): LeaseholdError {
@@ -306,7 +309,7 @@ class Ticket implements Follower {
     return create(WaitSchema, { key: Buffer.from(this.key), prefix: Buffer.from(this.prefix) });
   }
 
-  // The ticket is followed on each new link.
+  // The following methods are called to follow the ticket on each new link.
 
   body(): Body {
     const m = txnMessage({ if: [compare.createRevision(this.key, "==", this.revision)] });
@@ -330,7 +333,7 @@ class Ticket implements Follower {
     this.changed();
   }
 
-  /** Waits for the turn, and gives the ticket up if it does not come. */
+  /** Waits until the ticket is ready. If it does not become ready, wait gives it up. */
   async wait(limit: number | undefined, signal?: AbortSignal): Promise<void> {
     const turn = new Promise<void>((resolve) => {
       this.changed = () => {
@@ -362,19 +365,19 @@ class Ticket implements Follower {
     return first ? this.locked(first) : new LeaseholdError("LOCKED", `${this.name} is locked`);
   }
 
-  /** Deletes the key, whether or not it is known to exist. */
+  /** Deletes the key in the background, even if it is not known to exist. */
   leaveLater(): void {
     this.session.client.later(this.remove(compare.lease(this.key, "==", this.session.id)));
   }
 
-  /** Deletes the key, and reports whether it was there. */
+  /** Deletes the key, and reports whether it existed. */
   leave(): Promise<boolean> {
     return this.remove(this.condition());
   }
 
   private remove(ours: Compare): Promise<boolean> {
     this.session.client.mux.unfollow(this);
-    // Afterwards the lease has taken the key along.
+    // After this time, the key has been deleted with its lease.
     const timeout = Math.max(this.session.lease.ttl, 1000);
     const leaving = this.session.client
       .txn({ if: [ours], then: [op.delete({ key: this.key })] }, { timeout })
@@ -402,7 +405,7 @@ function goneError(name: string, t?: TicketMessage): LeaseholdError {
   return new LeaseholdError("LOST", `${name} is lost: ${why}`);
 }
 
-/** Something held by a session. */
+/** Something held through a session. */
 abstract class Part extends Hold {
   protected readonly sessionEnded = (): void => {
     const e = this.session.error();
@@ -425,7 +428,7 @@ abstract class Part extends Hold {
     return this.session.left();
   }
 
-  /** Ends it for the program, and returns why it was over before. */
+  /** Ends it for the program. If it had already ended, giveUp returns the reason. */
   protected giveUp(): LeaseholdError | undefined {
     const was = this.error();
     this.end(released());
@@ -438,7 +441,7 @@ abstract class Part extends Hold {
   }
 }
 
-/** A lock that is held. */
+/** A lock held by this program. */
 export class Held extends Part {
   /** @internal */
   constructor(private readonly ticket: Ticket) {
@@ -454,7 +457,7 @@ export class Held extends Part {
     return this.ticket.name;
   }
 
-  /** The key that exists while it is held. */
+  /** The key that exists while the lock is held. */
   get key(): string {
     return this.ticket.key;
   }
@@ -468,12 +471,15 @@ export class Held extends Part {
     return this.ticket.revision;
   }
 
-  /** The condition that it is still held, for transactions that only the holder may do. */
+  /**
+   * The condition that the lock is still held, for transactions that only the holder should be able to
+   * commit.
+   */
   condition(): Compare {
     return this.ticket.condition();
   }
 
-  /** Releases it. It fails if it was not held until now. */
+  /** Releases the lock. It fails if the lock was not held until now. */
   async release(): Promise<void> {
     const was = this.giveUp();
     if (was) {
@@ -486,9 +492,9 @@ export class Held extends Part {
   }
 }
 
-/** The lead of an election. */
+/** The leadership of an election. */
 export class Lead extends Held {
-  /** Changes what observers see. */
+  /** Changes the value that observers see. */
   async proclaim(value: Bytes): Promise<void> {
     this.check();
     const { client, id } = this.session;
@@ -498,7 +504,7 @@ export class Lead extends Held {
   }
 }
 
-/** A lock that one session at a time holds: `await using held = await session.mutex("name").lock()`. */
+/** A lock held by one session at a time: `await using held = await session.mutex("name").lock()`. */
 export class Mutex {
   /** @internal */
   constructor(
@@ -507,8 +513,8 @@ export class Mutex {
   ) {}
 
   /**
-   * Waits until the session holds the lock; waiters get it in order of arrival. LOCKED means that others
-   * held it for longer than wait, in milliseconds.
+   * Waits until the session holds the lock. Waiters get it in order of arrival. LOCKED means that others
+   * held it for longer than wait milliseconds.
    */
   async lock(o: { wait?: number; signal?: AbortSignal } = {}): Promise<Held> {
     if (o.wait !== undefined && o.wait <= 0) return this.tryLock();
@@ -517,21 +523,21 @@ export class Mutex {
     return new Held(t);
   }
 
-  /** LOCKED at once if another session holds the lock. */
+  /** Like lock, but fails with LOCKED immediately if another session holds the lock. */
   async tryLock(): Promise<Held> {
     const t = await Ticket.enter(this.session, this.name, "", { idle: true });
     await t.wait(t.ready ? undefined : 0);
     return new Held(t);
   }
 
-  /** Runs work while the lock is held. The lock's signal is aborted if it ends. */
+  /** Runs work while the lock is held. The lock's signal is aborted if the lock is lost. */
   async with<T>(work: (held: Held) => Promise<T>, o: { wait?: number } = {}): Promise<T> {
     const held = await this.lock(o);
     let result: T;
     try {
       result = await work(held);
     } catch (e) {
-      await held.release().catch(() => {}); // the first error counts
+      await held.release().catch(() => {}); // the first error is thrown
       throw e;
     }
     await held[Symbol.asyncDispose]();
@@ -539,7 +545,7 @@ export class Mutex {
   }
 }
 
-/** A registration in a group. It is never made again by itself. */
+/** A registration in a group. It is never renewed automatically once it has ended. */
 export class Membership extends Part {
   /** @internal */
   constructor(
@@ -561,7 +567,7 @@ export class Membership extends Part {
     ];
   }
 
-  /** Changes the metadata of the member. */
+  /** Changes the member's metadata. */
   async update(metadata: Bytes): Promise<void> {
     this.check();
     const then = [op.put(this.key, metadata, { lease: this.session.id })];
@@ -581,7 +587,7 @@ export interface Member {
   id: string;
   metadata: Buffer;
   lease: bigint;
-  /** The revision at which it was registered. */
+  /** The revision at which the member was registered. */
   joined: bigint;
 }
 
@@ -589,7 +595,7 @@ export interface Leader {
   key: string;
   value: Buffer;
   lease: bigint;
-  /** The revision at which it began to lead, which rises from leader to leader. */
+  /** The revision at which it became the leader. Each later leader has a higher one. */
   since: bigint;
 }
 

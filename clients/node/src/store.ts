@@ -25,12 +25,12 @@ export function raw(b: Bytes): Uint8Array {
   return typeof b === "string" ? Buffer.from(b) : b;
 }
 
-/** Whole milliseconds, rounded up. */
+/** Converts to whole milliseconds, rounded up. */
 export function ms(n: number): bigint {
   return BigInt(Math.ceil(n));
 }
 
-/** A key, the keys up to an end, or all keys with a prefix. */
+/** A single key, the keys from key up to end, or all keys with a prefix. */
 export interface KeyRange {
   key: Bytes;
   end?: Bytes | undefined;
@@ -57,7 +57,7 @@ export interface KeyValue {
   createRevision: bigint;
   modRevision: bigint;
   version: bigint;
-  /** The lease that the key is attached to, 0n for none. */
+  /** The lease to which the key is attached, or 0n. */
   lease: bigint;
 }
 
@@ -94,22 +94,22 @@ export interface TxnResult {
   revision: bigint;
   succeeded: boolean;
   /**
-   * One for each operation that was done: for grant and renew the lease, for revoke how many keys went with
-   * it, for drawToken the token.
+   * One result for each executed operation. grant and renew return the lease, revoke returns the number of
+   * keys deleted with it, and drawToken returns the token.
    */
   results: OpResult[];
 }
 
 export type OpResult = PutResult | DeleteResult | RangeResult | TxnResult | Lease | bigint;
 
-/** A change of one key. */
+/** A change to one key. */
 export interface Event {
   kind: "put" | "delete";
   kv: KeyValue;
   previous: KeyValue | undefined;
-  /** What deleted the key: a request, or the end of its lease. */
+  /** Why the key was deleted: by a request, or because its lease ended. */
   cause: "" | "deleted" | "expired" | "revoked";
-  /** The lease that took the key with it. */
+  /** The lease with which the key was deleted. */
   lease: bigint;
 }
 
@@ -130,7 +130,7 @@ export function eventOf(m: pb.Event): Event {
   };
 }
 
-/** The changes of one revision, whole. */
+/** All changes of one revision. */
 export interface Update {
   revision: bigint;
   events: Event[];
@@ -169,20 +169,20 @@ export const compare = {
     comparing({ case: "lease", value }, is, { key }),
   exists: (key: Bytes): Compare =>
     comparing({ case: "createRevision", value: 0n }, ">", { key }),
-  /** There is no such key, or none with the prefix. */
+  /** The key does not exist or, with a prefix, no key with the prefix exists. */
   missing: (key: Bytes, options: { prefix?: boolean } = {}): Compare =>
     comparing({ case: "createRevision", value: 0n }, "==", { key, ...options }),
   leaseAlive: (lease: bigint, alive = true): Compare =>
     comparing({ case: "leaseAlive", value: lease }, alive ? "==" : "!="),
-  /** A live lease has the name with this token; with 0n: no lease has the name. */
+  /** A live lease with this token has the name. If the token is 0n: no lease has the name. */
   nameHeld: (name: string, token: bigint): Compare =>
     comparing({ case: "nameToken", value: create(NameTokenSchema, { name, token }) }, "=="),
 };
 
 export interface PutOptions {
-  /** The lease that the key is attached to. */
+  /** The lease to which the key is attached. */
   lease?: bigint | undefined;
-  /** Puts the key on a lease of its own: it goes when the TTL has passed, unless put again. */
+  /** Gives the key its own lease: the key is deleted after the TTL unless it is put again. */
   ttl?: number | undefined;
   ignoreValue?: boolean | undefined;
   ignoreLease?: boolean | undefined;
@@ -274,13 +274,13 @@ export const op = {
   range: (k: KeyRange & RangeOptions): Op =>
     operation({ case: "readRange", value: rangeMessage(k) }),
   txn: (t: Txn): Op => operation({ case: "txn", value: txnMessage(t) }),
-  /** Grants a lease, whose ID must be given. */
+  /** Grants a lease. The ID is required. */
   grant: (g: Grant & { id: bigint }): Op => operation({ case: "grant", value: grantMessage(g) }),
   renew: (id: bigint, token = 0n): Op =>
     operation({ case: "renew", value: create(LeaseRefSchema, { id, token }) }),
   revoke: (id: bigint, token = 0n): Op =>
     operation({ case: "revoke", value: create(LeaseRefSchema, { id, token }) }),
-  /** Draws the next fencing token, for no lease. */
+  /** Draws the next fencing token. It does not belong to any lease. */
   drawToken: (): Op => operation({ case: "drawToken", value: create(DrawTokenRequestSchema) }),
 };
 
@@ -321,7 +321,10 @@ function opResult({ response: r }: pb.OpResponse, revision: bigint): OpResult {
   }
 }
 
-/** Whether a key is in the wait queue of a prefix: the ID of its lease, and perhaps a number. */
+/**
+ * Reports whether a key is in the wait queue with a prefix. It then consists of the prefix, the ID of its
+ * lease and, optionally, a number.
+ */
 export function isTicket(prefix: string, kv: KeyValue): boolean {
   const key = kv.key.toString();
   return kv.lease !== 0n && key.startsWith(prefix) && /^[0-9a-f.]+$/.test(key.slice(prefix.length));

@@ -8,10 +8,11 @@ export interface Moment {
 
 /**
  * Reads the clocks. The monotonic clock stops while the machine is suspended, and the wall clock can be
- * set. So what has passed is what the faster of the two says: too much ends validity early, which is safe.
+ * set. So the elapsed time is the larger of the two differences. If that is too long, validity ends early,
+ * which is safe.
  */
 export class Clock {
-  /** offset, of 8 bytes, is added to the wall clock: for tests. It is shared with the worker. */
+  /** offset holds 8 bytes that are added to the wall clock, for tests. The worker shares it. */
   constructor(readonly offset = new SharedArrayBuffer(8)) {}
 
   now(): Moment {
@@ -37,12 +38,12 @@ function rest(w: Window, now: Moment): bigint {
   return w.left - between(w, now);
 }
 
-/** For how long a grant or renewal is valid from when it was sent, in nanoseconds. */
+/** Returns how long a grant or renewal is valid after it was sent, in nanoseconds. */
 export function validFor(ttl: number, drift: number, margin: number): bigint {
   return BigInt(Math.floor((ttl - ttl * drift - margin) * 1e6));
 }
 
-/** Why a lease is over. The numbers are in shared memory. */
+/** Why a lease has ended. The numbers are stored in shared memory. */
 export enum State {
   Valid,
   Expired,
@@ -52,9 +53,9 @@ export enum State {
 }
 
 const state = 0;
-const size = 1; // of the text
-const latest = 2; // counts the windows: of the two that are kept, the one of its parity counts
-const windows = 3; // each has a moment, and for how long the lease is valid from then on
+const size = 1; // length of the text
+const latest = 2; // number of windows written; its parity selects the current one of the two windows
+const windows = 3; // each window has a moment, and how long the lease is valid from that moment
 const words = windows + 2 * 3;
 const text = 256;
 
@@ -63,13 +64,13 @@ interface Window extends Moment {
 }
 
 /**
- * Until when a lease is valid, in memory that the program's thread and the worker share: the worker writes
- * it when a renewal was acknowledged, and the program reads it whenever it asks, without a message between
- * them. A lease is valid until it was sent + TTL, less the drift between clocks and a margin, where sent is
- * the moment just before the last acknowledged grant or renewal was sent. Then it is over for ever.
+ * How long a lease is valid, in memory shared by the program's thread and the worker. The worker writes to
+ * it when a renewal is acknowledged. The program reads it at any time, without exchanging messages.
+ * Validity is measured from the moment just before the last acknowledged grant or renewal was sent. It
+ * lasts for the TTL, minus clock drift and a margin. Once a lease has ended, it never becomes valid again.
  *
- * One thread at a time writes. It writes the window that does not count, and then has it count, so a writer
- * that ends halfway leaves the other window whole.
+ * Only one thread at a time writes. It writes the window that is not current, and then makes it the current
+ * one. So if a writer is stopped halfway, the other window remains intact.
  */
 export class Validity {
   private readonly words: BigInt64Array;
@@ -83,16 +84,19 @@ export class Validity {
     this.text = new Uint8Array(memory, words * 8, text);
   }
 
-  /** Notes for how long the lease is valid from a moment on. Only one thread at a time may call it. */
+  /** Records how long the lease is valid from a moment. Only one thread at a time may call it. */
   set(sent: Moment, nanoseconds: bigint): void {
     const begun = Atomics.load(this.words, latest) !== 0n;
-    if (begun && this.left() <= 0n) return; // it never comes back
+    if (begun && this.left() <= 0n) return; // it never becomes valid again
     const next = { ...sent, left: nanoseconds };
     const now = this.clock.now();
     if (!begun || rest(next, now) > rest(this.window(), now)) this.write(next);
   }
 
-  /** Counts from now on. What the clocks did before then counts, even if one is set back later. */
+  /**
+   * Starts a new window at now. Time that has already passed stays counted, even if a clock is set back
+   * later.
+   */
   rebase(now: Moment): void {
     this.write({ ...now, left: rest(this.window(), now) });
   }
@@ -117,7 +121,7 @@ export class Validity {
     }
   }
 
-  /** For how many nanoseconds it is valid, if it is not renewed; 0 if it is over. */
+  /** Returns how long the lease stays valid without a renewal, in nanoseconds; 0 if it has ended. */
   left(): bigint {
     if (Atomics.load(this.words, state) !== BigInt(State.Valid)) return 0n;
     const left = rest(this.window(), this.clock.now());
@@ -126,7 +130,7 @@ export class Validity {
     return 0n;
   }
 
-  /** Ends it; the first end counts. */
+  /** Ends the lease. Only the first reason is kept. */
   finish(how: State, why: string): void {
     const bytes = Buffer.from(why).subarray(0, text);
     if (Atomics.compareExchange(this.words, state, 0n, BigInt(how)) === BigInt(State.Valid)) {

@@ -1,6 +1,6 @@
-/*
- * Renewal of leases, in a worker thread and over a stream of its own: a program that keeps its thread busy
- * does not stall it. This is the only module that knows how leases are renewed.
+/**
+ * Renews leases in a worker thread, over a separate stream. A program that keeps its own thread busy does
+ * not delay renewals. This is the only module that knows how leases are renewed.
  */
 import { create } from "@bufbuild/protobuf";
 import type * as grpc from "@grpc/grpc-js";
@@ -15,7 +15,7 @@ import { LeaseEvent_Kind, LeaseRefSchema, Reason, RenewRequestSchema } from "./v
 import type { Response } from "./v1/stream_pb.js";
 import { RequestSchema } from "./v1/stream_pb.js";
 
-/** What the program's thread starts the worker with. */
+/** The data with which the program's thread starts the worker. */
 export interface Start {
   target: Target;
   clock: SharedArrayBuffer;
@@ -23,7 +23,7 @@ export interface Start {
   margin: number;
 }
 
-/** What it sends to the worker, which answers with the ID of each lease that has ended. */
+/** A message to the worker. The worker sends back the ID of each lease that has ended. */
 export type Order =
   | { keep: bigint; token: bigint; ttl: number; sent: Moment; memory: SharedArrayBuffer }
   | { drop: bigint };
@@ -50,7 +50,7 @@ export class Keeper {
   private next = 0;
   private failed: Moment | undefined; // when the last member failed
   private timer: NodeJS.Timeout | undefined;
-  private apart = 0n; // by how much the readings of the two clocks differ
+  private apart = 0n; // difference between the readings of the two clocks
 
   constructor(
     private readonly start: Start,
@@ -75,7 +75,7 @@ export class Keeper {
     return Number(this.clock.passed(m) / ms);
   }
 
-  /** Does what is to be done now, and comes back when there is more to do. */
+  /** Does the work that is due, and schedules the next step. */
   step(): void {
     clearTimeout(this.timer);
     this.watchClocks();
@@ -85,13 +85,13 @@ export class Keeper {
     if (this.held.size === 0) return;
     const waits = [...(this.link?.waits.values() ?? [])];
     if (waits.some((w) => this.since(w.sent) >= w.patience)) {
-      this.leave(); // the member hangs, or the link does: try the next
+      this.leave(); // the member or the link hangs, so try the next member
       waits.length = 0;
     }
     const waiting = new Set(waits.flatMap((w) => w.held));
     const idle = [...this.held.values()].filter((h) => !waiting.has(h));
     const left = (h: Held): number => h.ttl / 3 - this.since(h.renewed);
-    // The timer is by the monotonic clock: the other is looked at once a second.
+    // The timer uses the monotonic clock. The wall clock is checked at least once a second.
     const ends = Math.min(1000, ...[...this.held.values()].map((h) => Number(h.validity.left() / ms) + 1));
     let wait = Math.min(
       ends,
@@ -101,7 +101,7 @@ export class Keeper {
     const due = idle.filter((h) => left(h) <= h.ttl / 20);
     const shortest = Math.min(...[...this.held.values()].map((h) => h.ttl));
     const backOff = this.failed ? Math.min(shortest / 20, 200) - this.since(this.failed) : 0;
-    // The stream is there before the first renewal is due.
+    // The stream is opened before the first renewal is due.
     if (!this.link && backOff <= 0) this.link = this.open(this.next++, this);
     if (!this.link) wait = Math.min(wait, backOff);
     if (idle.some((h) => left(h) <= 0)) {
@@ -116,7 +116,7 @@ export class Keeper {
     this.timer = setTimeout(() => this.step(), Math.max(1, wait));
   }
 
-  /** Has the leases count from now on if a clock was set or the machine was suspended. */
+  /** Restarts the windows of all leases if a clock was set or the machine was suspended. */
   private watchClocks(): void {
     const now = this.clock.now();
     const step = now.wall - now.monotonic - this.apart;
@@ -125,7 +125,7 @@ export class Keeper {
     for (const h of this.held.values()) h.validity.rebase(now);
   }
 
-  /** Takes the answer to a renewal. */
+  /** Handles the answer to a renewal. */
   answered(link: Link, r: Response): void {
     const w = link.waits.get(r.id);
     if (!w || link !== this.link) return;
@@ -145,11 +145,11 @@ export class Keeper {
         refused = true;
       }
     }
-    if (refused) this.leave(); // it renews nothing: another may
+    if (refused) this.leave(); // this member renews nothing; another one may
     this.step();
   }
 
-  /** Takes note of a stream that has ended. */
+  /** Handles the end of a stream. */
   lost(link: Link): void {
     if (link !== this.link) return;
     this.leave();

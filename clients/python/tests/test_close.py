@@ -1,4 +1,4 @@
-"""Closing the client for threads."""
+"""Closing the blocking client."""
 
 import asyncio
 import threading
@@ -9,7 +9,7 @@ import leasehold
 
 
 def test_close_ends_what_waits() -> None:
-    """A thread that waits in a call, whatever for, gets an error when the client is closed."""
+    """A thread waiting in any call gets an error when the client is closed."""
     client = leasehold.Client("127.0.0.1:1")
     errors: list[Exception] = []
     began = threading.Event()
@@ -30,6 +30,6 @@ def test_close_ends_what_waits() -> None:
     client.close()
     thread.join(20)
     assert [type(e) for e in errors] == [leasehold.ClosedError]
-    client.close()  # once more does nothing
+    client.close()  # a second close does nothing
     with pytest.raises(leasehold.ClosedError):
         client.get("a")

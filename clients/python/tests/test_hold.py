@@ -1,4 +1,4 @@
-"""The body of a hold ends with it."""
+"""The body of a hold is cancelled when the hold ends."""
 
 import asyncio
 from types import SimpleNamespace
@@ -134,7 +134,7 @@ def test_an_error_of_a_body_that_did_not_wait_after_the_loss_passes() -> None:
             async with h:
                 h.lose()
                 raise KeyError
-        await asyncio.sleep(0)  # and nothing is left of the cancellation
+        await asyncio.sleep(0)  # no cancellation is left over
         assert h.releases == 1
 
     asyncio.run(main())
@@ -163,7 +163,7 @@ def test_a_loss_is_reported_without_the_keeper() -> None:
         config = Config(
             Config.parse(["127.0.0.1:1"], None), TLS(), Login("", "", "", None), clock, 0, 0, 3.0
         )
-        keeper = Keeper(config)  # its thread does not run
+        keeper = Keeper(config)  # its thread is not started
         hold = _keeper.Hold(keeper, 1, 7, 30_000_000, clock.now(), 30_000_000)
         session = AsyncSession(None, Lease(1, 7, 0.03, 0.03), hold)  # type: ignore[arg-type]
         assert isinstance(await session.wait_ended(), ExpiredError)

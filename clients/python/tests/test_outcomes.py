@@ -1,4 +1,4 @@
-"""What is sent again, and what is said of the outcome, with a link of the test."""
+"""Retries and reported outcomes, tested with a fake link."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -15,7 +15,7 @@ Script = Callable[[stream_pb2.Request], stream_pb2.Response | LinkError | None]
 
 
 class FakeLink(Link):
-    """Answers requests as a script says; with None it does not answer."""
+    """Answers requests as scripted. None means no answer."""
 
     def __init__(self, script: Script) -> None:
         self.script, self.sent = script, list[stream_pb2.Request]()
@@ -158,7 +158,7 @@ def test_an_answer_that_comes_with_the_timeout_is_not_unavailable() -> None:
         mux._runner = asyncio.create_task(_forever())
         attempt = _Attempt(mux, stream_pb2.Request(), Kind.NUMBERED, None)
         task = asyncio.create_task(attempt.run())
-        await calls.get()  # which opens the session
+        await calls.get()  # it opens the session
         call = await calls.get()
         call.answer(DONE)
         task.cancel()

@@ -1,4 +1,4 @@
-"""Until when a lease is valid, by a clock of the test."""
+"""How long a lease is valid, tested with a fake clock."""
 
 from leasehold import TLS, Clock
 from leasehold._config import Config, Login
@@ -22,7 +22,7 @@ class FakeTime:
 
 
 class FakeStream(_Stream):
-    """Takes note of what is sent."""
+    """Records what is sent."""
 
     def __init__(self, keeper: Keeper) -> None:
         self._keeper = keeper
@@ -57,11 +57,11 @@ def test_the_clock_takes_the_faster_step() -> None:
     clock = time.clock()
     time.passes(1)
     assert clock.now() == S
-    time.wall += 3 * S  # it was set, or the machine was suspended
+    time.wall += 3 * S  # the wall clock was set, or the machine was suspended
     assert clock.now() == 4 * S
     time.wall -= 100 * S
     assert clock.now() == 4 * S
-    time.passes(1)  # and a clock that was set back does not stop the other
+    time.passes(1)  # a clock that was set back does not stop the elapsed time
     assert clock.now() == 5 * S
 
 
@@ -160,7 +160,7 @@ def test_an_unknown_outcome_is_not_a_renewal() -> None:
     result = leases_pb2.RenewResult(id=1, reason=leases_pb2.REASON_UNKNOWN_OUTCOME)
     k.answered(stream, _answer(1, result))
     assert h.left() == before
-    assert stream.closed  # another member may know
+    assert stream.closed  # another member may be able to renew it
 
 
 def _answer(id: int, *results: leases_pb2.RenewResult) -> stream_pb2.Response:

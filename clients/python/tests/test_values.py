@@ -1,4 +1,4 @@
-"""What depends on nothing but its arguments."""
+"""Tests of functions that depend only on their arguments."""
 
 import pytest
 
@@ -36,7 +36,7 @@ def _kv(key: str, lease: int, created: int) -> KeyValue:
 def test_tickets() -> None:
     assert is_ticket(b"m/", _kv("m/1f", 31, 2))
     assert is_ticket(b"m/", _kv("m/1f.2", 31, 2))
-    assert not is_ticket(b"m/", _kv("m/1f", 0, 2))  # on no lease
+    assert not is_ticket(b"m/", _kv("m/1f", 0, 2))  # not attached to a lease
     assert not is_ticket(b"m/", _kv("m/sub/1f", 31, 2))
     assert not is_ticket(b"m/", _kv("m/", 31, 2))
     kvs = [_kv("m/a", 10, 7), _kv("m/b", 11, 5), _kv("m/config", 0, 1)]

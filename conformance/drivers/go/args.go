@@ -66,7 +66,7 @@ func (a args) labels() map[string]string {
 	return out
 }
 
-// keys returns the range of a request.
+// keys returns the key range of a request.
 func (a args) keys() store.KeyRange {
 	if a.is("prefix") {
 		return store.Prefix(a.text("key"))

@@ -1,4 +1,4 @@
-// Command go is the conformance suite's driver for the Go client: see conformance/README.md.
+// Command go is the conformance suite's driver for the Go client. See conformance/README.md.
 package main
 
 import (
@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/client/members"
 )
 
-// request is a line from the suite.
+// request is a line sent by the suite.
 type request struct {
 	ID   int    `json:"id"`
 	Op   string `json:"op"`
@@ -28,7 +28,7 @@ type request struct {
 // object is an answer.
 type object map[string]any
 
-// codes holds the suite's names of errors. The first match counts.
+// codes maps errors to the suite's names for them. The first match wins.
 var codes = []struct {
 	err  error
 	code string
@@ -69,7 +69,7 @@ func codeOf(err error) string {
 func main() {
 	d := &driver{things: map[string]any{}}
 	in := bufio.NewReader(os.Stdin)
-	var mu sync.Mutex // guards standard output
+	var mu sync.Mutex // guards writes to standard output
 	out := json.NewEncoder(os.Stdout)
 	for {
 		line, err := in.ReadBytes('\n')
@@ -85,13 +85,13 @@ func main() {
 			answer := d.answer(&r)
 			mu.Lock()
 			defer mu.Unlock()
-			_ = out.Encode(answer) // the suite may have ended
+			_ = out.Encode(answer) // the suite may have exited
 		}()
 	}
 }
 
-// answer handles a request. An invalid request, such as for an object from before the driver
-// started, is an error of the driver.
+// answer handles a request. An invalid request is reported as an error of the driver. An example is
+// a request for an object created before the driver started.
 func (d *driver) answer(r *request) (answer object) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -112,7 +112,7 @@ func (d *driver) answer(r *request) (answer object) {
 	return object{"id": r.ID, "ok": ok}
 }
 
-// monotonic returns the clock that all processes of the machine share, in milliseconds.
+// monotonic returns the time in milliseconds on the clock that all processes of the machine share.
 func monotonic() float64 {
 	var t unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t); err != nil {
@@ -121,7 +121,7 @@ func monotonic() float64 {
 	return float64(t.Nano()) / 1e6
 }
 
-// limit returns the timeout of a request; requests that wait for others have none.
+// limit returns the timeout of a request. Requests that wait for other clients have none.
 func (d *driver) limit(a args) time.Duration {
 	if a.has("timeout_ms") {
 		return a.ms("timeout_ms")

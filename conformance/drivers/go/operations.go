@@ -17,9 +17,9 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// driver is a client, and the objects that the suite has created with it.
+// driver is a client and the objects that the suite has created with it.
 type driver struct {
-	jump atomic.Int64 // of the clock, in nanoseconds
+	jump atomic.Int64 // offset of the clock in nanoseconds
 
 	mu     sync.Mutex // guards the following fields
 	client *client.Client
@@ -52,7 +52,7 @@ func (d *driver) hold(name string) (client.Hold, error) {
 	return nil, fmt.Errorf("there is no %s", name)
 }
 
-// live returns a session.
+// live returns the session with the given name.
 func (d *driver) live(name string) (*client.Session, error) {
 	if s, ok := d.thing(name).(*client.Session); ok {
 		return s, nil
@@ -91,7 +91,7 @@ func (d *driver) reset(ctx context.Context, _ args) (object, error) {
 	for _, x := range things {
 		switch x := x.(type) {
 		case *client.Session:
-			_ = x.Release(ctx) // it may have ended
+			_ = x.Release(ctx) // it may already have ended
 		case *runs:
 			x.stop()
 		case *changes:
@@ -135,7 +135,7 @@ func (d *driver) clock(_ context.Context, a args) (object, error) {
 	return nil, nil
 }
 
-// busy does nothing, since no goroutine can keep the others from running.
+// busy only sleeps, because in Go no goroutine can keep the others from running.
 func (d *driver) busy(_ context.Context, a args) (object, error) {
 	time.Sleep(a.ms("ms"))
 	return nil, nil
@@ -181,7 +181,7 @@ func (d *driver) watch(ctx context.Context, a args) (object, error) {
 	return nil, err
 }
 
-// watch delivers the revisions of an update one by one.
+// watch delivers the revisions of an update one at a time.
 type watch struct {
 	*client.Watcher
 	rest []store.Event
@@ -321,7 +321,7 @@ func (d *driver) release(ctx context.Context, a args) (object, error) {
 	return nil, h.Release(ctx)
 }
 
-// runs holds the sessions of a program that starts a new one after each loss.
+// runs holds the sessions of a program that starts a new session after each loss.
 type runs struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -344,7 +344,7 @@ func (d *driver) run(_ context.Context, a args) (object, error) {
 	work := func(ctx context.Context, s *client.Session) error { return r.work(ctx, s, a) }
 	go func() {
 		defer close(r.done)
-		_ = c.Run(ctx, client.Grant{TTL: a.ms("ttl_ms")}, work) // it ends by stop
+		_ = c.Run(ctx, client.Grant{TTL: a.ms("ttl_ms")}, work) // it returns once stop is called
 	}()
 	return nil, nil
 }
@@ -440,7 +440,7 @@ func (d *driver) leader(ctx context.Context, a args) (object, error) {
 	return object{"leader": plainLeader(l)}, err
 }
 
-// changes holds the changes of a leader.
+// changes delivers the changes of a leader.
 type changes struct {
 	next func() (lock.LeaderInfo, error, bool)
 	stop func()

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// The functions below convert results to JSON values with the suite's names.
+// The functions below convert results to JSON values that use the suite's names.
 
 func plainKV(kv *store.KV) any {
 	if kv == nil {

@@ -1,4 +1,4 @@
-// Does what the conformance suite asks of the Node client: see conformance/README.md.
+// Executes the conformance suite's requests with the Node client. See conformance/README.md.
 import { createInterface } from "node:readline";
 
 import {
@@ -326,7 +326,7 @@ const names = {
   remaining: "remaining_ms",
 };
 
-/** Makes a result what JSON has, under the names of the suite. */
+/** Converts a result to JSON types, with the names used by the suite. */
 function plain(x) {
   if (x === undefined) return null;
   if (Buffer.isBuffer(x)) return x.toString();

@@ -1,4 +1,4 @@
-"""Does what the conformance suite asks of the Python client: see conformance/README.md."""
+"""Executes the conformance suite's requests with the Python client. See conformance/README.md."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _RELATIONS = {"eq": "==", "ne": "!=", "gt": ">", "lt": "<"}
 
 
 class Runs:
-    """What client.run has begun."""
+    """The state of a call to client.run."""
 
     def __init__(self) -> None:
         self.starts: list[AsyncSession] = []
@@ -189,7 +189,7 @@ class Driver:
         )
         return {"valid": valid}
 
-    # Sessions, and what rests on them.
+    # Sessions, and what is held through them.
 
     async def op_session(self, a: Args) -> Any:
         s = await self.client.session(
@@ -323,7 +323,7 @@ _NAMES = {"create_revision": "create", "mod_revision": "mod", "previous": "prev"
 
 
 def _plain(x: Any) -> Any:
-    """Makes a result what JSON has, under the names of the suite."""
+    """Converts a result to JSON types, with the names used by the suite."""
     if isinstance(x, bytes):
         return x.decode()
     if isinstance(x, leasehold.Lease):

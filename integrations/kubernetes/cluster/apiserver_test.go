@@ -20,7 +20,7 @@ import (
 
 const token = "secret"
 
-// apiserver is a process of kube-apiserver.
+// apiserver is a kube-apiserver process.
 type apiserver struct {
 	t      *testing.T
 	binary string
@@ -30,7 +30,8 @@ type apiserver struct {
 	*process.Process
 }
 
-// startAPIServer starts an API server that keeps its objects in a store, and waits until it is ready.
+// startAPIServer starts an API server that keeps its objects in a store, and waits until it is
+// ready.
 func startAPIServer(t *testing.T, ca *certs.Authority, main *store, args ...string) *apiserver {
 	t.Helper()
 	dir := t.TempDir()
@@ -84,7 +85,7 @@ func (a *apiserver) launch() {
 	a.Process = p
 }
 
-// ready waits until the API server reports itself ready.
+// ready waits until the API server reports that it is ready.
 func (a *apiserver) ready() {
 	a.t.Helper()
 	c := a.client()
@@ -103,7 +104,7 @@ func (a *apiserver) kill() {
 	<-a.Done()
 }
 
-// client returns a client.
+// client returns a client of the API server.
 func (a *apiserver) client() kubernetes.Interface {
 	a.t.Helper()
 	c, err := kubernetes.NewForConfig(a.config)

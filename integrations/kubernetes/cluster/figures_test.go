@@ -22,9 +22,9 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestFigures measures a shard of very many leases: the members' memory, how long the API server needs
-// to fill its watch cache, how long it cannot write when the leader is killed, and what the updates of
-// -nodes nodes cost. With -etcd it takes turns with a shard of etcd's.
+// TestFigures measures a shard with a very large number of leases: the members' memory, the time
+// the API server needs to fill its watch cache, how long writes are unavailable after the leader is
+// killed, and the cost of updates by -nodes nodes. With -etcd it alternates with an etcd shard.
 func TestFigures(t *testing.T) {
 	tier.Campaign(t)
 	if *figuresFlag == 0 {
@@ -85,8 +85,8 @@ func figures(t *testing.T, ca *certs.Authority, other, shard *store) *apiserver 
 	return api
 }
 
-// filled returns how long the API server needed to fill a watch cache, as it logged with
-// --vmodule reflector=3.
+// filled returns how long the API server took to fill a watch cache, which it logs with --vmodule
+// reflector=3.
 func (a *apiserver) filled(resource string) (took time.Duration) {
 	a.t.Helper()
 	harness.Eventually(a.t, "the watch cache is filled", func() error {
@@ -113,7 +113,7 @@ func (a *apiserver) filled(resource string) (took time.Duration) {
 	return took
 }
 
-// fill puts leases into a store, as the API server writes them.
+// fill writes leases to a store in the same form as the API server.
 func fill(t *testing.T, s *store, n int) {
 	t.Helper()
 	encoder := scheme.Codecs.EncoderForVersion(
@@ -147,7 +147,7 @@ func fill(t *testing.T, s *store, n int) {
 	}
 }
 
-// resident returns how much memory a process has (Linux).
+// resident returns the resident memory of a process (Linux only).
 func resident(t *testing.T, pid int) string {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
@@ -162,8 +162,8 @@ func resident(t *testing.T, pid int) string {
 	return "unknown"
 }
 
-// failover kills the leader while updates follow each other, and returns the longest time between two
-// that succeeded. It starts the member again.
+// failover kills the leader during a series of updates and returns the longest time between two
+// successful updates. It restarts the member.
 func failover(t *testing.T, s *store, update func(context.Context) error) (gap time.Duration) {
 	t.Helper()
 	var kill sync.WaitGroup

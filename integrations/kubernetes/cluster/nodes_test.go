@@ -22,11 +22,11 @@ import (
 
 const (
 	namespace = "kube-node-lease"
-	interval  = 10 * time.Second // between two renewals of a node, as in a kubelet
-	timeout   = 10 * time.Second // of a request, as in a kubelet
+	interval  = 10 * time.Second // between two renewals of a node, like in a kubelet
+	timeout   = 10 * time.Second // of a request, like in a kubelet
 )
 
-// nodes renew their leases as kubelets do, and check each answer.
+// nodes renews leases as kubelets do and checks each answer.
 type nodes struct {
 	t      *testing.T
 	leases client.LeaseInterface
@@ -35,8 +35,8 @@ type nodes struct {
 
 	// busy is held for reading during a renewal, and for writing by rewind.
 	busy    sync.RWMutex
-	rewound int64 // the highest version before a restore
-	// last is when a renewal was last acknowledged, to any node.
+	rewound int64 // the highest version before the last restore
+	// last is the time of the last acknowledged renewal of any node.
 	last               atomic.Int64
 	acks, errors       atomic.Int64
 	conflicts, unknown atomic.Int64
@@ -47,17 +47,17 @@ type nodes struct {
 	gaps  []time.Duration // between two renewals of the same node
 }
 
-// node is a node's lease. Its holder writes a number into LeaseTransitions, which grows with every
-// request, so a later read shows which of them took effect.
+// node is a node's lease. With every request, its holder writes an increasing number to
+// LeaseTransitions, so a later read shows which requests took effect.
 type node struct {
-	lease    *coordination.Lease // as it was last read
+	lease    *coordination.Lease // as last read
 	revision int64               // its resource version
 	sent     int32               // the number last sent
 	acked    atomic.Int32        // the number last acknowledged
 	renewed  time.Time
 }
 
-// newNodes creates the leases.
+// newNodes creates the nodes and their leases.
 func newNodes(t *testing.T, leases client.LeaseInterface, n int) *nodes {
 	t.Helper()
 	ns := &nodes{t: t, leases: leases, list: make([]*node, n)}
@@ -116,14 +116,15 @@ func (ns *nodes) run(ctx context.Context) {
 				if ns.renew(n) {
 					next.Reset(interval - interval/50 + rand.N(interval/25))
 				} else {
-					next.Reset(time.Second/2 + rand.N(time.Second)) // a storm of retries would help nobody
+					// Spread retries to avoid a storm.
+					next.Reset(time.Second/2 + rand.N(time.Second))
 				}
 			}
 		})
 	}
 }
 
-// renew renews a lease once, and reports whether that was acknowledged.
+// renew renews a lease once, and reports whether the renewal was acknowledged.
 func (ns *nodes) renew(n *node) bool {
 	ns.busy.RLock()
 	defer ns.busy.RUnlock()
@@ -161,8 +162,8 @@ func (ns *nodes) renew(n *node) bool {
 	return false
 }
 
-// see checks a lease that was read: its resource version has not gone back, and it has the last
-// acknowledged update, or a later one.
+// see checks a lease that was read. Its resource version must not have gone back, and it must
+// contain the last acknowledged update or a later one.
 func (ns *nodes) see(n *node, got *coordination.Lease) {
 	v, number := version(ns.t, got), *got.Spec.LeaseTransitions
 	if v < n.revision {
@@ -196,9 +197,9 @@ func (ns *nodes) numbers() []int32 {
 	return out
 }
 
-// rewind expects what was restored from a snapshot that was made after these updates. While it is
-// called, no renewal can be acknowledged. The store keeps the versions of what it restores, so those
-// of leases may go back; those of updates must not.
+// rewind sets the expected state to that of a restored snapshot, which was made after the updates
+// with these numbers. No renewal can be acknowledged during the call. The store keeps the versions
+// of restored leases, so a lease's version may go back, but the version of an update must not.
 func (ns *nodes) rewind(numbers []int32) {
 	ns.busy.Lock()
 	defer ns.busy.Unlock()
@@ -209,7 +210,8 @@ func (ns *nodes) rewind(numbers []int32) {
 	}
 }
 
-// during logs what the nodes see while f runs and then until each has been renewed again.
+// during logs what the nodes observe while f runs, and afterwards until each has been renewed
+// again.
 func (ns *nodes) during(what string, f func()) {
 	ns.t.Helper()
 	ns.mu.Lock()
@@ -246,7 +248,7 @@ func (ns *nodes) during(what string, f func()) {
 		ns.gap.Round(time.Millisecond), at(500), at(990), at(1000))
 }
 
-// check reads each lease once more. No worker may run.
+// check reads each lease once more. No worker may be running.
 func (ns *nodes) check() {
 	ns.t.Helper()
 	l, err := ns.leases.List(ns.t.Context(), metav1.ListOptions{})

@@ -21,15 +21,17 @@ import (
 	"leasehold.dev/test/harness"
 )
 
-// watcher watches all node leases, and resumes from the last resource version when its watch ends.
+// watcher watches all node leases. When its watch ends, it resumes from the last resource version.
 type watcher struct {
 	t      *testing.T
 	leases client.LeaseInterface
 
-	mu        sync.Mutex // guards the following fields
-	revision  int64
-	seen      map[int64]bool // versions of all events
-	skipped   [][2]int64     // after the first, up to the second: lists in place of events
+	mu       sync.Mutex // guards the following fields
+	revision int64
+	seen     map[int64]bool // versions of all events
+	// skipped holds version ranges (first excluded, last included) covered by a list instead of
+	// events.
+	skipped   [][2]int64
 	bookmarks int
 	resumed   int
 }
@@ -45,7 +47,8 @@ func (w *watcher) run(ctx context.Context) {
 		}
 		stream, err := w.leases.Watch(ctx, metav1.ListOptions{
 			ResourceVersion: fmt.Sprint(revision), AllowWatchBookmarks: true,
-			TimeoutSeconds: ptr.To(int64(10)), // a bookmark comes two seconds before its end
+			// A bookmark arrives two seconds before the watch ends.
+			TimeoutSeconds: ptr.To(int64(10)),
 		})
 		if err == nil {
 			err = w.follow(stream)
@@ -69,7 +72,7 @@ func pause(ctx context.Context) {
 	}
 }
 
-// list reads all leases, in place of the events since the last one.
+// list reads all leases, which replaces the events since the last one.
 func (w *watcher) list(ctx context.Context) {
 	l, err := w.leases.List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -86,7 +89,7 @@ func (w *watcher) list(ctx context.Context) {
 	w.revision = v
 }
 
-// follow takes events until the watch ends.
+// follow processes events until the watch ends.
 func (w *watcher) follow(stream watch.Interface) error {
 	defer stream.Stop()
 	for e := range stream.ResultChan() {
@@ -109,7 +112,7 @@ func (w *watcher) follow(stream watch.Interface) error {
 	return nil
 }
 
-// check waits for the last acknowledged update, and checks that no earlier one was missed.
+// check waits for the last acknowledged update and checks that no earlier update was missed.
 func (w *watcher) check(acked []int64) {
 	w.t.Helper()
 	last := slices.Max(acked)
@@ -152,7 +155,7 @@ func (w *watcher) skips(v int64) bool {
 	return false
 }
 
-// informer runs an informer of all node leases.
+// informer runs an informer for all node leases.
 func informer(ctx context.Context, t *testing.T, c kubernetes.Interface) cache.SharedIndexInformer {
 	t.Helper()
 	factory := informers.NewSharedInformerFactoryWithOptions(c, 0, informers.WithNamespace(namespace))
@@ -164,7 +167,7 @@ func informer(ctx context.Context, t *testing.T, c kubernetes.Interface) cache.S
 	return i
 }
 
-// converges waits until an informer has exactly what the API server has.
+// converges waits until an informer has exactly the same objects as the API server.
 func converges(t *testing.T, i cache.SharedIndexInformer, leases client.LeaseInterface, n int) {
 	t.Helper()
 	want, err := leases.List(t.Context(), metav1.ListOptions{})

@@ -24,8 +24,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestShard has three members keep coordination.k8s.io/leases for an API server that keeps everything
-// else in another store.
+// TestShard runs three members that store coordination.k8s.io/leases for an API server. Another
+// store keeps everything else.
 func TestShard(t *testing.T) {
 	tier.Campaign(t)
 	ca := certs.New(t)
@@ -41,7 +41,7 @@ func TestShard(t *testing.T) {
 	}
 }
 
-// TestOnlyStore has three members keep everything for an API server.
+// TestOnlyStore runs three members that store everything for an API server.
 func TestOnlyStore(t *testing.T) {
 	tier.Campaign(t)
 	ca := certs.New(t)
@@ -53,8 +53,8 @@ func TestOnlyStore(t *testing.T) {
 	expires(t, api)
 }
 
-// pages reads the node leases in pages: all have one resource version, although leases are written
-// meanwhile.
+// pages reads the node leases in pages and checks that all pages have the same resource version,
+// even though leases are being written.
 func pages(t *testing.T, api *apiserver, n int) {
 	t.Helper()
 	leases := api.client().CoordinationV1().Leases(namespace)
@@ -86,7 +86,7 @@ func pages(t *testing.T, api *apiserver, n int) {
 	}
 }
 
-// expires waits for the end of an event, which the API server keeps for --event-ttl.
+// expires waits until an event expires. The API server keeps events for --event-ttl.
 func expires(t *testing.T, api *apiserver) {
 	t.Helper()
 	events := api.client().CoreV1().Events("default")
@@ -106,8 +106,8 @@ func expires(t *testing.T, api *apiserver) {
 	})
 }
 
-// exercise has n nodes renew their leases every 10 s while members and the API server are killed, and
-// the store is restored from a snapshot.
+// exercise lets n nodes renew their leases every 10 s while members and the API server are killed,
+// and the store is restored from a snapshot.
 func exercise(t *testing.T, api *apiserver, s *store, n int) {
 	t.Helper()
 	leases := api.client().CoordinationV1().Leases(namespace)
@@ -163,7 +163,7 @@ func exercise(t *testing.T, api *apiserver, s *store, n int) {
 	watching.Wait()
 }
 
-// bounce kills a member, and starts it again once another leads.
+// bounce kills a member and restarts it once another member leads.
 func bounce(s *store, m *member) {
 	m.kill()
 	s.leader()
@@ -171,7 +171,7 @@ func bounce(s *store, m *member) {
 	s.serves()
 }
 
-// costs logs the processor time of members and API server per update.
+// costs logs the CPU time per update that the members and the API server use.
 func costs(t *testing.T, ns *nodes, s *store, api *apiserver, d time.Duration) {
 	t.Helper()
 	processes := []*process.Process{api.Process}
@@ -196,7 +196,7 @@ func costs(t *testing.T, ns *nodes, s *store, api *apiserver, d time.Duration) {
 		members/time.Duration(acks), before[0]/time.Duration(acks), float64(acks)/d.Seconds())
 }
 
-// cpu returns the processor time of a process (Linux).
+// cpu returns the CPU time used by a process (Linux only).
 func cpu(t *testing.T, p *process.Process) time.Duration {
 	t.Helper()
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID()) + "/stat")

@@ -20,18 +20,18 @@ import (
 	"leasehold.dev/test/process"
 )
 
-// store is a cluster of Leasehold members that speak TLS to each other and to clients, and ask both
-// for certificates.
+// store is a cluster of Leasehold members. They use TLS among themselves and with clients, and
+// require certificates from both.
 type store struct {
 	t       *testing.T
 	name    string
-	command []string // of a member, before the flags
+	command []string // a member's command before the flags
 	ca      *certs.Authority
 	members []*member
 	admin   *clientv3.Client
 }
 
-// member is one process of a store.
+// member is a single process of a store.
 type member struct {
 	name, data, log string
 	client, peer    string // URLs
@@ -39,8 +39,8 @@ type member struct {
 	*process.Process
 }
 
-// startStore founds a cluster of n members. command runs another server than the binary that is
-// tested.
+// startStore founds a cluster of n members. If command is given, it runs another server instead of
+// the binary under test.
 func startStore(t *testing.T, ca *certs.Authority, name string, n int, command ...string) *store {
 	t.Helper()
 	if command == nil {
@@ -99,7 +99,7 @@ func (s *store) urls(separator string) string {
 	return strings.Join(list, separator)
 }
 
-// launch starts a member's process, and does not wait for it.
+// launch starts a member's process without waiting for it.
 func (s *store) launch(m *member, args ...string) {
 	s.t.Helper()
 	cert, key, ca := s.ca.Path(m.name+".pem"), s.ca.Path(m.name+".key"), s.ca.Path("ca.pem")
@@ -159,7 +159,7 @@ func (s *store) leader() (leader *member) {
 	return leader
 }
 
-// kill ends a member as a power cut would.
+// kill ends a member as a power failure would.
 func (m *member) kill() {
 	_ = m.Signal(syscall.SIGKILL)
 	<-m.Done()
@@ -171,8 +171,8 @@ func (s *store) killAll() {
 	}
 }
 
-// restore restores a snapshot as a cluster of one, and lets the others join it with empty directories.
-// No member may run.
+// restore restores a snapshot as a cluster of one member, and lets the others join with empty
+// directories. No member may be running.
 func (s *store) restore(snapshot string) {
 	s.t.Helper()
 	for _, m := range s.members {
@@ -193,7 +193,7 @@ func (s *store) restore(snapshot string) {
 	s.serves()
 }
 
-// count returns how many keys have a prefix.
+// count returns the number of keys with a prefix.
 func (s *store) count(prefix string) int64 {
 	s.t.Helper()
 	r, err := s.admin.Get(s.t.Context(), prefix, clientv3.WithPrefix(), clientv3.WithCountOnly())

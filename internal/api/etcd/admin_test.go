@@ -25,7 +25,7 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// Status includes alarms and the lack of a leader.
+// TestStatus checks that Status includes alarms and reports a missing leader.
 func TestStatus(t *testing.T) {
 	n := newNode(t)
 	n.status.Index, n.status.Applied = 12, 11
@@ -40,7 +40,7 @@ func TestStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, unknown := range []pb.AlarmType{3, 258} { // no member could read it from the log
+	for _, unknown := range []pb.AlarmType{3, 258} { // no member could decode it from the log
 		_, err := c.Alarm(ctx10(t), &pb.AlarmRequest{
 			Action: pb.AlarmRequest_ACTIVATE, MemberID: testMember, Alarm: unknown,
 		})
@@ -69,8 +69,8 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-// The parts of a snapshot are what the member wrote, the last is their digest, and the remaining
-// bytes fall to 0.
+// TestSnapshot checks that the parts of a snapshot contain what the member wrote, followed by its
+// digest in the last part. The remaining bytes decrease to 0.
 func TestSnapshot(t *testing.T) {
 	for _, size := range []int{1, snapshotChunk, snapshotChunk + 1, 10*snapshotChunk + 7} {
 		n := newNode(t)
@@ -106,7 +106,8 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// Few snapshots are sent at a time, and more are refused.
+// TestSnapshotsAtOnce checks that only a few snapshots are sent at a time, and that further
+// requests are rejected.
 func TestSnapshotsAtOnce(t *testing.T) {
 	n := newNode(t)
 	n.snapshot = []byte("snapshot")
@@ -143,7 +144,7 @@ func TestSnapshotsAtOnce(t *testing.T) {
 	if err := <-done; !errors.Is(err, io.EOF) {
 		t.Error(err)
 	}
-	begin() // in its place
+	begin() // takes the free slot
 	close(end)
 	for range maxSnapshots {
 		if err := <-done; !errors.Is(err, io.EOF) {
@@ -152,11 +153,11 @@ func TestSnapshotsAtOnce(t *testing.T) {
 	}
 }
 
-// Calls that hash all keys take turns.
+// TestHashesTakeTurns checks that calls that hash all keys run one at a time.
 func TestHashesTakeTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &maintenanceService{node: newNode(t), hashing: make(chan struct{}, 1)}
-		s.hashing <- struct{}{} // of another call
+		s.hashing <- struct{}{} // held by another call
 		done := make(chan error, 2)
 		go func() { _, err := s.Hash(t.Context(), &pb.HashRequest{}); done <- err }()
 		go func() { _, err := s.HashKV(t.Context(), &pb.HashKVRequest{}); done <- err }()
@@ -178,7 +179,8 @@ func TestHashesTakeTurns(t *testing.T) {
 	})
 }
 
-// A snapshot that cannot be written ends with the reason, not as if it were complete.
+// TestSnapshotFails checks that if a snapshot cannot be written, the stream ends with the error
+// instead of appearing complete.
 func TestSnapshotFails(t *testing.T) {
 	s, err := serve(t, newNode(t), Options{}).Snapshot(ctx10(t), &pb.SnapshotRequest{})
 	if err != nil {
@@ -188,8 +190,9 @@ func TestSnapshotFails(t *testing.T) {
 	wantStatus(t, err, status.Error(codes.Unknown, errDisk.Error()))
 }
 
-// Calls that require a leader are refused without one, and their streams end when it stays away;
-// others continue. Interceptors see refusals.
+// TestRequireLeader checks that calls that require a leader are rejected without one, and that
+// their streams end if no leader is elected. Other calls and streams continue. Interceptors see the
+// errors.
 func TestRequireLeader(t *testing.T) {
 	n := newNode(t)
 	var seen []codes.Code
@@ -253,8 +256,9 @@ func TestRequireLeader(t *testing.T) {
 	}
 }
 
-// A stream that requires a leader and opens during an election gets the same grace as open ones,
-// because its client may have come from the leader that died.
+// TestStreamInElection checks that a stream that requires a leader and opens during an election
+// gets the same grace period as streams that are already open. Its client may have just lost its
+// connection to the leader that died.
 func TestStreamInElection(t *testing.T) {
 	n := newNode(t)
 	n.setLeader(0)
@@ -271,7 +275,8 @@ func TestStreamInElection(t *testing.T) {
 	}
 }
 
-// The guard stops when the last stream that requires a leader has ended.
+// TestGuardRests checks that the leader guard stops when the last stream that requires a leader has
+// ended.
 func TestGuardRests(t *testing.T) {
 	n := newNode(t)
 	running := goleak.IgnoreCurrent()
@@ -289,7 +294,8 @@ func TestGuardRests(t *testing.T) {
 	}
 }
 
-// A client that watches the health is notified when the member is about to stop.
+// TestHealth checks that a client that watches the health status is notified when the member is
+// about to stop.
 func TestHealth(t *testing.T) {
 	stop := make(chan struct{})
 	c := grpc_health_v1.NewHealthClient(serve(t, newNode(t), Options{Stop: stop}).conn)

@@ -14,7 +14,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// errHash rejects password hashes. In etcd, only members send them to each other.
+// errHash rejects a request that contains a password hash. In etcd, only members send hashes, to
+// each other.
 var errHash = status.Error(codes.InvalidArgument,
 	"leasehold: set the user's password, not its hash")
 

@@ -46,8 +46,8 @@ func repeat(n int, f func(i int) *pb.RequestOp) []*pb.RequestOp {
 	return out
 }
 
-// The number of operations is bounded: the longest list of each level counts, and nested
-// transactions get what the levels above leave.
+// TestTxnOps checks that the number of operations is bounded. Each level counts as its longest
+// list, and nested transactions can use what the levels above leave.
 func TestTxnOps(t *testing.T) {
 	get := func(int) *pb.RequestOp { return getOp("a", "") }
 	compare := func(n int) []*pb.Compare {
@@ -90,13 +90,14 @@ func TestTxnOps(t *testing.T) {
 	}
 }
 
-// checkOverlaps checks a transaction as Txn does.
+// checkOverlaps checks a transaction for overlapping keys, like Txn.
 func checkOverlaps(r *pb.TxnRequest) error { return api.Error(api.CheckTxn(txnCommand(r, 0), 128)) }
 
-// slowOverlaps is checkOverlaps by its definition, without merged spans.
+// slowOverlaps is a reference implementation of checkOverlaps that follows its definition and does
+// not merge spans.
 type slowOverlaps struct {
 	puts map[string]bool
-	dels [][2]string // [begin, end), where the end "\x00" is none
+	dels [][2]string // [begin, end), where the end "\x00" means no end
 }
 
 func slow(ops []*pb.RequestOp) (*slowOverlaps, bool) {
@@ -155,7 +156,8 @@ func slow(ops []*pb.RequestOp) (*slowOverlaps, bool) {
 	return s, true
 }
 
-// checkOverlaps agrees with its slow twin on random transactions over few keys.
+// TestOverlapsModel checks that checkOverlaps agrees with slowOverlaps for random transactions on
+// few keys.
 func TestOverlapsModel(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	key := func() string { return string(rune('a' + r.IntN(8))) }
@@ -198,7 +200,8 @@ func TestOverlapsModel(t *testing.T) {
 	}
 }
 
-// Checking the largest transaction that fits a request does not take quadratic time.
+// TestOverlapsCost checks that the largest transaction that fits into a request does not take
+// quadratic time to check.
 func TestOverlapsCost(t *testing.T) {
 	n := 0
 	wide := txnOp(repeat(60, func(int) *pb.RequestOp {
@@ -218,8 +221,8 @@ func TestOverlapsCost(t *testing.T) {
 	wantStatus(t, checkOverlaps(txn), rpctypes.ErrGRPCDuplicateKey)
 }
 
-// What passes the checks converts, applies and converts back without a panic, and a refusal changes
-// nothing.
+// FuzzTxn checks that every transaction that passes the checks can be converted, applied and
+// converted back without a panic. A rejected transaction changes nothing.
 func FuzzTxn(f *testing.F) {
 	for _, txn := range []*pb.TxnRequest{
 		{},

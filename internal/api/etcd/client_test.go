@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// etcdClient is etcd's own client, connected to our services in memory.
+// etcdClient returns etcd's own client, connected to our services in memory.
 func etcdClient(t *testing.T, n Node) *clientv3.Client {
 	t.Helper()
 	l := virtual.Port(t)
@@ -39,7 +39,8 @@ func etcdClient(t *testing.T, n Node) *clientv3.Client {
 	return c
 }
 
-// Clients that lock by etcd's library and clients that lock by the service wait for each other.
+// TestSharedLock checks that clients that lock with etcd's library and clients that lock with the
+// lock service wait for each other.
 func TestSharedLock(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 100_000)
@@ -75,8 +76,8 @@ func TestSharedLock(t *testing.T) {
 	}
 }
 
-// Clients of elections by etcd's library and by the service wait for each other, and the library
-// sees a leader by the service.
+// TestSharedElection checks that candidates that use etcd's library and candidates that use the
+// election service wait for each other. The library also sees a leader elected through the service.
 func TestSharedElection(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 100_000)

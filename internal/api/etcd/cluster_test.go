@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// apply applies a command past the API, whose answer must be a success.
+// apply applies a command without using the API. It fails the test if the command fails.
 func (n *fakeNode) apply(t *testing.T, c fsm.Command) {
 	t.Helper()
 	n.mu.Lock()
@@ -23,7 +23,8 @@ func (n *fakeNode) apply(t *testing.T, c fsm.Command) {
 	}
 }
 
-// Impossible changes of the membership are refused with etcd's texts.
+// TestMembersRefused checks that impossible membership changes are rejected with etcd's error
+// messages.
 func TestMembersRefused(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -58,8 +59,8 @@ func TestMembersRefused(t *testing.T) {
 
 func errOf[T any](_ T, err error) error { return err }
 
-// etcd's texts say why the leader cannot afford a change, and distinguish members that never
-// started from those that are away.
+// TestMembersUnaffordable checks that etcd's error messages explain why the leader cannot allow a
+// change. They distinguish members that were never started from members that are down.
 func TestMembersUnaffordable(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -83,7 +84,8 @@ func TestMembersUnaffordable(t *testing.T) {
 	wantStatus(t, promote(), rpctypes.ErrGRPCLearnerNotReady)
 
 	refusal = replica.ErrUnhealthy
-	wantStatus(t, add(false), rpctypes.ErrGRPCUnhealthy) // the first of a cluster of two
+	// applies to the first member of a two-member cluster
+	wantStatus(t, add(false), rpctypes.ErrGRPCUnhealthy)
 	wantStatus(t, add(true), rpctypes.ErrGRPCUnhealthy)
 	for id := range uint64(2) { // two voters that were never started
 		n.apply(t, &fsm.AddMember{Member: fsm.Member{ID: 5 + id}})
@@ -102,7 +104,8 @@ func TestMembersUnaffordable(t *testing.T) {
 	wantStatus(t, remove(testMember), rpctypes.ErrGRPCUnhealthy)
 }
 
-// An ID that is or was in use is not drawn again, even if another member takes it just before.
+// TestMemberIDTaken checks that an ID that is or was in use is never chosen again, even if another
+// member takes it just before.
 func TestMemberIDTaken(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -119,7 +122,7 @@ func TestMemberIDTaken(t *testing.T) {
 	}
 }
 
-// URLs of members are accepted and refused as by etcd.
+// TestValidURLs checks that member URLs are accepted and rejected as in etcd.
 func TestValidURLs(t *testing.T) {
 	for url, want := range map[string]bool{
 		"http://127.0.0.1:1": true, "https://host:99": true, " http://a:1": true,
@@ -136,7 +139,7 @@ func TestValidURLs(t *testing.T) {
 	}
 }
 
-// The leader hands over to voters only, and only the leader does.
+// TestMoveLeader checks that only the leader can transfer leadership, and only to voters.
 func TestMoveLeader(t *testing.T) {
 	n := newNode(t)
 	n.apply(t, &fsm.AddMember{Member: fsm.Member{ID: 5}})
@@ -161,7 +164,8 @@ func TestMoveLeader(t *testing.T) {
 	wantStatus(t, move(testMember), rpctypes.ErrGRPCNotLeader)
 }
 
-// A learner serves the calls that etcd's learners serve, and all calls once it is a voter.
+// TestLearner checks that a learner serves the same calls as etcd's learners, and all calls once it
+// is a voter.
 func TestLearner(t *testing.T) {
 	n := newNode(t)
 	n.machine.AddMember(fsm.Member{ID: testMember, Learner: true})
@@ -219,7 +223,8 @@ func TestLearner(t *testing.T) {
 	served()
 }
 
-// The leader decides how much of a lease is left, and a lease exists only if both members say so.
+// TestTimeToLiveThroughFollower checks that the leader determines the remaining time of a lease,
+// and that a lease exists only if it exists on both members.
 func TestTimeToLiveThroughFollower(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 5, 10_000)
@@ -234,7 +239,7 @@ func TestTimeToLiveThroughFollower(t *testing.T) {
 	}
 }
 
-// A client that waits for a leader in vain gets etcd's error.
+// TestNoQuorum checks that a client gets etcd's error if no leader is found in time.
 func TestNoQuorum(t *testing.T) {
 	n := newNode(t)
 	n.confirm = replica.ErrNoLeader

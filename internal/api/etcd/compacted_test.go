@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// compact forgets everything before now.
+// compact compacts all revisions before the current one.
 func (n *fakeNode) compact(t *testing.T) {
 	t.Helper()
 	rev := n.View().KV.Revision()
@@ -21,12 +21,12 @@ func (n *fakeNode) compact(t *testing.T) {
 	}
 }
 
-// A waiter whose watches fell behind a compaction reads the state instead: the waiters ahead, or
-// the waiter itself, may be gone.
+// TestWaiterCompacted checks that a waiter whose watches fall behind a compaction reads the current
+// state instead. By then, the waiters ahead of it, or the waiter itself, may be gone.
 func TestWaiterCompacted(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		then []string // deleted before the compaction
+		then []string // keys deleted before the compaction
 		want error
 	}{
 		{"ahead gone", []string{"l/1"}, nil},
@@ -58,7 +58,7 @@ func TestWaiterCompacted(t *testing.T) {
 	}
 }
 
-// observed is an observer's stream that keeps what is sent.
+// observed is an observer's stream that records what is sent.
 type observed struct {
 	grpc.ServerStream
 	ctx  context.Context
@@ -74,7 +74,8 @@ func (o *observed) Send(r *v3electionpb.LeaderResponse) error {
 	return nil
 }
 
-// An observer that fell behind a compaction continues with the current leader, and repeats none.
+// TestT17ObserveCompacted checks that an observer that fell behind a compaction continues with the
+// current leader and does not repeat any leader.
 func TestT17ObserveCompacted(t *testing.T) {
 	n := newNode(t)
 	n.put(t, "e/1", "one")
@@ -104,8 +105,8 @@ func TestT17ObserveCompacted(t *testing.T) {
 	}
 }
 
-// An empty store has sizes and hashes other than 0, which the gateway's JSON would omit; the hash
-// was recorded from etcd.
+// TestEmptyStore checks that an empty store has nonzero sizes and hashes, because the gateway's
+// JSON would omit 0. The hash was recorded from etcd.
 func TestEmptyStore(t *testing.T) {
 	n := newNode(t)
 	n.status.DBSize, n.status.DBSizeInUse = 0, 0

@@ -11,8 +11,9 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// A downgrade is checked, started and ended as in etcd, and Status shows it. Without a member of
-// the next release nothing can be held, and etcd's versions are rejected.
+// TestDowngrade checks that a downgrade is validated, started and ended as in etcd, and that Status
+// shows it. Without a member of the next release, the version cannot be held. Versions of etcd are
+// rejected.
 func TestDowngrade(t *testing.T) {
 	n := newNode(t)
 	api := pb.NewMaintenanceClient(serve(t, n, Options{}).conn)
@@ -24,14 +25,15 @@ func TestDowngrade(t *testing.T) {
 		action pb.DowngradeRequest_DowngradeAction
 		target string
 		want   error
-		held   bool // afterwards
+		held   bool // whether the version is held afterwards
 	}{
 		{pb.DowngradeRequest_VALIDATE, "0", rpctypes.ErrWrongDowngradeVersionFormat, false},
 		{pb.DowngradeRequest_ENABLE, "", rpctypes.ErrWrongDowngradeVersionFormat, false},
 		{pb.DowngradeRequest_VALIDATE, "3.6", rpctypes.ErrInvalidDowngradeTargetVersion, false},
 		{pb.DowngradeRequest_ENABLE, "0.1", rpctypes.ErrInvalidDowngradeTargetVersion, false},
 		{pb.DowngradeRequest_CANCEL, "", nil, false},
-		{pb.DowngradeRequest_VALIDATE, "0.1.0", nil, false}, // from here on there is a newer member
+		// from here on, there is a newer member
+		{pb.DowngradeRequest_VALIDATE, "0.1.0", nil, false},
 		{pb.DowngradeRequest_ENABLE, "v0.1.0", nil, true},
 		{pb.DowngradeRequest_ENABLE, "0.1", rpctypes.ErrDowngradeInProcess, true},
 		{pb.DowngradeRequest_VALIDATE, "0.1", rpctypes.ErrDowngradeInProcess, true},

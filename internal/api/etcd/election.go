@@ -128,7 +128,7 @@ func (s *electionService) Resign(
 	}
 	t := ticket{key: string(r.Leader.Key), revision: r.Leader.Rev}
 	if t.revision <= 0 {
-		// A candidate never leads with such a revision, so there is nothing to resign.
+		// A candidate never leads with revision 0 or below, so there is nothing to resign.
 		return &pb.ResignResponse{Header: s.header(s.node.View())}, nil
 	}
 	res, err := propose(ctx, s.node, t.removal())

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/internal/mvcc"
 )
 
-// encoded returns an event, encoded as a field of a watch response. It includes the previous
-// key-value pair if that exists and is wanted.
+// encoded returns an event, encoded as a field of a watch response. If prev is set and there is a
+// previous key-value pair, the event includes it.
 func encoded(e *api.Event, prev bool) *api.Encoded {
 	if prev && e.Change().Prev != nil {
 		return e.Encoded(api.EtcdFull, encodeFull)

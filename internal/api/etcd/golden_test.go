@@ -19,12 +19,12 @@ import (
 	"google.golang.org/protobuf/reflect/protoregistry"
 )
 
-// endpoint makes the golden test talk to a real etcd, whose answers are then
-// what -rewrite records: run one file at a time, each against a fresh etcd.
+// endpoint makes the golden test run against a real etcd, so that -rewrite records its responses.
+// Run one file at a time, each against a fresh etcd.
 var endpoint = flag.String("etcd", "", "address of a fresh etcd to record the golden files from")
 
-// Requests whose responses were recorded from etcd 3.7.3 get the same messages, codes and texts,
-// except for IDs and the remaining time of leases.
+// TestEtcdGolden checks that requests whose responses were recorded from etcd 3.7.3 get the same
+// responses, codes and error messages, except for IDs and the remaining time of leases.
 func TestEtcdGolden(t *testing.T) {
 	datadriven.Walk(t, "testdata/etcd", func(t *testing.T, path string) {
 		conn := goldenConn(t)
@@ -50,7 +50,7 @@ func goldenConn(t *testing.T) *grpc.ClientConn {
 	return conn
 }
 
-// goldenCall makes one call, "Service/Method" with a request as text.
+// goldenCall makes one call: "Service/Method", with a request in text format.
 func goldenCall(t *testing.T, conn *grpc.ClientConn, name, input string) string {
 	t.Helper()
 	service, method, _ := strings.Cut(name, "/")
@@ -91,8 +91,8 @@ func goldenCall(t *testing.T, conn *grpc.ClientConn, name, input string) string 
 	}
 }
 
-// goldenWatch sends each line to a new watch stream, and reads as many
-// responses after it as the line begins with.
+// goldenWatch opens a watch stream and sends each line on it. The number at the start of a line is
+// how many responses goldenWatch reads after sending it.
 func goldenWatch(t *testing.T, conn *grpc.ClientConn, d *datadriven.TestData) string {
 	t.Helper()
 	s, err := pb.NewWatchClient(conn).Watch(ctx10(t))
@@ -144,7 +144,7 @@ func goldenError(err error) string {
 	return fmt.Sprintf("%v: %s\n", s.Code(), s.Message())
 }
 
-// goldenText is a message without what differs between clusters.
+// goldenText returns a message as text, without the fields that differ between clusters.
 func goldenText(m proto.Message) string {
 	m = proto.Clone(m)
 	if h, ok := m.(interface{ GetHeader() *pb.ResponseHeader }); ok && h.GetHeader() != nil {
@@ -152,7 +152,7 @@ func goldenText(m proto.Message) string {
 	}
 	switch m := m.(type) {
 	case *pb.DowngradeResponse:
-		m.Version = "" // the cluster's, which is ours
+		m.Version = "" // the cluster version, which differs from etcd's
 	case *pb.LeaseTimeToLiveResponse:
 		if m.TTL >= m.GrantedTTL-2 && m.TTL >= 0 {
 			m.TTL = m.GrantedTTL
@@ -164,6 +164,6 @@ func goldenText(m proto.Message) string {
 			h.ClusterId, h.MemberId, h.RaftTerm = 0, 0, 0
 		}
 	}
-	// The text form changes its spaces on purpose.
+	// The text format varies its spaces deliberately.
 	return "ok: " + strings.Join(strings.Fields(prototext.MarshalOptions{}.Format(m)), " ")
 }

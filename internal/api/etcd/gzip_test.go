@@ -12,8 +12,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// A compressed request is answered like an uncompressed one, and limits apply to its decompressed
-// size.
+// TestGzip checks that a compressed request is answered like an uncompressed one, and that limits
+// apply to its decompressed size.
 func TestGzip(t *testing.T) {
 	n := newNode(t)
 	const most = 1 << 20
@@ -30,7 +30,7 @@ func TestGzip(t *testing.T) {
 		if err := put(most + 1); rpctypes.Error(err) != rpctypes.ErrRequestTooLarge {
 			t.Errorf("put above MaxRequestBytes: %v", err)
 		}
-		// This is refused before it is decompressed or read completely.
+		// This request is rejected before it is decompressed or read completely.
 		if err := put(most + 2*requestOverhead); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("put above MaxRecvMsgSize: %v", err)
 		}
@@ -41,7 +41,8 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// Requests with broken compressed data do not keep later ones from being decompressed.
+// TestGzipBroken checks that requests with broken compressed data do not block the decompression of
+// later requests.
 func TestGzipBroken(t *testing.T) {
 	c := encoding.GetCompressor("gzip").(gzipCompressor)
 	for range 2 * cap(c.slots) {

@@ -20,8 +20,8 @@ import (
 // client does not read its responses, the member stops reading its requests.
 const maxRenewals = 4096
 
-// maxTended limits the number of leases that a stream tracks. When the stream ends, it reports that
-// these leases are untended. The leader detects any other leases when they become silent.
+// maxTended limits the number of leases that a stream tracks. When the stream ends, it reports
+// these leases as untended. The leader detects any other leases when they become silent.
 const maxTended = 4096
 
 // LeaseKeepAlive implements pb.LeaseServer.
@@ -64,7 +64,7 @@ type keepAlive struct {
 // renewal is one renewal on a stream, from its receipt to its response.
 type renewal struct {
 	owner *keepAlive
-	// revision and term are from before the renewal was submitted. A client that sees a lease
+	// revision and term were read before the renewal was submitted. A client that sees a lease
 	// revoked at some revision must not see it renewed at a later one.
 	revision int64
 	term     uint64
@@ -233,7 +233,7 @@ func (k *keepAlive) release(batch []*renewal) (bool, error) {
 	}
 }
 
-// gone reports whether the error of a renewal means that the lease has ended or must be considered
+// gone reports whether a renewal's error means that the lease has ended or must be considered
 // ended.
 func gone(err error) bool {
 	return errors.Is(err, lease.ErrNotFound) || errors.Is(err, lease.ErrExpiring)

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// Every response names cluster, member, term and revision.
+// TestHeaders checks that every response contains the cluster, member, term and revision.
 func TestHeaders(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 10_000)
@@ -58,8 +58,8 @@ func TestHeaders(t *testing.T) {
 	check("auth status", auth.GetHeader(), err, 4)
 }
 
-// A linearizable call waits for a confirm round, and fails with it; a member that is cut off
-// answers serializable ones.
+// TestS1Confirm checks that a linearizable call waits for a confirm round and fails if the round
+// fails. A member that is cut off can still answer serializable calls.
 func TestS1Confirm(t *testing.T) {
 	n := newNode(t)
 	n.put(t, "a", "1")
@@ -120,7 +120,8 @@ func TestS1Confirm(t *testing.T) {
 	}
 }
 
-// A request above the limit is refused with etcd's text, unless gRPC refuses to read it.
+// TestRequestSize checks that a request above the limit is rejected with etcd's error message,
+// unless gRPC rejects it first.
 func TestRequestSize(t *testing.T) {
 	c := serve(t, newNode(t), Options{MaxRequestBytes: 1000})
 	ctx := ctx10(t)
@@ -129,7 +130,8 @@ func TestRequestSize(t *testing.T) {
 		return err
 	}
 	wantStatus(t, put(900), nil)
-	wantStatus(t, put(994), nil) // 3 bytes of key, 3 of the value's tag and length
+	// plus 3 bytes for the key, and 3 for the tag and length of the value
+	wantStatus(t, put(994), nil)
 	wantStatus(t, put(995), rpctypes.ErrGRPCRequestTooLarge)
 	wantStatus(t, put(100_000), rpctypes.ErrGRPCRequestTooLarge)
 	if err := put(1000 + requestOverhead); err == nil {
@@ -145,7 +147,8 @@ func TestRequestSize(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCRequestTooLarge)
 }
 
-// A large range is sent in parts, all as of one moment, with header and count in the last.
+// TestRangeStream checks that a large range is sent in parts, all from the same revision, with the
+// header and count in the last part.
 func TestRangeStream(t *testing.T) {
 	n := newNode(t)
 	const keys = 200
@@ -158,7 +161,7 @@ func TestRangeStream(t *testing.T) {
 		req         *pb.RangeRequest
 		kvs         int
 		more        bool
-		parts       int // at least
+		parts       int // the minimum
 		count       int64
 		valueLength int
 	}{
@@ -189,7 +192,7 @@ func TestRangeStream(t *testing.T) {
 			}
 			proto.Merge(whole, r.RangeResponse)
 			parts++
-			n.put(t, fmt.Sprintf("k%03d", keys-1), string(value)) // does not show
+			n.put(t, fmt.Sprintf("k%03d", keys-1), string(value)) // not visible to the range
 		}
 		if len(whole.Kvs) != tt.kvs || whole.More != tt.more || whole.Count != tt.count ||
 			parts < tt.parts {

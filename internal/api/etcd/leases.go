@@ -142,8 +142,8 @@ func (s *leaseService) LeaseTimeToLive(
 }
 
 // LeaseLeases implements pb.LeaseServer. It returns leases in ID order. As in etcd, it rejects the
-// call if any lease has a key that the caller may not read. Leases with a name or a principal do
-// not exist in etcd. They are included if the caller may see them.
+// call if any lease has a key that the caller may not read. etcd has no leases with a name or a
+// principal; here, the response includes those that the caller may see.
 func (s *leaseService) LeaseLeases(
 	ctx context.Context, _ *pb.LeaseLeasesRequest,
 ) (*pb.LeaseLeasesResponse, error) {

@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Valid and invalid IDs and TTLs of grants.
+// TestLeaseGrant covers valid and invalid IDs and TTLs.
 func TestLeaseGrant(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -65,13 +65,13 @@ func TestLeaseGrant(t *testing.T) {
 	}
 }
 
-// If an ID that the server drew is in use, it draws another one.
+// TestGrantAgain checks that the server chooses another ID if its first choice is in use.
 func TestGrantAgain(t *testing.T) {
 	n := newNode(t)
 	tries := 0
 	n.propose = func(c fsm.Command) error {
 		if tries++; tries == 1 {
-			// Somebody else was granted the same id a moment ago.
+			// Another client was just granted a lease with the same ID.
 			n.applyLocked(&fsm.Grant{Terms: lease.Terms{ID: c.(*fsm.Grant).Terms.ID, TTL: 1000}})
 		}
 		return nil
@@ -85,7 +85,8 @@ func TestGrantAgain(t *testing.T) {
 	}
 }
 
-// T24: the remaining time is rounded down, and -1 means only that there is no such lease.
+// TestTimeToLive checks that the remaining time is rounded down, and that -1 means only that the
+// lease does not exist (T24).
 func TestTimeToLive(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -131,7 +132,7 @@ func keepAliveStream(t *testing.T, c *clients) pb.Lease_LeaseKeepAliveClient {
 	return s
 }
 
-// keep sends renewals. If the server has ended the stream, Recv returns the reason.
+// keep sends renewals. If the server has already ended the stream, Recv returns the reason.
 func keep(t *testing.T, s pb.Lease_LeaseKeepAliveClient, ids ...int64) {
 	t.Helper()
 	for _, id := range ids {
@@ -156,8 +157,8 @@ func wantKept(t *testing.T, s pb.Lease_LeaseKeepAliveClient, id, ttl int64) {
 	}
 }
 
-// A renewed lease has its TTL, an unknown one 0, and requests from before the client closed its
-// side are answered.
+// TestKeepAlive checks that a renewed lease is reported with its TTL and an unknown lease with 0.
+// Requests sent before the client half-closes the stream are answered.
 func TestKeepAlive(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 5, 3_000)
@@ -186,7 +187,8 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// A lease whose renewal is pending does not delay others of the stream, and is answered later.
+// TestT15KeepAliveOverlaps checks that a pending renewal does not delay other leases on the stream,
+// and is answered later.
 func TestT15KeepAliveOverlaps(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 10_000)
@@ -203,7 +205,7 @@ func TestT15KeepAliveOverlaps(t *testing.T) {
 	}
 }
 
-// A bounded number of renewals of one stream is pending.
+// TestKeepAliveBackPressure checks that the number of pending renewals per stream is bounded.
 func TestKeepAliveBackPressure(t *testing.T) {
 	n := newNode(t)
 	n.hold(1)
@@ -228,7 +230,7 @@ func TestKeepAliveBackPressure(t *testing.T) {
 	}
 }
 
-// Any error other than the end of the lease ends the stream.
+// TestKeepAliveErrors checks that any error other than the end of the lease ends the stream.
 func TestKeepAliveErrors(t *testing.T) {
 	for _, tt := range []struct{ err, want error }{
 		{replica.ErrNoLeader, rpctypes.ErrGRPCNoLeader},
@@ -244,7 +246,7 @@ func TestKeepAliveErrors(t *testing.T) {
 	}
 }
 
-// A lease whose end is decided is reported as gone.
+// TestKeepAliveExpiring checks that a lease is reported as gone once its end has been decided.
 func TestKeepAliveExpiring(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 1000)
@@ -254,7 +256,8 @@ func TestKeepAliveExpiring(t *testing.T) {
 	wantKept(t, s, 1, 0)
 }
 
-// When the service stops, its streams end with an error after which clients try another member.
+// TestStopEndsStreams checks that when the service stops, its streams end with an error that makes
+// clients try another member.
 func TestStopEndsStreams(t *testing.T) {
 	stop := make(chan struct{})
 	n := newNode(t)
@@ -275,7 +278,7 @@ func TestStopEndsStreams(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCStopped)
 }
 
-// A confirmingNode confirms nothing before its caller has given up.
+// A confirmingNode does not complete a confirm round until its caller has given up.
 type confirmingNode struct {
 	*fakeNode
 	asked chan struct{}
@@ -287,7 +290,8 @@ func (n *confirmingNode) Confirm(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// Observers that just started get the same error when the service stops.
+// TestStopEndsObserveThatBegins checks that observers that have just started get the same error
+// when the service stops.
 func TestStopEndsObserveThatBegins(t *testing.T) {
 	stop := make(chan struct{})
 	n := &confirmingNode{newNode(t), make(chan struct{})}
@@ -298,7 +302,8 @@ func TestStopEndsObserveThatBegins(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCStopped)
 }
 
-// When a stream ends, in whatever way, the member learns once which leases it kept alive.
+// TestKeepAliveAbandons checks that whenever a stream ends, for any reason, the member is informed
+// once of the leases that it kept alive.
 func TestKeepAliveAbandons(t *testing.T) {
 	n := newNode(t)
 	n.abandoned = make(chan []lease.ID, 1)

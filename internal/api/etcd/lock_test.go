@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// answer is how a call that may wait ended.
+// answer is the outcome of a call that can block.
 type answer[T any] struct {
 	resp T
 	err  error
@@ -54,7 +54,7 @@ func (n *fakeNode) waitKeys(t testing.TB, keys int) {
 	}
 }
 
-// A lease that has the lock gets it again at once.
+// TestLockTwice checks that a lease that already holds the lock acquires it again immediately.
 func TestLockTwice(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 10_000)
@@ -67,7 +67,8 @@ func TestLockTwice(t *testing.T) {
 	}
 }
 
-// A waiter whose lease ends gets an error at once, and does not delay those behind it.
+// TestT16WaiterExpires checks that a waiter whose lease ends gets an error immediately and does not
+// delay the waiters behind it.
 func TestT16WaiterExpires(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -94,7 +95,8 @@ func TestT16WaiterExpires(t *testing.T) {
 	}
 }
 
-// A lease that ends between reaching the head of the queue and the response does not get the lock.
+// TestT16LeaseGoneBeforeAnswer checks that a lease does not acquire the lock if it ends after
+// reaching the head of the queue but before the response.
 func TestT16LeaseGoneBeforeAnswer(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 10_000)
@@ -114,7 +116,7 @@ func (n *revokeOnConfirm) Confirm(ctx context.Context) error {
 	return n.fakeNode.Confirm(ctx)
 }
 
-// A caller that gives up leaves the queue.
+// TestLockCancel checks that a caller that gives up leaves the queue.
 func TestLockCancel(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -133,7 +135,7 @@ func TestLockCancel(t *testing.T) {
 	n.waitKeys(t, 1)
 }
 
-// Waiting ends when the service stops.
+// TestLockStop checks that a waiting Lock call ends when the service stops.
 func TestLockStop(t *testing.T) {
 	n := newNode(t)
 	stop := make(chan struct{})
@@ -149,8 +151,8 @@ func TestLockStop(t *testing.T) {
 	wantStatus(t, (<-second).err, rpctypes.ErrGRPCStopped)
 }
 
-// As in etcd, the server grants a lease of a minute and does not renew it. It revokes the lease if
-// the lock was not acquired.
+// TestT18LockWithoutLease checks that for a lock without a lease, as in etcd, the server grants a
+// lease of one minute and does not renew it. It revokes the lease if the lock was not acquired.
 func TestT18LockWithoutLease(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -176,7 +178,7 @@ func TestT18LockWithoutLease(t *testing.T) {
 	n.waitKeys(t, 0)
 }
 
-// A failed lock says why, and leaves no key behind.
+// TestLockErrors checks that a failed Lock returns the reason and leaves no key behind.
 func TestLockErrors(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -191,7 +193,8 @@ func TestLockErrors(t *testing.T) {
 	n.mu.Unlock()
 	_, err = c.lock.Lock(ctx10(t), &v3lockpb.LockRequest{Name: []byte("l"), Lease: 9})
 	wantStatus(t, err, rpctypes.ErrGRPCTimeout)
-	// The key may be there all the same, so it was taken away by its lease.
+	// The key could still exist, so the server tried to delete it on condition that it belongs to
+	// the lease.
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	last := n.commands[len(n.commands)-1].(*fsm.Txn)
@@ -219,7 +222,7 @@ func observe(t testing.TB, c *clients, name string) v3electionpb.Election_Observ
 	return s
 }
 
-// A whole election, as seen by candidates and observers.
+// TestElection runs a whole election with candidates and observers.
 func TestElection(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -272,14 +275,15 @@ func TestElection(t *testing.T) {
 		Leader: leader, Value: []byte("x"),
 	})
 	wantStatus(t, err, errNotLeader)
-	// The old leader resigns again: it is not the new one's turn that ends.
+	// The old leader resigns again, which does not end the new leader's term.
 	if _, err := c.election.Resign(ctx10(t), &v3electionpb.ResignRequest{Leader: leader}); err != nil {
 		t.Fatal(err)
 	}
 	n.waitKeys(t, 1)
 }
 
-// A candidate that campaigns again with another value proclaims it.
+// TestCampaignAgain checks that a candidate that campaigns again with another value proclaims that
+// value.
 func TestCampaignAgain(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -294,7 +298,7 @@ func TestCampaignAgain(t *testing.T) {
 	}
 }
 
-// A candidate that wins after its lease ended has not won.
+// TestT17CampaignExpired checks that a candidate cannot win an election after its lease has ended.
 func TestT17CampaignExpired(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -313,8 +317,8 @@ func TestT17CampaignExpired(t *testing.T) {
 	wantStatus(t, (<-campaign(ctx10(t), late, 1, "one")).err, errExpired)
 }
 
-// An observer sees exactly the leaders there were, in order, although candidates come and go, also
-// several in one revision.
+// TestT17ObserveOrder checks that an observer sees exactly the actual leaders, in order, while
+// candidates come and go, even if several do so in one revision.
 func TestT17ObserveOrder(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -322,7 +326,7 @@ func TestT17ObserveOrder(t *testing.T) {
 		return fsm.Op{Put: &fsm.Put{Key: key, Value: []byte(value)}}
 	}
 	del := func(key string) fsm.Op { return fsm.Op{Delete: &fsm.DeleteRange{Key: key}} }
-	n.put(t, "e/1", "one") // leads before anybody looks
+	n.put(t, "e/1", "one") // leads before the observer starts
 	s := observe(t, c, "e")
 	first, err := s.Recv()
 	if err != nil || string(first.Kv.Value) != "one" {
@@ -331,14 +335,14 @@ func TestT17ObserveOrder(t *testing.T) {
 	for _, txn := range [][]fsm.Op{
 		{put("e/2", "two")},
 		{put("e/3", "three")},
-		{put("e/2", "deux")},                            // not the leader's
-		{put("e/1", "uno"), put("e/4", "4")},            // the leader's
-		{del("e/2")},                                    // not the leader
-		{put("f", "x"), put("e", "x"), put("d/1", "x")}, // not of this election
-		{del("e/1"), del("e/3")},                        // so 4 leads, and 3 never did
+		{put("e/2", "deux")},                            // another candidate's value
+		{put("e/1", "uno"), put("e/4", "4")},            // the leader's value
+		{del("e/2")},                                    // a candidate that does not lead
+		{put("f", "x"), put("e", "x"), put("d/1", "x")}, // keys outside this election
+		{del("e/1"), del("e/3")},                        // so 4 leads, and 3 has never led
 		{put("e/5", "5")},
 		{del("e/4"), put("e/5", "five")}, // one revision, one new leader
-		{del("e/5")},                     // nobody leads
+		{del("e/5")},                     // no leader
 		{put("e/1", "again")},
 	} {
 		if r, err := n.Propose(t.Context(), &fsm.Txn{Then: txn}); err != nil || r.Err != nil {
@@ -361,7 +365,7 @@ func TestT17ObserveOrder(t *testing.T) {
 	}
 }
 
-// An invalid or missing leader key is no leadership.
+// TestElectionErrors checks that an invalid or missing leader key is not accepted as leadership.
 func TestElectionErrors(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -374,7 +378,7 @@ func TestElectionErrors(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCEmptyKey)
 	_, err = c.election.Resign(ctx10(t), &v3electionpb.ResignRequest{Leader: empty})
 	wantStatus(t, err, rpctypes.ErrGRPCEmptyKey)
-	// A key that does not exist has create revision 0, which does not make its owner the leader.
+	// A missing key has create revision 0, which must not make the caller the leader.
 	nobody := &v3electionpb.LeaderKey{Key: []byte("e/1")}
 	_, err = c.election.Proclaim(ctx10(t), &v3electionpb.ProclaimRequest{Leader: nobody})
 	wantStatus(t, err, errNotLeader)

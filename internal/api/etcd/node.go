@@ -18,7 +18,7 @@ type Node interface {
 	Confirm(ctx context.Context) error
 	// InspectLease is Inspect with additional data from the leader about one lease: whether it
 	// exists, and how long it will last at least. Only the leader has this data. Everything else
-	// that f sees is the state of this member, which is at least as new as the leader's data.
+	// that f sees is this member's state, which is at least as new as the leader's data.
 	InspectLease(
 		ctx context.Context, id lease.ID, f func(l *lease.Lessor, left lease.TTL, ok bool),
 	) error

@@ -31,9 +31,8 @@ const (
 	testMember  = 0xa1
 )
 
-// fakeNode is a member without a log: the real state machine behind a mutex.
-// What its tests want to go wrong is set in its fields before the server runs,
-// or under mu.
+// fakeNode is a member without a log. It runs the real state machine behind a mutex. To inject
+// failures, tests set its fields before the server runs or while they hold mu.
 type fakeNode struct {
 	hub  *watch.Hub[*api.Event]
 	view atomic.Pointer[fsm.View]
@@ -44,27 +43,27 @@ type fakeNode struct {
 	status   Status
 	propose  func(fsm.Command) error    // called before a command is applied
 	renew    func(lease.ID) error       // called before a renewal
-	held     map[lease.ID][]api.Renewed // renewals of these leases are kept here
-	confirm  error                      // of every confirm round
-	transfer error                      // of every move of the leadership
-	// left is what the leader says of a lease, if that is another member.
+	held     map[lease.ID][]api.Renewed // renewals of these leases are kept pending here
+	confirm  error                      // returned by every confirm round
+	transfer error                      // returned by every leadership transfer
+	// left, unless nil, replaces the leader's answer about a lease.
 	left     func(lease.ID) (lease.TTL, bool)
 	snapshot []byte // what SnapshotTo writes
 	// snapshotting, unless nil, is called by SnapshotTo.
 	snapshotting func()
-	commands     []fsm.Command         // all that were proposed
-	counted      map[int]chan struct{} // closed after that many renewals
+	commands     []fsm.Command         // all proposed commands
+	counted      map[int]chan struct{} // each closed after that many renewals
 	renewals     int
-	// abandoned gets the leases of each stream that ends.
+	// abandoned receives the leases of each stream that ends.
 	abandoned chan []lease.ID
-	// logIn is called for a login, hash for a new password.
+	// logIn is called for a login, and hash for a new password.
 	logIn func(user, password string) (string, error)
 	hash  func(password string) ([]byte, error)
-	// changed is closed when users or roles change next.
+	// changed is closed at the next change to users or roles.
 	changed chan struct{}
 }
 
-// newNode returns a node that times leases from instant 1 on.
+// newNode returns a node that times leases from instant 1.
 func newNode(t testing.TB) *fakeNode {
 	t.Helper()
 	n := &fakeNode{
@@ -165,7 +164,7 @@ func (n *fakeNode) applyLocked(c fsm.Command) fsm.Result {
 	return r
 }
 
-// advance lets time pass, and the leases that are due with it expire.
+// advance lets time pass and expires due leases.
 func (n *fakeNode) advance(by lease.TTL) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -209,7 +208,7 @@ func (n *fakeNode) InspectLease(
 	})
 }
 
-// MoveLeader refuses what a replica refuses, and moves at once.
+// MoveLeader rejects the same transfers as a replica, and takes effect immediately.
 func (n *fakeNode) MoveLeader(_ context.Context, target uint64) error {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -264,7 +263,7 @@ func (n *fakeNode) Renew(id lease.ID, _ *access.State, to api.Renewed) error {
 	return nil
 }
 
-// onRenewal returns a channel that is closed after the renewal of that number.
+// onRenewal returns a channel that is closed after the renewal with that number.
 func (n *fakeNode) onRenewal(number int) <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -276,14 +275,14 @@ func (n *fakeNode) onRenewal(number int) <-chan struct{} {
 	return c
 }
 
-// hold keeps the outcomes of the renewals of a lease back.
+// hold makes the renewals of a lease wait for let.
 func (n *fakeNode) hold(id lease.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.held[id] = nil
 }
 
-// let releases what hold has kept, as if the lease had not been found.
+// let completes the renewals that hold has delayed, as if the lease did not exist.
 func (n *fakeNode) let(id lease.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -324,7 +323,7 @@ func (n *fakeNode) SnapshotTo(_ context.Context, w io.Writer) error {
 
 func (n *fakeNode) Defragment(context.Context) error { return nil }
 
-// put writes a key past the API.
+// put writes a key without using the API.
 func (n *fakeNode) put(t testing.TB, key, value string) int64 {
 	t.Helper()
 	r, err := n.Propose(t.Context(), &fsm.Put{Key: key, Value: []byte(value)})
@@ -334,7 +333,7 @@ func (n *fakeNode) put(t testing.TB, key, value string) int64 {
 	return r.Revision
 }
 
-// grant grants a lease past the API.
+// grant grants a lease without using the API.
 func (n *fakeNode) grant(t testing.TB, id lease.ID, ttl lease.TTL) {
 	t.Helper()
 	r, err := n.Propose(t.Context(), &fsm.Grant{Terms: lease.Terms{ID: id, TTL: ttl}})
@@ -343,7 +342,7 @@ func (n *fakeNode) grant(t testing.TB, id lease.ID, ttl lease.TTL) {
 	}
 }
 
-// clients are all services of one server as a client sees them.
+// clients holds clients for all services of one server.
 type clients struct {
 	conn *grpc.ClientConn
 	pb.KVClient
@@ -356,7 +355,7 @@ type clients struct {
 	election v3electionpb.ElectionClient
 }
 
-// serve runs the services on a connection in memory.
+// serve runs the services on an in-memory connection.
 func serve(t testing.TB, n Node, o Options) *clients {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
@@ -394,7 +393,7 @@ func serve(t testing.TB, n Node, o Options) *clients {
 	}
 }
 
-// wantStatus checks that an error is the same status as another.
+// wantStatus checks that two errors have the same status.
 func wantStatus(t testing.TB, got, want error) {
 	t.Helper()
 	g, w := status.Convert(got), status.Convert(want)
@@ -403,7 +402,7 @@ func wantStatus(t testing.TB, got, want error) {
 	}
 }
 
-// ctx10 is a context that ends long after any test should have.
+// ctx10 returns a context that ends long after any test should have finished.
 func ctx10(t testing.TB) context.Context {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -411,7 +410,7 @@ func ctx10(t testing.TB) context.Context {
 	return ctx
 }
 
-// watchAll asks for everything from a revision on.
+// watchAll returns a request for all keys, starting at a revision.
 func watchAll(from int64) watch.Request {
 	return watch.Request{Key: "\x00", End: "\x00", From: from}
 }

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// Observe implements v3electionpb.ElectionServer. It follows a single ordered stream of all events
-// of the election and computes the leader after each revision. Therefore, it never reports a
+// Observe implements v3electionpb.ElectionServer. It follows a single ordered stream of all the
+// election's events and computes the leader after each revision. Therefore, it never reports a
 // candidate that did not lead, and never skips a leader (T17).
 func (s *electionService) Observe(
 	r *pb.LeaderRequest, stream pb.Election_ObserveServer,

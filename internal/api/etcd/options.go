@@ -186,7 +186,7 @@ func DirectOptions(o Options) direct.Options {
 	}
 }
 
-// informUnary adds details to the error of a call to any service.
+// informUnary adds details to the error returned by a call to any service.
 func informUnary(
 	ctx context.Context, r any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler,
 ) (any, error) {
@@ -201,7 +201,8 @@ func informStream(
 	return s, api.Inform, nil
 }
 
-// until returns a context that ends when ctx or stop ends. If stop ends first, its cause is used.
+// until returns a context that ends when ctx or stop ends. If stop ends first, the returned context
+// has stop's cause.
 func until(ctx, stop context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	unhook := context.AfterFunc(stop, func() { cancel(context.Cause(stop)) })
@@ -220,8 +221,8 @@ func why(ctx context.Context, err error) error {
 	return err
 }
 
-// stopping returns a context that ends when c is closed, with the cause api.ErrStopped. After that,
-// it calls the given function.
+// stopping returns a context that ends when c is closed, with the cause api.ErrStopped. The given
+// function is called afterwards.
 func stopping(c <-chan struct{}, then func()) context.Context {
 	if c == nil {
 		return context.Background()

@@ -18,8 +18,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// withOwned adds, to newTenants, lease 10 of alice, 11 of root, which has a key that alice may not
-// read, and 12 with the name "n" and no principal. Lease 2, whose keys she may not read, is gone.
+// withOwned adds three leases to newTenants. Lease 10 belongs to alice. Lease 11 belongs to root
+// and has a key that alice is not allowed to read. Lease 12 has the name "n" and no principal.
+// Lease 2, whose keys alice is not allowed to read, is revoked.
 func withOwned(t testing.TB) *fakeNode {
 	t.Helper()
 	n := newTenants(t)
@@ -34,8 +35,9 @@ func withOwned(t testing.TB) *fakeNode {
 	return n
 }
 
-// etcd's calls reveal a lease with a name or a user only to callers that may see it, although they
-// have only its ID (CVE-2023-32082 of etcd, where LeaseTimeToLive revealed unreadable keys).
+// TestWhoMaySeeLeases checks that etcd's calls, which have only an ID, reveal a lease with a name
+// or a user only to callers that are allowed to see it (compare CVE-2023-32082 in etcd, where
+// LeaseTimeToLive revealed unreadable keys).
 func TestWhoMaySeeLeases(t *testing.T) {
 	n := withOwned(t)
 	c := serve(t, n, trusting(n))
@@ -57,7 +59,7 @@ func TestWhoMaySeeLeases(t *testing.T) {
 		}
 		got := []int64{}
 		for _, l := range r.Leases {
-			if l.ID != 1 { // nobody's, with a key that both may read
+			if l.ID != 1 { // has no principal, and both users are allowed to read its key
 				got = append(got, l.ID)
 			}
 		}
@@ -79,7 +81,8 @@ func TestWhoMaySeeLeases(t *testing.T) {
 	}
 }
 
-// An observer sees no leader of a time when it had lost its permission.
+// TestObserverLosesRight checks that an observer does not see a leader elected after it lost its
+// permission.
 func TestObserverLosesRight(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))
@@ -98,7 +101,7 @@ func TestObserverLosesRight(t *testing.T) {
 	}
 }
 
-// sentStream keeps what a watch sends.
+// sentStream records what a watch sends.
 type sentStream struct {
 	grpc.ServerStream
 	ctx  context.Context
@@ -110,7 +113,8 @@ func (s *sentStream) SendMsg(m any) error             { s.sent = append(s.sent, 
 func (s *sentStream) Send(m *pb.WatchResponse) error  { return s.SendMsg(m) }
 func (s *sentStream) Recv() (*pb.WatchRequest, error) { panic("nothing is received") }
 
-// Events that wait behind others are not sent once the permission is revoked.
+// TestWatchRechecksEachBatch checks that events queued behind others are not sent once the
+// permission is revoked.
 func TestWatchRechecksEachBatch(t *testing.T) {
 	n := newTenants(t)
 	s := &sentStream{ctx: api.WithIdentity(t.Context(), loginAs{n, "alice"})}

@@ -28,7 +28,7 @@ func (l loginAs) Caller() access.Caller {
 	return access.Caller{User: l.user, Revision: l.node.View().Access.Revision()}
 }
 
-// trusting are options of a server that believes the header "as".
+// trusting returns options for a server that trusts the header "as".
 func trusting(n *fakeNode) Options {
 	who := func(ctx context.Context) context.Context {
 		if v := metadata.ValueFromIncomingContext(ctx, "as"); len(v) > 0 {
@@ -50,7 +50,7 @@ func trusting(n *fakeNode) Options {
 	}
 }
 
-// as returns a context of calls by a user, or by an anonymous caller.
+// as returns a context for calls by a user, or by an anonymous caller.
 func as(t testing.TB, user string) context.Context {
 	if user == "" {
 		return ctx10(t)
@@ -58,7 +58,7 @@ func as(t testing.TB, user string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx10(t), "as", user)
 }
 
-// do gives a command as root.
+// do executes a command as root.
 func (n *fakeNode) do(t testing.TB, c fsm.Command) {
 	t.Helper()
 	r, err := n.Propose(api.WithIdentity(t.Context(), loginAs{n, access.Root}), c)
@@ -67,8 +67,8 @@ func (n *fakeNode) do(t testing.TB, c fsm.Command) {
 	}
 }
 
-// newTenants returns a node with access control: alice may read and write what begins with "a".
-// There is a lease 1 of hers, and a lease 2 with a key of another.
+// newTenants returns a node with access control. The user alice can read and write keys that begin
+// with "a". She has lease 1, and lease 2 has a key that belongs to another user.
 func newTenants(t testing.TB) *fakeNode {
 	t.Helper()
 	n := newNode(t)
@@ -82,8 +82,9 @@ func newTenants(t testing.TB) *fakeNode {
 	return n
 }
 
-// Each call is allowed to exactly the right callers; a call without a row fails the test
-// (CVE-2026-33413 of etcd, where Alarm, MemberList, Compact and calls for leases were not checked).
+// TestWhoMayCall checks that each call is allowed for exactly the right callers. A call without a
+// row fails the test (compare CVE-2026-33413 in etcd, where Alarm, MemberList, Compact and lease
+// calls were not checked).
 func TestWhoMayCall(t *testing.T) {
 	n := newTenants(t)
 	n.snapshot = []byte("snapshot")
@@ -106,7 +107,8 @@ func TestWhoMayCall(t *testing.T) {
 	}
 }
 
-// Listing leases requires permission to read the keys of all.
+// TestWhoMayListLeases checks that listing leases requires permission to read the keys of all
+// leases.
 func TestWhoMayListLeases(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))
@@ -124,9 +126,10 @@ func TestWhoMayListLeases(t *testing.T) {
 	list("alice", nil)
 }
 
-// A watch requires permission for everything it watches, which is not what the request says if it
-// names no key. When the permission is revoked the watch ends at once, with the reason, and without
-// later events (CVE-2026-73499 of etcd, where the range of a watch was changed before the check).
+// TestWhoMayWatch checks that a watch requires permission for everything that it watches. If the
+// request has no key, this is more than the request itself names. When the permission is revoked,
+// the watch ends immediately with the reason and without later events (compare CVE-2026-73499 in
+// etcd, where the range of a watch was changed before the check).
 func TestWhoMayWatch(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))
@@ -169,7 +172,7 @@ func TestWhoMayWatch(t *testing.T) {
 	for _, w := range []*watchClient{busy, idle, root} {
 		w.events(1)
 	}
-	n.do(t, &fsm.RoleAdd{Name: "more"}) // another change ends nothing
+	n.do(t, &fsm.RoleAdd{Name: "more"}) // an unrelated change ends nothing
 	n.do(t, &fsm.Put{Key: "a2"})
 	busy.events(1)
 	idle.events(1)

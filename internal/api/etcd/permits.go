@@ -30,8 +30,8 @@ type permits struct {
 	closed  bool
 	unsure  []*renewal // undecided renewals
 	looking bool       // whether a goroutine is checking leases
-	// until records when the check of a lease with many keys expires. It is valid for state and
-	// looked.
+	// until maps each lease with many keys to the time at which its check expires. The entries are
+	// valid only for state and looked.
 	until  map[lease.ID]time.Time
 	state  weak.Pointer[access.State]
 	looked access.Caller

@@ -10,7 +10,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// An idle stream does not keep the users and roles of before a change in memory.
+// TestIdlePermitsKeepNoUsers checks that an idle stream does not keep the previous users and roles
+// in memory after they change.
 func TestIdlePermitsKeepNoUsers(t *testing.T) {
 	p := &permits{}
 	who := access.Caller{User: "alice", Revision: 5}

@@ -18,11 +18,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// hereNode is a member that may not know yet what the others have.
+// hereNode is a member whose state can be behind the leader's.
 type hereNode struct {
 	*fakeNode
-	looks  atomic.Int32 // of InspectHere
-	rounds atomic.Int32 // of Inspect
+	looks  atomic.Int32 // calls of InspectHere
+	rounds atomic.Int32 // calls of Inspect
 	behind atomic.Bool
 }
 
@@ -58,7 +58,8 @@ func (n *hereNode) Renew(id lease.ID, by *access.State, to api.Renewed) error {
 	return n.fakeNode.Renew(id, by, to)
 }
 
-// A caller that may not write all keys of a lease cannot renew it.
+// TestWhoMayKeepAlive checks that a caller cannot renew a lease unless it is allowed to write all
+// keys of the lease.
 func TestWhoMayKeepAlive(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))
@@ -94,8 +95,8 @@ func TestWhoMayKeepAlive(t *testing.T) {
 	}
 }
 
-// A lease that belongs to a user is renewed by that user, whatever its keys. A caller that may not
-// renew a lease cannot abandon it either.
+// TestWhoMayKeepOwnedAlive checks that a lease that belongs to a user can be renewed by that user,
+// regardless of its keys. A caller that cannot renew a lease cannot abandon it either.
 func TestWhoMayKeepOwnedAlive(t *testing.T) {
 	n := newTenants(t)
 	n.abandoned = make(chan []lease.ID, 1)
@@ -125,9 +126,9 @@ func TestWhoMayKeepOwnedAlive(t *testing.T) {
 	}
 }
 
-// The core decides about leases that it can check quickly. An unknown lease is looked up at the
-// leader. A lease with many keys and no principal is checked separately, and again after roles
-// change.
+// TestKeepAliveUndecided checks that the core decides immediately about leases that it can check
+// quickly. An unknown lease is looked up at the leader. A lease with many keys and no principal is
+// checked separately, and again after roles change.
 func TestKeepAliveUndecided(t *testing.T) {
 	n := newTenants(t)
 	for id, owner := range map[lease.ID]string{3: "alice", 4: "root", 5: ""} {
@@ -174,7 +175,8 @@ func TestKeepAliveUndecided(t *testing.T) {
 	}
 }
 
-// The check of many keys is valid for a while, but not after users or roles change.
+// TestManyKeysAreLookedAtSeldom checks that the result for a lease with many keys is reused for a
+// while, but not after users or roles change.
 func TestManyKeysAreLookedAtSeldom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTenants(t)
@@ -205,7 +207,8 @@ func TestManyKeysAreLookedAtSeldom(t *testing.T) {
 	})
 }
 
-// However many renewals are undecided, they take one step here and one of the leader.
+// TestUndecidedTogether checks that any number of undecided renewals takes one lookup on this
+// member and one on the leader.
 func TestUndecidedTogether(t *testing.T) {
 	n := newTenants(t)
 	here := &hereNode{fakeNode: n}
@@ -234,7 +237,7 @@ func TestUndecidedTogether(t *testing.T) {
 	}
 }
 
-// mutedNode is a member whose core does not answer.
+// mutedNode is a member whose core does not respond.
 type mutedNode struct {
 	*fakeNode
 	asked, left chan struct{}
@@ -247,7 +250,8 @@ func (n *mutedNode) InspectHere(ctx context.Context, _ func(*lease.Lessor, uint6
 	return context.Cause(ctx)
 }
 
-// Nothing of a stream looks at leases after it has ended, whatever the core does.
+// TestNoLookAfterTheStream checks that a stream looks up no leases after it has ended, no matter
+// what the core does.
 func TestNoLookAfterTheStream(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := &mutedNode{newTenants(t), make(chan struct{}), make(chan struct{})}
@@ -262,7 +266,7 @@ func TestNoLookAfterTheStream(t *testing.T) {
 		default:
 			t.Error("the stream ends before what looks at leases for it")
 		}
-		p.undecided(&renewal{owner: k, id: 1}) // which would close n.asked again
+		p.undecided(&renewal{owner: k, id: 1}) // a lookup would close n.asked again
 		synctest.Wait()
 		if p.looking && p.unsure != nil {
 			t.Error("a late renewal is looked at")

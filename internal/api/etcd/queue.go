@@ -199,7 +199,7 @@ func (t *ticket) removal() *fsm.Txn {
 	}
 }
 
-// waiter waits for the keys ahead of a ticket to be deleted, one after another.
+// waiter waits for the keys ahead of a ticket to be deleted, one at a time.
 type waiter struct {
 	*queue
 	ticket *ticket
@@ -213,7 +213,7 @@ const (
 )
 
 // wait returns when nothing is ahead of the ticket. v is the current view, and ahead is the key
-// ahead of the ticket in it.
+// ahead of the ticket in v.
 func (w *waiter) wait(ctx context.Context, v *fsm.View, ahead *mvcc.KeyValue) error {
 	if err := w.watch(watchOwn, w.ticket.key, v); err != nil {
 		return err

@@ -9,8 +9,9 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// A key below the prefix precedes a lock even if it has no lease, or belongs to another lock,
-// because programs with etcd's concurrency package wait for it, too.
+// TestLockOtherKeys checks that any key below the prefix can precede a lock, even if it has no
+// lease or belongs to another lock. Programs with etcd's concurrency package wait for such keys
+// too.
 func TestLockOtherKeys(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -37,8 +38,9 @@ func TestLockOtherKeys(t *testing.T) {
 	}
 }
 
-// Of two keys that one transaction creates, the smaller is first (etcd #18163). Observers see that
-// leader only, and only that candidate's Campaign returns.
+// TestEqualCreateRevisions checks that if one transaction creates two keys, the smaller key comes
+// first (etcd #18163). Observers see only the leader with that key, and only that candidate's
+// Campaign returns.
 func TestEqualCreateRevisions(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})

@@ -17,13 +17,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// unread is an answer that its client has not read.
+// unread is a response that its client has not read.
 type unread int
 
 func (n unread) Size() int { return int(n) }
 
-// A call whose answer has the keys of a lease, or many leases, waits for memory before it builds
-// the answer.
+// TestLeasesAskForRoom checks that a call that returns many leases, or the keys of a lease, waits
+// for memory before it builds the response.
 func TestLeasesAskForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode(t)

@@ -68,7 +68,7 @@ type watchStream struct {
 
 	// The fields below belong to the sending goroutine.
 	watchers map[int64]*watcher // watchers whose creation has been reported to the client
-	// allowed and who are the users and roles and the caller as of the last check of the watchers.
+	// allowed holds the users and roles, and who the caller, as of the last check of the watchers.
 	allowed *access.State
 	who     access.Caller
 	quiet   map[int64]*watcher // watchers with progress notifications

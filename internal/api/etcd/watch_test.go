@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// watchClient is one watch stream of a test.
+// watchClient is a watch stream used by a test.
 type watchClient struct {
 	t      testing.TB
 	stream pb.Watch_WatchClient
@@ -34,7 +34,7 @@ func openWatch(t testing.TB, c *clients) *watchClient {
 	return &watchClient{t, s}
 }
 
-// send sends a request. If the server has ended the stream, Recv returns the reason.
+// send sends a request. If the server has already ended the stream, Recv returns the reason.
 func (w *watchClient) send(r *pb.WatchRequest) {
 	w.t.Helper()
 	if err := w.stream.Send(r); err != nil && !errors.Is(err, io.EOF) {
@@ -63,7 +63,7 @@ func (w *watchClient) recv() *pb.WatchResponse {
 	return r
 }
 
-// events receives until it has n events.
+// events receives responses until it has n events.
 func (w *watchClient) events(n int) []*mvccpb.Event {
 	w.t.Helper()
 	var out []*mvccpb.Event
@@ -73,7 +73,8 @@ func (w *watchClient) events(n int) []*mvccpb.Event {
 	return out
 }
 
-// -1 means all watches in responses, so a client cannot choose it.
+// TestWatchNegativeID checks that a client cannot choose the ID -1, which stands for all watches in
+// responses.
 func TestWatchNegativeID(t *testing.T) {
 	w := openWatch(t, serve(t, newNode(t), Options{}))
 	w.create(&pb.WatchCreateRequest{Key: []byte("a"), WatchId: -1})
@@ -82,8 +83,8 @@ func TestWatchNegativeID(t *testing.T) {
 	}
 }
 
-// Beyond the bound of all watches, a watch is refused with the reason, and others continue. A
-// stream ends if it reads none of many refusals.
+// TestTooManyWatches checks that a watch above the total limit is canceled with a reason, and that
+// other watches continue. A stream ends if it does not read many such refusals.
 func TestTooManyWatches(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -91,7 +92,7 @@ func TestTooManyWatches(t *testing.T) {
 	w.create(&pb.WatchCreateRequest{Key: []byte("k"), WatchId: 1})
 	w.recv()
 	long := bytes.Repeat([]byte("k"), 1<<20)
-	for i := range 9 { // half of the bound
+	for i := range 9 { // up to half of the limit
 		w.create(&pb.WatchCreateRequest{Key: long, WatchId: int64(i) + 2})
 		r := w.recv()
 		if last := i == 8; r.Canceled != last || last && !strings.Contains(r.CancelReason, "too many") {
@@ -122,8 +123,8 @@ type unreadStream struct {
 
 func (s unreadStream) Context() context.Context { return s.ctx }
 
-// A watch from the past gets every event once and in order across the transition from history to
-// live events, with a writer that does not wait (W1).
+// TestWatchW1 checks that a watch from the past receives every event once and in order, across the
+// transition from history to live events, while a writer keeps writing (W1).
 func TestWatchW1(t *testing.T) {
 	n := newNode(t)
 	const total = 3000
@@ -144,7 +145,7 @@ func TestWatchW1(t *testing.T) {
 	}
 }
 
-// Clients decode complete events from our frames.
+// TestWatchPrevKV checks that clients decode complete events from our frames.
 func TestWatchPrevKV(t *testing.T) {
 	n := newNode(t)
 	w := openWatch(t, serve(t, n, Options{}))
@@ -174,8 +175,9 @@ func TestWatchPrevKV(t *testing.T) {
 	}
 }
 
-// A revision larger than a message is sent in parts, all but the last flagged, with the header's
-// revision; a watch that did not ask for fragments gets it whole.
+// TestT14Fragments checks that a revision larger than a message is sent in parts, each with the
+// revision in its header, and all but the last marked as fragments. A watch that did not request
+// fragments receives it in one piece.
 func TestT14Fragments(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{MaxRequestBytes: 1 << 10})
@@ -221,18 +223,19 @@ func TestT14Fragments(t *testing.T) {
 	}
 }
 
-// A quiet watch that asked for progress gets it; a busy one, and one that did not ask, do not.
+// TestProgressInterval checks that an idle watch receives progress notifications if it requested
+// them. A busy watch, or one that did not request them, receives none.
 func TestProgressInterval(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{ProgressInterval: minProgressInterval})
 	w := openWatch(t, c)
 	create := func(r *pb.WatchCreateRequest) {
 		w.create(r)
-		for !w.recv().Created { // the first may get it before the last is there
+		for !w.recv().Created { // the first watch can receive it before the last one exists
 			continue
 		}
 	}
-	const watches = 3 * maxProgress // more than the hub would take at once
+	const watches = 3 * maxProgress // more than the hub processes at once
 	for i := range watches {
 		create(&pb.WatchCreateRequest{
 			Key: fmt.Appendf(nil, "k%d", i), ProgressNotify: true, WatchId: int64(i + 1),
@@ -255,7 +258,7 @@ func TestProgressInterval(t *testing.T) {
 	}
 }
 
-// A progress request on a stream without watches has no effect.
+// TestProgressNoWatch checks that a progress request on a stream without watches has no effect.
 func TestProgressNoWatch(t *testing.T) {
 	w := openWatch(t, serve(t, newNode(t), Options{}))
 	w.progress()
@@ -269,8 +272,8 @@ func TestProgressNoWatch(t *testing.T) {
 	}
 }
 
-// A client that closes its side still gets events, as in etcd; the stream ends with its context,
-// and leaves nothing behind.
+// TestWatchHalfClose checks that a client still receives events after it half-closes its stream, as
+// in etcd. The stream ends with its context and leaves nothing behind.
 func TestWatchHalfClose(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -307,7 +310,8 @@ func TestWatchHalfClose(t *testing.T) {
 	}
 }
 
-// A large event reaches many streams intact, although its bytes are shared.
+// TestWatchLargeShared checks that a large event reaches many streams intact, although they share
+// its bytes.
 func TestWatchLargeShared(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})

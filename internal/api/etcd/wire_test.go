@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// marshal is the encoding that every frame is held against.
+// marshal returns the encoding that every frame is compared with.
 func marshal(t testing.TB, m proto.Message) []byte {
 	t.Helper()
 	b, err := proto.MarshalOptions{Deterministic: true}.Marshal(m)
@@ -21,7 +21,8 @@ func marshal(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// Renewal requests are decoded like by proto.Unmarshal, also into a reused message.
+// TestKeepAliveRequest checks that renewal requests are decoded as by proto.Unmarshal, even into a
+// reused message.
 func TestKeepAliveRequest(t *testing.T) {
 	ones := bytes.Repeat([]byte{0xff}, 9)
 	for _, b := range [][]byte{

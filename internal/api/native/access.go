@@ -65,7 +65,7 @@ func (a asker) touches(what access.Kind, x api.Held) error {
 	return a.MayTouch(what, x.Of, a.EachKey(slices.Values(x.Keys)))
 }
 
-// looksFor returns an error if the caller may not learn that the name is not taken.
+// looksFor returns an error if the caller may not find out whether the name is taken.
 func (a asker) looksFor(name string) error {
 	if name == "" {
 		return a.known()

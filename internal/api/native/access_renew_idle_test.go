@@ -10,7 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A stream that was idle during a change of users does not keep the old users in memory.
+// TestIdleRenewableKeepsNoUsers checks that a stream that is idle while users change does not keep
+// the old users in memory.
 func TestIdleRenewableKeepsNoUsers(t *testing.T) {
 	r := new(renewable)
 	known := func() weak.Pointer[access.State] {

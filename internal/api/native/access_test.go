@@ -16,7 +16,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// login is the caller in tests: a user that has just logged in, or an anonymous one.
+// login is the identity of a caller in tests: a user that has just logged in, or an anonymous
+// caller.
 type login struct {
 	node Node
 	user string
@@ -34,12 +35,12 @@ func (l login) Caller() access.Caller {
 	return who
 }
 
-// The principal "bound" is not a user, and has the writer's role.
+// The principal "bound" is not a user but has the role writer.
 const boundName = "spiffe://d/bound"
 
 var boundRoles = &access.Bound{Roles: []string{"writer"}}
 
-// asCallers makes the user in a call's metadata its caller.
+// asCallers uses the user in a call's metadata as its caller.
 func asCallers(n Node) []grpc.ServerOption {
 	return []grpc.ServerOption{
 		grpc.UnaryInterceptor(func(
@@ -51,7 +52,7 @@ func asCallers(n Node) []grpc.ServerOption {
 	}
 }
 
-// streamOf returns an interceptor that makes the user in a stream's metadata its caller.
+// streamOf returns an interceptor that uses the user in a stream's metadata as its caller.
 func streamOf(n Node) intercept.Stream {
 	return func(
 		s grpc.ServerStream, _ *grpc.StreamServerInfo,
@@ -69,7 +70,7 @@ func callerOf(ctx context.Context, n Node) context.Context {
 	return api.WithIdentity(ctx, l)
 }
 
-// calledBy is a stream of a caller.
+// calledBy is a stream with a caller.
 type calledBy struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -83,9 +84,9 @@ func as(ctx context.Context, user string) context.Context {
 	return metadata.AppendToOutgoingContext(ctx, "user", user)
 }
 
-// guarded returns a node with access control. All users but the other have access below "a/". The
-// owner has lease 1, without a name, and lease 2, named "a/2", which holds "a/"; lease 3 has no
-// principal. Their tokens are their IDs.
+// guarded returns a node with access control. All users except "other" have access to keys below
+// "a/". The user "owner" has lease 1, without a name, and lease 2, named "a/2", which holds "a/".
+// Lease 3 has no principal. Each lease's token equals its ID.
 func guarded(t testing.TB) *fakeNode {
 	t.Helper()
 	n := newNode()

@@ -8,7 +8,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// asks sends a user's request over a new stream, and returns the answer.
+// asks sends a user's request over a new stream and returns the response.
 func asks(t *testing.T, n *fakeNode, user string, of *pb.SessionRef, r *pb.Request) *pb.Response {
 	t.Helper()
 	s, err := pb.NewStreamServiceClient(connected(t, openNode{n}, Options{})).
@@ -32,9 +32,9 @@ func asks(t *testing.T, n *fakeNode, user string, of *pb.SessionRef, r *pb.Reque
 	}
 }
 
-// Nothing can be done or learned under another principal's name: by its session and a number of it,
-// by its request ID, by a principal that a grant or a transaction names, or by a hand-over to a
-// user that may not hold the name.
+// TestNameOfAnother checks that a caller can neither act as another principal nor learn anything
+// about it. It tries the principal's session with a used number, its request ID, the principal
+// field of a grant or transaction, and a hand-over to a user that is not allowed to hold the name.
 func TestNameOfAnother(t *testing.T) {
 	n := guarded(t)
 	reason := func(what string, r *pb.Response, want pb.Reason) {

@@ -24,8 +24,8 @@ func notFound(id int64) *pb.RenewResult {
 	return &pb.RenewResult{Id: id, Reason: pb.Reason_REASON_LEASE_NOT_FOUND}
 }
 
-// In columns, TTLs are in the order of the IDs, and only failed renewals have a result. Tokens, if
-// present, match the IDs (T28); 0 stands for any.
+// TestRenewColumns checks that in columns the TTLs are in the order of the IDs, and only failed
+// renewals have a result. Tokens, if present, are in the same order (T28); 0 accepts any token.
 func TestRenewColumns(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -58,7 +58,7 @@ func TestRenewColumns(t *testing.T) {
 	}
 }
 
-// columnsOf opens a stream and renews four leases in columns.
+// columnsOf sends a renewal of four leases in columns on a stream.
 func columnsOf(b *bench) (to RenewedAll, asks *replica.Renewals) {
 	b.send(&pb.Request{Id: 1, TimeoutMs: 5000, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
 		Ids: []int64{11, 12, 13, 14},
@@ -67,7 +67,7 @@ func columnsOf(b *bench) (to RenewedAll, asks *replica.Renewals) {
 	return asks.Owner.(RenewedAll), asks
 }
 
-// keep renews some places together, as the core does.
+// keep renews the leases at the given places together, like the core.
 func keep(r *replica.Renewals, places ...int) {
 	for _, i := range places {
 		r.TTLs[i] = 900
@@ -85,8 +85,8 @@ func (b *bench) wantRenewed(more bool, want *pb.RenewResponse) {
 	}
 }
 
-// T15: over a stream, columns come in parts: the TTLs that are known soon, and then results, once
-// per lease.
+// TestColumnsInParts checks that a renewal in columns over a stream is answered in parts (T15). The
+// TTLs that are known early come first, followed by the remaining results, one per lease.
 func TestColumnsInParts(t *testing.T) {
 	onStream(t, func(b *bench) {
 		to, asks := columnsOf(b)
@@ -104,8 +104,8 @@ func TestColumnsInParts(t *testing.T) {
 	})
 }
 
-// T15: if the confirm round takes long, the outcomes that arrive later are sent as soon as they are
-// known.
+// TestLateParts checks that if the confirm round takes long, later outcomes are sent as soon as
+// they are known (T15).
 func TestLateParts(t *testing.T) {
 	onStream(t, func(b *bench) {
 		to, asks := columnsOf(b)
@@ -132,7 +132,8 @@ func TestLateParts(t *testing.T) {
 	})
 }
 
-// Canceled columns return the outcomes known so far. Later outcomes are ignored.
+// TestColumnsCancelled checks that a canceled renewal in columns returns the outcomes known so far.
+// Later outcomes are ignored.
 func TestColumnsCancelled(t *testing.T) {
 	cancel := &pb.Request{Body: &pb.Request_Cancel{Cancel: 1}}
 	onStream(t, func(b *bench) {
@@ -156,15 +157,16 @@ func TestColumnsCancelled(t *testing.T) {
 	})
 }
 
-// requestGoroutines returns the number of requests with a goroutine.
+// requestGoroutines returns the number of requests that have a goroutine.
 func requestGoroutines() int {
 	stacks := make([]byte, 1<<20)
 	stacks = stacks[:runtime.Stack(stacks, true)]
 	return bytes.Count(stacks, []byte("native.(*stream).run.func1("))
 }
 
-// A renewal over a stream has no goroutine until partly has passed without all outcomes. One that
-// has to look up a name has one at once.
+// TestRenewalsTakeNoGoroutine checks that a renewal over a stream gets a goroutine only if some
+// outcomes are still missing after the duration partly. A renewal that has to look up a name gets
+// one immediately.
 func TestRenewalsTakeNoGoroutine(t *testing.T) {
 	onStream(t, func(b *bench) {
 		list := make([]*pb.Request, 100)
@@ -203,8 +205,8 @@ func TestRenewalsTakeNoGoroutine(t *testing.T) {
 	})
 }
 
-// A renewal with a deadline before partly is answered in time, with unknown outcomes, even without
-// a leader.
+// TestHastyRenewal checks that a renewal with a deadline shorter than partly is answered in time,
+// with unknown outcomes, even without a leader.
 func TestHastyRenewal(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.send(&pb.Request{Id: 1, TimeoutMs: 10, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
@@ -224,8 +226,8 @@ func TestHastyRenewal(t *testing.T) {
 	})
 }
 
-// A stream reports why a lease is gone even if that must be looked up, and answers the message's
-// other renewals in the meantime.
+// TestLostLeaseReason checks that a stream reports why a lease is gone, even if the reason has to
+// be looked up. Other renewals in the same message are answered in the meantime.
 func TestLostLeaseReason(t *testing.T) {
 	onStream(t, func(b *bench) {
 		renew := func(id uint64) *pb.Request {
@@ -239,13 +241,13 @@ func TestLostLeaseReason(t *testing.T) {
 		if r := b.only(); r.Id != 2 || len(r.GetRenew().GetResults()) != 1 {
 			t.Errorf("of the other lease: %v", r)
 		}
-		b.pass(partly) // this member cannot learn more
+		b.pass(partly) // this member cannot find the reason
 		b.wantRenewed(false, &pb.RenewResponse{Results: []*pb.RenewResult{notFound(1)}})
 	})
 }
 
-// If a refused renewal is canceled before the refusal was sent, it has no second answer: its ID may
-// belong to a put by then.
+// TestRefusedRenewalCancelled checks that a rejected renewal that is canceled before the error is
+// sent gets no second response. By then, its ID can belong to a put.
 func TestRefusedRenewalCancelled(t *testing.T) {
 	s, p := passing(t)
 	n := s.node.(*stuckNode)
@@ -276,7 +278,8 @@ func TestRefusedRenewalCancelled(t *testing.T) {
 	}
 }
 
-// A batch ends once, even if the last outcome, the timeout and the cancellation coincide.
+// TestBatchEndsOnce checks that a batch ends once, even if the last outcome, the timeout and the
+// cancellation coincide.
 func TestBatchEndsOnce(t *testing.T) {
 	for i := range 500 {
 		b := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}, {Id: 2}}}, nil)
@@ -309,36 +312,8 @@ func TestBatchEndsOnce(t *testing.T) {
 	}
 }
 
-// BenchmarkRenew answers renewals of 5,000 leases with a core that renews at once. An operation is
-// the renewal of one lease, from the decoded request to the response before encoding.
-func BenchmarkRenew(b *testing.B) {
-	const batch = 5000
-	columns, leases := &pb.RenewRequest{}, &pb.RenewRequest{}
-	for id := range int64(batch) {
-		columns.Ids, columns.Tokens = append(columns.Ids, id+1), append(columns.Tokens, 0)
-		leases.Leases = append(leases.Leases, &pb.LeaseRef{Id: id + 1})
-	}
-	n := newNode()
-	s := service(n, Options{})
-	for id := range int64(batch) {
-		if _, err := s.Grant(b.Context(), &pb.GrantRequest{Id: id + 1, TtlMs: 60_000}); err != nil {
-			b.Fatal(err)
-		}
-	}
-	for name, r := range map[string]*pb.RenewRequest{"columns": columns, "leases": leases} {
-		b.Run(name, func(b *testing.B) {
-			b.ReportAllocs()
-			for range (b.N + batch - 1) / batch {
-				resp, err := s.Renew(b.Context(), r)
-				if err != nil || len(resp.TtlMs)+len(resp.Results) != batch {
-					b.Fatal(resp, err)
-				}
-			}
-		})
-	}
-}
-
-// The last outcomes are sent with the final response, which would be empty otherwise.
+// TestLastOutcomesInFinalResponse checks that the last outcomes are sent with the final response,
+// which would otherwise be empty.
 func TestLastOutcomesInFinalResponse(t *testing.T) {
 	b := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}, {Id: 2}}}, nil)
 	b.wait()
@@ -358,8 +333,8 @@ func TestLastOutcomesInFinalResponse(t *testing.T) {
 	}
 }
 
-// Leases join groups however long the confirm round takes, and whichever part of the answer has
-// them.
+// TestLateJoins checks that leases join groups no matter how long the confirm round takes and which
+// part of the response includes them.
 func TestLateJoins(t *testing.T) {
 	for name, first := range map[string]func(b *bench, to RenewedAll){
 		"at once": func(*bench, RenewedAll) {},

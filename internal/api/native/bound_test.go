@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A put with a TTL makes a lease bound to the key, even in transactions. A second put
-// replaces the first lease.
+// TestPutTTL checks that a put with a TTL creates a lease bound to the key, even in a transaction.
+// A second put replaces the first lease.
 func TestPutTTL(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{}).leases, node: n}}
@@ -61,7 +61,8 @@ func TestPutTTL(t *testing.T) {
 	}
 }
 
-// The TTL's limits are those of grants (T24), and contradictory requests are refused.
+// TestPutTTLRefused checks that the TTL has the same limits as in a grant (T24), and that
+// contradictory requests are rejected.
 func TestPutTTLRefused(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{}).leases, node: n}}

@@ -19,14 +19,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// fakeCaches is the part of a fake node that serves caches. It records the calls.
+// fakeCaches is the part of a fake node that serves caches. It records its calls.
 type fakeCaches struct {
-	refusal error // of every opening
+	refusal error // returned by every OpenCache
 	opened  []replica.OpenCache
-	open    []Cache // caches by member
+	open    []Cache // the Cache passed to each OpenCache
 	acks    []string
 	closed  []fsm.Holding
-	opening func() // if not nil, called before one is opened
+	opening func() // if not nil, called before a cache is opened
 }
 
 func (n *fakeCaches) OpenCache(o replica.OpenCache, to Cache) error {
@@ -75,8 +75,8 @@ func drop(seq uint64, keys ...string) *replica.Invalidation {
 	return i
 }
 
-// A cache is opened, gets invalidations, and is asked to reopen; its acknowledgements are passed on
-// until it is closed.
+// TestCacheFeed opens a cache, which then receives invalidations and a request to reopen. Its
+// acknowledgments are forwarded until it is closed.
 func TestCacheFeed(t *testing.T) {
 	onStream(t, func(b *bench) {
 		n := b.node
@@ -84,7 +84,7 @@ func TestCacheFeed(t *testing.T) {
 			Lease: &pb.LeaseRef{Id: 11, Token: 7}, Term: 3, Seq: 4, OpenTerm: 3,
 			Dropped: []*pb.KeyRange{{Key: []byte("x")}},
 		}}}
-		b.send(ack) // from a cache that is not open here
+		b.send(ack) // from a cache that is not open on this stream
 		b.send(cacheRequest(3, "a", "b"))
 		if o := n.opened[0]; o.ID != 11 || o.Token != 7 || len(o.Has) != 2 || len(n.acks) != 0 {
 			t.Fatalf("opened %+v, acknowledged %v", o, n.acks)
@@ -123,7 +123,7 @@ func TestCacheFeed(t *testing.T) {
 	})
 }
 
-// all returns the responses that have arrived, and those that were waiting to be read.
+// all returns the responses that have arrived, including those that were waiting to be read.
 func (b *bench) all() (out []*pb.Response) {
 	for list := b.got(); len(list) > 0; list = b.got() {
 		out = append(out, list...)
@@ -131,7 +131,8 @@ func (b *bench) all() (out []*pb.Response) {
 	return out
 }
 
-// A client that does not read uses bounded memory, and nothing waits for it.
+// TestCacheWithoutReader checks that a client that does not read uses bounded memory and does not
+// block anything.
 func TestCacheWithoutReader(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.send(cacheRequest(1))
@@ -148,7 +149,7 @@ func TestCacheWithoutReader(t *testing.T) {
 		if got := shown(list[len(list)-1]); got != "3.200 false drops 10" {
 			t.Errorf("at last %s", got)
 		}
-		for range cap(b.answers) + 1 { // the last one is being sent
+		for range cap(b.answers) + 1 { // one more is being sent
 			to.Invalidated(drop(201, "k"))
 			synctest.Wait()
 		}
@@ -165,7 +166,8 @@ func TestCacheWithoutReader(t *testing.T) {
 	})
 }
 
-// A read with Cache asks the leader whether it may be cached, and its answer has the term.
+// TestFills checks that a read with Cache set asks the leader whether the result can be cached, and
+// that the response includes the term.
 func TestFills(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.node.put(&fsm.Put{Key: "k", Value: []byte("v")})
@@ -213,7 +215,8 @@ func TestFills(t *testing.T) {
 	}
 }
 
-// A lease holds the ranges in its grant, even in a transaction, and the answer has them.
+// TestHolds checks that a lease holds the ranges given in its grant, including a grant in a
+// transaction, and that the response lists them.
 func TestHolds(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -247,8 +250,8 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// No lease with holds gets a TTL above the limit, by a grant, a transaction or a change. A lease
-// without holds can.
+// TestCacheTTL checks that a lease with holds cannot get a TTL above the limit by a grant, a
+// transaction or a TTL change. A lease without holds can.
 func TestCacheTTL(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{MaxCacheTTL: 3000})
@@ -279,14 +282,14 @@ func TestCacheTTL(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	longer.Lease = held(h.Lease) // which holds nothing now
+	longer.Lease = held(h.Lease) // it no longer has any holds
 	if _, err = s.ChangeTTL(t.Context(), longer); err != nil {
 		t.Error(err)
 	}
 }
 
-// No cache stays open after its stream has ended, whenever the receiver of the request learns of
-// the end.
+// TestCacheOpenedLate checks that no cache stays open after its stream has ended, even if the
+// receiver of the request detects the end late.
 func TestCacheOpenedLate(t *testing.T) {
 	n := newNode()
 	c := newCaches(n, func() {})
@@ -294,7 +297,7 @@ func TestCacheOpenedLate(t *testing.T) {
 	if err := c.begin(1, cacheRequest(1).GetCache()); err != nil {
 		t.Error(err)
 	}
-	// The stream closed it before it was open, and again afterwards.
+	// The stream closed the cache before it was open and again afterwards.
 	if len(n.opened) != 1 || len(n.closed) != 2 {
 		t.Errorf("opened %v, closed %v", n.opened, n.closed)
 	}
@@ -303,7 +306,8 @@ func TestCacheOpenedLate(t *testing.T) {
 	}
 }
 
-// Watches are refused if all of them take too much memory.
+// TestTooManyWatches checks that new watches are rejected if all watches together use too much
+// memory.
 func TestTooManyWatches(t *testing.T) {
 	n := newStuckNode()
 	n.hub = watch.New(func() watch.History[*api.Event] {
@@ -316,8 +320,8 @@ func TestTooManyWatches(t *testing.T) {
 	}
 }
 
-// A receiver may learn late that its stream has ended. A feed that it starts after that is refused,
-// even if it is the first one, because nothing would stop it.
+// TestFirstFeedAfterTheEnd checks that a receiver that has not yet detected the end of its stream
+// cannot start a feed, not even the first one, because nothing would stop it.
 func TestFirstFeedAfterTheEnd(t *testing.T) {
 	n := newNode()
 	s := &stream{

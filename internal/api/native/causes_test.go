@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// behind is a lagging member that catches up in a confirm round.
+// behind is a lagging member that catches up during a confirm round.
 type behind struct {
 	*fakeNode
 	view *fsm.View
@@ -27,7 +27,7 @@ func (b *behind) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 	return err
 }
 
-// ended makes leases that have ended in every way, and returns their tokens.
+// ended creates leases, ends each in a different way, and returns references with their tokens.
 func ended(t *testing.T, n *fakeNode, s unary) (refs []*pb.LeaseRef) {
 	t.Helper()
 	for _, owner := range []string{"expires", "is revoked", "is handed over", "is resumed"} {
@@ -54,9 +54,9 @@ func ended(t *testing.T, n *fakeNode, s unary) (refs []*pb.LeaseRef) {
 	return refs
 }
 
-// A renewal of an ended lease reports how it ended under the request's token, including at a
-// lagging member, and after the lease ended again in another way. Without a token, it reports the
-// last end.
+// TestRenewReturnsCause checks that renewing an ended lease returns how the incarnation with the
+// request's token ended. This includes a lagging member, and a lease that has since ended again in
+// another way. Without a token, the response has the cause of the last end.
 func TestRenewReturnsCause(t *testing.T) {
 	n := newNode()
 	late := &behind{n, n.View()}
@@ -70,8 +70,8 @@ func TestRenewReturnsCause(t *testing.T) {
 		{Cause: pb.LeaseEvent_KIND_HANDED_OVER, By: "next"},
 		{Cause: pb.LeaseEvent_KIND_RESUMED, By: "is resumed"},
 		{Cause: pb.LeaseEvent_KIND_EXPIRED},            // without a token
-		{Cause: pb.LeaseEvent_KIND_REVOKED, By: "bob"}, // without a token too; handed over before
-		{}, // without a token too; it never existed
+		{Cause: pb.LeaseEvent_KIND_REVOKED, By: "bob"}, // also without a token; handed over before
+		{}, // also without a token; it never existed
 		{}, // with the token of another lease
 		{}, // with an unknown token
 	}
@@ -82,7 +82,7 @@ func TestRenewReturnsCause(t *testing.T) {
 		w.Id, w.Reason = refs[i].Id, pb.Reason_REASON_LEASE_NOT_FOUND
 	}
 	s := service(late, Options{})
-	for range 2 { // the second time from memory
+	for range 2 { // the second time from the cache of causes
 		resp, err := s.Renew(t.Context(), &pb.RenewRequest{Leases: refs})
 		if err != nil {
 			t.Fatal(err)
@@ -96,8 +96,8 @@ func TestRenewReturnsCause(t *testing.T) {
 	}
 }
 
-// The cause is unknown for leases that ended before the retained events. The number of remembered
-// causes is limited.
+// TestCausesAreBounded checks that the cause is unknown for leases that ended before the oldest
+// retained event. The number of cached causes is limited.
 func TestCausesAreBounded(t *testing.T) {
 	n := newNode()
 	n.machine = fsm.New(fsm.Config{LeaseEvents: 1})

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// A transaction too deep for the log is refused before it is proposed. A put with a TTL counts as
-// one level more.
+// TestTxnTooDeep checks that a transaction nested too deeply for the log is rejected before it is
+// proposed. A put with a TTL counts as one more level.
 func TestTxnTooDeep(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{}).leases, node: n}}

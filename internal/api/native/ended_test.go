@@ -11,16 +11,16 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// A stream ends with Canceled only if its client has ended it, not if the member stops, has no
-// leader, or refused something first.
+// TestEnded checks that a stream ends with Canceled only if its client ended it. It does not if the
+// member stops, has no leader, or rejected something first.
 func TestEnded(t *testing.T) {
 	stopped := make(chan struct{})
 	close(stopped)
 	refusal := api.NativeError(invalid("no"), api.Reason(invalid("no")))
 	for _, x := range []struct {
 		name string
-		why  error // of the context; nil if it is not canceled
-		err  error // that the handler returns; why if nil
+		why  error // cause of the context's end; nil if it has not ended
+		err  error // returned by the handler; nil means why
 		stop chan struct{}
 		want codes.Code
 	}{

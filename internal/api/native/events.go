@@ -19,8 +19,8 @@ const (
 	// size in bytes.
 	maxEvents = 512
 	// A client receives a response without events after progressEvery events that do not match its
-	// request, or progressAfter the first of them. The response lets the client resume at another
-	// member.
+	// request, or when progressAfter has passed since the first of them. The response lets the
+	// client resume at another member.
 	progressEvery = 1024
 	progressAfter = 10 * time.Second
 )
@@ -237,7 +237,7 @@ func (e *events) respond(v *fsm.View, list []*pb.LeaseEvent) error {
 	})
 }
 
-// idle returns how long there will be nothing to send if nothing happens.
+// idle returns how long there will be nothing to send unless something new happens.
 func (e *events) idle() time.Duration {
 	wait := progressAfter
 	if e.expiring != nil {

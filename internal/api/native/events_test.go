@@ -15,13 +15,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// follower follows lease events in a bubble of synctest.
+// follower follows lease events in a synctest bubble.
 type follower struct {
 	t      *testing.T
 	node   *fakeNode
 	cancel context.CancelFunc
 	got    []*pb.EventsResponse
-	slow   chan struct{} // capacity 1: send blocks while it is full
+	slow   chan struct{} // capacity 1; sending blocks while it is full
 	ended  chan error
 }
 
@@ -48,7 +48,7 @@ func (f *follower) start(ctx context.Context, r *pb.EventsRequest) {
 	synctest.Wait()
 }
 
-// stop ends the stream, and returns how it ended.
+// stop ends the stream and returns its error.
 func (f *follower) stop() error {
 	f.cancel()
 	return <-f.ended
@@ -88,7 +88,7 @@ func (f *follower) want(want ...string) {
 	}
 }
 
-// pass advances the time of the node and of timers.
+// pass advances the node's time and the timers.
 func (f *follower) pass(d time.Duration) {
 	f.node.advance(lease.Instant(d.Milliseconds()))
 	<-time.After(d) // in virtual time
@@ -112,7 +112,7 @@ func (n *fakeNode) grants(t *testing.T, terms lease.Terms) lease.Token {
 	return n.do(t, &fsm.Grant{Terms: terms}).Value.(*lease.Info).Token
 }
 
-// checkpoint records the remaining time of a silent lease, or, with 0, that it was renewed.
+// checkpoint records the remaining time of a silent lease, or that it was renewed if left is 0.
 func (n *fakeNode) checkpoint(t *testing.T, id lease.ID, left lease.TTL) {
 	t.Helper()
 	info, _ := n.machine.Lessor().Lookup(id)
@@ -121,7 +121,8 @@ func (n *fakeNode) checkpoint(t *testing.T, id lease.ID, left lease.TTL) {
 	}})
 }
 
-// Each client gets the events it asked for, from its position on, as they happen.
+// TestEvents checks that each client receives the events that it requested, from its position on,
+// as they happen.
 func TestEvents(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -156,8 +157,9 @@ func TestEvents(t *testing.T) {
 	})
 }
 
-// A client gets CACHE_SLOW for caches of the leases it follows, once, and CACHE_SLOW_ENDED later,
-// after all numbered events. A new follower gets the current ones with its first response.
+// TestEventsCacheSlow checks that a client receives CACHE_SLOW once for each slow cache of the
+// leases that it follows, and CACHE_SLOW_ENDED later, after all numbered events. A new follower
+// receives the current ones with its first response.
 func TestEventsCacheSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		slow := func(id lease.ID, owner string, since lease.Instant) SlowCache {
@@ -193,7 +195,7 @@ func TestEventsCacheSlow(t *testing.T) {
 		all.want("CACHE_SLOW 1 of ann after 1600")
 		n.waitsFor(two, again)
 		all.want("CACHE_SLOW_ENDED 1 of ann after 1600", "CACHE_SLOW 1 of ann after 1600")
-		all.slow <- struct{}{} // a slow reader gets only the result
+		all.slow <- struct{}{} // a slow reader receives only the result
 		n.grants(t, lease.Terms{ID: 4})
 		synctest.Wait()
 		n.waitsFor()
@@ -204,7 +206,8 @@ func TestEventsCacheSlow(t *testing.T) {
 	})
 }
 
-// A client with few events sometimes gets a progress notification, so that it can resume elsewhere.
+// TestEventsProgress checks that a client with few events receives an occasional progress
+// notification, so that it can resume elsewhere.
 func TestEventsProgress(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -228,8 +231,9 @@ func TestEventsProgress(t *testing.T) {
 	})
 }
 
-// A slow reader does not delay others, and its memory is bounded. In the end it gets an error that
-// events are gone. It gets the remaining ones in order.
+// TestEventsSlow checks that a slow reader does not delay others and that its memory is bounded.
+// Eventually it receives an error because events have been dropped. It receives the remaining
+// events in order.
 func TestEventsSlow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -260,8 +264,8 @@ func TestEventsSlow(t *testing.T) {
 	})
 }
 
-// A client that has seen later events elsewhere waits for this member. One that asks for compacted
-// or unknown events gets an error.
+// TestEventsBegin checks that a client that has received later events from another member waits for
+// this member to catch up. A request for compacted or unknown events returns an error.
 func TestEventsBegin(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -289,8 +293,9 @@ func TestEventsBegin(t *testing.T) {
 	})
 }
 
-// A client that has seen no event yet resumes with the first one, at any time, unless it is no
-// longer kept or was before a restore. One that asks from 0 starts now.
+// TestEventsResume checks that a client that has not received any event yet can resume with the
+// first one, unless that event was compacted or precedes a restore. A client that starts from 0
+// without resuming receives only new events.
 func TestEventsResume(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -319,8 +324,8 @@ func TestEventsResume(t *testing.T) {
 	})
 }
 
-// A client gets one notice for each lease that is not renewed, including those already silent, and
-// none for those renewed in time.
+// TestExpiring checks that a client receives one notice for each lease that is not renewed,
+// including leases that are already silent, and none for leases renewed in time.
 func TestExpiring(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -345,7 +350,7 @@ func TestExpiring(t *testing.T) {
 		f.want()
 		f.pass(time.Millisecond)
 		f.want("EXPIRING 5 in 2000")
-		n.checkpoint(t, 5, 1900) // still silent: no news
+		n.checkpoint(t, 5, 1900) // still silent, so there is nothing to report
 		f.want()
 		n.checkpoint(t, 5, 0)
 		f.want("RENEWED 5")
@@ -359,7 +364,8 @@ func TestExpiring(t *testing.T) {
 	})
 }
 
-// A stream that missed notices of silence scans all leases for changes.
+// TestExpiringMissed checks that a stream that missed notices of silent leases scans all leases for
+// changes.
 func TestExpiringMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -390,7 +396,8 @@ func TestExpiringMissed(t *testing.T) {
 	})
 }
 
-// However many leases are silent, a stream remembers only some thousands of them, and misses none.
+// TestExpiringMany checks that no matter how many leases are silent, a stream tracks only a few
+// thousand of them and misses none.
 func TestExpiringMany(t *testing.T) {
 	const many = 3 * maxSilent
 	n := newNode()
@@ -399,7 +406,7 @@ func TestExpiringMany(t *testing.T) {
 		token := n.grants(t, lease.Terms{ID: id, TTL: 600_000})
 		left := lease.TTL(1000 + 10*(id*7919%many)) // each at a different time
 		if id > many-100 {
-			left = 1000 + 10*many // but some together
+			left = 1000 + 10*many // but some at the same time
 		}
 		c.Leases = append(c.Leases, lease.Checkpoint{ID: id, Token: token, Remaining: left})
 	}
@@ -433,7 +440,7 @@ func TestExpiringMany(t *testing.T) {
 	if e.sweep < 3 {
 		t.Errorf("only %d scans: the bound was not reached", e.sweep)
 	}
-	for i := range c.Leases { // still silent, so there is nothing new
+	for i := range c.Leases { // still silent, so there is nothing to report
 		c.Leases[i].Remaining = 300
 		n.do(t, &fsm.Checkpoint{Term: 2, Leases: c.Leases[i : i+1]})
 		if err := e.follow(t.Context(), n.View()); err != nil {

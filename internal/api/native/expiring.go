@@ -14,15 +14,16 @@ import (
 
 const (
 	// maxSilent is the approximate number of silent leases that a stream of lease events tracks. If
-	// there are more, it drops those that end last and finds them again when they are about to end.
+	// there are more, the stream drops the leases that end last, and finds them again when they are
+	// about to end.
 	maxSilent = 16_384
 	// scanBatch is the number of leases that the core looks up in one step.
 	scanBatch = 512
 )
 
-// expiring finds leases for a stream of lease events that will end soon because they are not being
-// renewed. Leases that are renewed on time never become silent and cost nothing here. An expiring
-// belongs to one goroutine.
+// expiring finds, for a stream of lease events, the leases that will end soon because they are not
+// being renewed. Leases that are renewed on time never become silent and cost nothing here. An
+// expiring belongs to one goroutine.
 //
 // Invariants: next is a heap of the silent leases that have not been reported yet. A lease is in
 // leases if it is in next, or if it was reported and has neither ended nor been renewed since.

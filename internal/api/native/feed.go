@@ -136,7 +136,8 @@ func (t *stream) review() error {
 	return nil
 }
 
-// opened ends the trace of a long-lived request, if it has one, at the first response.
+// opened ends the trace of a long-lived request, if it has one, when the request gets its first
+// response.
 func (t *stream) opened(r *pb.Response) {
 	if t.o.Trace == nil {
 		return

@@ -27,8 +27,9 @@ func (s *fixedFeed) next() *pb.Response {
 	return r
 }
 
-// A feed drops events that are ready to be sent if the permission is removed. The stream watches
-// twice, and its user loses the permission for one of them.
+// TestFeedOfRefusedRequest checks that a feed drops events that are ready to be sent if the
+// permission for them is removed. The stream has two watches, and its user loses the permission for
+// one of them.
 func TestFeedOfRefusedRequest(t *testing.T) {
 	n := guarded(t)
 	ctx := api.WithIdentity(t.Context(), login{n, "reader"})
@@ -58,15 +59,16 @@ func TestFeedOfRefusedRequest(t *testing.T) {
 	}
 }
 
-// A stream of events follows the current roles. Its user has lost the role with which it began and
-// has another, which allows it to see only the second of two new leases.
+// TestEventsByTheRolesOfNow checks that an event stream uses the current roles. Its user has lost
+// the role that it had at the start. Its new role allows it to see only the second of two new
+// leases.
 func TestEventsByTheRolesOfNow(t *testing.T) {
 	n := guarded(t)
 	s, err := serve(t, n, Options{}).Events(as(t.Context(), "reader"), &pb.EventsRequest{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Recv(); err != nil { // it has begun
+	if _, err := s.Recv(); err != nil { // the stream has started
 		t.Fatal(err)
 	}
 	n.mustDo(t, "root", &fsm.UserRevokeRole{User: "reader", Role: "reader"})
@@ -99,8 +101,9 @@ func (n changing) Inspect(ctx context.Context, f func(*lease.Lessor)) error {
 	return n.fakeNode.Inspect(ctx, f)
 }
 
-// If users or roles change during a renewal, the call is refused, so that its client retries. It
-// must not refuse the leases, because their holder would stop.
+// TestRenewalDuringAChange checks that if users or roles change during a renewal, the call returns
+// an error, so that its client retries. It must not reject individual leases, because their holder
+// would stop using them.
 func TestRenewalDuringAChange(t *testing.T) {
 	n := guarded(t)
 	s := service(n, Options{})
@@ -114,7 +117,8 @@ func TestRenewalDuringAChange(t *testing.T) {
 	}
 }
 
-// A list has what its caller may see when it is sent, not when its leases were chosen.
+// TestListAfterPermissionRemoved checks that a list contains only leases that its caller can see
+// when it is sent, even if the caller could see more when they were selected.
 func TestListAfterPermissionRemoved(t *testing.T) {
 	for _, r := range []*pb.ListRequest{{}, {Ids: []int64{1, 2, 3, 4}}} {
 		listAfterARightIsTaken(t, r)
@@ -143,8 +147,8 @@ func listAfterARightIsTaken(t *testing.T, r *pb.ListRequest) {
 	}
 }
 
-// A stream that has renewed a lease stops renewing it once its user may not hold the name, whatever
-// it has cached.
+// TestRenewalAfterPermissionRemoved checks that a stream stops renewing a lease once its user is no
+// longer allowed to hold the name, regardless of cached permissions.
 func TestRenewalAfterPermissionRemoved(t *testing.T) {
 	n := guarded(t)
 	ctx := api.WithIdentity(t.Context(), login{n, "owner"})
@@ -169,7 +173,8 @@ func TestRenewalAfterPermissionRemoved(t *testing.T) {
 	}
 }
 
-// Only callers that could see a lease learn why it is gone, and who ended it.
+// TestCauseNeedsPermission checks that only callers that could see a lease can see why it ended and
+// who ended it.
 func TestCauseNeedsPermission(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "owner", &fsm.Revoke{ID: 1, By: "owner"})

@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// T3, rule 6: every leader keeps the promise of a repeated grant. The TTL restarts through the log,
-// and clears any checkpoint, which another leader may have started from. A lease that is about to
-// expire survives.
+// TestRepeatedGrant checks that every leader keeps the promise made by a repeated grant (T3, rule
+// 6). The TTL restarts through the log. This clears any checkpoint, from which another leader could
+// have started timing the lease. A lease that is about to expire survives.
 func TestRepeatedGrant(t *testing.T) {
 	for _, r := range []*pb.GrantRequest{
 		{TtlMs: 5000, RequestId: "r"},
@@ -37,7 +37,7 @@ func TestRepeatedGrant(t *testing.T) {
 		n.advance(1001)
 		decided := n.machine.Lessor().Due(10)
 		if r.Id != 0 {
-			r.Id = 8 // the name finds it
+			r.Id = 8 // found by name
 		}
 		again := grant(t, s, r)
 		if !again.Existed || again.Lease.Id != first.Id || again.Lease.Token != first.Token ||
@@ -57,7 +57,8 @@ func TestRepeatedGrant(t *testing.T) {
 	}
 }
 
-// A grant that another principal made is not renewed by a repetition.
+// TestRepeatedGrantRefused checks that a repeated grant does not renew a lease granted by another
+// principal.
 func TestRepeatedGrantRefused(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -85,8 +86,8 @@ func TestRepeatedGrantRefused(t *testing.T) {
 
 var drawOp = &pb.Op{Op: &pb.Op_DrawToken{DrawToken: &pb.DrawTokenRequest{}}}
 
-// A draw returns the next fencing token, from the same sequence as leases. It counts as an
-// operation; an empty one does not.
+// TestTxnDraw checks that a draw returns the next fencing token, from the same sequence as lease
+// tokens. A draw counts as an operation, and an empty operation is rejected.
 func TestTxnDraw(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{MaxTxnOps: 3}).leases, node: n}}
@@ -119,9 +120,10 @@ func TestTxnDraw(t *testing.T) {
 	}
 }
 
-// A grant in a transaction returns what a separate one does: whether the lease existed, and its
-// remaining time, which is its TTL, since a repetition renews it (T3). A lease whose name the
-// transaction frees did not exist.
+// TestTxnGrantResult checks that a grant in a transaction returns the same result as a separate
+// grant: whether the lease existed, and its remaining time. The remaining time equals the TTL
+// because a repeated grant renews the lease (T3). If the transaction itself freed the lease's name,
+// the lease counts as new.
 func TestTxnGrantResult(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{}).leases, node: n}}
@@ -164,28 +166,5 @@ func TestTxnGrantResult(t *testing.T) {
 	}
 	if r := freed[0].GetRevoke(); r != 1 {
 		t.Errorf("%d keys went with the lease, one was put on it", r)
-	}
-}
-
-// BenchmarkGrant builds the command of a repeatable grant, and its response: everything that a
-// stream does except reading and writing.
-func BenchmarkGrant(b *testing.B) {
-	n := newNode()
-	s := service(n, Options{})
-	r := &pb.GrantRequest{TtlMs: 3600_000, RequestId: "3IX7NCIGVVWLXGCM5SCQB2XHGU"}
-	granted := &fsm.Result{Value: &lease.Info{
-		Terms: lease.Terms{ID: 1, TTL: 3600_000, RequestID: r.RequestId}, Token: 1,
-	}}
-	v := n.View()
-	b.ReportAllocs()
-	for b.Loop() {
-		j, err := s.grantJob(b.Context(), r)
-		if err != nil {
-			b.Fatal(err)
-		}
-		m, err := j.answer.answer(v, granted)
-		if err != nil || responseOf(m).GetGrant() == nil {
-			b.Fatal(m, err)
-		}
 	}
 }

@@ -12,7 +12,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A lease accepts as many keys as its limit, at its grant and later.
+// TestKeyLimit checks that a lease accepts as many keys as its limit allows, both in its grant and
+// later.
 func TestKeyLimit(t *testing.T) {
 	n := newNode()
 	c := serve(t, n, Options{MaxKeys: 2})
@@ -53,9 +54,9 @@ func TestKeyLimit(t *testing.T) {
 	}
 }
 
-// The limit on a lease's keys is checked when a put or transaction is applied, so two concurrent
-// ones cannot exceed it together (T14). Existing keys do not count twice, and etcd's commands have
-// no limit.
+// TestPutLimit checks that the limit on a lease's keys is enforced when a put or transaction is
+// applied, so that two concurrent requests cannot exceed it together (T14). Existing keys do not
+// count twice, and etcd's commands have no limit.
 func TestPutLimit(t *testing.T) {
 	n := newNode()
 	s := unary{&store{leases: service(n, Options{MaxKeys: 2}).leases, node: n}}
@@ -84,7 +85,7 @@ func TestPutLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.putJob(t.Context(), put("c", 7)) // while there is room
+	c, err := s.putJob(t.Context(), put("c", 7)) // while the lease is below its limit
 	if err != nil {
 		t.Fatal(err)
 	}

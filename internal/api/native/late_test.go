@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// lateNode is a member that inspects the leases after the call has returned.
+// lateNode is a member that inspects the leases after Inspect has returned.
 type lateNode struct {
 	*fakeNode
 	looks sync.WaitGroup
@@ -32,8 +32,8 @@ func (n *lateNode) InspectLeases(
 	return n.Inspect(ctx, func(l *lease.Lessor) { f(l, make([]replica.Left, len(ids))) })
 }
 
-// A call whose caller has gone shares nothing with the function that it passed to Inspect. Only the
-// race detector notices otherwise.
+// TestLateLook checks that a call whose caller has gone away shares no memory with the function
+// that it passed to Inspect. Only the race detector can detect a violation.
 func TestLateLook(t *testing.T) {
 	n := &lateNode{fakeNode: newNode()}
 	s := service(n, Options{})

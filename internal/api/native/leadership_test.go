@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// fakeLeader reports the leader that the test sets, or none.
+// fakeLeader reports the leader set by the test, if any.
 type fakeLeader struct {
 	leaderMu      sync.Mutex // guards the following fields
 	leader        uint64
@@ -68,15 +68,16 @@ func (n *fakeLeader) lead(id uint64) {
 	n.leaderChanged = nil
 }
 
-// The first message of a stream has the leader, and another follows whenever it changes, with the
-// leader's client URLs if the state has them.
+// TestLeadership checks that the first message on a stream names the leader, and that another
+// message follows whenever the leader changes. Messages include the leader's client URLs if the
+// state has them.
 func TestLeadership(t *testing.T) {
 	onStream(t, func(b *bench) {
 		if want := (&pb.Leadership{MemberId: 5}); !equal(b.hello.Leadership, want) {
 			t.Errorf("first sent %v, want %v", b.hello, want)
 		}
 		urls := []string{"http://a:1", "http://b:1"}
-		b.node.mu.Lock() // the stream may be reading
+		b.node.mu.Lock() // the stream could be reading
 		b.node.machine.AddMember(fsm.Member{ID: 7, ClientURLs: urls})
 		b.node.mu.Unlock()
 		responses := func() (out []*pb.Leadership) {

@@ -23,7 +23,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// service returns the services without gRPC.
+// service returns the services without a gRPC server.
 func service(n Node, o Options) unary {
 	return unary{&store{leases: &leases{node: n, o: o.withDefaults()}}}
 }
@@ -37,8 +37,9 @@ func grant(t *testing.T, s unary, r *pb.GrantRequest) *pb.GrantResponse {
 	return resp
 }
 
-// T15: a lease whose renewal has no outcome delays only the answer, until just before the call's
-// deadline, and is then reported as unknown. A later outcome is ignored.
+// TestRenewAnswersBeforeDeadline checks that a lease whose renewal has no outcome delays the
+// response only until just before the call's deadline (T15). It is then reported as unknown, and a
+// later outcome is ignored.
 func TestRenewAnswersBeforeDeadline(t *testing.T) {
 	for _, tt := range []struct {
 		deadline, answered time.Duration // 0 means none
@@ -83,7 +84,8 @@ func TestRenewAnswersBeforeDeadline(t *testing.T) {
 	}
 }
 
-// The end of the service ends the wait, and a failed renewal has its reason.
+// TestRenewEnds checks that a renewal stops waiting when the service stops, and that a failed
+// renewal has a reason.
 func TestRenewEnds(t *testing.T) {
 	n := newNode()
 	stop := make(chan struct{})
@@ -114,8 +116,8 @@ func TestRenewEnds(t *testing.T) {
 	}
 }
 
-// Every error has details, whichever part refuses. A failed read can be retried; the outcome of a
-// command may be unknown.
+// TestEveryErrorHasDetails checks that every error has details, regardless of the layer that
+// returns it. A failed read can be retried, but the outcome of a command can be unknown.
 func TestEveryErrorHasDetails(t *testing.T) {
 	guard := func(refusal error) func(grpc.ServiceDesc) *grpc.ServiceDesc {
 		return func(d grpc.ServiceDesc) *grpc.ServiceDesc {
@@ -159,7 +161,8 @@ func TestEveryErrorHasDetails(t *testing.T) {
 	}
 }
 
-// Invalid requests are refused before anything is read or proposed.
+// TestInvalidRequests checks that invalid requests are rejected before anything is read or
+// proposed.
 func TestInvalidRequests(t *testing.T) {
 	n := newNode()
 	n.fail = errors.New("the leader was asked")
@@ -275,7 +278,7 @@ func TestInvalidRequests(t *testing.T) {
 	}
 }
 
-// The leader's state of a lease counts, whatever this member has.
+// TestLeaderDecides checks that the leader's state of a lease overrides this member's state.
 func TestLeaderDecides(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -286,7 +289,7 @@ func TestLeaderDecides(t *testing.T) {
 		delayed bool
 	}{
 		{replica.Left{TTL: 3000, Found: true}, false, false},
-		{replica.Left{TTL: 0, Found: true}, false, false}, // its end is decided
+		{replica.Left{TTL: 0, Found: true}, false, false}, // its end has been decided
 		{replica.Left{}, true, false},
 		{replica.Left{TTL: 700}, false, true}, // its lock delay has begun
 	} {
@@ -305,14 +308,15 @@ func TestLeaderDecides(t *testing.T) {
 			}
 		}
 		list, err := s.List(t.Context(), &pb.ListRequest{})
-		if err != nil || len(list.Leases) != 1 || // it existed when the page was chosen
+		if err != nil || len(list.Leases) != 1 || // it existed when the page was built
 			list.Leases[0].RemainingMs != int64(tt.left.TTL) || list.Leases[0].Delayed != tt.delayed {
 			t.Errorf("%+v: %v, %v", tt, list, err)
 		}
 	}
 }
 
-// If a name moves while its lease is described, the answer is about the new lease.
+// TestDescribeNameThatMoves checks that if a name moves to another lease during a Describe, the
+// response describes the new lease.
 func TestDescribeNameThatMoves(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -334,7 +338,8 @@ func TestDescribeNameThatMoves(t *testing.T) {
 	}
 }
 
-// The secret is drawn by the member, and only its hash goes into the log.
+// TestSecretStaysHere checks that the member generates the secret and that only its hash is written
+// to the log.
 func TestSecretStaysHere(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -351,7 +356,7 @@ func TestSecretStaysHere(t *testing.T) {
 	if !again.Existed || again.Secret != nil {
 		t.Errorf("repeated: %v", again)
 	}
-	// The remedy is a hand-over to the same owner.
+	// The solution is a hand-over to the same owner.
 	over, err := s.HandOver(t.Context(), &pb.HandOverRequest{
 		Lease: &pb.LeaseRef{Id: resp.Lease.Id, Token: resp.Lease.Token}, Resumable: true,
 	})
@@ -364,7 +369,7 @@ func TestSecretStaysHere(t *testing.T) {
 	}
 }
 
-// A grant retries if the ID that the server chose is in use.
+// TestChosenIDInUse checks that a grant is retried if the ID chosen by the server is in use.
 func TestChosenIDInUse(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})

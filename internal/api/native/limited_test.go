@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// limited returns a rate limiter for alice.
+// limited returns a rate limiter with a limit for alice.
 func limited(t *testing.T, most int64) *api.RateLimiter {
 	t.Helper()
 	s := (*access.State)(nil)
@@ -30,7 +30,7 @@ func limited(t *testing.T, most int64) *api.RateLimiter {
 	return api.NewRateLimiter(func() *access.State { return s }, 9)
 }
 
-// onStreamOf is onStream for a caller's stream with an admission function.
+// onStreamOf is like onStream, for a stream of the given caller with an admission function.
 func onStreamOf(
 	t *testing.T, who access.Caller, admit func(context.Context) error, test func(*bench),
 ) {
@@ -59,8 +59,9 @@ func watchRequest(id uint64, key string) *pb.Request {
 	return &pb.Request{Id: id, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{Key: []byte(key)}}}
 }
 
-// Renewals over a stream are never refused, nor is a client's first session. Everything else is
-// limited, here to one request at a time.
+// TestLimitedStreamRenews checks that renewals over a stream are never rejected by the rate limit,
+// and neither is a client's first session. Everything else is limited, here to one request at a
+// time.
 func TestLimitedStreamRenews(t *testing.T) {
 	session := func(id uint64) *pb.Request {
 		return &pb.Request{Id: id, Body: &pb.Request_Session{Session: &pb.SessionRequest{Nonce: id}}}

@@ -9,7 +9,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Each of many watches that began together gets progress notifications.
+// TestProgressMany checks that many watches started together all receive progress notifications.
 func TestProgressMany(t *testing.T) {
 	onStream(t, func(b *bench) {
 		var list []*pb.Request
@@ -34,8 +34,8 @@ func TestProgressMany(t *testing.T) {
 	})
 }
 
-// A client that cancels one request repeatedly, and does not read, uses no more memory than one
-// that cancels it once.
+// TestCancelsGather checks that a client that cancels one request repeatedly, without reading, uses
+// no more memory than a client that cancels it once.
 func TestCancelsGather(t *testing.T) {
 	s := &stream{
 		store: &store{node: newNode()}, lasting: lasting{waker: newWaker(nil)},
@@ -51,8 +51,8 @@ func TestCancelsGather(t *testing.T) {
 	}
 }
 
-// A client that follows as many events as allowed, and cancels one request for events, may start
-// another at once.
+// TestFollowAgain checks that a client that has as many event requests as allowed can start another
+// one immediately after it cancels one.
 func TestFollowAgain(t *testing.T) {
 	follow := func(id uint64) *pb.Request {
 		return &pb.Request{Id: id, Body: &pb.Request_Events{Events: &pb.EventsRequest{}}}
@@ -79,7 +79,8 @@ func TestFollowAgain(t *testing.T) {
 	})
 }
 
-// A stream whose client violates the protocol ends, even if a request still has a goroutine.
+// TestEndWhileRequestsLast checks that a stream ends if its client violates the protocol, even
+// while a request still has a goroutine.
 func TestEndWhileRequestsLast(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.send(&pb.Request{Id: 1, Body: &pb.Request_Events{Events: &pb.EventsRequest{}}})

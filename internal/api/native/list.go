@@ -85,7 +85,7 @@ func (l listing) matches(i *lease.Info) bool {
 	return matches(l.ListRequest, i) && (l.all() || l.sees(i))
 }
 
-// visible removes the leases, keys and ranges from a page that the caller may no longer see.
+// visible removes from a page the leases, keys and ranges that the caller may no longer see.
 func (s *leases) visible(
 	ctx context.Context, list []*pb.Lease, page []lease.Info,
 ) (out []*pb.Lease, err error) {

@@ -15,7 +15,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// A page has as many keys and bytes as fit into a message. A larger lease gets its own page.
+// TestPageBounds checks that a page has as many keys and bytes as fit into a message. A larger
+// lease gets its own page.
 func TestPageBounds(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -65,7 +66,8 @@ func pageSizes(t *testing.T, s unary, r *pb.ListRequest) string {
 	}
 }
 
-// A page token continues only its own query, and a changed one is detected.
+// TestPageToken checks that a page token is accepted only with the query that it belongs to, and
+// that a modified token is detected.
 func TestPageToken(t *testing.T) {
 	queries := []*pb.ListRequest{
 		{},
@@ -83,7 +85,7 @@ func TestPageToken(t *testing.T) {
 			token := at.token(from)
 			for k, to := range queries {
 				r := proto.CloneOf(to)
-				r.PageToken, r.PageSize, r.Keys = token, 5, true // these may change
+				r.PageToken, r.PageSize, r.Keys = token, 5, true // these can change
 				got, err := readCursor(r)
 				if (err == nil) != (i == k && strings.HasPrefix(at.name, from.NamePrefix)) {
 					t.Errorf("%v: from %v to %v: %v", at, from, to, err)
@@ -97,7 +99,7 @@ func TestPageToken(t *testing.T) {
 	}
 }
 
-// Every page token is either refused or continues a list.
+// FuzzPageToken checks that every page token is either rejected or continues a list.
 func FuzzPageToken(f *testing.F) {
 	f.Add("n", cursor{name: "n1"}.token(&pb.ListRequest{NamePrefix: "n"}))
 	f.Add("", cursor{id: 7}.token(&pb.ListRequest{}))
@@ -110,8 +112,8 @@ func FuzzPageToken(f *testing.F) {
 	})
 }
 
-// Of the lists requested on a stream, only a few are built before the client reads, and all arrive
-// in the end.
+// TestListsUnread checks that if many lists are requested on a stream, only a few of them are built
+// before the client reads. All of them arrive eventually.
 func TestListsUnread(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()
@@ -126,7 +128,7 @@ func TestListsUnread(t *testing.T) {
 		}
 		ended := make(chan error, 1)
 		go func() { ended <- (&streams{store: &store{leases: leases.leases, node: n}}).Open(w) }()
-		<-w.answers // the leader
+		<-w.answers // the first message names the leader
 		var m pb.ClientMessage
 		for i := range all {
 			m.Requests = append(m.Requests, &pb.Request{
@@ -152,8 +154,8 @@ func TestListsUnread(t *testing.T) {
 	})
 }
 
-// A list by IDs has the existing leases, once and in order, over several pages, and obeys the other
-// conditions.
+// TestListTheseLeases checks that listing by IDs returns every existing lease once, in order,
+// across several pages, and applies the other conditions.
 func TestListTheseLeases(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})

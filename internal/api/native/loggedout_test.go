@@ -10,7 +10,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// A caller whose login has ended is refused, not treated as anonymous, and adds nothing to the log.
+// TestEndedLoginIsNotAnonymous checks that a caller whose login has ended is rejected instead of
+// being treated as anonymous, and adds nothing to the log.
 func TestEndedLoginIsNotAnonymous(t *testing.T) {
 	s := service(guarded(t), Options{})
 	ctx := api.WithCaller(t.Context(), access.InvalidLogin)

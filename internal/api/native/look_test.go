@@ -9,14 +9,15 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// An idle stream never wakes up, not even after a request was answered, and one that only waits for
-// a watch wakes when that is due. Each wake-up asks for the view, so the test counts those during
-// an hour.
+// TestIdleStreamSleeps checks that an idle stream never wakes up, not even after a request was
+// answered. A stream that is waiting only for a progress notification wakes up when the
+// notification is due. Each wake-up requests the view, so the test counts these requests during an
+// hour.
 func TestIdleStreamSleeps(t *testing.T) {
 	onStream(t, func(b *bench) {
 		go func() { _ = b.node.hub.Run(b.ctx) }()
 		wakes := func() int64 {
-			b.pass(lookEvery) // everything due is done
+			b.pass(lookEvery) // everything due has been done
 			before := b.node.views.Load()
 			b.pass(time.Hour)
 			return b.node.views.Load() - before
@@ -45,8 +46,8 @@ func TestIdleStreamSleeps(t *testing.T) {
 	})
 }
 
-// A late deadline does not delay an earlier one: a stream that is due in ten minutes gets a request
-// that times out in a second.
+// TestSoonerLookCounts checks that a late deadline does not delay an earlier one. A stream with a
+// notification due in ten minutes receives a request that times out after one second.
 func TestSoonerLookCounts(t *testing.T) {
 	onStream(t, func(b *bench) {
 		go func() { _ = b.node.hub.Run(b.ctx) }()

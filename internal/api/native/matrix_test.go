@@ -29,14 +29,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// secretBytesOf returns a lease's secret, secretOf its hash.
+// secretBytesOf returns the secret of a lease, and secretOf returns its hash.
 func secretBytesOf(n byte) []byte           { return bytes.Repeat([]byte{n}, secretBytes) }
 func secretOf(n byte) lease.Secret          { return sha256.Sum256(secretBytesOf(n)) }
 func lease2() *pb.LeaseRef                  { return &pb.LeaseRef{Id: 2, Token: 2} }
 func key(k string) []byte                   { return []byte(k) }
 func requestOf(m proto.Message) *pb.Request { return nativetest.OnStream(m) }
 
-// A way sends a request to the member.
+// A way sends a request to the member over one of the APIs.
 type way func(t *testing.T, n Node, user string, c nativetest.Request) (bool, error)
 
 // byGRPC makes a unary call.
@@ -85,7 +85,7 @@ func byDirect(t *testing.T, n Node, user string, c nativetest.Request) (bool, er
 	return askOn(&grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, c)
 }
 
-// askOn makes the first request on a stream.
+// askOn sends the first request on a stream.
 func askOn(s pb.StreamService_OpenClient, c nativetest.Request) (bool, error) {
 	r := requestOf(c.Body)
 	r.Id = 1
@@ -128,7 +128,7 @@ func byGateway(t *testing.T, n Node, user string, c nativetest.Request) (bool, e
 	return nativetest.RefusedJSON(w.Code, w.Body.String())
 }
 
-// openNode is a node that opens caches at once.
+// openNode is a node that opens caches immediately.
 type openNode struct{ *fakeNode }
 
 // OpenCache implements Node.
@@ -137,9 +137,9 @@ func (n openNode) OpenCache(_ replica.OpenCache, to Cache) error {
 	return nil
 }
 
-// T22: access control must not be bypassed. Every request of the descriptors is refused to exactly
-// those principals that lack its declared permissions, through every API, and a refused request
-// changes nothing.
+// TestMatrix checks that access control cannot be bypassed (T22). Every request in the descriptors
+// is rejected for exactly those principals that lack its declared permissions, through every API. A
+// rejected request changes nothing.
 func TestMatrix(t *testing.T) {
 	ways := map[string]way{
 		"gRPC": byGRPC, "gateway": byGateway, "stream": byStream, "direct": byDirect,
@@ -182,7 +182,7 @@ func TestMatrix(t *testing.T) {
 	}
 }
 
-// unchanged checks that the state is unchanged.
+// unchanged fails the test if the state has changed.
 func unchanged(t *testing.T, n *fakeNode, before *fsm.View, leases lease.View) {
 	t.Helper()
 	after := n.View()

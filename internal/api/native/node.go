@@ -78,8 +78,8 @@ type Node interface {
 	// not retain the list.
 	Submit(list []Submission)
 	// InspectLeases is Inspect with additional data from the leader about some leases: whether each
-	// exists, and how long it will last at least. Only the leader has this data. f sees the state
-	// of this member, which is at least as new as the leader's data.
+	// exists, and how long it will last at least. Only the leader has this data. f sees this
+	// member's state, which is at least as new as the leader's data.
 	InspectLeases(
 		ctx context.Context, ids []lease.ID, f func(*lease.Lessor, []replica.Left),
 	) error

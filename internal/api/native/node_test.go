@@ -23,18 +23,18 @@ import (
 	"leasehold.dev/lease"
 )
 
-// fakeNode is a member without a log: the real state machine behind a mutex. Tests set its fields
-// to inject failures.
+// fakeNode is a member without a log. It runs the real state machine behind a mutex. Tests set its
+// fields to inject failures.
 type fakeNode struct {
 	mu       sync.Mutex // guards the following fields
 	machine  *fsm.Machine
 	now      lease.Instant
-	fail     error                          // of every proposal and every confirm round
-	refuse   error                          // of every batch of renewals
-	held     map[lease.ID][]func(lease.TTL) // renewals of these leases wait here
-	left     func(lease.ID) replica.Left    // replaces the leader's answer if not nil
+	fail     error                          // returned by every proposal and every confirm round
+	refuse   error                          // returned by every batch of renewals
+	held     map[lease.ID][]func(lease.TTL) // pending renewals of these leases
+	left     func(lease.ID) replica.Left    // if not nil, replaces the leader's answer
 	between  func()                         // called before each request to the leader
-	commands []fsm.Command                  // all that were proposed
+	commands []fsm.Command                  // all proposed commands
 	outcome  func(fsm.Command, *Outcome)    // changes the outcomes of ProposeAll
 	applied  func()                         // called after each command; may be nil
 	news     map[*func()]bool
@@ -48,7 +48,7 @@ func (n *fakeNode) Uses() []fsm.Use { return slices.Collect(n.machine.Uses()) }
 
 func (n *fakeNode) Holds(id lease.ID) []keyrange.Range { return n.machine.Holds(id) }
 
-// newNode returns a node that times leases from instant 1 on.
+// newNode returns a node that times leases from instant 1.
 func newNode() *fakeNode {
 	n := &fakeNode{machine: fsm.New(fsm.Config{}), now: 1, held: make(map[lease.ID][]func(lease.TTL))}
 	n.machine.Begin(1, 2)
@@ -100,7 +100,7 @@ func (n *fakeNode) SlowCaches() *SlowCaches {
 	return n.slow
 }
 
-// waitsFor sets the caches for which writes wait.
+// waitsFor sets the caches that delay writes.
 func (n *fakeNode) waitsFor(list ...SlowCache) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -257,7 +257,7 @@ func serve(t *testing.T, n Node, o Options) pb.LeaseServiceClient {
 	return pb.NewLeaseServiceClient(connected(t, n, o))
 }
 
-// connected is serve, and returns the connection.
+// connected is like serve but returns the connection.
 func connected(t *testing.T, n Node, o Options) *grpc.ClientConn {
 	t.Helper()
 	l := bufconn.Listen(1 << 18)

@@ -41,8 +41,8 @@ func openSession(t *testing.T, n Node, nonce uint64) *pb.SessionRef {
 	return r[0].GetSession().GetSession()
 }
 
-// A write that is repeated with its number, on another stream, takes effect once and returns the
-// first answer.
+// TestOnce checks that a write repeated with the same number on another stream takes effect once
+// and returns the first response.
 func TestOnce(t *testing.T) {
 	n := newNode()
 	s := openSession(t, n, 1<<63)
@@ -109,8 +109,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// A write of an unknown session is refused, and the number of a different request never makes the
-// member misread an answer.
+// TestOnceRefused checks that a write with an unknown session is rejected. If a number was used by
+// a different request, the member never misinterprets the recorded response.
 func TestOnceRefused(t *testing.T) {
 	n := newNode()
 	s := openSession(t, n, 5)
@@ -147,8 +147,8 @@ func TestOnceRefused(t *testing.T) {
 	}
 }
 
-// numbered returns a request of every kind that can have a number, in every form with a different
-// kind of outcome.
+// numbered returns a request of every type that can have a number, in every form that has a
+// different type of outcome.
 func numbered() map[string]*pb.Request {
 	key := []byte("k")
 	put := &pb.PutRequest{Key: key, PrevKv: true}
@@ -196,8 +196,8 @@ func numbered() map[string]*pb.Request {
 	}
 }
 
-// If another request reuses a number, it gets the first answer if that fits, or an error that the
-// session has none.
+// TestOnceOtherRequest checks that a request that reuses the number of another request gets the
+// first response if its type fits. Otherwise it gets an error.
 func TestOnceOtherRequest(t *testing.T) {
 	for one, first := range numbered() {
 		for two, second := range numbered() {

@@ -11,7 +11,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// A client that sends without end is eventually not read.
+// TestBackPressure checks that if a client never stops sending, the server eventually stops reading
+// its stream.
 func TestBackPressure(t *testing.T) {
 	onStream(t, func(b *bench) {
 		many := &pb.ClientMessage{}
@@ -20,7 +21,7 @@ func TestBackPressure(t *testing.T) {
 		}
 		b.requests <- many
 		synctest.Wait()
-		b.stop() // the receiver blocks, and gives up
+		b.stop() // the receiver blocks and then gives up
 		if err := <-b.ended; err == nil {
 			t.Error("the stream ended without an error")
 		}
@@ -32,8 +33,8 @@ func TestBackPressure(t *testing.T) {
 	})
 }
 
-// A stream with more requests than it has room for ends if nothing is answered for a while, and not
-// before. It has watches, and a put that ends in that time.
+// TestNoRoom checks that a stream with too many open requests ends if no request is answered for a
+// while, but not before. The stream has watches and a put that completes in that time.
 func TestNoRoom(t *testing.T) {
 	onStream(t, func(b *bench) {
 		many := &pb.ClientMessage{Requests: []*pb.Request{putRequest(1, 0)}}

@@ -19,8 +19,8 @@ import (
 // concurrently. JSON, the framed stream, and relays use the same calls and streams.
 
 // job describes how to get from a request to its response. Either run does everything, or answer
-// creates the response. In the latter case, the job first proposes a command, waits for a confirm
-// round, or does neither.
+// creates the response. Before answer, the job proposes a command, waits for a confirm round, or
+// does neither.
 type job struct {
 	// command is proposed if it is not nil.
 	command fsm.Command
@@ -29,13 +29,13 @@ type job struct {
 	// fill requests permission to cache the result of the confirm round.
 	fill *replica.Fill
 	// permit returns an error if the caller may not receive the response. Its argument comes from
-	// the view used for the response. It is nil if the result of the command already determines
+	// the view used for the response. permit is nil if the result of the command already determines
 	// this.
 	permit func(asker) error
 	// answer creates the response.
 	answer answerer
-	// rest may be nil. For some outcomes of the command it returns more steps, and nil for the
-	// others. The response of these steps replaces the response of answer.
+	// rest returns more steps for some outcomes of the command, and nil for the others. The
+	// response from these steps replaces answer's response. rest may be nil.
 	rest rester
 	// run performs several steps and may block.
 	run steps

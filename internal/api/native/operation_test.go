@@ -9,10 +9,11 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// Every request of a stream with a single response is in the table of operations.
+// TestOperations checks that the table of operations includes every stream request that has a
+// single response.
 func TestOperations(t *testing.T) {
 	s := service(newNode(), Options{})
-	others := "renew watch events cache cache_ack cancel" // served by the stream itself
+	others := "renew watch events cache cache_ack cancel" // handled by the stream itself
 	fields := new(pb.Request).ProtoReflect().Descriptor().Oneofs().ByName("body").Fields()
 	for i := range fields.Len() {
 		field, r := fields.Get(i), new(pb.Request)

@@ -99,7 +99,7 @@ func (t *stream) sendUrgent(
 	}
 }
 
-// takeUrgent removes the responses that may overtake from a large message. It returns them and
+// takeUrgent removes from a large message the responses that may overtake it. It returns them and
 // their total size in bytes.
 func (t *stream) takeUrgent(
 	large *pb.ServerMessage, stay staying,
@@ -144,8 +144,8 @@ func shortened(r *pb.Response) *pb.Response {
 	return r
 }
 
-// takeRenewals removes the renewals that may overtake from the requests awaiting a response. It
-// returns their responses.
+// takeRenewals removes, from the requests awaiting a response, the renewals that may overtake a
+// large message. It returns their responses.
 func (t *stream) takeRenewals(
 	from []*request, v *fsm.View, stay staying,
 ) (out []*pb.Response) {

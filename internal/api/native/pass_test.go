@@ -35,8 +35,9 @@ func passing(t *testing.T) (*stream, *pipe) {
 	return s, p
 }
 
-// A part of a renewal's answer does not overtake an earlier part that is too large to overtake
-// others: after the last part nothing more would be sent.
+// TestPartsKeepTheirOrder checks that a part of a renewal's response does not overtake an earlier
+// part that is too large to overtake other responses. If the last part overtook it, the earlier
+// part would never be sent.
 func TestPartsKeepTheirOrder(t *testing.T) {
 	many := &pb.RenewResponse{Results: make([]*pb.RenewResult, maxUrgent/8)}
 	for i := range many.Results {
@@ -67,8 +68,8 @@ func TestPartsKeepTheirOrder(t *testing.T) {
 	}
 }
 
-// A large message that is overtaken completely leaves no empty one behind, for which later answers
-// would wait.
+// TestNothingLeftBehind checks that if every response in a large message is overtaken, no empty
+// message is left. Later responses would wait for it.
 func TestNothingLeftBehind(t *testing.T) {
 	s, p := passing(t)
 	if err := s.feeds.Load().caches.begin(3, cacheRequest(3).GetCache()); err != nil {
@@ -94,7 +95,7 @@ func TestNothingLeftBehind(t *testing.T) {
 	}
 }
 
-// afterFirst calls a function after the first message was sent.
+// afterFirst calls a function after the first message has been sent.
 type afterFirst struct {
 	*pipe
 	do func()
@@ -109,8 +110,9 @@ func (p *afterFirst) Send(m *pb.ServerMessage) error {
 	return err
 }
 
-// Invalidations and renewals do not wait for large responses that are ready before them, in the
-// same message or later ones. A cache is asked to drop everything if the list would be long.
+// TestUrgentOnesPassLargeAnswers checks that invalidations and renewals do not wait for large
+// responses that became ready earlier, in the same message or in later ones. If the list of keys to
+// drop would be long, a cache is asked to drop everything.
 func TestUrgentOnesPassLargeAnswers(t *testing.T) {
 	s, p := passing(t)
 	if err := s.feeds.Load().caches.begin(3, cacheRequest(3).GetCache()); err != nil {
@@ -154,7 +156,7 @@ func TestUrgentOnesPassLargeAnswers(t *testing.T) {
 	}
 }
 
-// contextStream is a stream with only a context.
+// contextStream is a stream that has only a context.
 type contextStream struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -162,8 +164,8 @@ type contextStream struct {
 
 func (s contextStream) Context() context.Context { return s.ctx }
 
-// A response with many keys is not built before the connection has memory for it, and renewals
-// overtake it in the meantime.
+// TestManyKeysAskForRoom checks that a response with many keys is not built until the connection
+// has memory for it. Renewals overtake it in the meantime.
 func TestManyKeysAskForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := listen.NewAnswers(slog.New(slog.DiscardHandler))

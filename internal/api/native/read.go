@@ -87,7 +87,7 @@ func (s *leases) named(ctx context.Context, name string) (lease.Info, error) {
 // message converts a lease, using the remaining time reported by the leader. It returns nil if the
 // lease has ended on this member or on the leader, whichever is newer. It also uses the leader's
 // report to determine whether the lease is delayed. Otherwise, the remaining time of a live lease
-// could be mistaken for that of a lock delay that started in the meantime.
+// could be mistaken for the remaining time of a lock delay that started in the meantime.
 func message(l *lease.Lessor, id lease.ID, left replica.Left, keys bool) *pb.Lease {
 	info, ok := l.Lookup(id)
 	if !ok || !left.Found && left.TTL == 0 && !info.Delayed {

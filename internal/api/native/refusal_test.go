@@ -12,8 +12,9 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// byID has requests about another's leases by ID: 2, whose name begins with "a/" and which holds
-// keys that do, and 3, which has such a key. They mention nothing else that does.
+// byID returns requests that name another principal's leases by ID. The name, keys and holds of
+// lease 2 begin with "a/", and lease 3 has such a key. Nothing else in the requests begins with
+// "a/".
 func byID() map[string]*pb.Request {
 	three := &pb.LeaseRef{Id: 3, Token: 3}
 	onto := func(id int64) *pb.Op {
@@ -50,8 +51,9 @@ func byID() map[string]*pb.Request {
 	}
 }
 
-// A refusal does not reveal a lease's name, keys or holds to a caller that knows only its ID. The
-// test searches the answers to all requests for the prefix of the owner's keys and names.
+// TestRefusalsRevealNothing checks that a refusal does not reveal a lease's name, keys or holds to
+// a caller that knows only its ID. It searches the responses to all requests for the prefix of the
+// owner's keys and names.
 func TestRefusalsRevealNothing(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "root", &fsm.Put{Key: "a/3", Lease: 3})
@@ -87,8 +89,8 @@ func TestRefusalsRevealNothing(t *testing.T) {
 	}
 }
 
-// A caller that may not see a name gets the same answer to a renewal whether another tenant has the
-// name or no one does.
+// TestRenewalByNameRevealsNothing checks that a caller that is not allowed to see a name gets the
+// same response to a renewal whether or not another tenant has a lease with that name.
 func TestRenewalByNameRevealsNothing(t *testing.T) {
 	n := guarded(t)
 	conn := connected(t, n, Options{})
@@ -123,8 +125,8 @@ type unsignaled struct{ openNode }
 // AccessChanged implements api.Node.
 func (unsignaled) AccessChanged() <-chan struct{} { return nil }
 
-// An anonymous request over a stream from before access control was enabled is not appended to the
-// log, even if the stream has not ended yet.
+// TestAnonymousStreamWritesNothing checks that once access control is enabled, an anonymous request
+// is not appended to the log, even on an earlier stream that has not ended yet.
 func TestAnonymousStreamWritesNothing(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "root", &fsm.AuthDisable{})
@@ -133,7 +135,7 @@ func TestAnonymousStreamWritesNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Recv(); err != nil { // the leader: the stream is open
+	if _, err := s.Recv(); err != nil { // the stream is open; this message names the leader
 		t.Fatal(err)
 	}
 	n.mustDo(t, "", &fsm.AuthEnable{})

@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// relayEnd is the relay's end of a link.
+// relayEnd is the relay's side of a link.
 type relayEnd struct {
 	rounds   chan []*pb.RelayFrame
 	outcomes chan []*pb.RelayFrame
@@ -29,7 +29,7 @@ func (r relayEnd) Recv() ([]*pb.RelayFrame, error) {
 	return nil, io.EOF
 }
 
-// roundsNode is a node that accepts or refuses rounds.
+// roundsNode is a node that accepts or rejects rounds.
 type roundsNode struct {
 	*fakeNode
 	refuses error
@@ -47,8 +47,9 @@ func (n *roundsNode) RenewAll(r *replica.Renewals) error {
 // EndKeeper implements Node.
 func (n *roundsNode) EndKeeper(replica.Keeper) {}
 
-// A round larger than a relay may send, or refused by the core, has an outcome without groups. A
-// refused round with leaves has none, so that the relay ends its groups and no leave is lost.
+// TestRounds checks that a round that exceeds the relay's limits, or that the core rejects, has an
+// outcome without groups. A rejected round with leaves has no outcome, so the relay ends its groups
+// and no leave is lost.
 func TestRounds(t *testing.T) {
 	const leaves, groups = holder.MaxLeave, replica.MaxGroups
 	for name, x := range map[string]struct {

@@ -156,7 +156,8 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	b.report = func() { q.over(nil) }
 	if err := t.node.RenewAll(&b.asks); err != nil {
 		t.mu.Lock()
-		// The response is the error. A cancel must not cut renewals that were never requested.
+		// The error is the response. Clear renewals, so that a cancel does not cut renewals that
+		// were never requested.
 		q.renewals = nil
 		t.mu.Unlock()
 		return err
@@ -195,7 +196,7 @@ func (t *stream) renewSlowly(q *request, r *pb.RenewRequest) error {
 }
 
 // part sends part of the response to a renewal. The reported leases no longer count toward the
-// limits, so slow leases do not delay the renewal of others (T15).
+// limits, so slow leases do not delay the renewal of other leases (T15).
 func (t *stream) part(q *request, m *pb.RenewResponse) {
 	reported := len(m.Results)
 	for _, ttl := range m.TtlMs {

@@ -19,8 +19,9 @@ func renewMany(id uint64, leases int) *pb.Request {
 	return &pb.Request{Id: id, Body: &pb.Request_Renew{Renew: r}}
 }
 
-// A stream with unanswered renewals of many leases is not read until they are answered, even if the
-// client does not read. In the end, none of them counts for its caller.
+// TestUnansweredRenewalsStopTheStream checks that a stream with pending renewals of many leases is
+// not read until they are answered, even if the client does not read. When the stream ends, its
+// renewals no longer count toward its principal's limit.
 func TestUnansweredRenewalsStopTheStream(t *testing.T) {
 	alice := access.Caller{User: "alice", Revision: 9}
 	for _, reads := range []bool{true, false} {
@@ -66,8 +67,8 @@ func TestUnansweredRenewalsStopTheStream(t *testing.T) {
 	}
 }
 
-// A slow renewal, for example because of a cache, does not delay other renewals of its stream
-// (T15).
+// TestSlowLeaseHoldsBackNoRenewals checks that a slow renewal, for example one delayed by a cache,
+// does not delay other renewals on its stream (T15).
 func TestSlowLeaseHoldsBackNoRenewals(t *testing.T) {
 	onStream(t, func(b *bench) {
 		var taken atomic.Int32

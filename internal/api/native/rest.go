@@ -108,8 +108,8 @@ func (t *stream) pause() bool {
 	return false
 }
 
-// mayPause reports whether the stream can pause. It must be resting with only renewals open, and
-// none of the events that pauses waits for may have happened.
+// mayPause reports whether the stream can pause. It can pause only if it is resting, only renewals
+// are open, and none of the events that pauses waits for has happened.
 func (t *stream) mayPause() bool {
 	if !t.resting.Load() {
 		return false

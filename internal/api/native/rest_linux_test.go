@@ -20,7 +20,7 @@ import (
 	"leasehold.dev/internal/wire"
 )
 
-// registrar registers services, and keeps the one for streams.
+// registrar registers services and keeps the stream service.
 type registrar struct {
 	*direct.Server
 	*streams
@@ -81,7 +81,7 @@ func overTCP(t *testing.T, n Node, user string, o Options) (
 	return &grpc.GenericClientStream[pb.ClientMessage, pb.ServerMessage]{ClientStream: s}, <-rests, r
 }
 
-// pausing is a client of one stream that pauses whenever it can.
+// pausing is a client whose only stream pauses whenever it can.
 type pausing struct {
 	*testing.T
 	pb.StreamService_OpenClient
@@ -98,7 +98,7 @@ func pauseOverTCP(t *testing.T, n Node, o Options) *pausing {
 	return &pausing{t, s, server, 0}
 }
 
-// ask sends a request and returns its answer, skipping other responses.
+// ask sends a request and returns the response to it, skipping other responses.
 func (p *pausing) ask(r *pb.Request) *pb.Response {
 	p.Helper()
 	p.id++
@@ -169,13 +169,13 @@ func (p *pausing) renew() {
 	}
 }
 
-// A paused stream resumes for a new leader, for changes of users or permissions, for renewals and
-// for other requests, and pauses again.
+// TestPauses checks that a paused stream resumes for a new leader, changes to users or permissions,
+// renewals and other requests, and then pauses again.
 func TestPauses(t *testing.T) {
 	n := live(guarded(t))
 	go func() { _ = n.hub.Run(t.Context()) }()
 	p := pauseOverTCP(t, n, Options{})
-	p.recv() // the leader
+	p.recv() // the first message names the leader
 	for leader := range uint64(3) {
 		p.pauses()
 		n.lead(leader + 1)
@@ -193,13 +193,14 @@ func TestPauses(t *testing.T) {
 	}
 }
 
-// A paused stream can have a watch. The watch's event resumes the stream although nothing else
-// happens, and the stream pauses again after the watch is canceled.
+// TestPausedStreamWatches checks that a paused stream can have a watch. An event of the watch
+// resumes the stream even if nothing else happens. The stream pauses again after the watch is
+// canceled.
 func TestPausedStreamWatches(t *testing.T) {
 	n := live(guarded(t))
 	go func() { _ = n.hub.Run(t.Context()) }()
 	p := pauseOverTCP(t, n, Options{})
-	p.recv() // the leader
+	p.recv() // the first message names the leader
 	p.pauses()
 	p.ask(&pb.Request{Body: &pb.Request_Watch{Watch: &pb.WatchRequest{Key: []byte("a/k")}}})
 	n.mustDo(t, "root", &fsm.Put{Key: "a/k", Value: []byte("new")})
@@ -218,12 +219,12 @@ func TestPausedStreamWatches(t *testing.T) {
 	p.renew()
 }
 
-// A paused stream ends and leaves nothing when its server stops, when its user is deleted, and when
-// its client half-closes.
+// TestPausedStreamsEnd checks that a paused stream ends, and leaves nothing behind, when its server
+// stops, its user is deleted, or its client half-closes it.
 func TestPausedStreamsEnd(t *testing.T) {
 	for name, end := range map[string]struct {
 		by   func(p *pausing, n *fakeNode, stop chan struct{})
-		want string // of the error; empty for any
+		want string // part of the error; empty for any error
 	}{
 		"the server stops": {
 			func(_ *pausing, _ *fakeNode, stop chan struct{}) { close(stop) }, "stopped",
@@ -236,7 +237,7 @@ func TestPausedStreamsEnd(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			n, stop := guarded(t), make(chan struct{})
 			p := pauseOverTCP(t, openNode{n}, Options{Stop: stop})
-			p.recv() // the leader
+			p.recv() // the first message names the leader
 			p.renew()
 			p.pauses()
 			end.by(p, n, stop)

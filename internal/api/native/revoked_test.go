@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A user loses a role: its watch, wait and cache end with a permission error, and the stream and
-// its other requests continue.
+// TestPermissionRemoved checks that when a user loses a role, its watch, wait and cache end with a
+// permission error. The stream and its other requests continue.
 func TestPermissionRemoved(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "root", &fsm.Put{Key: "a/q/1", Lease: 1})
@@ -76,7 +76,7 @@ func (n takingNode) Submit(list []Submission) {
 	n.openNode.Submit(list)
 }
 
-// takenFirst removes the role before it passes an answer on.
+// takenFirst removes the role before it forwards an answer.
 type takenFirst struct {
 	n  takingNode
 	to Answered
@@ -88,8 +88,9 @@ func (x takenFirst) Answered(res fsm.Result, err error) {
 	x.to.Answered(res, err)
 }
 
-// If a caller loses the permission for a queue between its transaction and the wait, it gets the
-// transaction's result and a permission error for the wait, and nothing else about the queue.
+// TestPermissionRemovedBeforeWait covers a caller that loses the permission for a queue between its
+// transaction and the wait. It receives the transaction's result and a permission error for the
+// wait, but nothing else about the queue.
 func TestPermissionRemovedBeforeWait(t *testing.T) {
 	n := guarded(t)
 	s, err := pb.NewStreamServiceClient(connected(t, takingNode{openNode{n}, t}, Options{})).
@@ -135,11 +136,12 @@ func (n fillingNode) Submit(list []Submission) {
 	n.openNode.Submit(list)
 }
 
-// CloseCache implements Node, for streams that end together.
+// CloseCache implements Node. It is called when streams end together.
 func (fillingNode) CloseCache(fsm.Holding, Cache) {}
 
-// Only the holder of a cache can add to what it has: otherwise a reader could name another's lease
-// as its cache and make writes wait for it. Two other users with the same permissions try.
+// TestReadForTheCacheOfAnother checks that only the holder of a cache can add ranges to it.
+// Otherwise a reader could name another principal's lease as its cache, and so delay writes. Two
+// other users with the same permissions try to do so.
 func TestReadForTheCacheOfAnother(t *testing.T) {
 	n := guarded(t)
 	n.mustDo(t, "root", &fsm.Grant{Terms: lease.Terms{ID: 4, TTL: 5000, Principal: "reader"}})

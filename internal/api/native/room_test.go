@@ -20,9 +20,9 @@ type unread int
 
 func (n unread) Size() int { return int(n) }
 
-// A call whose response has leases, or the keys of one, waits for memory before it builds the
-// response; a call with a small response does not. An unread response takes all memory of the
-// connection.
+// TestLeasesAskForRoom checks that a call that returns several leases, or a lease with its keys,
+// waits for memory before it builds the response. A call with a small response does not. Here, an
+// unread response takes up all of the connection's memory.
 func TestLeasesAskForRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := service(newNode(), Options{})

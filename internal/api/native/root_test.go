@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// followerBehind is a member that lags until it asks the leader.
+// followerBehind is a member that lags until it queries the leader.
 type followerBehind struct {
 	*fakeNode
 	known   *fsm.View
@@ -34,8 +34,9 @@ func (n *followerBehind) Uses() []fsm.Use {
 	return n.fakeNode.Uses()
 }
 
-// What only root may see is decided by the current users and roles, including at a member that
-// lags, and is not computed for others. A caller gets the role root and loses it.
+// TestRootOfNow checks that information reserved for root is protected by the current users and
+// roles, even on a lagging member, and is not computed for other users. A caller gets the role root
+// and then loses it.
 func TestRootOfNow(t *testing.T) {
 	n := &followerBehind{fakeNode: guarded(t)}
 	n.known = n.fakeNode.View()

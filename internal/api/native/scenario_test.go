@@ -24,18 +24,18 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestScenarios runs the files of testdata/scenarios: what clients send over streams of
-// leasehold.v1, in the text format of Protobuf, and what they are answered. Rewrite the answers
-// with -rewrite, and read the difference.
+// TestScenarios runs the files in testdata/scenarios. They contain the requests that clients send
+// over leasehold.v1 streams, in the Protobuf text format, and the responses. Run with -rewrite to
+// update the responses, and review the diff.
 //
 //	send [on=NAME] [session=NONCE] [settled=N]
-//	                 each line is a request on a stream, which is opened if there is none of
-//	                 that name. It is sent when what the one before brought about is done
+//	                 each line is a request on the named stream, which is opened first if
+//	                 necessary. Each request is sent once the previous one is processed
 //	close on=NAME    the client ends a stream
-//	pass ms=N        time goes by, in steps; leases that are due expire
+//	pass ms=N        time passes in steps, and due leases expire
 //
-// After each command the answers of every stream follow, a line each. The state machine is the real
-// one, there is no log and no network, and time is the test's own.
+// After each command, the responses on every stream follow, one per line. The state machine is
+// real, but there is no log and no network, and the test controls the time.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/scenarios", func(t *testing.T, path string) {
 		synctest.Test(t, func(t *testing.T) {
@@ -46,8 +46,8 @@ func TestScenarios(t *testing.T) {
 	})
 }
 
-// liveNode is a fakeNode that notifies watchers once all requests of a message are done, so that
-// the number of their messages is deterministic.
+// liveNode is a fakeNode that notifies watchers once all requests in a message are processed. This
+// makes the number of messages to watchers deterministic.
 type liveNode struct {
 	*fakeNode
 	hub    *watch.Hub[*api.Event]
@@ -56,7 +56,7 @@ type liveNode struct {
 
 func newLiveNode() *liveNode { return live(newNode()) }
 
-// live wraps a node whose watchers were not notified so far.
+// live wraps a node whose watchers have not been notified so far.
 func live(f *fakeNode) *liveNode {
 	n := &liveNode{fakeNode: f}
 	n.machine.TakeChanges()
@@ -72,7 +72,7 @@ func (n *liveNode) Watches() *watch.Hub[*api.Event] { return n.hub }
 
 func (n *liveNode) WaitQueues() *waitqueue.Queues { return n.queues }
 
-// expire ends the leases that are due, like a leader.
+// expire ends due leases, like a leader.
 func (n *liveNode) expire(t *testing.T) {
 	n.mu.Lock()
 	due := n.machine.Lessor().Due(100)
@@ -85,7 +85,7 @@ func (n *liveNode) expire(t *testing.T) {
 	}
 }
 
-// scenario has a member, and the streams of clients by name.
+// scenario is a member with the streams of its clients, by name.
 type scenario struct {
 	node     *liveNode
 	streams  map[string]*pipe
@@ -123,7 +123,7 @@ func (s *scenario) run(t *testing.T, d *datadriven.TestData) string {
 	return s.answers(t)
 }
 
-// step is the time that passes at once, in milliseconds.
+// step is the time that passes in one step, in milliseconds.
 const step = 100
 
 func text(t *testing.T, d *datadriven.TestData, name string) (v string) {
@@ -150,7 +150,7 @@ func (s *scenario) send(t *testing.T, d *datadriven.TestData) {
 	}
 }
 
-// open opens a stream. Its first message comes from the member.
+// open opens a stream. The member sends the first message.
 func (s *scenario) open(t *testing.T) *pipe {
 	w := &pipe{
 		ctx: s.ctx, requests: make(chan *pb.ClientMessage),
@@ -168,8 +168,8 @@ func (s *scenario) open(t *testing.T) *pipe {
 	return w
 }
 
-// shownText returns a response in the text format, with single spaces, and only the revision of the
-// header.
+// shownText returns a response in the text format, with single spaces. Of the header, it shows only
+// the revision.
 func shownText(t *testing.T, r *pb.Response) string {
 	m := r.ProtoReflect()
 	if body := m.WhichOneof(m.Descriptor().Oneofs().ByName("body")); body != nil {
@@ -186,7 +186,7 @@ func shownText(t *testing.T, r *pb.Response) string {
 	return strings.ReplaceAll(string(line), "  ", " ")
 }
 
-// answers returns the responses since the last call, by stream in order of names.
+// answers returns the responses since the last call, with the streams sorted by name.
 func (s *scenario) answers(t *testing.T) string {
 	var out []string
 	for _, name := range slices.Sorted(maps.Keys(s.streams)) {

@@ -46,7 +46,7 @@ type Options struct {
 	// Renewals limits the load from one principal's renewals. If it is nil, the service creates its
 	// own.
 	Renewals *api.Renewals
-	// Panics converts a panic into an error of the call. If it is nil, a panic ends the process.
+	// Panics converts a panic in a call into an error. If it is nil, a panic ends the process.
 	Panics *listen.Panics
 	// Trace starts the trace of a request on a stream. It returns nil if the request is not
 	// sampled. If Trace is nil, no requests are sampled.
@@ -64,13 +64,13 @@ type Options struct {
 	// maxAnswer limits the size of a response on a stream. A response that does not fit into a gRPC
 	// message would end the stream and all its requests.
 	maxAnswer int
-	// linger is how long a stream does not rest after a request other than a renewal.
+	// linger is the minimum time between a request other than a renewal and the stream's next rest.
 	linger time.Duration
 }
 
 // Slow configures the reporting of slow requests. The zero value reports none.
 type Slow struct {
-	// After is the duration from which a request counts as slow.
+	// After is the minimum duration of a slow request.
 	After time.Duration
 	// Call returns the trace for a slow request. kind is the name of its field, and begun is when
 	// it began. late is the argument that Late.Late received, or nil.
@@ -176,8 +176,8 @@ func explain(
 	return nil, api.NativeError(err, reason)
 }
 
-// ended returns the status for a read-only stream that ended with err. The status reports if the
-// client canceled the stream or if its deadline has passed.
+// ended returns the status for a read-only stream that ended with err. If the client canceled the
+// stream or its deadline passed, the status reports that.
 func (s *leases) ended(ctx context.Context, err error) error {
 	if err == nil || api.Detail(err) != nil {
 		return err

@@ -9,7 +9,7 @@ import (
 )
 
 // checkSize rejects a message that does not fit into a log entry. A cheap upper bound nearly always
-// suffices. Computing the exact size would take about 5% of the time of a transaction.
+// suffices. Computing the exact size would take about 5% of a transaction's time.
 func (s *store) checkSize(m proto.Message, bound int) error {
 	if bound <= s.o.MaxRequestBytes {
 		return nil

@@ -11,7 +11,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// The estimated size of a request is never below its size, and not far above.
+// TestSizeBound checks that the estimated size of a request is an upper bound and close to the
+// actual size.
 func TestSizeBound(t *testing.T) {
 	long := bytes.Repeat([]byte("k"), 300)
 	put := &pb.PutRequest{Key: long, Value: long, Lease: -1, PrevKv: true, TtlMs: -1}
@@ -57,8 +58,9 @@ func TestSizeBound(t *testing.T) {
 	}
 }
 
-// A response too long for any message becomes an error, and the stream continues with its other
-// requests. The error of a command that took effect does not deny that.
+// TestAnswerTooLong checks that a response too long for any message is replaced by an error, and
+// that the stream continues with its other requests. If the command took effect, the error does not
+// claim otherwise.
 func TestAnswerTooLong(t *testing.T) {
 	onLine(t, func(b *bench) {
 		const n = maxTestAnswer/maxFragment + 1
@@ -94,7 +96,8 @@ func TestAnswerTooLong(t *testing.T) {
 	})
 }
 
-// A watch's response is also limited by the previous values of its keys.
+// TestWatchOfLongPairs checks that the previous values of keys count toward the size of a watch's
+// response as well.
 func TestWatchOfLongPairs(t *testing.T) {
 	onLine(t, func(b *bench) {
 		const n = 5

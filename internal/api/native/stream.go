@@ -25,12 +25,12 @@ const (
 	// maxRenewing limits the leases in the unanswered renewals of a stream, because each lease
 	// takes a few hundred bytes. A single renewal may exceed the limit.
 	maxRenewing = 16_384
-	// roomPatience is how long requests may wait because of these limits. After that, the stream
-	// ends. Renewals are waiting too, and the member cannot detect whether the client is still
-	// alive.
+	// roomPatience is how long these limits may block a stream before it ends. A blocked stream
+	// does not read renewals either, so the member cannot detect whether the client is still alive.
 	roomPatience = time.Minute
-	// maxPages limits the long responses of a stream that are being created or waiting to be sent.
-	// A client that requests thousands of lists without reading them must not exhaust the memory.
+	// maxPages limits the number of a stream's long responses that are being created or waiting to
+	// be sent. A client that requests thousands of lists without reading them must not exhaust the
+	// memory.
 	maxPages = 4
 )
 
@@ -45,8 +45,7 @@ var _ intercept.Service = (*streams)(nil)
 
 // Open implements pb.StreamServiceServer. One goroutine receives and submits requests. The calling
 // goroutine sends outcomes as they arrive, in any order. A request whose response takes several
-// steps has a goroutine of its own. Puts, deletes, reads, transactions and most grants do not need
-// one.
+// steps has its own goroutine. Puts, deletes, reads, transactions and most grants do not need one.
 func (s *streams) Open(g pb.StreamService_OpenServer) (err error) {
 	t, err := s.begin(g, nil)
 	if err != nil {
@@ -161,7 +160,7 @@ type lasting struct {
 	resting         atomic.Bool // there is no receiving goroutine
 }
 
-// calls tracks the requests of a stream that have goroutines.
+// calls tracks a stream's requests that have goroutines.
 type calls struct {
 	sync.WaitGroup
 
@@ -201,8 +200,7 @@ type taking struct {
 }
 
 // finish ends the goroutines of requests and waits for them. It does not wait for the receiving
-// goroutine. That one ends only after the call has ended, and may still be about to begin a
-// request.
+// goroutine, which outlives the call and may still be about to begin a request.
 func (t *stream) finish() {
 	t.mu.Lock()
 	t.closing = true
@@ -376,8 +374,8 @@ func (t *stream) freeLocked(q *request) {
 }
 
 // enter records that a request is open. It rejects reused IDs, because the client could not tell
-// the responses apart. A relay may answer renewals in a round. If it later forwards such a renewal
-// instead, the renewal can arrive with a lower ID.
+// the responses apart. A renewal from a relay can have a lower ID than earlier requests, because
+// the relay may first have tried to answer it in a round.
 func (t *stream) enter(q *request, r *pb.Request, now time.Time) error {
 	_, renews := r.Body.(*pb.Request_Renew)
 	t.mu.Lock()

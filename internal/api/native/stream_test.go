@@ -23,7 +23,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// stuckNode is a member that answers only when the test tells it to.
+// stuckNode is a member that responds only when the test makes it respond.
 type stuckNode struct {
 	mu        sync.Mutex // guards machine
 	machine   *fsm.Machine
@@ -31,7 +31,7 @@ type stuckNode struct {
 	queues    *waitqueue.Queues
 	submitted []Submission
 	renewals  []*replica.Renewals
-	renewing  func(*replica.Renewals) error // replaces RenewAll if not nil
+	renewing  func(*replica.Renewals) error // if not nil, replaces RenewAll
 	fakeCaches
 	fakeLeader
 	viewCount
@@ -52,7 +52,7 @@ func (n *stuckNode) View() *fsm.View {
 	return n.count(n.machine.View())
 }
 
-// put applies a put, which the hub sees as history.
+// put applies a put. The hub sees it as history.
 func (n *stuckNode) put(p *fsm.Put) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -151,14 +151,13 @@ type bench struct {
 	*pipe
 	t        *testing.T
 	node     *stuckNode
-	hello    *pb.ServerMessage // the first message
+	hello    *pb.ServerMessage // the first message on the stream
 	ended    chan error
 	stop     context.CancelFunc
-	renewals *api.Renewals // nil unless the test has a caller
+	renewals *api.Renewals // nil if the test has no caller
 }
 
-// maxTestAnswer is the limit of a stream's responses in tests, which only TestAnswerTooLong
-// reaches.
+// maxTestAnswer is the maximum size of a response in tests. Only TestAnswerTooLong reaches it.
 const maxTestAnswer = 4 * maxFragment
 
 // onStream runs a test with an open stream, in virtual time.
@@ -177,7 +176,7 @@ func (b *bench) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// got returns the responses that have arrived.
+// got returns the responses that have arrived so far.
 func (b *bench) got() []*pb.Response {
 	synctest.Wait()
 	var out []*pb.Response
@@ -187,7 +186,7 @@ func (b *bench) got() []*pb.Response {
 	return out
 }
 
-// only returns the only response that has arrived.
+// only returns the response that has arrived. It fails the test unless there is exactly one.
 func (b *bench) only() *pb.Response {
 	b.t.Helper()
 	list := b.got()
@@ -217,8 +216,8 @@ func rangeRequest(id uint64, timeout int64) *pb.Request {
 	}}
 }
 
-// A request that waits for a leader is answered shortly before its deadline, with the reason, so
-// that the client gets it.
+// TestDeadlineWithoutLeader checks that a request waiting for a leader is answered shortly before
+// its deadline, so that the client still receives the reason.
 func TestDeadlineWithoutLeader(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.node.leaderMu.Lock()
@@ -243,8 +242,8 @@ func TestDeadlineWithoutLeader(t *testing.T) {
 	})
 }
 
-// A request is answered by its deadline, whatever the core does; the outcome of a write is unknown
-// then. A later outcome is ignored.
+// TestDeadlines checks that a request is answered by its deadline, no matter what the core does.
+// The outcome of a write is then unknown, and a later outcome is ignored.
 func TestDeadlines(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.send(putRequest(1, 300), rangeRequest(2, 500), rangeRequest(3, 0))
@@ -265,7 +264,7 @@ func TestDeadlines(t *testing.T) {
 	})
 }
 
-// A request with a goroutine of its own also has its deadline.
+// TestDeadlineOfCall checks that the deadline applies to a request with its own goroutine as well.
 func TestDeadlineOfCall(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.send(&pb.Request{Id: 1, TimeoutMs: 300, Body: &pb.Request_Revoke{
@@ -278,8 +277,8 @@ func TestDeadlineOfCall(t *testing.T) {
 	})
 }
 
-// A grant whose ID is in use takes another step, to find the holder. It is still answered by its
-// deadline, and can be canceled in the meantime.
+// TestGrantFindsHolder checks a grant whose ID is in use, which takes another step to find the
+// holder. It is still answered by its deadline, and can be canceled in the meantime.
 func TestGrantFindsHolder(t *testing.T) {
 	grant := func(id uint64, timeout int64) *pb.Request {
 		return &pb.Request{Id: id, TimeoutMs: timeout, Body: &pb.Request_Grant{
@@ -307,34 +306,7 @@ func TestGrantFindsHolder(t *testing.T) {
 	})
 }
 
-// T15: a slow renewal delays no other of its request, because the others are answered first.
-func TestRenewalsInParts(t *testing.T) {
-	onStream(t, func(b *bench) {
-		b.send(&pb.Request{Id: 1, TimeoutMs: 5000, Body: &pb.Request_Renew{Renew: &pb.RenewRequest{
-			Leases: []*pb.LeaseRef{{Id: 11}, {Id: 12}, {Id: 13}},
-		}}})
-		renewed := func(n int) { b.node.renewals[0].Owner.(RenewedAll).RenewedOne(n, 900, nil) }
-		renewed(0)
-		renewed(2)
-		if list := b.got(); len(list) > 0 {
-			t.Errorf("at once: %v", list)
-		}
-		b.pass(partly)
-		r := b.only()
-		if got := r.GetRenew().GetResults(); !r.More || len(got) != 2 || got[0].Id != 11 ||
-			got[1].Id != 13 || got[1].TtlMs != 900 {
-			t.Errorf("response %v", r)
-		}
-		renewed(1)
-		r = b.only()
-		if got := r.GetRenew().GetResults(); r.More || len(got) != 1 || got[0].Id != 12 ||
-			got[0].TtlMs != 900 {
-			t.Errorf("response %v", r)
-		}
-	})
-}
-
-// A canceled request is answered at once.
+// TestCancel checks that a canceled request is answered immediately.
 func TestCancel(t *testing.T) {
 	onStream(t, func(b *bench) {
 		cancel := func(id uint64) *pb.Request {
@@ -360,7 +332,7 @@ func TestCancel(t *testing.T) {
 	})
 }
 
-// Responses precede the events that a watch still has to send.
+// TestResponsePrecedesEvents checks that responses are sent before the pending events of a watch.
 func TestResponsePrecedesEvents(t *testing.T) {
 	onStream(t, func(b *bench) {
 		const events = 10
@@ -388,7 +360,7 @@ func TestResponsePrecedesEvents(t *testing.T) {
 	})
 }
 
-// An invalid request is refused, and the stream continues.
+// TestRefusals checks that an invalid request is rejected and that the stream continues.
 func TestRefusals(t *testing.T) {
 	onStream(t, func(b *bench) {
 		for i, r := range []*pb.Request{
@@ -410,7 +382,8 @@ func TestRefusals(t *testing.T) {
 	})
 }
 
-// A stream whose client reuses an ID ends, because the answers would be ambiguous.
+// TestIDs checks that a stream ends if its client reuses an ID, because responses would be
+// ambiguous.
 func TestIDs(t *testing.T) {
 	for _, id := range []uint64{0, 4, 5, 1 << 63} {
 		onStream(t, func(b *bench) {
@@ -425,7 +398,7 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// A watch with progress notifications gets them while nothing happens.
+// TestProgress checks that a watch with progress notifications receives them while it is idle.
 func TestProgress(t *testing.T) {
 	onStream(t, func(b *bench) {
 		go func() { _ = b.node.hub.Run(b.ctx) }()

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// caller makes calls, unary or each over its own stream.
+// caller makes calls, either unary or each over its own stream.
 type caller struct {
 	t      *testing.T
 	node   *fakeNode
@@ -24,8 +24,8 @@ type caller struct {
 	secret []byte
 }
 
-// newCaller returns a caller of a member with a resumable lease and two keys; its lease may have
-// one.
+// newCaller returns a caller of a member with two leases. Lease 7 is resumable, and lease 8 has two
+// keys.
 func newCaller(t *testing.T) *caller {
 	c := &caller{t: t, node: newNode()}
 	s := service(c.node, Options{})
@@ -48,7 +48,7 @@ func stepsOf[Request, Response proto.Message](
 	return func(ctx context.Context) (proto.Message, error) { return f(ctx, r) }
 }
 
-// calls returns the requests that a call can answer, each with the unary call.
+// calls returns the requests that can also be made as unary calls, each with its unary counterpart.
 func (c *caller) calls() map[string]struct {
 	r     *pb.Request
 	alone steps
@@ -106,7 +106,7 @@ func (c *caller) calls() map[string]struct {
 	}
 }
 
-// once sends a request of a session over its own stream.
+// once sends a numbered request of a session over a new stream.
 func (c *caller) once(s *pb.SessionRef, number uint64, r *pb.Request) *pb.Response {
 	c.t.Helper()
 	r.Id, r.Number = 1, number
@@ -118,8 +118,9 @@ func (c *caller) once(s *pb.SessionRef, number uint64, r *pb.Request) *pb.Respon
 	return out[0]
 }
 
-// A call over a stream has the same result as the unary call, including errors. Repeated with its
-// number, it returns the same result without another effect.
+// TestCallsOverStream checks that a call over a stream has the same result as the unary call,
+// including errors. If the call is repeated with the same number, it returns the same result
+// without a second effect.
 func TestCallsOverStream(t *testing.T) {
 	for name := range newCaller(t).calls() {
 		t.Run(name, func(t *testing.T) {
@@ -151,8 +152,9 @@ func TestCallsOverStream(t *testing.T) {
 	}
 }
 
-// T3: a repeated hand-over draws no second token. It renews the lease if the new owner still has
-// it, and returns no secret: the first answer's secret is the lease's.
+// TestHandOverOnce checks that a repeated hand-over does not draw a second token (T3). It renews
+// the lease if the new owner still has it. It returns no secret: the valid one was in the first
+// response.
 func TestHandOverOnce(t *testing.T) {
 	c := newCaller(t)
 	s := openSession(t, c.node, 1)
@@ -181,8 +183,8 @@ func TestHandOverOnce(t *testing.T) {
 	}
 }
 
-// A resume by name that is repeated after the lease is gone returns the result of the first
-// attempt. For an unknown name both attempts fail.
+// TestResumeOnce checks that a resume by name that is repeated after the lease is gone returns the
+// result of the first attempt. For an unknown name, both attempts fail.
 func TestResumeOnce(t *testing.T) {
 	c := newCaller(t)
 	s := openSession(t, c.node, 1)
@@ -205,8 +207,8 @@ func TestResumeOnce(t *testing.T) {
 	}
 }
 
-// That a lease has too many keys now says nothing about an earlier attempt. An attempt refused for
-// that reason is not executed by a later one.
+// TestAttachOnce checks that a repeated attach returns the first result even if the lease now has
+// too many keys. If the first attempt was rejected for that reason, a later one is not executed.
 func TestAttachOnce(t *testing.T) {
 	c := newCaller(t)
 	s := openSession(t, c.node, 1)
@@ -247,8 +249,8 @@ func numberIn(s *pb.SessionRef, n uint64) number {
 	return out
 }
 
-// A deadline or a cancellation ends a call over a stream. A read had no effect then; of other calls
-// the outcome is unknown.
+// TestCallsEnd checks that a deadline or cancellation ends a call over a stream. A canceled read is
+// reported as unavailable. For any other call, the outcome is unknown.
 func TestCallsEnd(t *testing.T) {
 	onStream(t, func(b *bench) {
 		id := uint64(0)
@@ -273,7 +275,7 @@ func TestCallsEnd(t *testing.T) {
 	})
 }
 
-// breakingNode panics at a proposal, like a member with a bug.
+// breakingNode panics on a proposal, like a member with a bug.
 type breakingNode struct{ *fakeNode }
 
 func (breakingNode) Propose(context.Context, fsm.Command) (fsm.Result, error) { panic("a fault") }
@@ -284,7 +286,7 @@ func (breakingNode) Submit(list []Submission) {
 	}
 }
 
-// A panic on a stream's goroutine ends the request or the stream.
+// TestPanicOfStream checks that a panic in a goroutine of a stream ends the request or the stream.
 func TestPanicOfStream(t *testing.T) {
 	panics := listen.NewPanics(slog.New(slog.DiscardHandler))
 	open := func(requests ...*pb.Request) ([]*pb.Response, error) {

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// apply applies a command as a member does, and returns the result.
+// apply applies a command like a member and returns the result.
 func (b *bench) apply(c fsm.Command) fsm.Result {
 	b.t.Helper()
 	n := b.node
@@ -31,7 +31,7 @@ func (b *bench) apply(c fsm.Command) fsm.Result {
 	return res
 }
 
-// enterRequest returns a request that puts a key into a wait queue.
+// enterRequest returns a request that adds a key to a wait queue.
 func enterRequest(id uint64, key string, on lease.ID) *pb.Request {
 	return &pb.Request{Id: id, Body: &pb.Request_Txn{Txn: &pb.TxnRequest{
 		Compare: []*pb.Compare{{
@@ -49,7 +49,7 @@ func (b *bench) answer() {
 	last.To.Answered(b.apply(last.Command), nil)
 }
 
-// enter enters a wait queue and returns the answer.
+// enter joins a wait queue and returns the response.
 func (b *bench) enter(id uint64, key string, on lease.ID) *pb.Response {
 	b.t.Helper()
 	b.send(enterRequest(id, key, on))
@@ -84,8 +84,8 @@ func onLine(t *testing.T, test func(*bench)) {
 	})
 }
 
-// A transaction that waits is answered when it is done, when its turn comes, and when its key is
-// gone.
+// TestWait checks that a waiting transaction gets a response when it is applied, when it reaches
+// the front of the queue, and when its key is gone.
 func TestWait(t *testing.T) {
 	onLine(t, func(b *bench) {
 		r := b.enter(1, "l/1", 1)
@@ -95,7 +95,7 @@ func TestWait(t *testing.T) {
 		}
 		wantTicket(t, b.enter(2, "l/2", 2), 2, pb.Ticket_STATE_WAITING)
 		wantTicket(t, b.enter(3, "l/3", 3), 3, pb.Ticket_STATE_WAITING)
-		b.pass(time.Minute) // longer than requests do
+		b.pass(time.Minute) // longer than requests wait
 		b.apply(&fsm.Revoke{ID: 1})
 		b.node.hub.Distribute()
 		at := b.node.View().KV.Revision()
@@ -112,7 +112,7 @@ func TestWait(t *testing.T) {
 				t.Errorf("come: %v", r)
 			}
 		}
-		// Both go before anything is sent, so no waiter is notified.
+		// Both keys are deleted before anything is sent, so no waiter is notified.
 		b.apply(&fsm.DeleteRange{Key: "l/2"})
 		b.apply(&fsm.DeleteRange{Key: "l/3"})
 		b.node.hub.Distribute()
@@ -130,8 +130,8 @@ func TestWait(t *testing.T) {
 	})
 }
 
-// A cancel ends the wait, before and after the answer. The last response comes with the next
-// message, or soon.
+// TestWaitCancel checks that a cancellation ends the wait, both before and after the response. The
+// last response comes with the next message, or soon.
 func TestWaitCancel(t *testing.T) {
 	onLine(t, func(b *bench) {
 		wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)
@@ -163,7 +163,7 @@ func TestWaitCancel(t *testing.T) {
 	})
 }
 
-// stall blocks the stream in sending the answer to a put, until release.
+// stall blocks the stream while it sends the response to a put, until release is called.
 func (b *bench) stall(id uint64) {
 	b.t.Helper()
 	b.send(putRequest(id, 0))
@@ -174,14 +174,15 @@ func (b *bench) stall(id uint64) {
 	synctest.Wait()
 }
 
-// release ends a stall, and returns the responses that follow.
+// release ends a stall and returns the responses that follow.
 func (b *bench) release() []*pb.Response { return append(b.got(), b.got()...) }
 
 func cancelRequest(id, of uint64) *pb.Request {
 	return &pb.Request{Id: id, Body: &pb.Request_Cancel{Cancel: of}}
 }
 
-// A cancel between the transaction and its answer ends the wait, and nothing is sent after it.
+// TestWaitCancelRace checks that a cancellation between the transaction and its response ends the
+// wait, and that nothing is sent after the final response.
 func TestWaitCancelRace(t *testing.T) {
 	onLine(t, func(b *bench) {
 		wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)
@@ -191,7 +192,7 @@ func TestWaitCancelRace(t *testing.T) {
 		res := b.apply(two.Command)
 		b.node.hub.Distribute()
 		two.To.Answered(res, nil)
-		// When 3 starts to wait, it finds that 2 is ready.
+		// When request 3 starts to wait, request 2 is found to be ready.
 		b.apply(&fsm.DeleteRange{Key: "l/1"})
 		three.To.Answered(b.apply(three.Command), nil)
 		b.send(cancelRequest(5, 2))
@@ -215,7 +216,8 @@ func TestWaitCancelRace(t *testing.T) {
 	})
 }
 
-// The same for a repeated transaction, which has renewed its earlier grant.
+// TestWaitCancelRepeated checks the same for a repeated transaction that has renewed its earlier
+// grant.
 func TestWaitCancelRepeated(t *testing.T) {
 	onLine(t, func(b *bench) {
 		r := enterRequest(1, "l/1", 1)
@@ -238,7 +240,8 @@ func TestWaitCancelRepeated(t *testing.T) {
 	})
 }
 
-// There is nothing to wait for if the conditions do not hold, or the key is not in the wait queue.
+// TestWaitNothing checks that a transaction does not wait if its conditions do not hold or its key
+// is not in the wait queue.
 func TestWaitNothing(t *testing.T) {
 	onLine(t, func(b *bench) {
 		wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)
@@ -250,7 +253,7 @@ func TestWaitNothing(t *testing.T) {
 		if r.More || !r.GetTxn().GetSucceeded() || r.GetTxn().GetTicket() != nil {
 			t.Errorf("not in the queue: %v", r)
 		}
-		// The key is gone when the answer is built.
+		// The key is gone by the time the response is built.
 		b.send(enterRequest(4, "l/3", 3))
 		last := b.node.submitted[len(b.node.submitted)-1]
 		res := b.apply(last.Command)
@@ -260,7 +263,7 @@ func TestWaitNothing(t *testing.T) {
 		if ticket.Cause != pb.Event_CAUSE_REVOKED {
 			t.Errorf("gone: %v", ticket)
 		}
-		// A repetition returns the first answer, and waits.
+		// A repeated request returns the first response and waits.
 		b.send(enterRequest(5, "l/2", 2))
 		b.apply(&fsm.DeleteRange{Key: "l/2"})
 		last = b.node.submitted[len(b.node.submitted)-1]
@@ -276,7 +279,7 @@ func TestWaitNothing(t *testing.T) {
 	})
 }
 
-// A request that cannot wait is refused without effect.
+// TestWaitRefused checks that a request that cannot wait is rejected without effect.
 func TestWaitRefused(t *testing.T) {
 	onLine(t, func(b *bench) {
 		id := uint64(0)
@@ -308,8 +311,8 @@ func TestWaitRefused(t *testing.T) {
 	})
 }
 
-// A waiter that asks again for a key that is gone, or was put again in the meantime, learns what
-// deleted its key, or that this is unknown.
+// TestWaitAgain covers a waiter that asks again about a key that is gone or was put again in the
+// meantime. The response contains what deleted the waiter's key, or that this is unknown.
 func TestWaitAgain(t *testing.T) {
 	onLine(t, func(b *bench) {
 		ticket := wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)
@@ -334,7 +337,7 @@ func TestWaitAgain(t *testing.T) {
 		gone := b.node.View().KV.Revision()
 		b.apply(&fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 100_000}})
 		b.pass(2 * lookEvery)
-		b.got() // the end
+		b.got() // the final response
 		for range 3 {
 			r := again(ticket.CreateRevision)
 			got := wantTicket(t, r, id-1, pb.Ticket_STATE_GONE)
@@ -342,7 +345,7 @@ func TestWaitAgain(t *testing.T) {
 				got.CreateRevision != ticket.CreateRevision {
 				t.Errorf("gone: %v", got)
 			}
-			// The next waiter has the key, and loses it in another way.
+			// The next waiter puts the key and loses it in another way.
 			b.apply(&fsm.Put{Key: "l/1", Lease: 1})
 			b.apply(&fsm.DeleteRange{Key: "l/1"})
 		}

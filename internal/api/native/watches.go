@@ -155,8 +155,8 @@ func (w *watches) nextLook(now time.Time) (at time.Time, ok bool) {
 	return at, len(w.ahead)+len(w.quiet) > 0
 }
 
-// maxDue limits the progress requests of one tick. All watches of a client may have started at the
-// same time, and the hub accepts at most 64 such requests from a stream.
+// maxDue limits the progress requests of one tick. All of a client's watches may have started at
+// the same time, and the hub accepts at most 64 such requests from a stream.
 const maxDue = 32
 
 // dueLocked returns the quiet watches that are due. It also updates soon.

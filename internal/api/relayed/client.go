@@ -55,7 +55,7 @@ func (c *client) leave(call *channel.Channel) {
 	}
 }
 
-// retireLocked ensures that later calls of the connection start with a new client.
+// retireLocked ensures that later calls on the connection start with a new client.
 func (c *client) retireLocked() {
 	if c.relay.clients[c.key] == c {
 		delete(c.relay.clients, c.key)
@@ -66,7 +66,7 @@ func (c *client) retireLocked() {
 // RemoteAddr implements net.Conn.
 func (c *client) RemoteAddr() net.Addr { return c.at }
 
-// Close implements net.Conn. It ends all calls of the client.
+// Close implements net.Conn. It ends all of the client's calls.
 func (c *client) Close() error {
 	c.relay.mu.Lock()
 	list := make([]*channel.Channel, 0, len(c.calls))

@@ -15,7 +15,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/encoding"
-	_ "google.golang.org/grpc/encoding/proto" // the codec
+	_ "google.golang.org/grpc/encoding/proto" // registers the codec
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/proto"
@@ -26,21 +26,22 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// wire is the stream of a relay, in memory, as the member has it. A message holds up the next one
-// until it is read.
+// wire is the member's end of an in-memory relay stream. A message blocks the next one until it is
+// read.
 type wire struct {
 	grpc.ServerStream
 	ctx  context.Context
 	up   chan *pb.RelayRequest
 	down chan *pb.RelayResponse
 	stop chan struct{}    // closed when the member stops
-	got  []*pb.RelayFrame // of the last message that came
+	got  []*pb.RelayFrame // unread frames of the last message
 }
 
 // Context implements grpc.ServerStream.
 func (w *wire) Context() context.Context { return w.ctx }
 
-// Send implements pb.RelayService_RelayServer. As gRPC does, it refuses what cannot be encoded.
+// Send implements pb.RelayService_RelayServer. Like gRPC, it rejects messages that cannot be
+// encoded.
 func (w *wire) Send(m *pb.RelayResponse) error {
 	if _, err := proto.Marshal(m); err != nil {
 		return err
@@ -63,7 +64,8 @@ func (w *wire) Recv() (*pb.RelayRequest, error) {
 	}
 }
 
-// next returns the next frame of a channel, nil if the stream has ended. It drops those of others.
+// next returns the next frame of a channel, or nil if the stream has ended. It drops other
+// channels' frames.
 func (w *wire) next(channel uint64) *pb.RelayFrame {
 	for {
 		for len(w.got) > 0 {
@@ -87,8 +89,8 @@ func (w *wire) open(id uint64, call *pb.RelayCall) {
 	w.up <- &pb.RelayRequest{Frames: []*pb.RelayFrame{{Channel: id, Call: call}}}
 }
 
-// relayedTo runs f with a relay of a member whose calls are served by a function, in virtual time.
-// The stream has begun.
+// relayedTo runs f in virtual time with a relay connected to a member that serves calls with serve.
+// The stream is already open.
 func relayedTo(
 	t *testing.T, o Options, serve func(grpc.ServerStream) error, f func(*testing.T, *wire),
 ) {
@@ -101,7 +103,7 @@ func relayedTo(
 	}, f)
 }
 
-// methodsTo is relayedTo for any methods.
+// methodsTo is like relayedTo, but for any methods.
 func methodsTo(t *testing.T, o Options, d grpc.ServiceDesc, f func(*testing.T, *wire)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
@@ -136,8 +138,8 @@ func methodsTo(t *testing.T, o Options, d grpc.ServiceDesc, f func(*testing.T, *
 	})
 }
 
-// A call's status can always be encoded, even if the error's text cannot: otherwise the stream of
-// all clients would end.
+// TestStrangeError checks that a call's status can always be encoded, even if the error text is
+// invalid. Otherwise, the stream of all clients would end.
 func TestStrangeError(t *testing.T) {
 	serve := func(grpc.ServerStream) error { return status.Error(codes.NotFound, "no key \xff") }
 	relayedTo(t, Options{}, serve, func(t *testing.T, w *wire) {
@@ -153,8 +155,9 @@ func TestStrangeError(t *testing.T) {
 
 var errTaken = errors.New("the role was taken")
 
-// A relay whose role is removed carries nothing more, even while its stream is blocked because it
-// does not read, with calls in flight and another to come.
+// TestRoleTakenUnread checks that a relay whose role is removed carries no more calls, even while
+// its stream is blocked because the relay does not read. There are calls in flight and another
+// arrives.
 func TestRoleTakenUnread(t *testing.T) {
 	var changed chan struct{}
 	var may error
@@ -175,7 +178,7 @@ func TestRoleTakenUnread(t *testing.T) {
 	}
 	relayedTo(t, o, serve, func(t *testing.T, w *wire) {
 		w.open(1, &pb.RelayCall{})
-		w.up <- &pb.RelayRequest{Frames: []*pb.RelayFrame{{}}} // the answer is not read
+		w.up <- &pb.RelayRequest{Frames: []*pb.RelayFrame{{}}} // the relay does not read the answer
 		synctest.Wait()
 		may = errTaken
 		close(changed)
@@ -189,7 +192,7 @@ func TestRoleTakenUnread(t *testing.T) {
 		case w.up <- &pb.RelayRequest{Frames: []*pb.RelayFrame{
 			{Channel: 2, Call: &pb.RelayCall{Method: "/s/m"}},
 		}}:
-		default: // nobody receives any more
+		default: // the member no longer receives
 		}
 		synctest.Wait()
 		if began != 1 {
@@ -198,8 +201,8 @@ func TestRoleTakenUnread(t *testing.T) {
 	})
 }
 
-// A call's response is complete: its header, even without a message, its trailer, and its error
-// details.
+// TestAnswer checks that a call's response is complete: its header, even without a message, its
+// trailer, and its error details.
 func TestAnswer(t *testing.T) {
 	failed, err := status.New(codes.NotFound, "why").WithDetails(&pb.RelayHeader{})
 	if err != nil {
@@ -228,7 +231,7 @@ func TestAnswer(t *testing.T) {
 	})
 }
 
-// A call ends at its deadline, and when its client cancels it.
+// TestCallsEnd checks that a call ends at its deadline, and when its client cancels it.
 func TestCallsEnd(t *testing.T) {
 	ended := 0
 	serve := func(s grpc.ServerStream) error {
@@ -254,7 +257,8 @@ func TestCallsEnd(t *testing.T) {
 	})
 }
 
-// A member that stops answers the calls in flight, accepts no others, and then ends the stream.
+// TestStop checks that a member that stops answers the calls in flight, accepts no new ones, and
+// then ends the stream.
 func TestStop(t *testing.T) {
 	var answer chan struct{}
 	serve := func(grpc.ServerStream) error {
@@ -281,8 +285,8 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// Large responses that one client of a relay does not read take bounded memory, are not built
-// beyond the limit, and do not use up the others' memory.
+// TestLargeUnread checks that large responses that one client of a relay does not read take bounded
+// memory, are not built once the limit is reached, and do not use up other clients' memory.
 func TestLargeUnread(t *testing.T) {
 	answers := listen.NewAnswers(slog.New(slog.DiscardHandler))
 	o := Options{
@@ -309,7 +313,7 @@ func TestLargeUnread(t *testing.T) {
 	}}}
 	methodsTo(t, o, d, func(t *testing.T, w *wire) {
 		go func() {
-			for range w.down { // only the link is read, and no channel gets room
+			for range w.down { // no channel is read, so no window is returned
 			}
 		}()
 		last := uint64(0)

@@ -39,13 +39,13 @@ type Options struct {
 	// that is closed when May must be called again.
 	May           func(context.Context) error
 	AccessChanged func() <-chan struct{}
-	// Account returns the context for the calls of one client's connection to the relay. It counts
-	// their unread responses together and closes the connection if there are too many.
+	// Account returns the context for calls made over one client's connection to the relay. It
+	// counts their unread responses together and closes the connection if there are too many.
 	Account func(context.Context, net.Conn) context.Context
 	// Speak returns the context for a call on behalf of a relay's client. It returns an error if
 	// the relay may not make the call.
 	Speak func(relay, call context.Context) (context.Context, error)
-	// When Stop is closed, each relay ends after its calls have ended.
+	// When Stop is closed, each relay's stream ends after its calls have ended.
 	Stop <-chan struct{}
 }
 

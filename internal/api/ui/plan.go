@@ -15,9 +15,10 @@ import (
 	"leasehold.dev/plan"
 )
 
-// plans is the path, relative to the page, of the computations of "leasehold plan", as JSON. The
-// parameters are the command's flags without dashes. A computation does not use any data from the
-// cluster and changes nothing. Therefore it requires no permission, like the files of the page.
+// plans is the path, relative to the page, that serves the computations of "leasehold plan" as
+// JSON. The parameters are the command's flags without dashes. A computation does not use any data
+// from the cluster and changes nothing. Therefore it requires no permission, like the files of the
+// page.
 const plans = "plan/"
 
 // Limits on the inputs, so that every computation terminates. No realistic plan has a TTL of a
@@ -75,12 +76,12 @@ func (p *Page) servePlan(w http.ResponseWriter, r *http.Request, name string) {
 	_, _ = w.Write(text) // ignore errors, because the browser may have left
 }
 
-// planned computes one answer. The caller must have sent a value to p.planning. planned receives it
-// when it returns.
+// planned computes one answer. The caller must have sent a value to p.planning. planned receives
+// that value before it returns.
 func (p *Page) planned(query string, q plan.Question) ([]byte, error) {
 	defer func() { <-p.planning }()
 	fs := pflag.NewFlagSet("", pflag.ContinueOnError)
-	fs.SortFlags = false // keep the order of the command
+	fs.SortFlags = false // keep the command's order
 	q.Flags(fs)
 	if err := take(fs, query); err != nil {
 		return nil, err

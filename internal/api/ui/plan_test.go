@@ -18,7 +18,8 @@ import (
 	"leasehold.dev/plan"
 )
 
-// The page gets the same answers as the command, for each question, with and without values.
+// TestPlans checks that the page gets the same answers as the command, for each question, with and
+// without values.
 func TestPlans(t *testing.T) {
 	p := New(Offer{ReadOnly: true})
 	for line := range strings.Lines(`outage
@@ -69,8 +70,8 @@ capacity --leases=5e4 --connections=5e4 --tls=true --files=1024 --quota=4
 	}
 }
 
-// The page gets the inputs it needs for fields and sliders: their kinds and values, times in
-// seconds.
+// TestPlanInputs checks that the page gets the inputs it needs for fields and sliders, with their
+// types and values. Times are in seconds.
 func TestPlanInputs(t *testing.T) {
 	list := make(map[string]input)
 	for at := range plan.Questions {
@@ -100,7 +101,8 @@ func TestPlanInputs(t *testing.T) {
 	}
 }
 
-// A nonsensical question gets an explanation, and responses are as restricted as files.
+// TestBadPlans checks that a nonsensical question gets an explanation, and that responses have the
+// same restrictions as files.
 func TestBadPlans(t *testing.T) {
 	for query, want := range map[string]string{
 		"outage?ttl=soon":                            "use a time such as 10s",
@@ -149,7 +151,8 @@ func TestBadPlans(t *testing.T) {
 	}
 }
 
-// No question makes a member work for long or fail, however extreme its numbers.
+// TestExtremePlans checks that no question takes a member long to answer or makes it fail, however
+// extreme its numbers.
 func TestExtremePlans(t *testing.T) {
 	values := map[string][]string{
 		"duration": {"0", "1ns", "1µs", "1ms", "7ms", "10s", "1h", "24h"},
@@ -160,7 +163,8 @@ func TestExtremePlans(t *testing.T) {
 	p := New(Offer{})
 	rnd := rand.New(rand.NewPCG(20, 26))
 	answered := make(map[string]int)
-	names := slices.Sorted(maps.Keys(plan.Questions)) // so that each run asks the same
+	// The names are sorted so that each run asks the same questions.
+	names := slices.Sorted(maps.Keys(plan.Questions))
 	for range 400 {
 		for _, name := range names {
 			fs := pflag.NewFlagSet(name, pflag.ContinueOnError)
@@ -190,8 +194,8 @@ func TestExtremePlans(t *testing.T) {
 	}
 }
 
-// Questions are answered one at a time, and not for clients that have gone: they need no
-// permission, so they must not use all cores.
+// TestPlansOneAtATime checks that questions are answered one at a time, and not for clients that
+// have disconnected. Questions need no permission, so they must not use all cores.
 func TestPlansOneAtATime(t *testing.T) {
 	p := New(Offer{})
 	r := httptest.NewRequest("GET", prefix+plans+"outage", nil)

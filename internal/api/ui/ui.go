@@ -25,19 +25,21 @@ var files embed.FS
 // prefix is the path under which a [Page] is served.
 const prefix = "/ui/"
 
-// index is the file served for the path of the page itself.
+// index is the file served at the page's own path.
 const index = "index.html"
 
 // Placeholders in the index file. acts is replaced by "on" or "off" and determines whether the page
-// offers changes. server is replaced by "member" or "relay", the type of the server.
+// has controls that make changes. server is replaced by the type of the server, "member" or
+// "relay".
 const (
 	acts   = "{{acts}}"
 	server = "{{server}}"
 )
 
-// policy restricts what a browser may do for the page. It may load files from this member and call
-// it. Text from the cluster can never become a script, style, form or frame, even if a module
-// handles it carelessly. Browsers that support trusted types refuse to create HTML from any text.
+// policy restricts what a browser lets the page do. The page can load files from this member and
+// call its API. Text from the cluster can never become a script, style, form or frame, even if a
+// module handles it carelessly. Browsers that support trusted types refuse to create HTML from any
+// text.
 const policy = "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self'; " +
 	"connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; " +
 	"require-trusted-types-for 'script'; trusted-types 'none'"
@@ -69,7 +71,7 @@ type Offer struct {
 	// ReadOnly omits all controls that make changes. It is not a security measure: a user with
 	// permission to make a change can do so without the page.
 	ReadOnly bool
-	// Relay must be set if a relay serves the page. A relay does not have the state of the cluster.
+	// Relay must be set if a relay serves the page. A relay does not have the cluster's state.
 	Relay bool
 }
 

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// ask asks the page.
+// ask sends a request to the page.
 func ask(p *Page, method, path string, headers ...string) *httptest.ResponseRecorder {
 	r := httptest.NewRequest(method, path, nil)
 	for i := 0; i < len(headers); i += 2 {
@@ -20,7 +20,8 @@ func ask(p *Page, method, path string, headers ...string) *httptest.ResponseReco
 	return w
 }
 
-// Every file, and every refusal, tells the browser what it may do with it, and its type.
+// TestHeaders checks that every file and every error response states its type and its restrictions
+// for the browser.
 func TestHeaders(t *testing.T) {
 	p := New(Offer{})
 	paths := []string{prefix, "/ui", prefix + "nothing", prefix + "../ui.go"}
@@ -66,7 +67,8 @@ func TestHeaders(t *testing.T) {
 	}
 }
 
-// The policy allows what the page needs, and nothing that helps an attacker.
+// TestPolicy checks that the policy allows what the page needs and nothing that would help an
+// attacker.
 func TestPolicy(t *testing.T) {
 	for _, want := range []string{
 		"default-src 'none'", "script-src 'self'", "style-src 'self'", "connect-src 'self'",
@@ -84,7 +86,7 @@ func TestPolicy(t *testing.T) {
 	}
 }
 
-// own are the files that we wrote.
+// own returns the files that we wrote.
 func own(t *testing.T) map[string]string {
 	t.Helper()
 	out := make(map[string]string)
@@ -96,8 +98,8 @@ func own(t *testing.T) map[string]string {
 	return out
 }
 
-// The files have no inline code and no outside source, only relative addresses, and no text becomes
-// HTML.
+// TestNothingInline checks that the files have no inline code, no external sources, and only
+// relative addresses, and that they never turn text into HTML.
 func TestNothingInline(t *testing.T) {
 	bad := []*regexp.Regexp{
 		regexp.MustCompile(`<script[^>]*>\s*[^<\s]`),
@@ -121,7 +123,7 @@ func TestNothingInline(t *testing.T) {
 	}
 }
 
-// Everything that a module or the index refers to exists.
+// TestReferences checks that every file referenced by a module or the index exists.
 func TestReferences(t *testing.T) {
 	p := New(Offer{})
 	refs := regexp.MustCompile(`(?:from|src=|href=) ?"(\.?/?[\w./-]+\.(?:js|css|svg))"`)
@@ -139,7 +141,8 @@ func TestReferences(t *testing.T) {
 	}
 }
 
-// A browser loads at most 150 KB, our modules are short, and licences are served as text.
+// TestSizes checks that a browser loads at most 150 KB, that our modules are short, and that
+// licenses are served as text.
 func TestSizes(t *testing.T) {
 	total := 0
 	for name, f := range New(Offer{}).files {
@@ -162,7 +165,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Third-party code has its licence.
+// TestLicences checks that third-party code comes with its license.
 func TestLicences(t *testing.T) {
 	p := New(Offer{})
 	for name, want := range map[string]string{
@@ -174,7 +177,7 @@ func TestLicences(t *testing.T) {
 	}
 }
 
-// A browser does not load a file again, except from another release.
+// TestCache checks that a browser does not load a file again unless the release changes.
 func TestCache(t *testing.T) {
 	on, off := New(Offer{}), New(Offer{ReadOnly: true})
 	tag := ask(on, "GET", prefix).Header().Get("ETag")
@@ -190,7 +193,8 @@ func TestCache(t *testing.T) {
 	}
 }
 
-// The index says whether acts are offered and whether a relay serves it, and nothing else.
+// TestOffer checks that the index states whether write operations are offered and whether a relay
+// serves it, and nothing else.
 func TestOffer(t *testing.T) {
 	for o, want := range map[Offer][2]string{
 		{}:                            {"on", "member"},
@@ -207,7 +211,8 @@ func TestOffer(t *testing.T) {
 	}
 }
 
-// Behind a proxy with a path prefix, the page without the slash redirects to the page.
+// TestRedirect checks that behind a proxy with a path prefix, the path without the slash redirects
+// to the page.
 func TestRedirect(t *testing.T) {
 	w := ask(New(Offer{}), "GET", "/ui")
 	if w.Code != http.StatusPermanentRedirect || w.Header().Get("Location") != "ui/" {

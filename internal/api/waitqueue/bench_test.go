@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// BenchmarkHandOver measures the work of the hub's goroutine for a hand-over in queues of different
-// lengths: the first ticket goes, and another is added at the end.
+// BenchmarkHandOver measures the work done by the hub's goroutine for a hand-over in queues of
+// different lengths. The first ticket ends, and another is added at the back.
 func BenchmarkHandOver(b *testing.B) {
 	for _, n := range []int{10, 1000, 10_000} {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {

@@ -10,13 +10,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ask waits like a mutex for the ticket of a lease, as of a revision.
+// ask waits for a lease's ticket as a mutex does, as of a revision.
 func (m *member) ask(id lease.ID, asOf int64, w Waiter) (*Entry, News) {
 	return m.queues.Wait(Ask{Key: keyOf(id), Prefix: "l/", Permits: 1}, asOf, w)
 }
 
-// A notification of a turn has the key that went before and the revision of that, not of anything
-// later; the key is empty if none went.
+// TestNotifiedAfter checks that the notification of a turn contains the key that ended before it
+// and the revision of that end, not a later one. The key is empty if none ended.
 func TestNotifiedAfter(t *testing.T) {
 	for _, x := range []struct {
 		name  string
@@ -60,8 +60,8 @@ func TestNotifiedAfter(t *testing.T) {
 	}
 }
 
-// Entering a followed queue does not disturb its waiters: the next one is still notified with the
-// key that went before.
+// TestEnterBetween checks that entering a followed queue does not disturb its waiters. The next
+// waiter is still notified with the key that ended before it.
 func TestEnterBetween(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3)
@@ -82,8 +82,9 @@ func TestEnterBetween(t *testing.T) {
 	}
 }
 
-// The state of a ticket is returned with a revision at which it was true. At the requested
-// revision, it was another ticket's turn, in a queue that is followed or not.
+// TestRevisionOfAnswer checks that a ticket's state is returned with a revision at which it was
+// true. At the requested revision, it was another ticket's turn. The test uses a followed and an
+// unfollowed queue.
 func TestRevisionOfAnswer(t *testing.T) {
 	for _, followed := range []bool{false, true} {
 		m := newMember(100)
@@ -106,7 +107,8 @@ func TestRevisionOfAnswer(t *testing.T) {
 	}
 }
 
-// A ticket that this member has applied is found even if the hub does not have its event yet.
+// TestBeforePublished checks that a ticket that this member has applied is found even if the hub
+// has not received its event yet.
 func TestBeforePublished(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)
@@ -125,8 +127,9 @@ func TestBeforePublished(t *testing.T) {
 	two.want(t, Ready)
 }
 
-// Events that a queue was read with are not applied again when they are distributed: a waiter with
-// a recreated key is not notified of the end of the old one.
+// TestEventsAppliedOnce checks that events already included when a queue was read are not applied
+// again when they are distributed. A waiter for a recreated key is not notified of the old key's
+// end.
 func TestEventsAppliedOnce(t *testing.T) {
 	m := newMember(100)
 	m.hub.Want(1)
@@ -146,7 +149,7 @@ func TestEventsAppliedOnce(t *testing.T) {
 	two.want(t)
 }
 
-// manyInQueue returns a member with a queue so long that it is read without the lock.
+// manyInQueue returns a member with a queue long enough to be read without holding the lock.
 func manyInQueue(t *testing.T) *member {
 	t.Helper()
 	m := newMember(1 << 16)
@@ -157,8 +160,8 @@ func manyInQueue(t *testing.T) *member {
 	return m
 }
 
-// TestEventsAppliedOnceUnlocked is TestEventsAppliedOnce for events that happened while a queue was
-// being read.
+// TestEventsAppliedOnceUnlocked is like TestEventsAppliedOnce, but the events happen while a queue
+// is being read.
 func TestEventsAppliedOnceUnlocked(t *testing.T) {
 	m := manyInQueue(t)
 	m.queues.afterRead = func() {
@@ -180,8 +183,8 @@ func TestEventsAppliedOnceUnlocked(t *testing.T) {
 	two.want(t)
 }
 
-// A waiter that enters a queue while another one reads it waits for that, does not delay other
-// queues, and does not read the queue itself.
+// TestEnterDuringRead checks that a waiter that enters a queue while another waiter reads it waits
+// for that read. It does not delay other queues, and does not read the queue itself.
 func TestEnterDuringRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := manyInQueue(t)
@@ -211,7 +214,8 @@ func TestEnterDuringRead(t *testing.T) {
 	})
 }
 
-// The first end of a key is returned even if it was recreated since, or was overwritten before.
+// TestFirstEnd checks that the first end of a key is returned, even if the key has been recreated
+// since or was overwritten before.
 func TestFirstEnd(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)
@@ -226,8 +230,8 @@ func TestFirstEnd(t *testing.T) {
 	}
 }
 
-// The cause of a key's end is known as long as the history has it, even if the queue was followed
-// only until before the compaction.
+// TestCompactedBeforeEnd checks that the cause of a key's end is known as long as it is in the
+// history, even if the queue was last followed before the compaction.
 func TestCompactedBeforeEnd(t *testing.T) {
 	for _, between := range []int{0, 2} {
 		t.Run(fmt.Sprint(between), func(t *testing.T) {
@@ -252,8 +256,8 @@ func TestCompactedBeforeEnd(t *testing.T) {
 	}
 }
 
-// Ended returns the cause of a key's end while it is known, and never that of a later key with the
-// same name.
+// TestEnded checks that Ended returns the cause of a key's end while it is known, and never the
+// cause for a later key of the same name.
 func TestEnded(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3)
@@ -298,7 +302,8 @@ func TestEnded(t *testing.T) {
 	}
 }
 
-// A queue with a long-term waiter keeps nothing of waiters with other terms that have left.
+// TestLeaveFreesRanks checks that a queue with a long-term waiter keeps no data about departed
+// waiters with other terms.
 func TestLeaveFreesRanks(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)

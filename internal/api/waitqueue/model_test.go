@@ -19,7 +19,7 @@ type modelWaiter struct {
 	created int64
 	entry   *Entry
 	state   State
-	// detached means that the key was without a lease at some time since the last check.
+	// detached reports whether the key had no lease at any time since the last check.
 	detached bool
 }
 
@@ -32,7 +32,7 @@ type model struct {
 	left    []*modelWaiter
 }
 
-// asks are different terms of waiting.
+// asks contains different terms of waiting.
 var asks = []Ask{
 	{Permits: 1},
 	{Permits: 2},
@@ -42,7 +42,7 @@ var asks = []Ask{
 	{Permits: 1, Skips: true, IgnoredValue: ""},
 }
 
-// expect returns the state of a ticket, computed from the whole queue.
+// expect computes the expected state of a ticket from the whole queue.
 func (m *model) expect(w *modelWaiter) State {
 	v := m.view.Load().KV
 	own := v.Get(w.ask.Key)
@@ -121,7 +121,7 @@ func (m *model) enter(key string) {
 	m.waiting[w] = true
 }
 
-// check distributes all events, and compares each waiter's notifications with the model.
+// check distributes all events and compares each waiter's notifications with the model.
 func (m *model) check() {
 	m.hub.Distribute()
 	for w := range m.waiting {
@@ -131,7 +131,7 @@ func (m *model) check() {
 			}
 			w.state = n.State
 		}
-		// A turn is never taken back, whatever keys are inserted before it.
+		// A turn is never revoked, no matter which keys are inserted before it.
 		want := m.expect(w)
 		right := w.state == want || w.state == Ready && want != Gone || w.state == Gone && w.detached
 		if w.detached = false; !right {
@@ -156,7 +156,7 @@ func (m *model) leave(w *modelWaiter) {
 }
 
 // TestModel compares random enters, leaves, revocations, detachments, value changes and gaps with a
-// model that looks at the whole queue.
+// model that scans the whole queue.
 func TestModel(t *testing.T) {
 	for seed := range tier.Seeds(30, 300) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
@@ -184,13 +184,13 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// racer is a client that takes a lock repeatedly, for TestRace.
+// racer is a client that repeatedly acquires a lock, for TestRace.
 type racer struct{ turn chan News }
 
 func (h racer) Notify(n News) { h.turn <- n }
 
-// TestRace: with concurrent waiting, leaving, applying and distributing, each waiter gets its turn,
-// and no two have it at the same time.
+// TestRace waits, leaves, applies and distributes concurrently. Each waiter gets its turn, and no
+// two have a turn at the same time.
 func TestRace(t *testing.T) {
 	m := newMember(100)
 	const racers, rounds = 8, 200

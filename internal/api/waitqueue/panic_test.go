@@ -16,8 +16,8 @@ func recovered(f func()) (v any) {
 	return nil
 }
 
-// If a call panics while it reads a queue, and its server recovers, the queues still work for
-// others.
+// TestPanicWhileReading checks that if a call panics while reading a queue and its server recovers,
+// the queues still work for other calls.
 func TestPanicWhileReading(t *testing.T) {
 	m := newMember(1 << 16)
 	const n = fewKeys + 10
@@ -42,8 +42,8 @@ type panicWaiter struct{}
 
 func (panicWaiter) Notify(News) { panic("a fault of a waiter") }
 
-// A panic while distributing events, which watchers would miss, ends the process even if the server
-// of the call recovers.
+// TestPanicWhileDistributing checks that a panic while distributing events ends the process, even
+// if the call's server recovers. Otherwise, watchers would miss events.
 func TestPanicWhileDistributing(t *testing.T) {
 	const child = "LEASEHOLD_TEST_PANICS"
 	if os.Getenv(child) == "" {

@@ -103,7 +103,7 @@ func (q *queue) catchUp(v *mvcc.View) (ok bool) {
 func prefixEnd(prefix string) string { return keyrange.OfPrefix(prefix).End }
 
 // reread replaces the queue with its state in a newer view and notifies the waiters. Before the
-// call, the queue includes all events up to since.
+// call, the queue must include all events up to revision since.
 func (q *queue) reread(v *mvcc.View, since int64) {
 	old := q.keys
 	q.keys, q.lastDeleted = make(map[string]*key), ""

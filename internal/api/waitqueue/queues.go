@@ -52,9 +52,9 @@ type News struct {
 	Unknown bool
 }
 
-// Waiter is notified about its ticket. It is notified at most once that the ticket is ready, and
-// then at most once that the key is gone. Nothing follows after that. Notify is called with locks
-// held, so it must not block and must not call this package.
+// Waiter is notified about its ticket: at most once that the ticket is ready, and then at most once
+// that the key is gone. Notify is called with locks held, so it must not block and must not call
+// this package.
 type Waiter interface{ Notify(News) }
 
 // Queues contains the wait queues of a member that have waiters. It is safe for concurrent use.
@@ -127,8 +127,8 @@ func (w *Queues) enter(a Ask, asOf int64, to Waiter) (*Entry, News) {
 	return e, News{State: e.state, Revision: w.reached(q), Created: k.Revision}
 }
 
-// unlocked runs f without holding mu. It locks mu again even if f panics. The server of the call
-// may recover from the panic, and a deferred function will unlock mu.
+// unlocked runs f without holding mu. It locks mu again even if f panics, because the server may
+// recover from the panic while a deferred function still unlocks mu.
 func (w *Queues) unlocked(f func()) {
 	w.mu.Unlock()
 	defer w.mu.Lock()
@@ -222,8 +222,9 @@ func Ended(v *mvcc.View, key string, created int64) News {
 	return ending(v, ticket.Ticket{Revision: created, Key: key}, since)
 }
 
-// ending returns how a ticket that existed at revision since ended. If the events immediately after
-// since have been compacted, the cause is known only if the ticket still existed at the compaction.
+// ending returns how a ticket ended. The ticket existed at revision since. If the events
+// immediately after that revision have been compacted, the cause is known only if the ticket still
+// existed at the compaction.
 func ending(v *mvcc.View, t ticket.Ticket, since int64) News {
 	news := News{State: Gone, Revision: v.Revision(), Created: t.Revision}
 	if c := v.Compacted(); since+1 < c {

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// member is a member without a log: a state machine, a hub and queues. Only one goroutine may
+// member is a member without a log: a state machine, a hub and queues. Only one goroutine may call
 // apply.
 type member struct {
 	machine *fsm.Machine
@@ -35,7 +35,7 @@ func newMember(backlog int) *member {
 	return m
 }
 
-// apply applies a command as a member does: the view is updated before the events are published. It
+// apply applies a command as a member does, updating the view before publishing the events. It
 // returns the revision.
 func (m *member) apply(t testing.TB, c fsm.Command) int64 {
 	t.Helper()
@@ -44,7 +44,7 @@ func (m *member) apply(t testing.TB, c fsm.Command) int64 {
 	return revision
 }
 
-// applyUnpublished applies a command, and returns a function that publishes its events.
+// applyUnpublished applies a command and returns a function that publishes its events.
 func (m *member) applyUnpublished(t testing.TB, c fsm.Command) (revision int64, publish func()) {
 	t.Helper()
 	m.machine.Begin(m.machine.Index()+1, 1)
@@ -106,7 +106,7 @@ func (w *recorder) take() []News {
 
 func keyOf(id lease.ID) string { return fmt.Sprintf("l/%x", int64(id)) }
 
-// wait waits like a mutex.
+// wait waits as a mutex does.
 func (m *member) wait(t testing.TB, id lease.ID, want State) (*Entry, *recorder) {
 	t.Helper()
 	w := &recorder{}

@@ -9,8 +9,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestTurns: a waiter is notified when the ticket before it goes, with that ticket's key, and of
-// its own end, with the cause. A waiter that leaves in the middle wakes no one.
+// TestTurns checks that a waiter is notified when the ticket before it ends, with that ticket's
+// key, and when its own ticket ends, with the cause. A waiter that leaves from the middle wakes no
+// other.
 func TestTurns(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3, 4)
@@ -39,7 +40,7 @@ func TestTurns(t *testing.T) {
 		t.Errorf("got %+v", n)
 	}
 	four.want(t)
-	// If both go in one revision, a key that is gone never becomes ready.
+	// If both end in one revision, a deleted key never becomes ready.
 	_, late := m.wait(t, 4, Waiting)
 	m.apply(t, &fsm.DeleteRange{Key: "l/2", End: "l/5"})
 	m.hub.Distribute()
@@ -55,7 +56,8 @@ func TestTurns(t *testing.T) {
 	fourth.Leave()
 }
 
-// TestAsOf: Wait refers to the key as it was at a revision, whatever happened since.
+// TestAsOf checks that Wait refers to the key as it was at the given revision, regardless of later
+// changes.
 func TestAsOf(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)
@@ -93,8 +95,8 @@ func TestAsOf(t *testing.T) {
 	}
 }
 
-// TestBehindTheHub: a waiter whose key has not been distributed yet does not become ready just
-// because the keys before it are unknown.
+// TestBehindTheHub checks that a waiter whose key has not been distributed yet does not become
+// ready merely because the keys before it are unknown.
 func TestBehindTheHub(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3)
@@ -110,7 +112,7 @@ func TestBehindTheHub(t *testing.T) {
 	e.Leave()
 }
 
-// threeInQueue returns a member with three waiters in a queue; the first one is ready.
+// threeInQueue returns a member with three waiters in a queue, of which the first is ready.
 func threeInQueue(t *testing.T) (m *member, one, two, three *recorder) {
 	t.Helper()
 	m = newMember(4)
@@ -124,8 +126,9 @@ func threeInQueue(t *testing.T) (m *member, one, two, three *recorder) {
 	return m, one, two, three
 }
 
-// TestCompactedBetween: the cause of a key's end after a compaction is known, even if the queue was
-// followed only until before it. The cause of an end before the compaction is reported as unknown.
+// TestCompactedBetween checks that the cause of a key's end after a compaction is known, even if
+// the queue was last followed before the compaction. The cause of an end before the compaction is
+// reported as unknown.
 func TestCompactedBetween(t *testing.T) {
 	m, one, two, three := threeInQueue(t)
 	made := m.view.Load().KV.Revision()
@@ -157,8 +160,8 @@ func TestCompactedBetween(t *testing.T) {
 	}
 }
 
-// TestReadUnlocked: a long queue is read without blocking others, and no change in the meantime is
-// missed, even if events are missing or compacted.
+// TestReadUnlocked checks that reading a long queue does not block others, and that no change
+// during the read is missed, even if events are missing or compacted.
 func TestReadUnlocked(t *testing.T) {
 	for _, how := range []string{"events", "gap", "compacted"} {
 		t.Run(how, func(t *testing.T) {
@@ -212,8 +215,8 @@ func TestReadUnlocked(t *testing.T) {
 	}
 }
 
-// TestConcurrentEnter: waiters that enter a long queue at the same time wait for one of them to
-// read it.
+// TestConcurrentEnter checks that if several waiters enter a long queue at the same time, one of
+// them reads it and the others wait for that.
 func TestConcurrentEnter(t *testing.T) {
 	m := newMember(1 << 16)
 	const n = fewKeys + 10
@@ -239,7 +242,8 @@ func TestConcurrentEnter(t *testing.T) {
 	}
 }
 
-// TestKinds: tickets with the skipped value do not count, even if a value changes to it.
+// TestKinds checks that tickets with the skipped value do not count, even if a value is changed to
+// it.
 func TestKinds(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3, 4)

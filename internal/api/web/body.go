@@ -61,7 +61,7 @@ func (b *body) Read(p []byte) (int, error) {
 func hasText(data []byte) bool { return len(bytes.TrimLeft(data, " \t\r\n")) > 0 }
 
 // decode decodes the next message. If there is an error, decode passes it to the request, because
-// the gateway drops errors of a stream.
+// the gateway drops stream errors.
 func (b *body) decode(dec *decoder, v any) error {
 	b.left = b.limit
 	if b.behind {
@@ -74,8 +74,7 @@ func (b *body) decode(dec *decoder, v any) error {
 		b.next(dec)
 		return nil
 	case err == nil:
-		// Read to the end while the timeout is still running. Not every call of the gateway does
-		// so.
+		// Read to the end while the timeout is still running. Not every gateway call does so.
 		_, _ = io.Copy(io.Discard, b)
 		return nil
 	case errors.Is(err, io.EOF), b.broken && !b.duplex:

@@ -25,8 +25,8 @@ type piped struct {
 func (p piped) Write(b []byte) (int, error) { return p.to.Write(b) }
 func (p piped) Flush()                      {}
 
-// overJSON makes a watch over JSON without a network: send is its request's body, and lines are of
-// its answer. It is called in a bubble, which ends with the test.
+// overJSON starts a watch over JSON without a network. send is the request body, and lines reads
+// the response. It must be called in a bubble, and ends with the test.
 func overJSON(t *testing.T) (send io.Writer, lines *bufio.Reader) {
 	ctx, cancel := context.WithCancel(context.Background())
 	loop, conn, err := Loopback()
@@ -59,8 +59,9 @@ func overJSON(t *testing.T) (send io.Writer, lines *bufio.Reader) {
 	return toBody, bufio.NewReader(answer)
 }
 
-// A message of a stream must be complete some time after its first bytes, whether these come alone
-// or behind another message; between messages a stream may be silent, and white space is silence.
+// TestHalfMessageLater checks that a message on a stream must be complete within a time limit after
+// its first bytes, whether these arrive alone or after another message. Between messages, a stream
+// may be silent; white space counts as silence.
 func TestHalfMessageLater(t *testing.T) {
 	const message = `{"create_request":{"key":"YQ=="}}`
 	for name, c := range map[string]struct {
@@ -106,10 +107,11 @@ func TestHalfMessageLater(t *testing.T) {
 	}
 }
 
-// large returns a long message that says the same.
+// large returns a longer message with the same meaning.
 func large(message string) string { return strings.Repeat(" ", maxBuffer) + message }
 
-// Between its messages a stream keeps little memory, and that is counted.
+// TestGatewayKeepsLittle checks that between messages a stream uses little memory, and that this
+// memory is counted.
 func TestGatewayKeepsLittle(t *testing.T) {
 	var rest []int
 	large := `{"key":"` + strings.Repeat("YWFh", 100<<10) + `"}`
@@ -135,9 +137,9 @@ func TestGatewayKeepsLittle(t *testing.T) {
 	}
 }
 
-// What is wrong with a message of a stream is reported. The gateway closes its stream as soon as a
-// message is refused; if the call saw that before its cancellation, it would end successfully and
-// the client would see an end without a reason.
+// TestRefusedMessageWaits checks that an error in a message on a stream is reported. The gateway
+// closes its stream as soon as a message is rejected. If the call saw the end of the stream before
+// its cancellation, it would succeed, and the client would not receive a reason.
 func TestRefusedMessageWaits(t *testing.T) {
 	for name, from := range map[string]io.Reader{
 		"malformed": strings.NewReader(`{"key":nonsense}`),

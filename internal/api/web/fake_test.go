@@ -19,8 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// fake is a member as far as the gateway can see: it answers with what it was
-// asked.
+// fake stands in for a member behind the gateway. It echoes requests in its answers.
 type fake struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedWatchServer
@@ -30,7 +29,7 @@ type fake struct {
 
 var header = &pb.ResponseHeader{ClusterId: 1 << 63, MemberId: 7, Revision: 3, RaftTerm: 2}
 
-// echoed is the metadata that the fake returns instead of an answer, by key.
+// echoed maps a key to the metadata that the fake returns instead of an answer.
 var echoed = map[string]string{
 	"token": "authorization", "visit": "leasehold-visit",
 	"parent": "traceparent", "state": "tracestate",
@@ -86,11 +85,11 @@ func (*fake) LeaseKeepAlive(s pb.Lease_LeaseKeepAliveServer) error {
 	}
 }
 
-// state is a member's health, as a test wants it.
+// state is a member's health as chosen by a test.
 type state struct {
 	noLeader, learner bool
 	alarms            []string
-	local, quorum     error // of reads
+	local, quorum     error // errors of local and quorum reads
 	disk              error
 }
 
@@ -111,11 +110,11 @@ type site struct {
 	url   string
 	fake  *fake
 	state *state
-	stop  context.CancelFunc // ends the context that NewServer was given
+	stop  context.CancelFunc // cancels the context passed to NewServer
 	dial  func(ctx context.Context, network, at string) (net.Conn, error)
 }
 
-// start serves New(options) in front of a fake member, until the test ends.
+// start serves New(options) in front of a fake member until the test ends.
 func start(t *testing.T, change func(*Options)) *site {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -125,7 +124,7 @@ func start(t *testing.T, change func(*Options)) *site {
 	return startOn(t, l, new(net.Dialer).DialContext, change)
 }
 
-// startOn is start at a listener that the function dials.
+// startOn is like start, but uses the given listener and dials it with dial.
 func startOn(
 	t *testing.T, l net.Listener,
 	dial func(ctx context.Context, network, at string) (net.Conn, error), change func(*Options),
@@ -179,7 +178,7 @@ func startOn(
 	return s
 }
 
-// answer is a whole response.
+// answer is a complete response.
 type answer struct {
 	status int
 	kind   string // content type
@@ -187,7 +186,7 @@ type answer struct {
 	header http.Header
 }
 
-// ask sends a request with a body if there is one.
+// ask sends a request, with a body if it is not empty.
 func (s *site) ask(t *testing.T, method, path, body string, headers ...string) answer {
 	t.Helper()
 	return ask(t, method, s.url+path, body, headers...)

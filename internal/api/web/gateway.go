@@ -67,8 +67,8 @@ func unprintable(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
 
-// newGateway returns the JSON gateway. As in etcd, field names are those of the .proto files and
-// 64-bit numbers are strings. The format of errors and streams is also the same.
+// newGateway returns the JSON gateway. As in etcd, field names match the .proto files and 64-bit
+// numbers are strings. The format of errors and streams is also the same.
 func newGateway(o Options) (http.Handler, error) {
 	mux := runtime.NewServeMux(
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, &runtime.HTTPBodyMarshaler{
@@ -165,9 +165,9 @@ func isDuplex(path string) bool {
 
 // marshaler is the gateway's JSON encoding. It differs from the library's in three ways. protojson
 // varies the white space between tokens from build to build, but this encoding never has any. A
-// decoder reports errors to the request's body, because the gateway drops errors of a stream.
-// Messages of leasehold.v1 must not have unknown fields, because a misspelled condition or TTL
-// would be ignored. As in etcd, etcd messages may have unknown fields.
+// decoder reports errors to the request's body, because the gateway drops stream errors. Unknown
+// fields are rejected in leasehold.v1 messages, because a misspelled condition or TTL would
+// otherwise be ignored. They are allowed in etcd messages, as in etcd.
 type marshaler struct{ runtime.JSONPb }
 
 // Marshal implements runtime.Marshaler.

@@ -30,9 +30,9 @@ import (
 const jsonHeader = `"header":{"cluster_id":"9223372036854775808","member_id":"7",` +
 	`"revision":"3","raft_term":"2"}`
 
-// Requests and responses have etcd's shape: original names, bytes in base64, 64-bit numbers as
-// strings in responses and as either in requests, absent values omitted, errors with code and
-// message.
+// TestGateway checks that requests and responses have the same form as etcd's: original names,
+// bytes in base64, and absent values omitted. Requests may give 64-bit numbers as strings or
+// numbers; responses use strings. Errors have a code and a message.
 func TestGateway(t *testing.T) {
 	s := start(t, nil)
 	for _, c := range []struct {
@@ -82,7 +82,7 @@ func TestGateway(t *testing.T) {
 		},
 	} {
 		got := s.ask(t, c.method, c.path, c.body)
-		text := strings.ReplaceAll(got.body, "\u00a0", " ") // protojson's, at random
+		text := strings.ReplaceAll(got.body, "\u00a0", " ") // protojson adds these at random
 		if got.status != c.status || got.kind != "application/json" || !strings.Contains(text, c.want) {
 			t.Errorf("%s %s %s:\n got %d %s %s\nwant %d with %s",
 				c.method, c.path, c.body, got.status, got.kind, got.body, c.status, c.want)
@@ -90,8 +90,8 @@ func TestGateway(t *testing.T) {
 	}
 }
 
-// An unknown field of leasehold.v1 is refused by name, wherever it is; etcd's messages may have
-// any.
+// TestGatewayUnknownFields checks that an unknown field in leasehold.v1 is rejected by name,
+// wherever it is. etcd's messages may have unknown fields.
 func TestGatewayUnknownFields(t *testing.T) {
 	s := start(t, nil)
 	for _, c := range []struct {
@@ -134,8 +134,8 @@ func TestGatewayUnknownFields(t *testing.T) {
 	}
 }
 
-// A call's trace reaches the member; a header that gRPC cannot carry is dropped without failing the
-// call.
+// TestGatewayTrace checks that a call's trace context reaches the member. A header that gRPC cannot
+// carry is dropped without failing the call.
 func TestGatewayTrace(t *testing.T) {
 	s := start(t, nil)
 	for _, c := range []struct{ parent, state, wantParent, wantState string }{
@@ -156,7 +156,7 @@ func TestGatewayTrace(t *testing.T) {
 	}
 }
 
-// What is kept of incomplete JSON requests is bounded.
+// TestGatewayTooMany checks that the memory for incomplete JSON requests is bounded.
 func TestGatewayTooMany(t *testing.T) {
 	s := start(t, func(o *Options) {
 		o.Requests = listen.NewStrangers(256<<10, slog.New(slog.DiscardHandler))
@@ -171,8 +171,8 @@ func TestGatewayTooMany(t *testing.T) {
 	}
 }
 
-// A call of the gateway carries the name that its request has in listen.Answers, and none that a
-// client made up.
+// TestGatewayBound checks that a gateway call carries the name assigned to its request by
+// listen.Answers, and never a name made up by a client.
 func TestGatewayBound(t *testing.T) {
 	answers := listen.NewAnswers(slog.New(slog.DiscardHandler))
 	s := start(t, func(o *Options) { o.Bound = answers.Handler })
@@ -183,8 +183,9 @@ func TestGatewayBound(t *testing.T) {
 	}
 }
 
-// A client of the gateway cannot forge its address, which the audit log records. All headers from
-// which the library makes x-forwarded-for are tried; api.Address takes the last.
+// TestGatewayAddress checks that a gateway client cannot forge its address, which the audit log
+// records. It tries every header from which the library builds x-forwarded-for; api.Address uses
+// the last address.
 func TestGatewayAddress(t *testing.T) {
 	mux := runtime.NewServeMux()
 	for remote, want := range map[string]string{"@": "", "192.0.2.7:99": "192.0.2.7"} {
@@ -206,8 +207,8 @@ func TestGatewayAddress(t *testing.T) {
 	}
 }
 
-// A request that is too large is refused early, with or without a length; the largest that gRPC may
-// carry is not.
+// TestGatewayTooLarge checks that an oversized request is rejected early, with or without a length.
+// The largest request that gRPC can carry is accepted.
 func TestGatewayTooLarge(t *testing.T) {
 	s := start(t, nil)
 	ok := `{"key":"YQ==","value":"` + base64.StdEncoding.EncodeToString(make([]byte, 1<<20)) + `"}`
@@ -233,7 +234,7 @@ func TestGatewayTooLarge(t *testing.T) {
 	}
 }
 
-// postPart sends the beginning of a body of some length, and returns the answer.
+// postPart sends part of a body with the given length and returns the answer.
 func (s *site) postPart(
 	t *testing.T, path string, length int, part string,
 ) (code int, text string) {
@@ -256,8 +257,9 @@ func (s *site) postPart(
 	return got.StatusCode, string(b)
 }
 
-// A stream's message that is too large is refused with its proper code. No more is sent than is
-// read, so that the connection is not reset.
+// TestGatewayStreamTooLarge checks that an oversized message on a stream is rejected with the
+// proper code. The test sends only as much as the server reads, so that the connection is not
+// reset.
 func TestGatewayStreamTooLarge(t *testing.T) {
 	s := start(t, func(o *Options) { o.MaxRequestBytes = 1 })
 	const begun, limit = `{"more":"`, 2 + 64<<10
@@ -270,8 +272,8 @@ func TestGatewayStreamTooLarge(t *testing.T) {
 	}
 }
 
-// A client that sends none or half of its body is cut off; one that sent all of it may wait as long
-// as the member takes.
+// TestGatewayHalfOpen checks that a client that sends no body, or only half of it, is disconnected.
+// Once the whole body has arrived, a request may take as long as the member needs.
 func TestGatewayHalfOpen(t *testing.T) {
 	virtual.Test(t, func(t *testing.T) {
 		s := startOn(t, virtual.Port(t), virtual.Dial, func(o *Options) { o.bodyTimeout = time.Second })
@@ -285,7 +287,7 @@ func TestGatewayHalfOpen(t *testing.T) {
 			}
 		}
 		d := watch(t, s)
-		time.Sleep(2 * time.Second) // longer than the limit: it must be lifted
+		time.Sleep(2 * time.Second) // longer than the limit, which must have been lifted
 		if _, err := io.WriteString(d.send, `{"create_request":{"key":"Yg=="}}`); err != nil {
 			t.Fatal(err)
 		}
@@ -293,7 +295,7 @@ func TestGatewayHalfOpen(t *testing.T) {
 	})
 }
 
-// duplex is a watch over JSON whose requests are sent one by one.
+// duplex is a watch over JSON whose requests are sent one at a time.
 type duplex struct {
 	t    *testing.T
 	send *io.PipeWriter
@@ -336,14 +338,15 @@ func (d *duplex) expect(part string) {
 	}
 }
 
-// A stream's responses are flushed one by one while the client keeps sending. The size limit is per
-// message. A client that leaves ends the stream behind.
+// TestGatewayDuplex checks that a stream's responses are flushed individually while the client
+// keeps sending. The size limit applies to each message. When a client disconnects, the member's
+// stream ends.
 func TestGatewayDuplex(t *testing.T) {
-	s := start(t, func(o *Options) { o.MaxRequestBytes = 1 }) // 64 KiB of JSON
+	s := start(t, func(o *Options) { o.MaxRequestBytes = 1 }) // a limit of 64 KiB of JSON
 	d := watch(t, s)
-	key := strings.Repeat("Yg==", 1) + `"` // "b"
+	key := strings.Repeat("Yg==", 1) + `"` // "b" in base64
 	filler := `,"range_end":"` + strings.Repeat("A", 60<<10) + `"`
-	for range 4 { // 240 KiB in all
+	for range 4 { // 240 KiB in total
 		if _, err := io.WriteString(d.send, `{"create_request":{"key":"`+key+filler+`}}`); err != nil {
 			t.Fatal(err)
 		}
@@ -356,7 +359,8 @@ func TestGatewayDuplex(t *testing.T) {
 	}
 }
 
-// A bad message in the middle of a stream is reported in the stream.
+// TestGatewayBadMessageLater checks that an invalid message in the middle of a stream is reported
+// in the stream.
 func TestGatewayBadMessageLater(t *testing.T) {
 	s := start(t, nil)
 	d := watch(t, s)
@@ -366,7 +370,8 @@ func TestGatewayBadMessageLater(t *testing.T) {
 	d.expect(`{"error":{"code":3,"message":"malformed JSON in request: invalid character`)
 }
 
-// No bytes make a decoder panic or exceed its limit, and what it refuses is marked on the request.
+// FuzzDecode checks that no input makes a decoder panic or exceed its limit, and that the request
+// is marked if the decoder rejects it.
 func FuzzDecode(f *testing.F) {
 	f.Add([]byte(`{"key":"Zm9v","lease":"5","prev_kv":true}`))
 	f.Add([]byte(`{"key":5}`))
@@ -392,7 +397,8 @@ func FuzzDecode(f *testing.F) {
 	})
 }
 
-// JSON is decoded and encoded in turn, whether a message is a whole answer or one of a stream.
+// TestJSONTakesTurns checks that decoding and encoding JSON each take a turn, whether a message is
+// a complete answer or part of a stream.
 func TestJSONTakesTurns(t *testing.T) {
 	before := turn
 	defer func() { turn = before }()

@@ -15,8 +15,8 @@ import (
 // loopbackBuffer is the size of the in-memory pipe, in bytes per direction.
 const loopbackBuffer = 256 << 10
 
-// Limits on the unread responses that gRPC buffers for one call of the gateway, and for all its
-// calls. A client that does not read its JSON stream blocks the gateway. Responses that have
+// Limits on the unread responses that gRPC buffers for one gateway call, and for all gateway calls
+// together. A client that does not read its JSON stream blocks the gateway. Responses that have
 // reached the gateway no longer count toward the limit of the client's connection (see
 // listen.Answers). These are the smallest sizes that gRPC accepts.
 const (

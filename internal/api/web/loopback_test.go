@@ -8,7 +8,8 @@ import (
 	"google.golang.org/protobuf/types/known/wrapperspb"
 )
 
-// Little is kept of responses that the gateway does not read, however much was read before.
+// TestLoopbackKeepsLittle checks that little memory is used for responses that the gateway does not
+// read, no matter how much it has read before.
 func TestLoopbackKeepsLittle(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const size, read = 64 << 10, 400

@@ -19,8 +19,8 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// Probes get etcd's responses, literally where they compare them; the expected texts are those of
-// etcd 3.7.
+// TestHealth checks that probes get etcd's responses, verbatim where probes compare them. The
+// expected texts come from etcd 3.7.
 func TestHealth(t *testing.T) {
 	noQuorum := &state{quorum: errors.New("no quorum")}
 	corrupt := &state{alarms: []string{"CORRUPT"}}
@@ -81,7 +81,7 @@ func TestHealth(t *testing.T) {
 	}
 }
 
-// The other pages, and methods that they do not have.
+// TestPages requests the other pages, and uses methods that they do not support.
 func TestPages(t *testing.T) {
 	s := start(t, nil)
 	for _, c := range []struct {
@@ -108,10 +108,11 @@ func TestPages(t *testing.T) {
 	}
 }
 
-// Disabled pages are not served, enabled ones are, and the UI has its place.
+// TestOptions checks that disabled pages are not served, that enabled ones are, and that the UI has
+// its own path.
 func TestOptions(t *testing.T) {
 	s := start(t, func(o *Options) {
-		_ = o.Conn.Close() // nobody calls it
+		_ = o.Conn.Close() // no request uses it
 		o.Conn, o.Gatherer, o.Health, o.Versions = nil, nil, nil, nil
 		o.Pprof = true
 		o.UI = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -135,8 +136,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// Browsers learn what they may do, and a page of another site whose name resolves to this machine
-// is refused (DNS rebinding, CVE-2018-1099 of etcd).
+// TestAccess checks that browsers are informed of what they may do. A page of another site whose
+// name resolves to this machine is rejected (DNS rebinding, CVE-2018-1099 of etcd).
 func TestAccess(t *testing.T) {
 	for _, c := range []struct {
 		cors, hosts  []string
@@ -175,8 +176,8 @@ func TestAccess(t *testing.T) {
 	}
 }
 
-// The UI has the same protection: a rebound name does not get it, and a page of another origin
-// cannot send to it.
+// TestGuardOfUI checks that the UI has the same protection: it is not served under a rebound name,
+// and a page of another origin cannot send to it.
 func TestGuardOfUI(t *testing.T) {
 	s := start(t, func(o *Options) {
 		o.UI = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
@@ -200,8 +201,9 @@ func TestGuardOfUI(t *testing.T) {
 	}
 }
 
-// A page of another origin cannot write through the browser of someone who can reach the member,
-// even with requests that browsers send without asking (CVE-2018-1098 of etcd).
+// TestForeignPages checks that a page of another origin cannot write through the browser of a user
+// who can reach the member, even with requests that browsers send without a preflight
+// (CVE-2018-1098 of etcd).
 func TestForeignPages(t *testing.T) {
 	const advice = "start it with --cors"
 	for _, c := range []struct {
@@ -211,10 +213,11 @@ func TestForeignPages(t *testing.T) {
 		want   string
 	}{
 		{nil, "", 404, ""},
-		{nil, "http://localhost:2379", 404, ""}, // its own
+		{nil, "http://localhost:2379", 404, ""}, // its own origin
 		{nil, "http://localhost:1", 403, advice},
 		{nil, "https://evil.example", 403, advice + ` "https://evil.example"`},
-		{nil, "null", 403, `Pages of "null" may not call this server.` + "\n"}, // what cannot be listed
+		// This is an origin that cannot be listed.
+		{nil, "null", 403, `Pages of "null" may not call this server.` + "\n"},
 		{nil, "*", 403, "not call this server.\n"},
 		{[]string{"https://a"}, "https://b", 403, advice},
 		{[]string{"https://a"}, "https://a", 404, ""},
@@ -228,7 +231,7 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// Only what browsers send as an origin is one.
+// TestIsOrigin checks that only the form that browsers send is accepted as an origin.
 func TestIsOrigin(t *testing.T) {
 	for text, want := range map[string]bool{
 		"https://a": true, "http://a.example:3000": true, "http://[::1]:3000": true,
@@ -245,8 +248,9 @@ func TestIsOrigin(t *testing.T) {
 	}
 }
 
-// What browsers send for any page without asking cannot be a call of leasehold.v1, even without an
-// Origin header; JSON can. etcd's gateway still accepts forms, as curl sends them.
+// TestOursIsJSON checks that requests that browsers send for any page without a preflight cannot be
+// calls of leasehold.v1, even without an Origin header. JSON requests can. etcd's gateway still
+// accepts forms, as curl sends them.
 func TestOursIsJSON(t *testing.T) {
 	s := start(t, func(*Options) {})
 	for _, c := range []struct {
@@ -270,7 +274,7 @@ func TestOursIsJSON(t *testing.T) {
 	}
 }
 
-// The metrics port is protected against rebound names, too.
+// TestStatusHost checks that the metrics port is protected against rebound names as well.
 func TestStatusHost(t *testing.T) {
 	for host, want := range map[string]int{"localhost": 200, "evil.example": 421, "h": 200} {
 		s := httptest.NewServer(NewStatus(Options{
@@ -293,7 +297,8 @@ func TestStatusHost(t *testing.T) {
 	}
 }
 
-// gRPC requests that reach the HTTP server are passed to the gRPC server, and nothing else is.
+// TestDispatch checks that gRPC requests that reach the HTTP server, and no others, are passed to
+// the gRPC server.
 func TestDispatch(t *testing.T) {
 	o := Options{GRPC: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusTeapot)
@@ -323,12 +328,12 @@ func TestDispatch(t *testing.T) {
 	}
 }
 
-// Concurrent page requests are bounded: those for /metrics, each of which keeps all metrics, and
-// those of strangers for any page. A client of another address still gets metrics, and /livez is
-// always answered.
+// TestPagesAreBounded checks that two types of concurrent page requests are bounded: requests for
+// /metrics, each of which holds all metrics in memory, and requests from strangers for any page. A
+// client at another address still gets metrics, and /livez is always answered.
 func TestPagesAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const waiting = 1000 + 5*500 // requests of one address, at once and in the next 5 s
+		const waiting = 1000 + 5*500 // requests from one address, initially and in the next 5 s
 		var slow atomic.Bool
 		slow.Store(true)
 		end := make(chan struct{})

@@ -8,9 +8,9 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// A client has writePatience to read each writePiece bytes of a response. This includes data in the
-// kernel's buffers. A client that stops reading is disconnected. A slow client is not, and an idle
-// stream may be silent indefinitely.
+// A client has writePatience to read each writePiece bytes of a response. Data in the kernel's
+// buffers counts as read. A client that stops reading is disconnected. A slow client is not, and an
+// idle stream may be silent indefinitely.
 const (
 	writePatience = 30 * time.Second
 	writePiece    = 16 << 10

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// oneConn is a listener with one connection.
+// oneConn is a listener with a single connection.
 type oneConn struct {
 	net.Listener
 	conns chan net.Conn
@@ -30,7 +30,8 @@ func (l oneConn) Close() error { return nil }
 
 func (l oneConn) Addr() net.Addr { return &net.UnixAddr{} }
 
-// askOnce serves h on one connection, and asks it once. Everything ends with the test.
+// askOnce serves h on one connection and sends it a single request. The connection closes when the
+// test ends.
 func askOnce(t *testing.T, h http.HandlerFunc) net.Conn {
 	client, server := net.Pipe()
 	conns := make(chan net.Conn, 1)
@@ -50,7 +51,8 @@ func askOnce(t *testing.T, h http.HandlerFunc) net.Conn {
 	return client
 }
 
-// A response that is not read is given up after a while.
+// TestReaderThatDoesNotRead checks that a response is abandoned if the client does not read it for
+// a while.
 func TestReaderThatDoesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ended := make(chan error, 1)
@@ -71,7 +73,8 @@ func TestReaderThatDoesNotRead(t *testing.T) {
 	})
 }
 
-// A slow client gets all of a long response, and a watcher gets what arrives after an hour.
+// TestReaderThatReadsSlowly checks that a slow client receives all of a long response, and that a
+// watcher receives an event that arrives after an hour.
 func TestReaderThatReadsSlowly(t *testing.T) {
 	const size = 256 << 10
 	synctest.Test(t, func(t *testing.T) {

@@ -1,13 +1,14 @@
 // Package keeper makes backups of a running cluster: full backups on a schedule, and a copy of the
-// log that is never more than a moment behind.
+// log that lags by only a moment.
 //
-// All members have a Keeper, but only the leader's is active. It copies only committed entries, so
-// if two members believe that they lead, their copies agree, and the next leader continues at the
-// end of the copy. If its log no longer reaches back that far, it reports a gap, and makes a full
-// backup immediately.
+// Every member has a Keeper, but only the leader's is active. A Keeper copies only committed
+// entries, so if two members believe that they lead, their copies agree. The next leader continues
+// at the end of the copy. If its log no longer reaches back that far, it reports a gap and makes a
+// full backup immediately.
 //
-// The member never waits for a backup: the Keeper reads the log and the state on its own
-// goroutines. A slow or dead target costs warnings, counters, and some log that is kept for it.
+// The member never waits for a backup, because the Keeper reads the log and the state on its own
+// goroutines. If the target is slow or unavailable, the only effects are warnings, counters, and a
+// longer retained log.
 package keeper
 
 import (
@@ -22,24 +23,24 @@ import (
 	"leasehold.dev/internal/backup/target"
 )
 
-// Source is the member to back up. Its methods may be called from any goroutine.
+// Source is the member to back up. Its methods can be called from any goroutine.
 type Source interface {
-	// Leading reports whether this member leads, and has applied an entry of its term.
+	// Leading reports whether this member leads and has applied an entry of its own term.
 	Leading() bool
 	// Applied returns the place of the last applied entry, and the revision of the state.
 	Applied() (at backup.Place, revision int64)
-	// TermAt returns the term of a log entry; ok is false if the log does not contain it, or no
-	// longer does.
+	// TermAt returns the term of a log entry. ok is false if the log does not contain the entry, or
+	// no longer contains it.
 	TermAt(index uint64) (term uint64, ok bool)
-	// Entries returns applied entries from first to last: at least one, but no more than fit into
-	// the given number of bytes.
+	// Entries returns applied entries from first to last. It returns at least one, but no more than
+	// fit in the given number of bytes.
 	Entries(first, last uint64, bytes int) ([]backup.Entry, error)
 	// State returns the current state.
 	State(ctx context.Context) (State, error)
-	// History returns the history that the member's state belongs to.
+	// History returns the history to which the member's state belongs.
 	History() backup.History
-	// Keep requests that the log after an index be kept, unless it becomes too long; 0 withdraws
-	// the request.
+	// Keep requests that the log after an index be retained, unless it becomes too long. 0
+	// withdraws the request.
 	Keep(index uint64)
 }
 
@@ -56,7 +57,7 @@ type Config struct {
 	Source   Source
 	Target   target.Target
 	Schedule cron.Schedule // when full backups are due
-	// Keep is how many full backups are kept, along with the log since the oldest.
+	// Keep is the number of full backups to keep. The log since the oldest of them is kept as well.
 	Keep int
 	// Every is how often the log is copied.
 	Every  time.Duration
@@ -64,18 +65,20 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Stats are statistics of a Keeper.
+// Stats contains statistics of a Keeper.
 type Stats struct {
-	// LastFull is the time of the newest valid full backup that this member knows of, or zero.
+	// LastFull is the time of the newest valid full backup that this member knows of. It is zero if
+	// there is none.
 	LastFull time.Time
-	// Due is when the next full backup is due. It is in the past if the backup is late.
+	// Due is when the next full backup is due. If the backup is late, Due is in the past.
 	Due time.Time
-	// Lag is how long ago the oldest entry was committed that is not copied yet; 0 on a follower.
+	// Lag is the age of the oldest committed entry that has not been copied yet. It is 0 on a
+	// follower.
 	Lag time.Duration
-	// Fulls and Copied count full backups made and entries copied. Gaps counts the times that the
-	// leader no longer had the entries to copy next.
+	// Fulls counts the full backups that were made, and Copied counts the entries that were copied.
+	// Gaps counts how many times the leader no longer had the entries to copy next.
 	Fulls, Copied, Gaps uint64
-	// These count failed attempts: to make a full backup, to copy the log, to open the target, and
-	// to remove old backups.
+	// These fields count failed attempts to make a full backup, to copy the log, to open the
+	// target, and to remove old backups.
 	FullFailures, LogFailures, OpenFailures, PruneFailures uint64
 }

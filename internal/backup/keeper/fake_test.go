@@ -19,12 +19,12 @@ import (
 	"leasehold.dev/test/harness"
 )
 
-// memory is a target in memory that can be made to fail.
+// memory is an in-memory target that can be made to fail.
 type memory struct {
 	mu      sync.Mutex
 	objects map[string][]byte
 	deleted []string
-	// fail is called before each call, and may return an error for it.
+	// fail is called before each call and can return an error for it.
 	fail func(ctx context.Context, call, name string) error
 }
 
@@ -125,12 +125,12 @@ func (m *memory) catalog(t *testing.T) (backup.Catalog, []backup.Piece) {
 	return c, pieces
 }
 
-// raft is the log of a cluster, and member is a member's part of it. The data of an entry are its
+// raft is the log of a cluster, and member is a member's part of it. The data of an entry is its
 // index.
 type raft struct {
 	mu    sync.Mutex
 	pad   int      // extra bytes of data
-	terms []uint64 // terms[i] is the term of the entry i; there is no entry 0
+	terms []uint64 // terms[i] is the term of entry i; there is no entry 0
 }
 
 func (r *raft) write(n int, term uint64) {
@@ -146,7 +146,7 @@ type member struct {
 	id      uint64
 	history backup.History
 	leading bool
-	first   uint64 // of the log
+	first   uint64 // first index in the log
 	kept    uint64
 }
 
@@ -233,7 +233,7 @@ type world struct {
 	t      *testing.T
 	target *memory
 	raft   *raft
-	// history is the history of members started from now on.
+	// history is the history of members that are started from now on.
 	history backup.History
 	stop    context.CancelFunc
 	ctx     context.Context
@@ -257,7 +257,7 @@ func inBubble(t *testing.T, test func(*testing.T, *world)) {
 
 const every = 500 * time.Millisecond
 
-// member starts a member, and lets its immediate work finish.
+// member starts a member and waits until it is idle.
 func (w *world) member(id uint64, leading bool, change ...func(*Config)) (*member, *Keeper) {
 	w.t.Helper()
 	schedule, err := parseSchedule("@hourly")
@@ -278,14 +278,14 @@ func (w *world) member(id uint64, leading bool, change ...func(*Config)) (*membe
 	return m, k
 }
 
-// pass lets time pass, and lets everything due by then finish.
+// pass advances time and waits until all goroutines are idle.
 func (w *world) pass(d time.Duration) {
 	<-time.After(d)
 	synctest.Wait()
 }
 
-// checkWhole checks that the log was copied without a gap from a full backup to an index, with the
-// right entries.
+// checkWhole checks that the log was copied without a gap from a full backup up to an index, with
+// the right entries.
 func (w *world) checkWhole(from backup.Full, to uint64) {
 	w.t.Helper()
 	c, pieces := w.target.catalog(w.t)

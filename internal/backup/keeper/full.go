@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/internal/backup/target"
 )
 
-// makeFulls makes full backups when they are due, and when one at a place or later is requested on
-// now.
+// makeFulls makes full backups when they are due. It also makes one when now requests a full backup
+// at a given place or later.
 func (k *Keeper) makeFulls(ctx context.Context, now <-chan backup.Place) {
 	var made backup.Place
 	for {
@@ -40,7 +40,7 @@ func (k *Keeper) makeFulls(ctx context.Context, now <-chan backup.Place) {
 			return
 		}
 		if err := k.prune(ctx); err != nil && ctx.Err() == nil {
-			k.failed(pruning, err) // retried next time
+			k.failed(pruning, err) // retried after the next full backup
 		} else {
 			k.succeeded(pruning)
 		}
@@ -78,7 +78,7 @@ func (k *Keeper) makeFull(ctx context.Context) (at backup.Place, err error) {
 	return state.Place, nil
 }
 
-// writeFull writes a state like "leasehold snapshot save", with a SHA-256 at its end.
+// writeFull writes a state as "leasehold snapshot save" does, with a SHA-256 at the end.
 func writeFull(ctx context.Context, to io.Writer, s *State) error {
 	sum := sha256.New()
 	if err := s.Write(ctx, io.MultiWriter(to, sum)); err != nil {
@@ -96,8 +96,8 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// watch cancels a context when no byte has been transferred for a while, however large the
-// transfer.
+// watch cancels a context when no byte has been transferred for a while, regardless of the size of
+// the transfer.
 type watch struct {
 	timer *time.Timer
 	stop  context.CancelFunc
@@ -114,7 +114,7 @@ func watchStall(ctx context.Context) (context.Context, *watch) {
 	return ctx, w
 }
 
-// explain marks an error as a stall if it was caused by one.
+// explain marks an error as a stall if a stall caused it.
 func (w *watch) explain(err error) error {
 	if context.Cause(w.ctx) == errStalled {
 		return fmt.Errorf("%w: %w", errStalled, err)
@@ -129,7 +129,7 @@ type watchedWriter struct {
 	to io.Writer
 }
 
-// wrap returns write with its output watched.
+// wrap returns a function like write whose output is watched.
 func (w *watch) wrap(write func(io.Writer) error) func(io.Writer) error {
 	return func(to io.Writer) error { return write(&watchedWriter{w, to}) }
 }

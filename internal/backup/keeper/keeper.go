@@ -14,31 +14,31 @@ import (
 )
 
 const (
-	// While attempts fail, the pauses between them double within these limits.
+	// While attempts fail, the pauses between them double within these bounds.
 	minPause = 500 * time.Millisecond
 	maxPause = 30 * time.Second
-	// requestLimit is the time limit for a small object.
+	// requestLimit is the timeout for a small object.
 	requestLimit = 20 * time.Second
-	// stallLimit is the time limit without progress for a large object.
+	// stallLimit is how long the transfer of a large object can stall before it is canceled.
 	stallLimit = time.Minute
-	// maxMarks limits the marks kept while nothing can be copied: half a day at two a second.
-	// Beyond that, every second one is dropped.
+	// maxMarks limits the number of marks kept while nothing can be copied: half a day at two marks
+	// per second. When the limit is exceeded, every other mark is dropped.
 	maxMarks = 1 << 16
 )
 
-// Keeper makes backups. Call Run once; Stats may be called from any goroutine.
+// Keeper makes backups. Call Run once. Stats can be called from any goroutine.
 type Keeper struct {
 	cfg Config
 	log *slog.Logger
 
 	mu       sync.Mutex // guards the following fields
 	stats    Stats
-	failures map[string]failure // current failures, by kind of work
-	// marks record when entries that are not copied yet were committed, oldest first.
+	failures map[string]failure // current failures, by type of work
+	// marks holds the commit times of entries that have not been copied yet, oldest first.
 	marks []backup.Mark
 }
 
-// failure is the last error of work that has not succeeded since.
+// failure is the latest error from work that has not succeeded since.
 type failure struct {
 	why   string
 	since time.Time
@@ -47,7 +47,7 @@ type failure struct {
 // New returns a Keeper.
 func New(cfg Config) *Keeper {
 	k := &Keeper{cfg: cfg, log: cfg.Logger, failures: make(map[string]failure)}
-	k.stats.Due = time.Now() // until the target has been read
+	k.stats.Due = time.Now() // a backup counts as due until the target has been read
 	return k
 }
 
@@ -62,11 +62,11 @@ func (k *Keeper) Stats() Stats {
 	return s
 }
 
-// failingAfter is how long work must have failed before Failing reports it.
+// failingAfter is how long work must have been failing before Failing reports it.
 const failingAfter = time.Minute
 
-// Failing describes work that this leader has failed to do for a minute or longer. It is empty if
-// there is none.
+// Failing describes the work that this leader has failed to do for a minute or longer. It returns
+// "" if there is no such work.
 func (k *Keeper) Failing() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -88,7 +88,7 @@ func (k *Keeper) Run(ctx context.Context) {
 	}
 }
 
-// await polls so until that returns true, or returns false if ctx ends first.
+// await polls so until so returns true. It returns false if ctx ends first.
 func (k *Keeper) await(ctx context.Context, every time.Duration, so func() bool) bool {
 	t := time.NewTicker(every)
 	defer t.Stop()
@@ -111,7 +111,7 @@ func (k *Keeper) lead(ctx context.Context) {
 	defer wg.Wait()
 	defer stop()
 	wg.Go(func() {
-		// Stop work in progress when this member no longer leads.
+		// Stop the work in progress when this member no longer leads.
 		k.await(ctx, k.cfg.Every, func() bool { return !k.cfg.Source.Leading() })
 		stop()
 	})
@@ -122,7 +122,7 @@ func (k *Keeper) lead(ctx context.Context) {
 	t.run(ctx)
 }
 
-// retry calls do until it succeeds, with pauses, or returns false if ctx ends first.
+// retry calls do repeatedly, with pauses, until it succeeds. It returns false if ctx ends first.
 func (k *Keeper) retry(ctx context.Context, what string, do func() error) bool {
 	for pause := minPause; ; pause = min(2*pause, maxPause) {
 		err := do()
@@ -146,7 +146,7 @@ func (k *Keeper) update(f func(*Stats)) {
 	f(&k.stats)
 }
 
-// The kinds of work that can fail.
+// These constants are the types of work that can fail.
 const (
 	opening = "open the target of backups"
 	copying = "copy the log"
@@ -154,8 +154,8 @@ const (
 	pruning = "remove old backups"
 )
 
-// reason returns the innermost text of an error, without the name of an object, which is different
-// each time.
+// reason returns the innermost text of an error. It omits the name of the object, which differs
+// from attempt to attempt.
 func reason(err error) string {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
 		err = inner
@@ -163,7 +163,7 @@ func reason(err error) string {
 	return err.Error()
 }
 
-// failed counts and logs a failure. Repetitions are logged at debug level.
+// failed counts and logs a failure. It logs repetitions at debug level.
 func (k *Keeper) failed(what string, err error) {
 	k.mu.Lock()
 	why := reason(err)
@@ -195,7 +195,8 @@ func (k *Keeper) failed(what string, err error) {
 		"retry", "target", k.cfg.Target.String(), "error", err)
 }
 
-// succeeded logs that work which failed before has succeeded.
+// succeeded records that work has succeeded. If the work failed before, succeeded logs that it
+// works again.
 func (k *Keeper) succeeded(what string) {
 	k.mu.Lock()
 	_, failing := k.failures[what]
@@ -206,7 +207,8 @@ func (k *Keeper) succeeded(what string) {
 	}
 }
 
-// setNewest sets the time of the newest full backup. If it is zero, a backup is due immediately.
+// setNewest sets the time of the newest full backup. If the time is zero, a full backup is due
+// immediately.
 func (k *Keeper) setNewest(newest time.Time) {
 	now := time.Now()
 	if newest.After(now) { // the clock was set back during the backup

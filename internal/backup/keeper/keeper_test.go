@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/internal/backup/target"
 )
 
-// TestFirstLeader: a leader with an empty target makes a full backup immediately, and copies the
-// log from there. A follower does nothing.
+// TestFirstLeader checks that a leader with an empty target immediately makes a full backup and
+// copies the log from there. A follower does nothing.
 func TestFirstLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, follower := w.member(2, false)
@@ -37,8 +37,8 @@ func TestFirstLeader(t *testing.T) {
 	})
 }
 
-// TestSchedule: full backups are made on schedule. Older ones, and the log before them, are
-// removed.
+// TestSchedule checks that full backups are made on schedule, and that older backups and the log
+// before them are removed.
 func TestSchedule(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, k := w.member(1, true, func(c *Config) { c.Every = 10 * time.Second })
@@ -64,8 +64,8 @@ func TestSchedule(t *testing.T) {
 	})
 }
 
-// TestClockAhead: a full backup with a time in the future, made while a leader's clock was ahead,
-// neither stops the schedule nor hides a late backup.
+// TestClockAhead covers a full backup that is dated in the future because a leader's clock was
+// ahead. It must neither stop the schedule nor hide that a backup is late.
 func TestClockAhead(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, _ := w.member(1, true)
@@ -97,8 +97,8 @@ func TestClockAhead(t *testing.T) {
 	})
 }
 
-// TestNextLeader: the next leader continues at the end of the previous copy, even if both copy for
-// a while.
+// TestNextLeader checks that the next leader continues at the end of the previous leader's copy,
+// even if both copy for a while.
 func TestNextLeader(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, _ := w.member(1, true)
@@ -106,14 +106,14 @@ func TestNextLeader(t *testing.T) {
 		w.pass(every)
 		w.raft.write(20, 1)
 		w.pass(every)
-		w.raft.write(20, 1) // may be too late for a to copy
+		w.raft.write(20, 1) // possibly too late for a to copy
 		a.lead(false)
 		w.raft.write(5, 2)
 		w.pass(every)
 		w.raft.write(20, 2)
 		b.lead(true)
 		w.pass(2 * every)
-		a.lead(true) // wrongly
+		a.lead(true) // although b is leading
 		w.raft.write(20, 2)
 		w.pass(2 * every)
 		w.checkWhole(w.fulls()[0], 95)
@@ -130,8 +130,9 @@ func TestNextLeader(t *testing.T) {
 	})
 }
 
-// TestFullBeforeLog: if a leader makes a full backup, but loses the lead before it has copied the
-// log that far, there is no gap: the next leader copies from the end of the copied log.
+// TestFullBeforeLog covers a leader that makes a full backup but loses leadership before it has
+// copied the log that far. The next leader copies from the end of the copied log, so there is no
+// gap.
 func TestFullBeforeLog(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		a, _ := w.member(1, true)
@@ -155,8 +156,8 @@ func TestFullBeforeLog(t *testing.T) {
 	})
 }
 
-// TestGap: a leader whose log does not continue the copy reports a gap and makes a full backup
-// immediately: if its log was compacted, if it has a different entry, or if it is shorter.
+// TestGap checks that a leader whose log does not continue the copy reports a gap and immediately
+// makes a full backup. This happens if its log was compacted, has a different entry, or is shorter.
 func TestGap(t *testing.T) {
 	for name, gap := range map[string]func(w *world, a, b *member){
 		"cut": func(w *world, _, b *member) { w.raft.write(20, 2); b.cut(30) },
@@ -201,8 +202,9 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// TestTargetFails: while the target fails, the member continues, keeps its log, and counts and logs
-// the failure once. When the target recovers, everything is copied, with the original commit times.
+// TestTargetFails checks that while the target fails, the member continues and keeps its log. It
+// counts the failures and logs the first. When the target recovers, everything is copied with its
+// original commit times.
 func TestTargetFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		m, k := w.member(1, true)
@@ -250,7 +252,7 @@ func TestTargetFails(t *testing.T) {
 	})
 }
 
-// TestFullFails: a failed full backup is retried, and is late while it fails.
+// TestFullFails checks that a failed full backup is retried, and counts as late until it succeeds.
 func TestFullFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.target.failing(func(_ context.Context, call, name string) error {
@@ -272,8 +274,8 @@ func TestFullFails(t *testing.T) {
 	})
 }
 
-// TestStall: a write to an unresponsive target is abandoned. In the meantime the log is still
-// copied, and a member that stops does not wait.
+// TestStall checks that a write to an unresponsive target is abandoned. Meanwhile, the log is still
+// copied. Stopping the member does not wait for such a write.
 func TestStall(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.target.failing(func(ctx context.Context, call, name string) error {
@@ -294,12 +296,12 @@ func TestStall(t *testing.T) {
 		if text := w.log.String(); !strings.Contains(text, "no bytes transferred for 1m0s") {
 			t.Errorf("the log:\n%s", text)
 		}
-		w.stop() // the bubble ends only if all goroutines do
+		w.stop() // the bubble ends only once all goroutines have ended
 	})
 }
 
-// TestOtherCluster: nothing is written to the target of another cluster, or to that of the cluster
-// that this one was restored from.
+// TestOtherCluster checks that nothing is written to a target that belongs to another cluster, or
+// to the cluster that this one was restored from.
 func TestOtherCluster(t *testing.T) {
 	t.Run("another", func(t *testing.T) { otherCluster(t, backup.History{Cluster: 99}) })
 	t.Run("restored", func(t *testing.T) { otherCluster(t, backup.History{Cluster: 7, Restore: 1}) })
@@ -326,8 +328,9 @@ func otherCluster(t *testing.T, h backup.History) {
 	})
 }
 
-// TestPiecesGrow: a short piece is replaced by a longer one, so there are few objects. No object is
-// modified, and a piece is removed only after its replacement has been read back.
+// TestPiecesGrow checks that a short piece is replaced by a longer one, which keeps the number of
+// objects small. No object is modified, and a piece is removed only after its replacement has been
+// read back.
 func TestPiecesGrow(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.member(1, true)
@@ -349,7 +352,7 @@ func TestPiecesGrow(t *testing.T) {
 	})
 }
 
-// TestBacklog: a large backlog is copied in pieces of limited size.
+// TestBacklog checks that a large backlog is copied in pieces of limited size.
 func TestBacklog(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		_, k := w.member(1, true)

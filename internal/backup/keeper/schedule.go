@@ -7,13 +7,13 @@ import (
 	"github.com/robfig/cron/v3"
 )
 
-// utc is a schedule in UTC, unless it names a time zone.
+// utc is a schedule that uses UTC, unless it names a time zone.
 type utc struct{ cron.Schedule }
 
 // Next implements cron.Schedule.
 func (s utc) Next(after time.Time) time.Time { return s.Schedule.Next(after.UTC()) }
 
-// parseSchedule parses a cron schedule: five fields, or @daily, @every 1h and so on.
+// parseSchedule parses a cron schedule: five fields, or a shorthand such as @daily or @every 1h.
 func parseSchedule(text string) (cron.Schedule, error) {
 	s, err := cron.ParseStandard(text)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/backup/target"
 )
 
-// Settings are those of server.Backup.
+// Settings contains the settings of server.Backup.
 type Settings struct {
 	To, Schedule    string
 	Keep            int
@@ -16,12 +16,12 @@ type Settings struct {
 	CredentialsFile string
 }
 
-// DefaultSettings returns settings without backups.
+// DefaultSettings returns settings that make no backups.
 func DefaultSettings() Settings {
 	return Settings{Schedule: "@daily", Keep: 7, Interval: 500 * time.Millisecond}
 }
 
-// minInterval protects against a wrong unit, and so an object every millisecond.
+// minInterval protects against a wrong unit, which could create an object every millisecond.
 const minInterval = 10 * time.Millisecond
 
 // Check returns the first error in the settings. It does no I/O.

@@ -10,33 +10,33 @@ import (
 )
 
 const (
-	// maxPiece is the approximate maximum size of a piece of the log. A single entry may be larger.
+	// maxPiece is the approximate maximum size of a piece of the log. A single entry can be larger.
 	maxPiece = 8 << 20
-	// growTo is the size at which a piece is finished. Until then, it is rewritten with the new
-	// entries under another name, and the previous one is removed. So there are neither too many
-	// objects nor any that change.
+	// growTo is the size at which a piece is complete. Until then, the piece is rewritten with the
+	// new entries under a different name, and the previous version is removed. This avoids both a
+	// large number of objects and objects that change.
 	growTo = 1 << 20
 	// growFor is the maximum number of times that a piece is written.
 	growFor = 240
 )
 
-// tail copies the log while a member leads. It belongs to one goroutine.
+// tail copies the log while this member leads. It belongs to one goroutine.
 type tail struct {
 	*Keeper
 	full chan backup.Place // requests a full backup at this place or later; capacity 1
 
 	end      backup.Place // end of the copied log
-	revision int64        // of the state at end, at least
-	seen     uint64       // the index of the newest mark
+	revision int64        // lower bound on the revision of the state at end
+	seen     uint64       // index of the newest mark
 
 	piece   backup.Piece // the newest piece
 	bytes   int
-	written int    // number of writes of the piece
-	name    string // name of the piece's object; "" if not written yet
+	written int    // number of times the piece was written
+	name    string // name of the piece's object; "" if it has not been written
 	stale   []string
 }
 
-// open claims the target, and finds the end of the copied log.
+// open claims the target and finds the end of the copied log.
 func (t *tail) open(ctx context.Context) bool {
 	var c backup.Catalog
 	ok := t.retry(ctx, opening, func() (err error) {
@@ -60,7 +60,7 @@ func (t *tail) open(ctx context.Context) bool {
 		return true
 	}
 	now := time.Now()
-	newest, _ := c.Newest(now) // without one, a backup is due immediately
+	newest, _ := c.Newest(now) // if there is none, a backup is due immediately
 	if last := c.Fulls[len(c.Fulls)-1]; last.Time.After(now) {
 		t.log.Warn("ignoring a full backup with a time in the future: the clock of the member "+
 			"that made it was ahead, or this member's is behind",
@@ -78,9 +78,10 @@ func (t *tail) open(ctx context.Context) bool {
 	return true
 }
 
-// resume returns where to continue: for each full backup it finds the end of the copied log after
-// it, and chooses the first one that this member's log continues. The newest full backup may be
-// later than that, because its leader may have lost the lead before it had copied the log that far.
+// resume returns where to continue. For each full backup, it finds the end of the copied log after
+// that backup. It chooses the first such end at which this member's log continues. The newest full
+// backup may be later than that end, because its leader may have lost leadership before it had
+// copied the log that far.
 func (t *tail) resume(c *backup.Catalog) (end backup.Place, revision int64) {
 	for _, f := range c.Fulls {
 		at, last := c.Reach(f.Place)
@@ -92,7 +93,7 @@ func (t *tail) resume(c *backup.Catalog) (end backup.Place, revision int64) {
 	return end, revision
 }
 
-// resumeAt sets where to continue.
+// resumeAt sets the place at which copying continues.
 func (t *tail) resumeAt(at backup.Place, revision int64) {
 	t.end, t.revision, t.seen = at, revision, at.Index
 	t.piece, t.name, t.bytes, t.written = backup.Piece{}, "", 0, 0
@@ -102,7 +103,7 @@ func (t *tail) resumeAt(at backup.Place, revision int64) {
 	t.cfg.Source.Keep(at.Index)
 }
 
-// restart starts the copy at the current state, and requests a full backup of it.
+// restart makes the copy start at the current state, and requests a full backup of that state.
 func (t *tail) restart() {
 	t.resumeAt(t.cfg.Source.Applied())
 	select {
@@ -112,7 +113,7 @@ func (t *tail) restart() {
 	t.full <- t.end
 }
 
-// gap returns the reason why this member's log does not continue the copy, or "".
+// gap returns the reason why this member's log does not continue the copy, or "" if it does.
 func (t *tail) gap(end backup.Place) string {
 	switch term, ok := t.cfg.Source.TermAt(end.Index); {
 	case !ok:
@@ -124,7 +125,7 @@ func (t *tail) gap(end backup.Place) string {
 	return ""
 }
 
-// handleGap reports a gap, and restarts.
+// handleGap reports a gap and restarts the copy.
 func (t *tail) handleGap(why string) {
 	t.update(func(s *Stats) { s.Gaps++ })
 	from := t.end.Index
@@ -134,7 +135,7 @@ func (t *tail) handleGap(why string) {
 		"to-index", t.end.Index)
 }
 
-// run copies until ctx ends.
+// run copies the log until ctx ends.
 func (t *tail) run(ctx context.Context) {
 	tick := time.NewTicker(t.cfg.Every)
 	defer tick.Stop()
@@ -175,7 +176,7 @@ func (t *tail) mark(now time.Time) {
 	if n := len(t.marks); n > maxMarks {
 		thin := t.marks[:0]
 		for i, m := range t.marks {
-			if (n-1-i)%2 == 0 { // keeps the newest
+			if (n-1-i)%2 == 0 { // keeps the newest mark
 				thin = append(thin, m)
 			}
 		}
@@ -183,7 +184,7 @@ func (t *tail) mark(now time.Time) {
 	}
 }
 
-// copy copies everything up to the newest mark.
+// copy copies all entries up to the newest mark.
 func (t *tail) copy(ctx context.Context) error {
 	for t.end.Index < t.seen {
 		if why := t.gap(t.end); why != "" {
@@ -208,7 +209,7 @@ func (t *tail) copy(ctx context.Context) error {
 	return t.sweep(ctx)
 }
 
-// write writes the newest piece with additional entries.
+// write rewrites the newest piece with additional entries.
 func (t *tail) write(ctx context.Context, entries []backup.Entry) error {
 	p := t.piece
 	p.Entries = append(p.Entries[:len(p.Entries):len(p.Entries)], entries...)
@@ -243,7 +244,8 @@ func (t *tail) write(ctx context.Context, entries []backup.Entry) error {
 	return nil
 }
 
-// dropMarks drops the marks up to an index that has been copied, and returns the newest one left.
+// dropMarks drops the marks up to an index that has been copied, and returns the newest remaining
+// one.
 func (t *tail) dropMarks(index uint64) (newest backup.Mark, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -256,7 +258,7 @@ func (t *tail) dropMarks(index uint64) (newest backup.Mark, ok bool) {
 	return backup.Mark{}, false
 }
 
-// marksTo returns the marks up to an index, the last one at exactly that index.
+// marksTo returns the marks up to an index. The last one is at exactly that index.
 func (t *tail) marksTo(index uint64) (out []backup.Mark) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -269,7 +271,7 @@ func (t *tail) marksTo(index uint64) (out []backup.Mark) {
 	panic("keeper: entries were copied before they were committed")
 }
 
-// sweep removes pieces that have been replaced by longer ones.
+// sweep removes pieces that longer pieces have replaced.
 func (t *tail) sweep(ctx context.Context) error {
 	for len(t.stale) > 0 {
 		ctx, cancel := context.WithTimeout(ctx, requestLimit)

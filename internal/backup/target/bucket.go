@@ -20,7 +20,7 @@ import (
 	"leasehold.dev/internal/backup"
 )
 
-// bucket stores objects in a bucket of S3 or of a compatible store.
+// bucket stores objects in a bucket of S3 or a compatible store.
 type bucket struct {
 	name, prefix, endpoint string
 	client                 minio.Core
@@ -28,7 +28,7 @@ type bucket struct {
 
 const (
 	defaultRegion = "us-east-1"
-	// answerLimit is the timeout for accepting a connection, and for the beginning of an answer.
+	// answerLimit is the timeout for making a connection, and for receiving the start of an answer.
 	answerLimit = 30 * time.Second
 	// roleLimit is the timeout for requesting the credentials of the machine's role.
 	roleLimit = 5 * time.Second
@@ -83,12 +83,12 @@ func newBucket(u *url.URL, credentialsFile string) (*bucket, error) {
 	if err != nil {
 		return bad(err.Error())
 	}
-	client.SetS3EnableDualstack(false) // endpoints within a private network have no such names
+	client.SetS3EnableDualstack(false) // endpoints in a private network have no dual-stack names
 	b.client = minio.Core{Client: client}
 	return b, nil
 }
 
-// newTransport returns a transport for one server, which may be slow.
+// newTransport returns a transport for a single server, which may be slow.
 func newTransport() *http.Transport {
 	return &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
@@ -101,8 +101,8 @@ func newTransport() *http.Transport {
 	}
 }
 
-// newCredentials returns the credentials of a file, or of the environment, or of the role of the
-// machine, container or pod in AWS.
+// newCredentials returns credentials from a file or, if file is "", from the environment or the AWS
+// role of the machine, container or pod.
 func newCredentials(file string, transport http.RoundTripper) *credentials.Credentials {
 	switch {
 	case file != "":
@@ -116,7 +116,7 @@ func newCredentials(file string, transport http.RoundTripper) *credentials.Crede
 	return credentials.New(role{&credentials.IAM{Client: client}})
 }
 
-// credentialsFile reads its file for each request, so that it can be replaced.
+// credentialsFile reads its file for every request, so that the file can be replaced.
 type credentialsFile struct {
 	*credentials.FileAWSCredentials
 }
@@ -177,7 +177,7 @@ func (b *bucket) explain(err error) error {
 	return fmt.Errorf("%s: the server answered %d %s: %w", b, e.StatusCode, e.Code, err)
 }
 
-// withoutURL removes the URL from an error: it is long, and String names the bucket.
+// withoutURL removes the URL from an error, because the URL is long and String names the bucket.
 func withoutURL(err error) error {
 	var e *url.Error
 	if errors.As(err, &e) {
@@ -186,12 +186,12 @@ func withoutURL(err error) error {
 	return err
 }
 
-// Put implements Target. Above 16 MiB it sends parts, and the object appears after the last. The
-// signature includes the MD5 of each part, which the server checks: buckets with object lock
-// require one, and not every store can check signatures of chunks.
+// Put implements Target. It sends content of more than 16 MiB in parts, and the object appears
+// after the last part. The signature includes the MD5 of each part, which the server verifies.
+// Buckets with object lock require the MD5, and not every store can verify signatures of chunks.
 func (b *bucket) Put(ctx context.Context, c Content) error {
 	r, w := io.Pipe()
-	defer r.Close() // ends Write
+	defer r.Close() // makes Write return
 	go func() { w.CloseWithError(c.Write(w)) }()
 	o := minio.PutObjectOptions{SendContentMd5: true, DisableContentSha256: true}
 	if c.New {
@@ -204,7 +204,7 @@ func (b *bucket) Put(ctx context.Context, c Content) error {
 		case http.StatusPreconditionFailed, http.StatusConflict:
 			return fmt.Errorf("%s: %w: %s", b, errExists, c.Name)
 		case http.StatusNotImplemented, http.StatusBadRequest, http.StatusMethodNotAllowed:
-			// Without conditional writes, another cluster may write at the same time.
+			// Without conditional writes, another cluster can write the object at the same time.
 			c.New = false
 			return b.Put(ctx, c)
 		}

@@ -9,9 +9,9 @@ import (
 	"leasehold.dev/internal/backup"
 )
 
-// detached is a target whose calls end with their context even if the operating system does not
-// return from them, as when the server of a network file system is gone. Hanging calls remain in
-// their goroutines; when there are mostHanging of them, further calls fail at once.
+// detached is a target whose calls return when their context ends, even if the operating system is
+// stuck, for example because the server of a network file system is gone. Hanging calls remain in
+// their goroutines. Once there are mostHanging of them, further calls fail immediately.
 type detached struct {
 	Target
 	places chan struct{}
@@ -24,7 +24,7 @@ func detach(t Target) *detached { return &detached{t, make(chan struct{}, mostHa
 
 var errHanging = errors.New("the file system does not respond")
 
-// aside calls f in another goroutine, and waits for it until ctx ends.
+// aside calls f in another goroutine and waits for it until ctx ends.
 func aside[T any](ctx context.Context, d *detached, f func() (T, error)) (T, error) {
 	type result struct {
 		value T
@@ -84,8 +84,8 @@ type detachedReader struct {
 	r   io.ReadCloser
 }
 
-// Read implements io.Reader. It reads into a separate buffer, because a hanging read may still
-// write to it later.
+// Read implements io.Reader. It reads into a separate buffer, because a hanging read may write to
+// the buffer after Read has returned.
 func (r *detachedReader) Read(p []byte) (int, error) {
 	b, err := aside(r.ctx, r.d, func() ([]byte, error) {
 		b := make([]byte, len(p))
@@ -95,7 +95,7 @@ func (r *detachedReader) Read(p []byte) (int, error) {
 	return copy(p, b), err
 }
 
-// Close implements io.Closer. It does not wait: nothing was written, so nothing can be lost.
+// Close implements io.Closer. It does not wait, because nothing was written that could be lost.
 func (r *detachedReader) Close() error {
 	go func() { _ = r.r.Close() }()
 	return nil

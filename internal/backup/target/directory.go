@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/internal/backup"
 )
 
-// directory stores objects as files. A file has another name until it is completely on disk.
+// directory stores objects as files. A file has a temporary name until all of it is on disk.
 type directory struct{ root string }
 
 func newDirectory(root string) *directory { return &directory{filepath.Clean(root)} }
@@ -27,8 +27,8 @@ func (d *directory) path(name string) string {
 	return filepath.Join(d.root, filepath.FromSlash(name))
 }
 
-// exists returns an error if the directory does not exist: an unmounted disk must not be taken for
-// an empty one.
+// exists returns an error if the directory does not exist, because an unmounted disk must not be
+// mistaken for an empty directory.
 func (d *directory) exists() error {
 	info, err := os.Stat(d.root)
 	switch {
@@ -52,7 +52,7 @@ func (d *directory) Put(ctx context.Context, c Content) (err error) {
 		return err
 	}
 	part := to + backup.PartSuffix
-	if c.New { // another process may write it at the same time
+	if c.New { // another process may be writing it at the same time
 		part = fmt.Sprintf("%s-%x%s", to, rand.Uint64(), backup.PartSuffix)
 	}
 	f, err := os.OpenFile(part, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
@@ -86,8 +86,8 @@ func (d *directory) Put(ctx context.Context, c Content) (err error) {
 	return syncDirectory(filepath.Dir(to))
 }
 
-// create renames a file, and fails if the name exists. On file systems without hard links, another
-// process may create it at the same time.
+// create renames a file. It fails if the new name exists. On file systems without hard links, it
+// cannot prevent another process from creating that name at the same time.
 func create(part, to string) error {
 	switch err := os.Link(part, to); {
 	case err == nil:
@@ -109,7 +109,7 @@ func syncDirectory(name string) error {
 	return errors.Join(f.Sync(), f.Close())
 }
 
-// whileLasting is a writer that fails when its context has ended.
+// whileLasting is a writer that fails once its context has ended.
 type whileLasting struct {
 	ctx context.Context
 	w   io.Writer
@@ -135,7 +135,7 @@ func (d *directory) Get(_ context.Context, name string) (io.ReadCloser, error) {
 	return f, err
 }
 
-// List implements Target. It reads only the directories that can contain objects.
+// List implements Target. It reads only those directories that can contain objects.
 func (d *directory) List(ctx context.Context) ([]backup.Object, error) {
 	if err := d.exists(); err != nil {
 		return nil, err
@@ -152,7 +152,7 @@ func (d *directory) List(ctx context.Context) ([]backup.Object, error) {
 		for _, e := range entries {
 			info, err := e.Info()
 			if errors.Is(err, fs.ErrNotExist) || err == nil && !info.Mode().IsRegular() {
-				continue // removed in the meantime, or not an object of ours
+				continue // removed in the meantime, or not a Leasehold object
 			}
 			if err != nil {
 				return nil, err

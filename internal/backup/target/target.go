@@ -1,5 +1,5 @@
 // Package target stores backups in a directory or in a bucket of an S3-compatible object store. It
-// handles the names and bytes of objects, but does not interpret them.
+// handles the names and bytes of objects but does not interpret them.
 //
 // A target is safe for concurrent use, as long as no two goroutines write the same name at the same
 // time.
@@ -17,11 +17,11 @@ import (
 	"leasehold.dev/internal/backup"
 )
 
-// The errors of all targets wrap these.
+// The errors from all targets wrap these errors.
 var (
-	// ErrNotFound means that a target has no object with that name.
+	// ErrNotFound means that a target has no object with the given name.
 	ErrNotFound = errors.New("target: object not found")
-	// errExists means that a target already has an object that must be new.
+	// errExists means that a target already has an object that was required to be new.
 	errExists = errors.New("target: the object already exists")
 	// ErrDamaged means that the data read back differs from the data written.
 	ErrDamaged = errors.New("target: the data read back differs from the data written")
@@ -37,9 +37,9 @@ type Target interface {
 	Get(ctx context.Context, name string) (io.ReadCloser, error)
 	// List returns all objects, in any order.
 	List(ctx context.Context) ([]backup.Object, error)
-	// Delete removes an object. It is no error if it does not exist.
+	// Delete removes an object. It is not an error if the object does not exist.
 	Delete(ctx context.Context, name string) error
-	// String returns the location, for people.
+	// String returns the location in human-readable form.
 	String() string
 }
 
@@ -48,13 +48,13 @@ type Content struct {
 	Name  string
 	Bytes int64
 	Sum   [sha256.Size]byte
-	// Write writes the bytes. They must be the same in each call.
+	// Write writes the bytes. It must write the same bytes each time it is called.
 	Write func(io.Writer) error
-	// If New is set, the object must not exist yet.
+	// New requires that the object not exist yet.
 	New bool
 }
 
-// Bytes returns the content of an object in memory.
+// Bytes returns a Content for an object in memory.
 func Bytes(name string, b []byte) Content {
 	write := func(w io.Writer) error {
 		_, err := w.Write(b)
@@ -63,10 +63,10 @@ func Bytes(name string, b []byte) Content {
 	return Content{Name: name, Bytes: int64(len(b)), Sum: sha256.Sum256(b), Write: write}
 }
 
-// Open returns the target with a name: a path, file:///path, or s3://bucket/prefix with the
-// parameters endpoint and region. The credentials for a bucket come from the section [default] of a
-// file like ~/.aws/credentials, or if that is "", from the environment or the machine's role. Open
-// does no I/O.
+// Open returns the target with the given name: a path, file:///path, or s3://bucket/prefix with the
+// parameters endpoint and region. The credentials for a bucket come from the [default] section of a
+// file like ~/.aws/credentials. If credentialsFile is "", they come from the environment or the
+// machine's role. Open does no I/O.
 func Open(name, credentialsFile string) (Target, error) {
 	if !strings.Contains(name, "://") {
 		if name == "" {
@@ -91,7 +91,7 @@ func Open(name, credentialsFile string) (Target, error) {
 		errURL, u.Redacted())
 }
 
-// withoutSecrets returns the reason why a URL cannot be parsed, without the URL.
+// withoutSecrets returns the reason why a URL cannot be parsed. The text does not contain the URL.
 func withoutSecrets(err error, name string) string {
 	var e *url.Error
 	if errors.As(err, &e) {
@@ -101,7 +101,8 @@ func withoutSecrets(err error, name string) string {
 	return fmt.Sprintf("cannot parse the URL %s://...: %v", scheme, err)
 }
 
-// Store writes an object, reads it back, and compares. It tries to remove a damaged object.
+// Store writes an object, reads it back, and compares the contents. If they differ, Store tries to
+// remove the object.
 func Store(ctx context.Context, t Target, c Content) error {
 	if err := t.Put(ctx, c); err != nil {
 		return fmt.Errorf("write %s: %w", c.Name, err)
@@ -113,7 +114,7 @@ func Store(ctx context.Context, t Target, c Content) error {
 	return err
 }
 
-// check reads an object back and compares it.
+// check reads an object back and compares it with c.
 func check(ctx context.Context, t Target, c *Content) error {
 	r, err := t.Get(ctx, c.Name)
 	if err != nil {
@@ -164,7 +165,7 @@ func History(ctx context.Context, t Target) (backup.History, error) {
 }
 
 // Claim reserves a target for the backups of one history. If the target has backups of another
-// history, the error is [backup.ErrOtherCluster].
+// history, Claim returns [backup.ErrOtherCluster].
 func Claim(ctx context.Context, t Target, h backup.History) error {
 	owner, err := History(ctx, t)
 	if errors.Is(err, ErrNotFound) {
@@ -177,7 +178,7 @@ func Claim(ctx context.Context, t Target, h backup.History) error {
 				"use another directory or prefix", t, backup.ManifestName)
 		}
 		c := Bytes(backup.ManifestName, backup.Manifest(h))
-		c.New = true // if two clusters claim it at the same time, the first to write gets it
+		c.New = true // if two clusters claim the target at the same time, the first to write wins
 		if err := t.Put(ctx, c); err != nil && !errors.Is(err, errExists) {
 			return fmt.Errorf("%s: write %s: %w", t, backup.ManifestName, err)
 		}

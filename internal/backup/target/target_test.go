@@ -32,8 +32,8 @@ const (
 	testSecret = "never-show-this-secret"
 )
 
-// fakeS3 serves S3 over HTTP with a bucket "backups" until the test ends. What meddle answers, if it is
-// set and returns true, the store does not see.
+// fakeS3 serves S3 over HTTP with a bucket "backups" until the test ends. If meddle is set and
+// returns true, it has answered the request, and the store does not see it.
 type fakeS3 struct {
 	url     string
 	meddle  atomic.Pointer[func(http.ResponseWriter, *http.Request) bool]
@@ -84,7 +84,7 @@ func newFakeS3(t *testing.T) *fakeS3 {
 var authorization = regexp.MustCompile(`^AWS4-HMAC-SHA256 Credential=([^/]*)/(\S*), ?` +
 	`SignedHeaders=([^,]*), ?Signature=([0-9a-f]*)$`)
 
-// signedBy checks the signature of a request, as Amazon's "Signature Version 4" says.
+// signedBy verifies the signature of a request according to Amazon's Signature Version 4.
 func signedBy(r *http.Request, id, secret string) bool {
 	m := authorization.FindStringSubmatch(r.Header.Get("Authorization"))
 	if m == nil || m[1] != id {
@@ -113,7 +113,7 @@ func signedBy(r *http.Request, id, secret string) bool {
 		hex.EncodeToString(sum[:]))) == m[4]
 }
 
-// open returns the target of the server.
+// open returns a Target on the server.
 func (f *fakeS3) open(t *testing.T, prefix string) Target {
 	t.Helper()
 	x, err := Open("s3://backups/"+prefix+"?endpoint="+f.url, credentialsOf(t, testSecret))
@@ -123,7 +123,7 @@ func (f *fakeS3) open(t *testing.T, prefix string) Target {
 	return x
 }
 
-// credentialsOf returns a file of credentials with a secret.
+// credentialsOf writes a credentials file with the given secret and returns its name.
 func credentialsOf(t *testing.T, secret string) string {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "credentials")
@@ -140,7 +140,7 @@ func writeCredentials(t *testing.T, file, secret string) {
 	}
 }
 
-// both runs a test with a directory and with a bucket.
+// both runs a test against a directory and against a bucket.
 func both(t *testing.T, test func(*testing.T, Target)) {
 	t.Run("directory", func(t *testing.T) {
 		t.Parallel()
@@ -158,7 +158,8 @@ func both(t *testing.T, test func(*testing.T, Target)) {
 	})
 }
 
-// Objects are read as they were written, listed, replaced and removed.
+// TestObjects checks that objects can be written, read back unchanged, listed, replaced and
+// removed.
 func TestObjects(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, x Target) {
@@ -197,7 +198,7 @@ func TestObjects(t *testing.T) {
 	})
 }
 
-// A write that fails in the middle leaves nothing under its name.
+// TestCutOff checks that a write that fails midway leaves no object behind.
 func TestCutOff(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, x Target) {
@@ -216,7 +217,7 @@ func TestCutOff(t *testing.T) {
 	})
 }
 
-// onlySome takes some bytes and then fails.
+// onlySome accepts a limited number of bytes and then fails.
 type onlySome struct {
 	w    io.Writer
 	left int
@@ -231,7 +232,8 @@ func (w *onlySome) Write(p []byte) (int, error) {
 	return w.w.Write(p[:n])
 }
 
-// A target belongs to the history that came first, and refuses that of a restored cluster.
+// TestClaim checks that a target belongs to the first history that claims it, and rejects other
+// clusters and the history after a restore.
 func TestClaim(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, x Target) {
@@ -267,8 +269,8 @@ func TestClaim(t *testing.T) {
 	})
 }
 
-// TestClaimRace: two clusters claim an empty target at the same time. The first to write has it, and
-// the other one is refused.
+// TestClaimRace makes two clusters claim an empty target at the same time. The first to write wins,
+// and the second is rejected.
 func TestClaimRace(t *testing.T) {
 	t.Parallel()
 	both(t, func(t *testing.T, x Target) {
@@ -287,7 +289,7 @@ func TestClaimRace(t *testing.T) {
 	})
 }
 
-// beforePut does something before each Put.
+// beforePut calls a function before each Put.
 type beforePut struct {
 	Target
 	do func() error
@@ -298,7 +300,8 @@ func (b beforePut) Put(ctx context.Context, c Content) error {
 	return errors.Join(b.do(), b.Target.Put(ctx, c))
 }
 
-// What does not read back as it was written is no backup, and is removed.
+// TestReadBack checks that an object that reads back differently is reported as damaged and
+// removed.
 func TestReadBack(t *testing.T) {
 	t.Parallel()
 	f := newFakeS3(t)
@@ -322,7 +325,8 @@ func TestReadBack(t *testing.T) {
 	}
 }
 
-// An object store that refuses says why, and no error has the secret.
+// TestRefusals checks that an error states why the object store rejected a request, and never
+// contains the secret.
 func TestRefusals(t *testing.T) {
 	t.Parallel()
 	f := newFakeS3(t)
@@ -367,14 +371,15 @@ func TestRefusals(t *testing.T) {
 			}
 		}
 	}
-	if n := f.puts.Load(); n != 1 { // into the bucket that is not there
+	if n := f.puts.Load(); n != 1 { // the one to the missing bucket
 		t.Errorf("%d were let in", n)
 	}
 }
 
 func x[A, B any](a A, b B) (A, B) { return a, b }
 
-// The file of credentials is read for each request, and the environment does not override it.
+// TestCredentialsFile checks that the credentials file is read for each request, and that the
+// environment does not override it.
 func TestCredentialsFile(t *testing.T) {
 	t.Setenv("AWS_ACCESS_KEY_ID", "other")
 	t.Setenv("AWS_SECRET_ACCESS_KEY", "other")
@@ -392,7 +397,8 @@ func TestCredentialsFile(t *testing.T) {
 	}
 }
 
-// Without a file, the credentials are those of the environment, else those of the machine's role.
+// TestCredentialsWithoutFile checks that without a file, the credentials come from the environment
+// or, failing that, from the machine's role.
 func TestCredentialsWithoutFile(t *testing.T) {
 	f := newFakeS3(t)
 	answer := ""
@@ -423,7 +429,8 @@ func TestCredentialsWithoutFile(t *testing.T) {
 	}
 }
 
-// An object of more than 16 MiB is sent in parts, and its last part may fail.
+// TestParts checks that an object of more than 16 MiB is sent in parts, and that no object is left
+// if the last part fails.
 func TestParts(t *testing.T) {
 	t.Parallel()
 	f := newFakeS3(t)
@@ -453,14 +460,16 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// A call ends with its context while the server does not answer.
+// TestSilentServer checks that a call returns when its context ends, even if the server does not
+// answer.
 func TestSilentServer(t *testing.T) {
 	t.Parallel()
 	f := newFakeS3(t)
 	x := f.open(t, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	silent := func(_ http.ResponseWriter, r *http.Request) bool {
-		_, _ = io.Copy(io.Discard, r.Body) // from here on the server sees that the client is gone
+		// Only after reading the body does the server detect a client disconnect.
+		_, _ = io.Copy(io.Discard, r.Body)
 		cancel()
 		<-r.Context().Done()
 		return true
@@ -471,7 +480,8 @@ func TestSilentServer(t *testing.T) {
 	}
 }
 
-// What is no target is refused before anything is done, without showing what may be secret.
+// TestOpenRefuses checks that an invalid target is rejected before any request. The error does not
+// show anything that might be secret.
 func TestOpenRefuses(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{
@@ -505,7 +515,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// hanging is a target whose calls return only when the test says so.
+// hanging is a target whose Put blocks until the test releases it.
 type hanging struct {
 	Target
 	until chan struct{}
@@ -513,7 +523,8 @@ type hanging struct {
 
 func (h *hanging) Put(context.Context, Content) error { <-h.until; return nil }
 
-// A file system that does not respond blocks no caller, and is left alone once some calls hang.
+// TestHanging checks that an unresponsive file system blocks no caller. While too many calls hang,
+// new calls fail without reaching the file system.
 func TestHanging(t *testing.T) {
 	t.Parallel()
 	h := &hanging{newDirectory(t.TempDir()), make(chan struct{})}
@@ -530,7 +541,7 @@ func TestHanging(t *testing.T) {
 	}
 	close(h.until)
 	for len(d.places) > 0 {
-		d.places <- struct{}{} // waits for one of them
+		d.places <- struct{}{} // blocks until one of them returns
 		<-d.places
 	}
 	if err := d.Put(t.Context(), Content{}); err != nil {
@@ -538,7 +549,7 @@ func TestHanging(t *testing.T) {
 	}
 }
 
-// What a crash left half written is seen as such.
+// TestHalfWritten checks that a file left half written by a crash is not taken for a backup.
 func TestHalfWritten(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()
@@ -567,8 +578,9 @@ func TestHalfWritten(t *testing.T) {
 
 var testTime = time.Date(2026, 1, 31, 12, 0, 0, 0, time.UTC)
 
-// TestStoresWithoutConditions: a store that does not know If-None-Match refuses it in one of these ways.
-// It is claimed without the condition. What it refuses for another reason is an error.
+// TestStoresWithoutConditions covers stores that do not support If-None-Match and reject it with
+// one of these statuses. The target is then claimed without the condition. A request rejected for
+// another reason is an error.
 func TestStoresWithoutConditions(t *testing.T) {
 	t.Parallel()
 	for _, status := range []int{

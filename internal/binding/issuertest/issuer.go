@@ -1,5 +1,6 @@
-// Package issuertest contains an issuer of tokens for tests: a server with a discovery document and
-// a key set, real keys, and tokens that are valid, or invalid in any way that a test needs.
+// Package issuertest implements a token issuer for tests. It is a server with a discovery document
+// and a key set. It has real keys, and issues tokens that are valid or invalid in whatever way a
+// test needs.
 package issuertest
 
 import (
@@ -27,18 +28,18 @@ const Audience = "leasehold"
 
 // Issuer is a running issuer.
 type Issuer struct {
-	// URL is its name in tokens.
+	// URL is the issuer's name in tokens.
 	URL string
 
 	server *httptest.Server
-	mu     sync.Mutex               // guards the following fields
+	mu     sync.Mutex               // guards the fields below
 	keys   map[string]crypto.Signer // by kid
 	asked  int
 	broken bool
-	said   string // the issuer in the discovery document, if it is not URL
+	said   string // issuer named by the discovery document, if different from URL
 }
 
-// New starts an issuer without keys. If encrypted is true it uses TLS, with a self-signed
+// New starts an issuer that has no keys. If encrypted is true, it uses TLS with a self-signed
 // certificate.
 func New(t testing.TB, encrypted bool) *Issuer {
 	t.Helper()
@@ -51,7 +52,7 @@ func New(t testing.TB, encrypted bool) *Issuer {
 	return i.started(t)
 }
 
-// On is New without encryption, with the test's listener.
+// On is New without encryption, using the test's listener.
 func On(t testing.TB, l net.Listener) *Issuer {
 	t.Helper()
 	i, mux := newIssuer()
@@ -108,7 +109,7 @@ func encode(v any) []byte {
 	return b
 }
 
-// KeySet returns the public keys as the issuer publishes them.
+// KeySet returns the public keys in the form in which the issuer publishes them.
 func (i *Issuer) KeySet() []byte {
 	i.mu.Lock()
 	defer i.mu.Unlock()
@@ -159,32 +160,32 @@ func (i *Issuer) Drop(kid string) {
 	delete(i.keys, kid)
 }
 
-// Break makes the issuer answer with errors, or stop doing so.
+// Break specifies whether the issuer responds with errors.
 func (i *Issuer) Break(broken bool) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.broken = broken
 }
 
-// Say makes the discovery document name another issuer.
+// Say changes the issuer named by the discovery document.
 func (i *Issuer) Say(name string) {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	i.said = name
 }
 
-// Asked returns the number of requests to the issuer.
+// Asked returns the number of requests that the issuer has received.
 func (i *Issuer) Asked() int {
 	i.mu.Lock()
 	defer i.mu.Unlock()
 	return i.asked
 }
 
-// Certificate returns the certificate of an issuer with TLS, in DER.
+// Certificate returns the DER certificate of an issuer that uses TLS.
 func (i *Issuer) Certificate() []byte { return i.server.Certificate().Raw }
 
-// Claims returns the claims of a valid token that expires in an hour. more adds or replaces claims;
-// nil removes one.
+// Claims returns the claims of a valid token that expires in an hour. The claims in more are added,
+// or replace existing ones. A nil value removes a claim.
 func (i *Issuer) Claims(subject string, more jwt.MapClaims) jwt.MapClaims {
 	c := jwt.MapClaims{
 		"iss": i.URL, "sub": subject, "aud": Audience, "exp": time.Now().Add(time.Hour).Unix(),
@@ -194,7 +195,7 @@ func (i *Issuer) Claims(subject string, more jwt.MapClaims) jwt.MapClaims {
 	return c
 }
 
-// Token returns a token that is signed with the key kid.
+// Token returns a token signed with the key kid.
 func (i *Issuer) Token(t testing.TB, kid, subject string, more jwt.MapClaims) string {
 	t.Helper()
 	i.mu.Lock()
@@ -217,7 +218,7 @@ type Signer struct {
 	Key    any
 }
 
-// Signed returns a token with any claims.
+// Signed returns a token with the given claims.
 func Signed(t testing.TB, kid string, by Signer, claims jwt.MapClaims) string {
 	t.Helper()
 	token := jwt.NewWithClaims(by.Method, claims)

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// rootRole is the role that may do everything, without permissions for it.
+// rootRole is the role that is allowed to do everything, although it has no permissions.
 const rootRole = "root"
 
 func (a commands) authCommand() *cobra.Command {
@@ -44,7 +44,8 @@ func (a commands) authCommand() *cobra.Command {
 		}, a.authLimits(), a.authBindings(), authWhoAmI)
 }
 
-// enableAuth enables access control, and gives the user root the role root if only that is missing.
+// enableAuth enables access control. If the user root exists but lacks the role root, enableAuth
+// grants it.
 func enableAuth(ctx context.Context, c *clientv3.Client) error {
 	for {
 		_, err := c.AuthEnable(ctx)
@@ -129,7 +130,7 @@ func (a commands) userAdd() app.Command {
 	}
 }
 
-// userAndPassword reads "user:password", or asks for the password.
+// userAndPassword parses "user:password", or prompts for the password.
 func (a commands) userAndPassword(arg string, interactive bool) (user, password string, err error) {
 	user, password, ok := strings.Cut(arg, ":")
 	if !ok {
@@ -200,11 +201,12 @@ func (a commands) userPasswd() app.Command {
 	}
 }
 
-// newPassword reads a new password: a word of the standard input, or typed twice.
+// newPassword reads a new password: either one word from standard input or, interactively, typed
+// twice.
 func (a commands) newPassword(user string, interactive bool) (string, error) {
 	if !interactive {
 		var password string
-		// If there is no word, the password is empty; the server accepts or rejects that.
+		// If there is no word, the password is empty. The server accepts or rejects it.
 		_, _ = fmt.Fscanf(a.Stdin, "%s", &password)
 		return password, nil
 	}
@@ -281,14 +283,14 @@ func (f *permFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.fromKey, "from-key", false, "all keys from <key> onward, in byte order")
 }
 
-// keys returns the key range for args; an end of "\x00" is open.
+// keys returns the key range for args. If end is "\x00", the range has no upper bound.
 func (f *permFlags) keys(args []string) (key, end string, err error) {
 	key = args[0]
 	switch {
 	case f.prefix && f.fromKey:
 		return "", "", app.BadArgs("--from-key and --prefix are mutually exclusive")
 	case key == "" && (f.prefix || f.fromKey):
-		// A permission cannot begin at the empty key; all keys begin at "\x00".
+		// A permission cannot begin at the empty key, so the range of all keys begins at "\x00".
 		return "\x00", "\x00", nil
 	case key == "":
 		return "\x00", "", nil
@@ -370,7 +372,7 @@ func showRoleGet(role string, resp *clientv3.AuthRoleGetResponse) app.Answer {
 	ans.Fields = func(p *app.Page) {
 		p.Header(r.GetHeader())
 		for _, perm := range r.GetPerm() {
-			p.Field("PermType", " "+perm.GetPermType().String()) // two spaces, as always
+			p.Field("PermType", " "+perm.GetPermType().String()) // two spaces, as etcdctl prints
 			p.Quoted("Key", string(perm.GetKey()))
 			p.Quoted("RangeEnd", string(perm.GetRangeEnd()))
 		}
@@ -378,7 +380,7 @@ func showRoleGet(role string, resp *clientv3.AuthRoleGetResponse) app.Answer {
 	return ans
 }
 
-// listPermissions lists the keys with a permission to read, or to write.
+// listPermissions lists the keys that can be read or written, depending on kind.
 func listPermissions(p *app.Page, perms []*authpb.Permission, kind authpb.Permission_Type) {
 	for _, perm := range perms {
 		if t := perm.GetPermType(); t != kind && t != authpb.Permission_READWRITE {

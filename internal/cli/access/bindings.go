@@ -21,7 +21,7 @@ import (
 type boundAt struct {
 	Endpoint string                   `json:"endpoint"`
 	Bindings json.RawMessage          `json:"bindings"`
-	decoded  *pb.ListBindingsResponse // Bindings, decoded
+	decoded  *pb.ListBindingsResponse // Bindings after decoding
 }
 
 func (a commands) authBindings() app.Command {
@@ -120,7 +120,7 @@ func showBindings(list []boundAt) app.Answer {
 	}
 	return app.Answer{JSON: list, Simple: func(p *app.Page) {
 		p.Aligned(append([][]string{bindingsHead}, rows...)...)
-		shown := map[string]bool{"": true} // the digest of no file
+		shown := map[string]bool{"": true} // digest of a member without a bindings file
 		for _, b := range list {
 			if sum := b.decoded.Sha256; !shown[sum] {
 				shown[sum] = true

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// commands makes this package's commands.
+// commands creates the commands of this package.
 type commands struct{ *app.App }
 
 // Commands returns the commands for access control.

@@ -20,11 +20,12 @@ import (
 // undoTime is the timeout for undoing a failed setup.
 const undoTime = 10 * time.Second
 
-// firstAccess makes the first users and roles of a cluster.
+// firstAccess creates the first users and roles of a cluster.
 type firstAccess struct {
 	operator, app, prefix string
 	passwords             map[string]string
-	made                  []func(context.Context) error // undo the steps, in their order
+	// functions that undo the completed steps, in the order of the steps
+	made []func(context.Context) error
 }
 
 func (a commands) initAccessCommand() *cobra.Command {
@@ -57,7 +58,7 @@ created.`,
 	})
 }
 
-// complete sets defaults, and returns an error for impossible names.
+// complete sets defaults, and returns an error for invalid names.
 func (f *firstAccess) complete() error {
 	names := []string{rootRole, f.operator, f.app}
 	for i, name := range names {
@@ -102,7 +103,7 @@ func refuseSecond(ctx context.Context, c *clientv3.Client) error {
 	return nil
 }
 
-// make adds the users and roles, and enables access control.
+// make creates the users and roles, and enables access control.
 func (f *firstAccess) make(ctx context.Context, c *clientv3.Client) error {
 	for _, role := range []string{rootRole, f.app} {
 		if _, err := c.RoleAdd(ctx, role); err != nil {
@@ -148,7 +149,7 @@ func (f *firstAccess) addUser(ctx context.Context, c *clientv3.Client, user, rol
 	return nil
 }
 
-// undo removes everything that was created, because of the error why, which it returns.
+// undo removes everything that was created before the error why, and returns that error.
 func (f *firstAccess) undo(why error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
 	defer cancel()

@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// limitUsages contains the usage text of each resource's flag.
+// limitUsages contains the usage text of the flag for each resource.
 var limitUsages = map[pb.Limit_Resource]string{
 	pb.Limit_RESOURCE_LEASES:     "number of leases that belong to the principal",
 	pb.Limit_RESOURCE_LEASE_KEYS: "number of keys, attached to leases, that the principal wrote last",
@@ -22,19 +22,20 @@ var limitUsages = map[pb.Limit_Resource]string{
 	pb.Limit_RESOURCE_RATE:       "requests per second at each member, except renewals",
 }
 
-// limitName returns the name of a resource and its flag: lease-keys for RESOURCE_LEASE_KEYS.
+// limitName returns the name of a resource and its flag, such as lease-keys for
+// RESOURCE_LEASE_KEYS.
 func limitName(r pb.Limit_Resource) string {
 	name := strings.TrimPrefix(r.String(), "RESOURCE_")
 	return strings.ToLower(strings.ReplaceAll(name, "_", "-"))
 }
 
-// Values of the flags other than numbers.
+// Non-numeric flag values.
 const (
 	noLimit    = "none"
 	unsetLimit = "unset"
 )
 
-// limitsGiven returns the limits that the flags set.
+// limitsGiven returns the limits set by flags.
 func limitsGiven(fs *pflag.FlagSet) (out []*pb.Limit, err error) {
 	for _, r := range slices.Sorted(maps.Keys(limitUsages)) {
 		name := limitName(r)
@@ -86,7 +87,7 @@ own or of a role. Without flags, list all limits and the usage of each principal
 	}, func(*pb.Limits, string) {})
 }
 
-// limitsCommand completes a command that sets limits, or lists them if no flag sets one.
+// limitsCommand completes a command that sets limits or, if no limit flag is given, lists them.
 func limitsCommand(d app.Command, of func(l *pb.Limits, name string)) app.Command {
 	var fs *pflag.FlagSet
 	var given []*pb.Limit
@@ -117,7 +118,7 @@ func limitsCommand(d app.Command, of func(l *pb.Limits, name string)) app.Comman
 	return d
 }
 
-// limited returns the name of the principal, or group of principals, that limits apply to.
+// limited returns the name of the principal, or the group of principals, that limits apply to.
 func limited(l *pb.Limits) string {
 	switch {
 	case l.User != "":

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// The ways to give a password, with a standard input that is no terminal.
+// TestPasswords checks each way to supply a password when standard input is not a terminal.
 func TestPasswords(t *testing.T) {
 	for _, tc := range []struct {
 		input       string

@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// nameKinds are permissions for names of leases. Each includes the ones before it.
+// nameKinds are the permissions for lease names. Each one includes those before it.
 var nameKinds = []string{"see", "hold", "manage"}
 
 const allNames = "all names that begin with <name>"

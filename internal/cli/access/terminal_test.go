@@ -10,7 +10,8 @@ import (
 	"leasehold.dev/internal/cli/app/apptest"
 )
 
-// No name of a user, role or key that another client has chosen moves the terminal.
+// TestNothingForTerminals checks that escape sequences in the names of users, roles and keys, which
+// other clients choose, do not reach the terminal.
 func TestNothingForTerminals(t *testing.T) {
 	const evil = apptest.Evil
 	apptest.Harmless(t, map[string]app.Answer{

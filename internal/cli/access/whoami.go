@@ -26,7 +26,7 @@ have bound you to roles.`,
 	},
 }
 
-// credentials describes the evidence by which a member identifies a principal.
+// credentials describes the evidence that a member uses to identify a principal.
 var credentials = map[pb.WhoAmIResponse_Evidence]string{
 	pb.WhoAmIResponse_EVIDENCE_TOKEN:        "token",
 	pb.WhoAmIResponse_EVIDENCE_ISSUER_TOKEN: "token of an issuer",

@@ -1,5 +1,5 @@
 // Package app contains what all commands share: the process, the flags of all client commands,
-// clients, output formats, messages, exit codes, and [Command], which describes a command.
+// clients, output formats, messages, exit codes, and [Command], the description of a command.
 package app
 
 import (
@@ -16,25 +16,25 @@ import (
 	"leasehold.dev/internal/logger"
 )
 
-// A Process is everything that commands may use of the process that runs them.
+// A Process is the part of the operating system's process that commands can use.
 type Process struct {
 	Args   []string // without the program's name
-	Env    []string // "NAME=value"; of duplicate names the last one counts
+	Env    []string // "NAME=value"; the last of several duplicates counts
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
 
-	// Context, if not nil, stops the command when it ends, as SIGKILL stops a process.
+	// If Context is not nil and ends, the command stops as if killed by SIGKILL.
 	Context context.Context
-	// Notify relays signals to a channel until stop is called; nil means the operating system's
-	// signals.
+	// Notify relays signals to a channel until stop is called. If Notify is nil, the operating
+	// system's signals are relayed.
 	Notify func(to chan<- os.Signal, signals ...os.Signal) (stop func())
 	// Program is the path of this program. It is started again, with [WatchdogCommand], to kill
-	// commands if their lock ends while this process is stopped. If it is empty, nothing kills
-	// them.
+	// commands whose lock ends while this process is stopped. If Program is empty, such commands
+	// are not killed.
 	Program string
-	// Shared is set if other commands run in the same process, so that gRPC's log, which is global,
-	// is not changed.
+	// Shared is true if other commands run in the same process. gRPC's log is global, so it is left
+	// unchanged in that case.
 	Shared bool
 }
 
@@ -49,7 +49,7 @@ func OS() Process {
 	}
 }
 
-// Getenv returns the value of an environment variable, empty if it is unset.
+// Getenv returns the value of an environment variable, or "" if it is unset.
 func (p *Process) Getenv(name string) string {
 	for i := len(p.Env) - 1; i >= 0; i-- {
 		if v, ok := strings.CutPrefix(p.Env[i], name+"="); ok {
@@ -59,7 +59,7 @@ func (p *Process) Getenv(name string) string {
 	return ""
 }
 
-// Background returns the context for calls without a deadline of their own.
+// Background returns the context for calls that have no deadline.
 func (p *Process) Background() context.Context {
 	if p.Context == nil {
 		return context.Background()
@@ -78,23 +78,23 @@ func (p *Process) Relay(to chan<- os.Signal, signals ...os.Signal) (stop func())
 
 // App is one run of the command line.
 //
-// Once a client is open, several goroutines may call its methods.
+// Once a client is open, its methods can be called by several goroutines.
 type App struct {
 	Process
 	Flags   globalFlags
 	Printer Printer // chosen by prepare
 
-	StopLogging func()    // undoes what prepare did; nil before
-	DialError   DialError // of a connection
+	StopLogging func()    // reverts what Prepare did; nil before Prepare
+	DialError   DialError // why the last connection attempt failed
 
-	Mu   sync.Mutex // guards Stdout and Stderr, so that answers do not mix, and line
-	line *waitLine  // nil unless the command waits
+	Mu   sync.Mutex // guards line, and keeps writes to Stdout and Stderr from mixing
+	line *waitLine  // nil unless the command is waiting
 
-	messages *logger.Queue // to Stderr; nil before the first
+	messages *logger.Queue // messages for Stderr; nil before the first one
 	stuck    bool          // the last message was not read in time
 }
 
-// RPCPrefix matches gRPC's prefix of an error that etcd's library does not know.
+// RPCPrefix matches the prefix that gRPC puts before errors unknown to etcd's library.
 var RPCPrefix = regexp.MustCompile(`rpc error: code = \w+ desc = `)
 
 // Complain prints a message for the user to standard error.
@@ -105,10 +105,10 @@ func (a *App) Complain(format string, args ...any) {
 	a.messageLocked([]byte(Harmless(fmt.Sprintf(format, args...))))
 }
 
-// messageLocked writes to standard error, in order with other output while that is being read. If
-// the reader stops, a command that holds a lease must still continue.
+// messageLocked writes to standard error, in order with other output as long as a reader consumes
+// it. If the reader stops, a command that holds a lease must still continue.
 func (a *App) messageLocked(text []byte) {
-	if a.Stderr == io.Discard { // while a screen is shown
+	if a.Stderr == io.Discard { // while a full-screen view is shown
 		return
 	}
 	if a.messages == nil {
@@ -122,10 +122,10 @@ func (a *App) messageLocked(text []byte) {
 	a.stuck = !a.messages.Flush(patience)
 }
 
-// messageTime is how long a command waits for the reader of its messages.
+// messageTime is how long a command waits for its messages to be read.
 const messageTime = time.Second
 
-// EndMessages waits for the reader of the messages, for up to messageTime.
+// EndMessages waits up to messageTime for the messages to be read.
 func (a *App) EndMessages() {
 	a.Mu.Lock()
 	defer a.Mu.Unlock()

@@ -17,8 +17,8 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// Prepare evaluates the flags for the connection and the output. As in etcdctl, commands call it
-// after checking their own arguments, so that both programs report the same one of two mistakes.
+// Prepare evaluates the connection and output flags. Commands call it after they have checked their
+// own arguments. If both are invalid, the user therefore sees the same error as with etcdctl.
 func (a *App) Prepare() (*clientv3.ConfigSpec, error) {
 	a.startLogging()
 	eps, err := a.discover()
@@ -49,8 +49,8 @@ func (a *App) Prepare() (*clientv3.ConfigSpec, error) {
 	}, nil
 }
 
-// startLogging sets up gRPC's log. By default it omits warnings: most users do not need to see each
-// lost connection.
+// startLogging sets up gRPC's log. By default, the log omits warnings because most users do not
+// need to see every lost connection.
 func (a *App) startLogging() {
 	if a.Shared {
 		return
@@ -65,13 +65,13 @@ func (a *App) startLogging() {
 	a.Flags.Set.VisitAll(func(f *pflag.Flag) {
 		value := f.Value.String()
 		if (f.Name == "password" || f.Name == "auth-jwt-token") && value != "" {
-			value = "***" // etcdctl prints it, but others may see the terminal
+			value = "***" // etcdctl prints the value, but other people might see the terminal
 		}
 		a.Complain("%s=%s\n", envName(EnvPrefixes[0], f.Name), value)
 	})
 }
 
-// discover returns the endpoints from DNS, or those of the --endpoints flag.
+// discover returns the endpoints found in DNS, or else the endpoints given by --endpoints.
 func (a *App) discover() ([]string, error) {
 	d := a.Flags.discovery
 	var eps []string
@@ -101,7 +101,7 @@ func (a *App) discover() ([]string, error) {
 func (a *App) secure() (*clientv3.SecureConfig, error) {
 	t := a.Flags.tls
 	for _, name := range []string{"cert", "key", "cacert"} {
-		// An unset shell variable must not silently disable TLS.
+		// Otherwise, an unset shell variable would silently disable TLS.
 		if f := a.Flags.Set.Lookup(name); f.Changed && f.Value.String() == "" {
 			return nil, BadArgs("empty string is passed to --%s option", name)
 		}
@@ -148,13 +148,13 @@ func (a *App) auth() (*clientv3.AuthConfig, error) {
 	return &clientv3.AuthConfig{Username: user, Password: password}, nil
 }
 
-// Dial returns a client. It sends nothing before the first call. If the command fails for lack of a
-// connection, the reason is printed.
+// Dial returns a client, which sends nothing before its first call. If the command fails because no
+// connection could be made, the reason is printed.
 func (a *App) Dial(spec *clientv3.ConfigSpec) (*clientv3.Client, error) {
 	return a.DialReporting(spec, &a.DialError)
 }
 
-// DialReporting is Dial, but stores the reason for a failed connection in why.
+// DialReporting is like Dial, but stores the reason for a failed connection in why.
 func (a *App) DialReporting(
 	spec *clientv3.ConfigSpec, why *DialError,
 ) (*clientv3.Client, error) {
@@ -166,10 +166,10 @@ func (a *App) DialReporting(
 	if err != nil {
 		return nil, WithCode(ExitBadArgs, err)
 	}
-	cfg.Logger = lg // otherwise the library makes its own
+	cfg.Logger = lg // otherwise the library creates its own logger
 	cfg.DialOptions = append(a.Flags.Cluster.options(), why.watch())
 	if ca := a.Flags.tls.ca; ca != "" && cfg.TLS != nil && len(cfg.Endpoints) > 0 {
-		// The library uses TLS for all endpoints unless the first one has http.
+		// Unless the scheme of the first endpoint is http, the library uses TLS for all endpoints.
 		if first, _ := endpoint.Parse(cfg.Endpoints[0]); first.Scheme != "http" {
 			cfg.DialOptions = append(cfg.DialOptions,
 				grpc.WithTransportCredentials(listen.Reloading(cfg.TLS, ca)))
@@ -203,12 +203,13 @@ func (a *App) Open() (*clientv3.Client, error) {
 	return a.Dial(spec)
 }
 
-// CommandContext limits a short call.
+// CommandContext returns a context for a short call. It ends after the command timeout.
 func (a *App) CommandContext() (context.Context, context.CancelFunc) {
 	return context.WithTimeout(a.Background(), a.Flags.CommandTimeout)
 }
 
-// PatientContext is for calls that may take long: it has no limit unless the user sets one.
+// PatientContext returns a context for calls that can take a long time. It has no timeout unless
+// the user sets one.
 func (a *App) PatientContext() (context.Context, context.CancelFunc) {
 	if a.Flags.Set.Changed("command-timeout") {
 		return a.CommandContext()
@@ -216,17 +217,17 @@ func (a *App) PatientContext() (context.Context, context.CancelFunc) {
 	return context.WithCancel(a.Background())
 }
 
-// A call makes a call to the cluster.
+// A call sends a request to the cluster.
 type call func(ctx context.Context, c *clientv3.Client) (Answer, error)
 
-// Ask opens a client, makes a call within a limit and prints its answer.
+// Ask opens a client, makes a call within the limit, and prints the answer.
 func (a *App) Ask(limit func() (context.Context, context.CancelFunc), do call) error {
 	c, err := a.Open()
 	if err != nil {
 		return err
 	}
 	defer c.Close()
-	go a.ReportLost(c) // there may be no limit
+	go a.ReportLost(c) // the call might have no timeout
 	ctx, cancel := limit()
 	defer cancel()
 	ans, err := do(ctx, c)
@@ -239,13 +240,13 @@ func (a *App) Ask(limit func() (context.Context, context.CancelFunc), do call) e
 	return err
 }
 
-// ClusterFlag adds --cluster, for everyEndpoint.
+// ClusterFlag adds the flag --cluster. See EveryEndpoint.
 func ClusterFlag(fs *pflag.FlagSet, cluster *bool) {
 	fs.BoolVar(cluster, "cluster", false, "query all members in the member list")
 }
 
-// EveryEndpoint returns the endpoints that a command handles one by one: those of the flags, or
-// with --cluster those of all members.
+// EveryEndpoint returns the endpoints to query one by one. With --cluster, they are the endpoints
+// of all members. Otherwise, they come from the flags.
 func (a *App) EveryEndpoint(spec *clientv3.ConfigSpec, cluster bool) ([]string, error) {
 	if !cluster {
 		return spec.Endpoints, nil
@@ -269,7 +270,7 @@ func (a *App) EveryEndpoint(spec *clientv3.ConfigSpec, cluster bool) ([]string, 
 	return eps, nil
 }
 
-// ArgOrStdin returns argument i, or all of the standard input if it is missing.
+// ArgOrStdin returns argument i, or all of standard input if that argument is missing.
 func ArgOrStdin(args []string, i int, stdin io.Reader) (string, error) {
 	if i < len(args) {
 		return args[i], nil
@@ -281,7 +282,7 @@ func ArgOrStdin(args []string, i int, stdin io.Reader) (string, error) {
 	return string(b), nil
 }
 
-// Answers checks that a server answers before any load is put on it.
+// Answers checks that a server responds before any load is generated.
 func (a *App) Answers(c *clientv3.Client, endpoint string) error {
 	ctx, cancel := a.CommandContext()
 	defer cancel()
@@ -291,8 +292,8 @@ func (a *App) Answers(c *clientv3.Client, endpoint string) error {
 	return nil
 }
 
-// EachEndpoint calls do for each endpoint in turn, and prints the ones that did not answer. It
-// returns the last error.
+// EachEndpoint calls do for each endpoint in turn, and prints the endpoints that did not respond.
+// It returns the last error.
 func (a *App) EachEndpoint(
 	cluster bool, what string, do func(context.Context, *clientv3.Client, string) error,
 ) (failure, err error) {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc/metadata"
 )
 
-// clusterID is the flag --cluster-id, 0 without it.
+// clusterID is the value of --cluster-id. It is 0 if the flag is not set.
 type clusterID uint64
 
 // String implements pflag.Value.
@@ -35,8 +35,8 @@ func (c *clusterID) Set(text string) error {
 // Type implements pflag.Value.
 func (c *clusterID) Type() string { return "hex" }
 
-// options make a client of etcd's API send the ID of the cluster that it expects. Members of
-// Leasehold refuse requests for another cluster.
+// options configure a client of etcd's API to send the expected cluster ID with each request.
+// Leasehold members reject requests for a different cluster.
 func (c clusterID) options() []grpc.DialOption {
 	if c == 0 {
 		return nil

@@ -12,19 +12,19 @@ import (
 	"leasehold.dev/client"
 )
 
-// A Command describes a command. Exactly one of call, rpc, native and run does its work.
+// A Command describes a command. Exactly one of call, rpc, native and run implements it.
 type Command struct {
-	Use     string // the name and the arguments
+	Use     string // name and arguments
 	Short   string
 	Long    string
-	Example string // a call per line, without "leasehold"
+	Example string // one invocation per line, without "leasehold"
 
-	Min, Max int        // number of arguments; any number if max is below 0
+	Min, Max int        // number of arguments; a negative Max means no limit
 	Program  programArg // after --
-	Words    []WordList // completions of the arguments; the last one is for all further arguments
+	Words    []WordList // completions by argument; the last one applies to all further arguments
 	Flags    func(fs *pflag.FlagSet)
-	Check    func(args []string) error // before anything is sent
-	Patient  bool                      // call and rpc have no time limit unless the user sets one
+	Check    func(args []string) error // called before anything is sent
+	Patient  bool                      // call and rpc have no timeout unless the user sets one
 
 	Call   etcdCall
 	RPC    rpcCall
@@ -33,15 +33,15 @@ type Command struct {
 }
 
 type (
-	// An etcdCall makes one call of etcd's API.
+	// An etcdCall makes one etcd API call.
 	etcdCall func(ctx context.Context, c *clientv3.Client, args []string) (Answer, error)
-	// An rpcCall makes one unary call of leasehold.v1. Its errors pass through nativeError.
+	// An rpcCall makes one unary leasehold.v1 call. Its errors are converted by NativeError.
 	rpcCall func(ctx context.Context, c grpc.ClientConnInterface, args []string) (Answer, error)
-	// A nativeCall uses the client of leasehold.v1.
+	// A nativeCall uses the leasehold.v1 client.
 	nativeCall func(ctx context.Context, c *client.Client, args []string) (Answer, error)
 )
 
-// A programArg determines whether a command runs a program, given after "--".
+// A programArg specifies whether a command accepts or requires a program after "--".
 type programArg int
 
 const (

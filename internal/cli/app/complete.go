@@ -13,25 +13,26 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Limits for completions from the cluster: their number, and the time that a user waits after
-// pressing a key.
+// Limits for completions from the cluster: how many are offered, and how long the user waits for
+// them after pressing a key.
 const (
 	mostWords    = 100
 	wordPatience = time.Second
 )
 
-// A WordList returns words of the cluster that begin with the typed text.
+// A WordList returns the names in the cluster that begin with the typed text.
 type WordList func(ctx context.Context, c *clientv3.Client, typed string) ([]string, error)
 
-// CompleteLive makes shells query the cluster for possible arguments of a command.
+// CompleteLive returns a function that completes the arguments of a command by querying the
+// cluster.
 func (a *App) CompleteLive(lists []WordList) cobra.CompletionFunc {
 	return func(cmd *cobra.Command, args []string, typed string) ([]string, cobra.ShellCompDirective) {
 		return a.words(cmd.Root(), lists[min(len(args), len(lists)-1)], typed)
 	}
 }
 
-// words queries the cluster. If a flag is wrong, or a password would have to be entered, it offers
-// nothing: during completion, messages cannot be shown.
+// words queries the cluster. It offers nothing if a flag is invalid or a password would have to be
+// entered, because messages cannot be shown during completion.
 func (a *App) words(
 	root *cobra.Command, list WordList, typed string,
 ) ([]string, cobra.ShellCompDirective) {
@@ -62,7 +63,7 @@ func (a *App) words(
 	return fitting(found, typed), nothing
 }
 
-// fitting returns the words that begin with the typed text and that can be typed.
+// fitting returns the words that begin with the typed text and can be typed on a keyboard.
 func fitting(words []string, typed string) []string {
 	words = slices.DeleteFunc(words, func(w string) bool {
 		return w == "" || !strings.HasPrefix(w, typed) || Readable(w) != w
@@ -87,7 +88,7 @@ func KeyWords(ctx context.Context, c *clientv3.Client, typed string) ([]string, 
 	return out, nil
 }
 
-// LeaseWords returns names of leases. If no name matches, or with an etcd server, it returns their
+// LeaseWords returns lease names. If no name matches, or if the server is etcd, it returns lease
 // IDs.
 func LeaseWords(ctx context.Context, c *clientv3.Client, typed string) ([]string, error) {
 	prefix := strings.TrimPrefix(typed, "name:")
@@ -117,7 +118,7 @@ func LeaseWords(ctx context.Context, c *clientv3.Client, typed string) ([]string
 	return out, nil
 }
 
-// MemberWords completes the IDs of members.
+// MemberWords completes member IDs.
 func MemberWords(ctx context.Context, c *clientv3.Client, _ string) ([]string, error) {
 	r, err := c.MemberList(ctx)
 	if err != nil {
@@ -130,7 +131,7 @@ func MemberWords(ctx context.Context, c *clientv3.Client, _ string) ([]string, e
 	return out, nil
 }
 
-// UserWords completes users.
+// UserWords completes user names.
 func UserWords(ctx context.Context, c *clientv3.Client, _ string) ([]string, error) {
 	r, err := c.UserList(ctx)
 	if err != nil {
@@ -139,7 +140,7 @@ func UserWords(ctx context.Context, c *clientv3.Client, _ string) ([]string, err
 	return r.Users, nil
 }
 
-// RoleWords completes roles.
+// RoleWords completes role names.
 func RoleWords(ctx context.Context, c *clientv3.Client, _ string) ([]string, error) {
 	r, err := c.RoleList(ctx)
 	if err != nil {
@@ -153,7 +154,7 @@ func CompleteFlag(cmd *cobra.Command, flag string, values ...string) {
 	CompleteBy(cmd, flag, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 }
 
-// CompleteBy sets the function that completes a flag.
+// CompleteBy sets the completion function for a flag.
 func CompleteBy(cmd *cobra.Command, flag string, list cobra.CompletionFunc) {
 	if err := cmd.RegisterFlagCompletionFunc(flag, list); err != nil {
 		panic("cli: completion of a flag that does not exist: " + flag)

@@ -17,9 +17,10 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// logger returns the logger for etcd's client library. It warns of failed calls, which the command
-// reports itself, so nothing is printed without --debug. Only the reason for a failed connection is
-// kept, because the error of a call that timed out does not contain it.
+// logger returns the logger for etcd's client library. The library logs a warning for each failed
+// call. The command reports those errors itself, so nothing is printed without --debug. Only the
+// reason for a failed connection is kept, because the error from a timed-out call does not contain
+// it.
 func (a *App) logger(why *DialError) (*zap.Logger, error) {
 	if a.Flags.debug {
 		return logutil.CreateDefaultZapLogger(zap.InfoLevel)
@@ -28,8 +29,8 @@ func (a *App) logger(why *DialError) (*zap.Logger, error) {
 }
 
 // DialError records why a connection could not be made. It implements zapcore.Core, and keeps the
-// last reason in the log. It also keeps the cause code of the last failed call, which the library
-// drops when it retries until the timeout.
+// last reason found in the log. It also keeps the cause code of the last failed call, because the
+// library drops that code when it retries until the timeout.
 type DialError struct {
 	mu   sync.Mutex
 	text string
@@ -43,7 +44,7 @@ func (d *DialError) Cause() cause.Code {
 	return d.code
 }
 
-// watch makes a client record how each unary call ends.
+// watch returns an option that records the result of each unary call of a client.
 func (d *DialError) watch() grpc.DialOption {
 	return grpc.WithChainUnaryInterceptor(func(
 		ctx context.Context, method string, req, reply any, cc *grpc.ClientConn,
@@ -51,7 +52,7 @@ func (d *DialError) watch() grpc.DialOption {
 	) error {
 		err := next(ctx, method, req, reply, cc, opts...)
 		if s := grpcstatus.Code(err); s == codes.DeadlineExceeded || s == codes.Canceled {
-			return err // there was no answer
+			return err // no response was received
 		}
 		d.mu.Lock()
 		defer d.mu.Unlock()
@@ -119,12 +120,12 @@ func (d *DialError) learn(text string) {
 	d.text = why
 }
 
-// DialErrorIn finds the reason for a missing connection in an error text of gRPC.
+// DialErrorIn extracts the reason for a failed connection from a gRPC error text.
 func DialErrorIn(text string) (why string, found bool) {
-	// The member sent the reason, but etcd's library retried until the timeout.
+	// The member sent the reason, but etcd's library kept retrying until the timeout.
 	const late = "request timed out, "
 	if _, why, found = strings.Cut(text, late); found {
-		return strings.TrimSuffix(why, ")"), true // in brackets, after the attempt
+		return strings.TrimSuffix(why, ")"), true // in parentheses, after the attempt
 	}
 	const mark = `connection error: desc = "`
 	_, why, found = strings.Cut(text, mark)

@@ -2,7 +2,7 @@ package app
 
 import "testing"
 
-// Of a failed call, the user sees why no member could answer.
+// TestDialErrorIn checks that the error of a failed call explains why no member could answer.
 func TestDialErrorIn(t *testing.T) {
 	for text, want := range map[string]string{
 		"rpc error: code = Unavailable desc = etcdserver: request timed out, no leader: member 1": "" +

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// TestEndpointSpellings: commands of etcd's API and of ours get endpoints in their normal spelling.
+// TestEndpointSpellings checks that endpoints are normalized, both for commands that use the etcd
+// API and for commands that use the Leasehold API.
 func TestEndpointSpellings(t *testing.T) {
 	a := new(App)
 	a.Flags.endpoints = []string{" HTTP://127.0.0.1:1/", "", "localhost:2/"}

@@ -13,25 +13,25 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// EtcdAnswer returns an answer of etcd's API.
+// EtcdAnswer returns the Answer for a response of etcd's API.
 func EtcdAnswer(m proto.Message, simple func(*Page)) Answer {
 	return Answer{JSON: m, Proto: m, Simple: simple}
 }
 
-// withHeader is a response with no data but its header.
+// withHeader is a response that contains only a header.
 type withHeader interface {
 	proto.Message
 	GetHeader() *pb.ResponseHeader
 }
 
-// ShowLine prints a line of text for a response with no data but its header.
+// ShowLine prints a line of text for a response that contains only a header.
 func ShowLine(r withHeader, format string, args ...any) Answer {
 	ans := EtcdAnswer(r, func(p *Page) { p.Printf(format+"\n", args...) })
 	ans.Fields = func(p *Page) { p.Header(r.GetHeader()) }
 	return ans
 }
 
-// KV prints a key and its value, each on a line.
+// KV prints a key and its value on separate lines.
 func (p *Page) KV(kv *mvccpb.KeyValue) {
 	k, v := string(kv.GetKey()), string(kv.GetValue())
 	if p.hex {
@@ -52,18 +52,18 @@ func hexBytes(s string) string {
 	return b.String()
 }
 
-// Header prints the fields of a response's header.
+// Header prints the fields of a response header.
 func (p *Page) Header(h *pb.ResponseHeader) {
 	p.MemberID("ClusterID", h.GetClusterId())
 	p.MemberID("MemberID", h.GetMemberId())
-	// Only calls about keys set the revision.
+	// Only calls that involve keys set the revision.
 	if h.GetRevision() > 0 {
 		p.Field("Revision", h.GetRevision())
 	}
 	p.Field("RaftTerm", h.GetRaftTerm())
 }
 
-// KVFields prints the fields of a key; prefix is "Prev" for the previous value.
+// KVFields prints the fields of a key. The prefix is "Prev" for the previous value.
 func (p *Page) KVFields(prefix string, kv *mvccpb.KeyValue) {
 	p.Quoted(prefix+"Key", string(kv.GetKey()))
 	p.Field(prefix+"CreateRevision", kv.GetCreateRevision())
@@ -73,7 +73,7 @@ func (p *Page) KVFields(prefix string, kv *mvccpb.KeyValue) {
 	p.LeaseID(prefix+"Lease", kv.GetLease())
 }
 
-// ShowGet prints keys as the command get does.
+// ShowGet prints keys as the get command does.
 func ShowGet(resp *clientv3.GetResponse) Answer {
 	r := (*pb.RangeResponse)(resp)
 	return Answer{JSON: r, Proto: r, Simple: func(p *Page) {

@@ -11,7 +11,8 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// A flag beats our variable, which beats etcdctl's.
+// TestEnvironment checks that a flag takes precedence over a LEASEHOLD_ variable, which takes
+// precedence over etcdctl's variable.
 func TestEnvironment(t *testing.T) {
 	env := map[string]string{}
 	format := func(args ...string) string {

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The prefixes of environment variables that set flags, most important first. The command line
-// overrides both.
+// The prefixes of environment variables that set flags, most important first. Flags on the command
+// line override both.
 var EnvPrefixes = []string{"LEASEHOLD_", "ETCDCTL_"}
 
 // globalFlags are the flags of all client commands.
@@ -77,7 +77,7 @@ func (g *globalFlags) Register(root *cobra.Command) {
 	CompleteFlag(root, "output", formats...)
 }
 
-// writeOut is --output, another name of --write-out.
+// writeOut implements --output, an alias for --write-out.
 type writeOut struct{ set *pflag.FlagSet }
 
 // String implements pflag.Value.
@@ -120,8 +120,8 @@ func envName(prefix, flag string) string {
 }
 
 // FromEnv sets each flag that is not on the command line from its environment variable. Unlike in
-// etcdctl, a flag overrides a variable instead of conflicting with it, and an invalid variable is
-// an error.
+// etcdctl, a flag overrides a variable instead of conflicting with it, and an invalid variable
+// causes an error.
 func (g *globalFlags) FromEnv(fs *pflag.FlagSet, getenv func(string) string) error {
 	var err error
 	fs.VisitAll(func(f *pflag.Flag) {
@@ -143,8 +143,8 @@ func (g *globalFlags) FromEnv(fs *pflag.FlagSet, getenv func(string) string) err
 	return err
 }
 
-// Variable returns a variable that is not a flag, such as WATCH_KEY, and the name under which it
-// was found.
+// Variable returns the value of an environment variable that has no flag, such as WATCH_KEY, and
+// the full name under which it was found.
 func (a *App) Variable(name string) (value, found string) {
 	for _, prefix := range EnvPrefixes {
 		if v := a.Getenv(prefix + name); v != "" {

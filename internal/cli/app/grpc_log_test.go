@@ -11,8 +11,9 @@ import (
 	"google.golang.org/grpc/grpclog"
 )
 
-// A run logs gRPC's errors, with --debug everything, each line once, and nothing after it ended.
-// The lines are distinct from those of connections that earlier tests may still be closing.
+// TestGRPCLog checks that a run logs gRPC errors, that --debug logs everything, that each line is
+// logged once, and that nothing is logged after the run has ended. The test lines are distinct from
+// those of connections that earlier tests may still be closing.
 func TestGRPCLog(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -25,7 +26,7 @@ func TestGRPCLog(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			var errs bytes.Buffer
 			a := &App{Process: Process{Stderr: &errs}}
-			a.Flags.Register(&cobra.Command{}) // that --debug lists
+			a.Flags.Register(&cobra.Command{}) // so that --debug can list the flags
 			a.Flags.debug = tt.debug
 			a.startLogging()
 			grpclog.Info("TestGRPCLog: news")

@@ -11,11 +11,12 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// maxTypos is by how many characters a suggested name may differ from the typed text.
+// maxTypos is the maximum number of characters by which a suggested name can differ from the typed
+// text.
 const maxTypos = 2
 
-// UnknownCommand is run by commands that only have subcommands. It prints the help, or returns an
-// error for an unknown name.
+// UnknownCommand runs commands that only have subcommands. It prints the help, or returns an error
+// if the subcommand does not exist.
 func UnknownCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return cmd.Help()
@@ -46,8 +47,8 @@ func FlagError(cmd *cobra.Command, err error) error {
 	return withHint(cmd, err.Error(), hint)
 }
 
-// StrictFlags makes wrong flags exit with ExitBadArgs, for commands that run others and pass on
-// their exit codes.
+// StrictFlags makes invalid flags exit with ExitBadArgs. It is for commands that run other programs
+// and return their exit codes.
 func StrictFlags(cmd *cobra.Command) *cobra.Command {
 	cmd.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		return WithCode(ExitBadArgs, FlagError(cmd, err))
@@ -56,10 +57,10 @@ func StrictFlags(cmd *cobra.Command) *cobra.Command {
 	return cmd
 }
 
-// strict marks the commands of StrictFlags.
+// strict marks commands set up by StrictFlags.
 const strict = "strict"
 
-// IsStrict reports whether cmd or a parent of it is marked as strict.
+// IsStrict reports whether cmd or one of its parents is marked as strict.
 func IsStrict(cmd *cobra.Command) bool {
 	for ; cmd != nil; cmd = cmd.Parent() {
 		if _, ok := cmd.Annotations[strict]; ok {
@@ -69,8 +70,8 @@ func IsStrict(cmd *cobra.Command) bool {
 	return false
 }
 
-// RefuseClientFlags makes a command of another package reject the flags of client commands, which
-// it inherits but cannot use.
+// RefuseClientFlags returns an error if a command of another package was given a client flag. Such
+// a command inherits these flags but cannot use them.
 func RefuseClientFlags(cmd *cobra.Command) error {
 	var err error
 	cmd.InheritedFlags().VisitAll(func(f *pflag.Flag) {
@@ -98,7 +99,7 @@ func withHint(cmd *cobra.Command, problem, hint string) error {
 	return fmt.Errorf("%s\nRun '%s --help' for usage", problem, cmd.CommandPath())
 }
 
-// nearest returns the name that is most similar to typed, or "" if none is similar enough.
+// nearest returns the name most similar to the typed text, or "" if none is similar enough.
 func nearest(typed string, names []string) string {
 	best, distance := "", maxTypos+1
 	slices.Sort(names)
@@ -107,7 +108,7 @@ func nearest(typed string, names []string) string {
 		if len(typed) > maxTypos && strings.HasPrefix(n, typed) {
 			d = 1
 		}
-		// A name of two letters is within two typos of anything.
+		// Every two-letter name is within two typos of any text.
 		if d < distance && d < len(n) {
 			best, distance = n, d
 		}

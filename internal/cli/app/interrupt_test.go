@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A signal that both listeners received is passed on once.
+// TestSignalPassedOnOnce checks that a signal received by both listeners is forwarded only once.
 func TestSignalPassedOnOnce(t *testing.T) {
 	_, cancel := context.WithCancelCause(t.Context())
 	defer cancel(nil)
@@ -22,12 +22,13 @@ func TestSignalPassedOnOnce(t *testing.T) {
 	}
 }
 
-// After Settle, a signal that had arrived has canceled the context.
+// TestSettle checks that a signal that arrived before Settle has canceled the context when Settle
+// returns.
 func TestSettle(t *testing.T) {
 	for range 100 {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		i := new(App).CancelBySignal(func(why error) {
-			for range 1000 { // as on a busy machine
+			for range 1000 { // simulates a busy machine
 				runtime.Gosched()
 			}
 			cancel(why)

@@ -9,9 +9,9 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// ParseLease parses a reference to a lease: an ID, always in hexadecimal as in etcdctl, or a name,
-// which must not look like an ID unless "name:" precedes it. bad is the error text for an invalid
-// ID.
+// ParseLease parses a reference to a lease. It is either an ID, always in hexadecimal as in
+// etcdctl, or a name. A name that looks like an ID needs the prefix "name:". The error text for an
+// invalid ID is bad.
 func ParseLease(s, bad string) (*pb.LeaseRef, error) {
 	name, isName := strings.CutPrefix(s, "name:")
 	id, err := strconv.ParseInt(s, 16, 64)
@@ -27,8 +27,8 @@ func ParseLease(s, bad string) (*pb.LeaseRef, error) {
 	}
 }
 
-// LeaseArg returns the argument that names a lease: the name, with "name:" before it if it could be
-// read as an ID or itself begins with "name:".
+// LeaseArg returns the argument that refers to the named lease. It adds the prefix "name:" if the
+// name could be mistaken for an ID or itself begins with "name:".
 func LeaseArg(name string) string {
 	if r, err := ParseLeaseArg(name); err == nil && r.Name == name {
 		return name
@@ -36,11 +36,11 @@ func LeaseArg(name string) string {
 	return "name:" + name
 }
 
-// ParseLeaseArg is ParseLease for an argument.
+// ParseLeaseArg is ParseLease for a command-line argument.
 func ParseLeaseArg(s string) (*pb.LeaseRef, error) { return ParseLease(s, "bad lease ID arg") }
 
-// ParseTTL parses a TTL: seconds, as in etcdctl, or a duration with a unit. It returns
-// milliseconds, rounded up.
+// ParseTTL parses a TTL, which is either a number of seconds, as in etcdctl, or a duration with a
+// unit. The result is in milliseconds, rounded up.
 func ParseTTL(s string) (int64, error) {
 	if seconds, err := strconv.ParseInt(s, 10, 64); err == nil {
 		if seconds > MaxTTLSeconds {

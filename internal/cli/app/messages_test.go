@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// blockedWriter blocks until it is released.
+// blockedWriter blocks every write until it is released.
 type blockedWriter struct {
 	released chan struct{}
 	text     bytes.Buffer
@@ -18,7 +18,8 @@ func (w *blockedWriter) Write(p []byte) (int, error) {
 	return w.text.Write(p)
 }
 
-// A command that holds something does not block if nothing reads its standard error (T43).
+// TestMessagesNotRead checks that a command that holds a resource does not block when nothing reads
+// its standard error (T43).
 func TestMessagesNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := &blockedWriter{released: make(chan struct{})}

@@ -22,8 +22,8 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// OpenNative returns the client for a command that keeps leases alive. Unlike Open's, it uses
-// leasehold.v1, over one stream, and tracks how long its leases are valid.
+// OpenNative returns the client for a command that keeps leases alive. Unlike the client returned
+// by Open, it uses leasehold.v1 over one stream, and tracks how long its leases are valid.
 func (a *App) OpenNative() (*client.Client, error) {
 	spec, err := a.Prepare()
 	if err != nil {
@@ -37,7 +37,7 @@ func (a *App) OpenNative() (*client.Client, error) {
 	return c, nil
 }
 
-// DialNative returns a client of leasehold.v1. It sends nothing before the first call.
+// DialNative returns a leasehold.v1 client. It sends nothing before the first call.
 func (a *App) DialNative(spec *clientv3.ConfigSpec) (*client.Client, error) {
 	secure, err := TLSOf(spec)
 	if err != nil {
@@ -48,7 +48,7 @@ func (a *App) DialNative(spec *clientv3.ConfigSpec) (*client.Client, error) {
 		who = new(clientv3.AuthConfig)
 	}
 	if a.Flags.auth.tokenFile != "" {
-		who.Token = "" // the client reads the file itself, repeatedly
+		who.Token = "" // the client itself rereads the file
 	}
 	ca := a.Flags.tls.ca
 	if secure == nil {
@@ -68,21 +68,22 @@ func (a *App) DialNative(spec *clientv3.ConfigSpec) (*client.Client, error) {
 	return c, nil
 }
 
-// OpenStrict is OpenNative for commands that run others: an error in their flags gets an exit code
-// that the other command cannot have.
+// OpenStrict is OpenNative for commands that run other programs. An error in the command's flags
+// gets an exit code that cannot come from the program.
 func (a *App) OpenStrict() (*client.Client, error) {
 	c, err := a.OpenNative()
 	return c, WithCode(ExitBadArgs, err)
 }
 
-// lastWord is the time that a command has after its timeout to give up, before it reports that it
-// keeps trying. It is a separate timer, because the process may have been stopped until then.
+// lastWord is how long a command can take to give up after its timeout. After that, it reports that
+// it is still retrying. lastWord has its own timer because the process might have been stopped
+// until the timeout.
 const lastWord = time.Second
 
-// reportOutages reports that there is no member, or no answer because the cluster has no leader,
-// for longer than patience (the timeout of a command) and lastWord. It also reports the end of the
-// outage. Otherwise, a command that waits forever would do so silently. It ends when the client is
-// closed.
+// reportOutages reports an outage once it has lasted longer than patience (the command timeout)
+// plus lastWord. An outage means that no member can be reached, or that the cluster does not
+// respond because it has no leader. reportOutages also reports the end of the outage. Without it, a
+// command that waits indefinitely would do so silently. It returns when the client is closed.
 func (a *App) reportOutages(c *client.Client, patience time.Duration) {
 	for {
 		now, err := connectionWithin(patience, c)
@@ -90,7 +91,7 @@ func (a *App) reportOutages(c *client.Client, patience time.Duration) {
 			now, err = connectionWithin(lastWord, c)
 		}
 		if err != nil && !errors.Is(err, client.ErrUnavailable) {
-			return // the command reports its end
+			return // the command reports why it ended
 		}
 		if err != nil {
 			a.Complain("No member responds, retrying: %s\n", fault.Reason(err))
@@ -105,15 +106,15 @@ func (a *App) reportOutages(c *client.Client, patience time.Duration) {
 	}
 }
 
-// connectionWithin is c.Connection with a time limit.
+// connectionWithin is c.Connection with a timeout.
 func connectionWithin(limit time.Duration, c *client.Client) (client.Connection, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
 	return c.Connection(ctx)
 }
 
-// reportSilence is reportOutages while there is a connection. A reachable member does not report
-// that it has no leader, and it accepts watches without one, so reportSilence regularly makes a
+// reportSilence does the work of reportOutages while there is a connection. A member without a
+// leader does not report that, and still accepts watches. So reportSilence regularly sends a
 // request that needs a leader.
 func (a *App) reportSilence(c *client.Client, changed <-chan struct{}, patience time.Duration) {
 	for silent := false; ; {
@@ -126,7 +127,7 @@ func (a *App) reportSilence(c *client.Client, changed <-chan struct{}, patience 
 		_, err := c.Range(ctx, store.Range{Key: "\x00", CountOnly: true})
 		cancel()
 		if errors.Is(err, client.ErrPermissionDenied) {
-			err = nil // the cluster answers: permissions are checked after the confirm round
+			err = nil // the cluster is responding: permissions are checked after the confirm round
 		}
 		switch {
 		case errors.Is(err, client.ErrClosed):
@@ -163,27 +164,27 @@ func (a *App) ReportLost(c *clientv3.Client) {
 	}
 }
 
-// LearnDialError finds out why there is no connection: calls that do not wait for one fail with the
-// reason.
+// LearnDialError determines why there is no connection. It makes a call that does not wait for a
+// connection, so its error contains the reason.
 func (a *App) LearnDialError(ctx context.Context, c *clientv3.Client) {
 	_, err := NativeLeases(c).Describe(ctx, &pb.DescribeRequest{})
 	a.DialError.learn(fmt.Sprint(err))
 }
 
-// IsBroken reports whether no connection could be made. A connected member that does not answer
-// would give no reason either, and there is no time left.
+// IsBroken reports whether connecting failed. If a member is connected but does not respond,
+// another call would not reveal a reason either, and no time is left for one.
 func IsBroken(c *clientv3.Client) bool {
 	return c.ActiveConnection().GetState() == connectivity.TransientFailure
 }
 
-// readyWithin is isReady with a time limit.
+// readyWithin is isReady with a timeout.
 func readyWithin(ctx context.Context, limit time.Duration, conn *grpc.ClientConn) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
 	return isReady(ctx, conn)
 }
 
-// isReady waits until a connection is usable, and reports whether it is.
+// isReady waits until a connection is usable or ctx ends, and reports whether it is usable.
 func isReady(ctx context.Context, conn *grpc.ClientConn) bool {
 	for {
 		s := conn.GetState()
@@ -196,15 +197,16 @@ func isReady(ctx context.Context, conn *grpc.ClientConn) bool {
 	}
 }
 
-// TLSOf returns the TLS configuration with the certificates of the flags. Without any, it returns
-// one with the system's authorities if an endpoint uses TLS, and otherwise nil.
+// TLSOf returns the TLS configuration with the certificates given by the flags. If the flags name
+// no certificates, it uses the system's authorities for endpoints with TLS; if no endpoint uses
+// TLS, it returns nil.
 func TLSOf(spec *clientv3.ConfigSpec) (*tls.Config, error) {
 	cfg, err := clientv3.NewClientConfig(spec, zap.NewNop())
 	if err != nil {
 		return nil, WithCode(ExitBadArgs, err)
 	}
 	secure := func(text string) bool {
-		e, _ := endpoint.Parse(text) // valid: Prepare has checked it
+		e, _ := endpoint.Parse(text) // valid: checked by Prepare
 		return e.Secure()
 	}
 	if cfg.TLS == nil && slices.ContainsFunc(spec.Endpoints, secure) {
@@ -213,7 +215,7 @@ func TLSOf(spec *clientv3.ConfigSpec) (*tls.Config, error) {
 	return cfg.TLS, nil
 }
 
-// CallNative opens a client, makes one short call and prints its answer.
+// CallNative opens a client, makes one short call, and prints the answer.
 func (a *App) CallNative(do func(ctx context.Context, c *client.Client) (Answer, error)) error {
 	c, err := a.OpenNative()
 	if err != nil {
@@ -229,7 +231,8 @@ func (a *App) CallNative(do func(ctx context.Context, c *client.Client) (Answer,
 	return a.Show(ans)
 }
 
-// WatchNative is CallNative for calls that last until the user interrupts them, which is no error.
+// WatchNative is CallNative for calls that last until the user interrupts them. An interrupt is not
+// an error.
 func (a *App) WatchNative(do func(ctx context.Context, c *client.Client) error) error {
 	c, err := a.OpenNative()
 	if err != nil {
@@ -244,12 +247,12 @@ func (a *App) WatchNative(do func(ctx context.Context, c *client.Client) error) 
 	return nil
 }
 
-// NativeLeases returns the client of leasehold.v1 on c's connection.
+// NativeLeases returns a leasehold.v1 lease client that uses c's connection.
 func NativeLeases(c *clientv3.Client) pb.LeaseServiceClient {
 	return pb.NewLeaseServiceClient(c.ActiveConnection())
 }
 
-// NativeError reduces an error of leasehold.v1 to its message.
+// NativeError reduces a leasehold.v1 error to its message.
 func NativeError(err error) error {
 	var coded *ExitError
 	if err == nil || errors.As(err, &coded) {

@@ -16,10 +16,10 @@ import (
 	"leasehold.dev/internal/cli/app/apptest"
 )
 
-// patience is the limit of time of a command in tests.
+// patience is the command timeout in tests.
 const patience = time.Minute
 
-// mute takes streams and answers nothing.
+// mute accepts streams and never answers.
 type mute struct {
 	pb.UnimplementedStreamServiceServer
 }
@@ -29,8 +29,8 @@ func (mute) Open(s pb.StreamService_OpenServer) error {
 	return nil
 }
 
-// A command that waits for a cluster that is unreachable or has no leader prints the reason, and
-// prints a line when the cluster is back.
+// TestOutageMessages checks that a command prints the reason while it waits for a cluster that is
+// unreachable or has no leader, and prints a line when the cluster is available again.
 func TestOutageMessages(t *testing.T) {
 	s := grpc.NewServer()
 	pb.RegisterStreamServiceServer(s, mute{})
@@ -66,14 +66,15 @@ func TestOutageMessages(t *testing.T) {
 	go func() { _ = s.Serve(l) }()
 	up <- l
 	errs.Await(t, "Connected to http://a.member:1")
-	errs.Await(t, "The cluster is not responding") // since this member never does
+	errs.Await(t, "The cluster is not responding") // because this member never answers
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
 	<-ended
 }
 
-// A command that reaches another kind of server fails, and does not say that it retries.
+// TestNoOutageForOtherServers checks that a command that reaches another type of server fails and
+// does not claim to retry.
 func TestNoOutageForOtherServers(t *testing.T) {
 	s := grpc.NewServer()
 	defer s.Stop()
@@ -95,7 +96,8 @@ func TestNoOutageForOtherServers(t *testing.T) {
 	}
 }
 
-// A command that is about to time out does not say that it retries.
+// TestNoOutageMessageAtTimeout checks that a command that is about to time out does not claim to
+// retry.
 func TestNoOutageMessageAtTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, err := client.New(client.Config{
@@ -125,7 +127,7 @@ func TestNoOutageMessageAtTimeout(t *testing.T) {
 	})
 }
 
-// denies takes streams and denies all that is read.
+// denies accepts streams and denies all reads.
 type denies struct {
 	pb.UnimplementedStreamServiceServer
 	asked chan struct{}
@@ -150,7 +152,7 @@ func (d denies) Open(s pb.StreamService_OpenServer) error {
 	}
 }
 
-// pipes is a listener in memory.
+// pipes is an in-memory listener.
 type pipes chan net.Conn
 
 func (p pipes) Accept() (net.Conn, error) {
@@ -162,7 +164,7 @@ func (p pipes) Accept() (net.Conn, error) {
 func (p pipes) Close() error { close(p); return nil }
 func (pipes) Addr() net.Addr { return &net.UnixAddr{} }
 
-// A cluster that denies a read is not reported as unreachable.
+// TestDeniedIsNoOutage checks that a cluster is not reported as unreachable when it denies a read.
 func TestDeniedIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, asked, l := grpc.NewServer(), make(chan struct{}), make(pipes)

@@ -24,7 +24,7 @@ func (a *App) AskPassword(prompt string) (string, error) {
 	return strings.TrimSpace(line), nil
 }
 
-// readLine reads a line and not a byte more: the rest is for the next reader.
+// readLine reads exactly one line. The remaining input is left for the next reader.
 func readLine(r io.Reader) (string, error) {
 	var line strings.Builder
 	b := make([]byte, 1)

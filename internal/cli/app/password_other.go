@@ -4,5 +4,5 @@ package app
 
 import "os"
 
-// silence does nothing: turning off the echo is not implemented for this system.
+// silence does nothing, because disabling the echo is not implemented for this system.
 func silence(*os.File) (restore func()) { return func() {} }

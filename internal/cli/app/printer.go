@@ -22,8 +22,8 @@ import (
 // formats are the values of --write-out.
 var formats = []string{"fields", "json", "protobuf", "simple", "table"}
 
-// An Answer is the output of a command, for each format. If a format's field is nil, the answer
-// does not support it. The zero Answer prints nothing.
+// An Answer is the output of a command in each format. If the field for a format is nil, the answer
+// does not support that format. The zero Answer prints nothing.
 type Answer struct {
 	text   string // printed unchanged in every format
 	Code   int    // exit code of the command
@@ -31,17 +31,18 @@ type Answer struct {
 	Fields func(*Page)
 	Table  func() (head []string, rows [][]string)
 
-	// JSON is marshaled; with --hex, JSONHex is used instead.
+	// JSON is marshaled for the JSON format; with --hex, JSONHex is marshaled instead.
 	JSON, JSONHex any
 
-	// Proto is marshaled if it is a proto.Message; otherwise the error names it.
+	// Proto is marshaled if it is a proto.Message. Otherwise, it appears in the error text.
 	Proto any
 }
 
 // Plain returns an answer that is the same text in every format.
 func Plain(text string) Answer { return Answer{text: text} }
 
-// ProtoAnswer returns an answer of leasehold.v1. Its fields are those of the JSON.
+// ProtoAnswer returns the Answer for a leasehold.v1 message. Its fields are the same as in the
+// JSON.
 func ProtoAnswer(m proto.Message, simple func(*Page)) Answer {
 	return Answer{
 		JSON: ProtoJSON(m), Proto: m, Simple: simple,
@@ -49,14 +50,16 @@ func ProtoAnswer(m proto.Message, simple func(*Page)) Answer {
 	}
 }
 
-// AlignedAnswer returns an answer of leasehold.v1 that is a table, even in the simple format.
+// AlignedAnswer returns the Answer for a leasehold.v1 message that is shown as a table, even in the
+// simple format.
 func AlignedAnswer(m proto.Message, head []string, rows [][]string) Answer {
 	ans := ProtoAnswer(m, func(p *Page) { p.Aligned(append([][]string{head}, rows...)...) })
 	ans.Table = func() ([]string, [][]string) { return head, rows }
 	return ans
 }
 
-// RowsAnswer returns an answer that is a table, even in the simple format. It makes cells readable.
+// RowsAnswer returns an answer that is shown as a table, even in the simple format. It makes the
+// cells safe to display.
 func RowsAnswer(head []string, raw [][]string, json any) Answer {
 	rows := make([][]string, len(raw))
 	for i, row := range raw {
@@ -79,10 +82,10 @@ func RowsAnswer(head []string, raw [][]string, json any) Answer {
 	}
 }
 
-// ProtoJSON returns a message in the gateway's JSON.
+// ProtoJSON returns a message in the JSON encoding used by the gateway.
 func ProtoJSON(m proto.Message) json.RawMessage {
 	b, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
-	if err != nil { // only for strings that are not UTF-8, which the network cannot deliver
+	if err != nil { // only for invalid UTF-8, which gRPC does not deliver
 		return json.RawMessage("null")
 	}
 	return b
@@ -90,9 +93,9 @@ func ProtoJSON(m proto.Message) json.RawMessage {
 
 // A Printer prints answers in one format.
 type Printer struct {
-	format    string // of formats
+	format    string // one of formats
 	hex       bool
-	ValueOnly bool // the simple format omits the keys
+	ValueOnly bool // omit keys in the simple format
 }
 
 // newPrinter returns the printer for a value of --write-out.
@@ -103,7 +106,7 @@ func newPrinter(format string, hex bool) (Printer, error) {
 	return Printer{format: format, hex: hex}, nil
 }
 
-// Unsupported returns the error for a format that an answer does not have.
+// Unsupported returns the error for a format that an answer does not support.
 func Unsupported(format string) error {
 	return BadFeature("%s not supported as output format", format)
 }
@@ -160,7 +163,7 @@ func (a Answer) Text(format string, hex bool) (string, error) {
 	return b.String(), err
 }
 
-// Page collects the text of one answer, so that it is written with one call.
+// Page collects the text of one answer so that it can be written in one call.
 type Page struct {
 	bytes.Buffer
 	hex       bool
@@ -170,14 +173,14 @@ type Page struct {
 // Printf prints formatted text.
 func (p *Page) Printf(format string, args ...any) { fmt.Fprintf(p, format, args...) }
 
-// Lines prints names, each on a line.
+// Lines prints names, one per line.
 func (p *Page) Lines(names []string) {
 	for _, name := range names {
 		p.Printf("%s\n", Readable(name))
 	}
 }
 
-// Message prints a line for each field that is in a message's JSON, in the same order.
+// Message prints a line for each field in a message's JSON, in the same order.
 func (p *Page) Message(m protoreflect.Message) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -224,19 +227,19 @@ func (p *Page) value(f protoreflect.FieldDescriptor, v protoreflect.Value) {
 	}
 }
 
-// Aligned prints rows with aligned columns. The first row may be a heading.
+// Aligned prints rows with aligned columns. The first row can be a heading.
 func (p *Page) Aligned(rows ...[]string) {
 	w := tabwriter.NewWriter(p, 0, 0, 2, ' ', 0)
 	for _, row := range rows {
-		_, _ = w.Write([]byte(strings.Join(row, "\t") + "\n")) // into memory
+		_, _ = w.Write([]byte(strings.Join(row, "\t") + "\n")) // written to memory
 	}
 	_ = w.Flush()
 }
 
-// Field prints a line of the fields format.
+// Field prints one line of the fields format.
 func (p *Page) Field(name string, value any) { p.Printf("%q : %v\n", name, value) }
 
-// Quoted prints a line of the fields format with a string value.
+// Quoted prints one line of the fields format with a string value.
 func (p *Page) Quoted(name, value string) { p.Printf("%q : %q\n", name, value) }
 
 // MemberID prints a line with the ID of a member or a cluster.

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// printed returns what a format makes of an answer.
+// printed returns an answer as printed in a format.
 func printed(t *testing.T, format string, hex bool, a Answer) string {
 	t.Helper()
 	p, err := newPrinter(format, hex)
@@ -24,7 +24,7 @@ func printed(t *testing.T, format string, hex bool, a Answer) string {
 	return b.String()
 }
 
-// --write-out protobuf prints the message itself.
+// TestProtobuf checks that --write-out protobuf prints the encoded message itself.
 func TestProtobuf(t *testing.T) {
 	want := &pb.RangeResponse{
 		Header: &pb.ResponseHeader{Revision: 7},
@@ -38,7 +38,8 @@ func TestProtobuf(t *testing.T) {
 	}
 }
 
-// A format that a response does not support is an error with its own exit code, not silence.
+// TestUnsupportedFormats checks that a format that a response does not support causes an error with
+// its own exit code instead of empty output.
 func TestUnsupportedFormats(t *testing.T) {
 	for _, format := range formats {
 		p, err := newPrinter(format, false)
@@ -47,7 +48,7 @@ func TestUnsupportedFormats(t *testing.T) {
 		}
 		err = p.print(&bytes.Buffer{}, Answer{JSON: 7})
 		if format == "json" {
-			continue // every answer has JSON
+			continue // every answer supports JSON
 		}
 		if ExitCode(err) != ExitFeature || err.Error() != format+" not supported as output format" {
 			t.Errorf("%s: %v", format, err)

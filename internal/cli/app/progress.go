@@ -10,14 +10,14 @@ import (
 	terminal "golang.org/x/term"
 )
 
-// Columns returns the width of a terminal; ok is false if f is not one.
+// Columns returns the width of a terminal; ok is false if f is not a terminal.
 func Columns(f *os.File) (n int, ok bool) {
 	n, _, err := terminal.GetSize(int(f.Fd()))
 	return n, err == nil
 }
 
-// A progressBar shows the progress of a long command on a terminal, and nothing elsewhere. Only one
-// goroutine at a time may use it.
+// A progressBar shows the progress of a long command on a terminal, and nothing elsewhere. It is
+// not safe for concurrent use.
 type progressBar struct {
 	w     io.Writer // nil if there is no terminal
 	began time.Time
@@ -27,7 +27,7 @@ type progressBar struct {
 // barEvery is the interval between updates of the bar.
 const barEvery = 100 * time.Millisecond
 
-// NewProgress returns a bar on standard error, if that is a terminal.
+// NewProgress returns a progress bar. It draws on standard error if that is a terminal.
 func (a *App) NewProgress() *progressBar {
 	p := &progressBar{began: time.Now()}
 	if f, ok := a.ErrTerminal(); ok {
@@ -36,7 +36,7 @@ func (a *App) NewProgress() *progressBar {
 	return p
 }
 
-// Show updates the bar if barEvery has passed.
+// Show redraws the bar if barEvery has passed since the last time.
 func (p *progressBar) Show(what string, done float64) {
 	now := time.Now()
 	if p.w == nil || now.Sub(p.drawn) < barEvery {
@@ -46,7 +46,7 @@ func (p *progressBar) Show(what string, done float64) {
 	fmt.Fprint(p.w, barText(what, done, now.Sub(p.began)))
 }
 
-// barText returns a bar, with the remaining time if it can be estimated.
+// barText returns the text of the bar, with the remaining time if it can be estimated.
 func barText(what string, done float64, took time.Duration) string {
 	const width = 30
 	done = max(0, min(done, 1))

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/table"
 )
 
-// Readable makes text from others safe to display.
+// Readable makes untrusted text safe to display.
 func Readable(text string) string { return table.Readable(text) }
 
 // ReadableAll applies Readable to each text.
@@ -28,7 +28,7 @@ func TextsOf(keys [][]byte) []string {
 	return out
 }
 
-// Harmless removes terminal control characters from a message, which may have several lines.
+// Harmless removes terminal control characters from a message, which can span several lines.
 func Harmless(text string) string {
 	var b strings.Builder
 	for _, r := range text {

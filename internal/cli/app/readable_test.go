@@ -2,7 +2,8 @@ package app
 
 import "testing"
 
-// Text of other clients is quoted if a terminal could obey it, and messages are escaped.
+// TestReadable checks that text from other clients is quoted if a terminal could interpret it, and
+// that messages are escaped.
 func TestReadable(t *testing.T) {
 	for text, want := range map[string]string{
 		"db/primary": "db/primary", "naïve 名": "naïve 名", "": "", "a\tb": `"a\tb"`,

@@ -9,25 +9,25 @@ import (
 	"syscall"
 )
 
-// SignalError means that a signal arrived before the command held anything.
+// SignalError means that a signal arrived before the command acquired anything.
 type SignalError struct{ Signal syscall.Signal }
 
 // Error implements error.
 func (e *SignalError) Error() string { return "interrupted: " + e.Signal.String() }
 
-// An Interrupt ends a context at the first termination signal. A second signal has its default
+// An Interrupt ends a context at the first termination signal. A second signal triggers the default
 // action.
 type Interrupt struct {
 	mute    func()               // stops the delivery of signals
 	Signals chan os.Signal       // capacity 1
 	settle  chan chan<- struct{} // see Settle
 	done    chan struct{}        // closed by Stop
-	ended   chan struct{}        // closed when no more signals are received
+	ended   chan struct{}        // closed once no more signals are received
 	taken   os.Signal            // set before ended is closed
 	once    sync.Once
 }
 
-// CancelBySignal cancels a context at a signal, until the Interrupt is stopped.
+// CancelBySignal cancels a context when a signal arrives, until the Interrupt is stopped.
 func (a *App) CancelBySignal(cancel context.CancelCauseFunc) *Interrupt {
 	i := &Interrupt{
 		Signals: make(chan os.Signal, 1), settle: make(chan chan<- struct{}),
@@ -56,8 +56,8 @@ func (a *App) CancelBySignal(cancel context.CancelCauseFunc) *Interrupt {
 	return i
 }
 
-// Settle returns once the context has been canceled by a signal that has arrived, if there was one.
-// Otherwise, a command that the same signal ended may be reaped before that.
+// Settle waits until a signal that has already arrived has canceled the context. Otherwise, a
+// program that was ended by the same signal could be reaped before the context is canceled.
 func (i *Interrupt) Settle() {
 	settled := make(chan struct{})
 	select {
@@ -70,8 +70,8 @@ func (i *Interrupt) Settle() {
 	}
 }
 
-// heeded omits SIGHUP if it is ignored, as under nohup: listening to it would no longer ignore it,
-// here and in the commands that are run.
+// heeded omits SIGHUP if it is ignored, as under nohup. Listening for it would stop it from being
+// ignored, both here and in programs that are run.
 func heeded(signals ...os.Signal) []os.Signal {
 	return slices.DeleteFunc(slices.Clone(signals), func(s os.Signal) bool {
 		return s == syscall.SIGHUP && signal.Ignored(s)
@@ -88,7 +88,7 @@ func (a *App) UntilSignal() (ctx context.Context, end func()) {
 	}
 }
 
-// Stop restores the default action of signals. It may be called more than once.
+// Stop restores the default action of signals. It can be called more than once.
 func (i *Interrupt) Stop() {
 	i.once.Do(func() {
 		i.mute()
@@ -97,9 +97,9 @@ func (i *Interrupt) Stop() {
 	<-i.ended
 }
 
-// PassOn stops, and forwards a signal that arrived meanwhile to another listener, which already
-// listens and has received nothing from its channel. So a signal that arrived too late to end the
-// wait is passed on to the command.
+// PassOn stops the Interrupt. If a signal arrived too late to end the wait, PassOn forwards it to
+// another listener, so that the program receives it. That listener must already be registered, and
+// its channel must not have been read.
 func (i *Interrupt) PassOn(to chan<- os.Signal) {
 	i.Stop()
 	late := i.taken
@@ -107,7 +107,7 @@ func (i *Interrupt) PassOn(to chan<- os.Signal) {
 	case late = <-i.Signals:
 	default:
 	}
-	if late == nil || len(to) > 0 { // it has the signal itself
+	if late == nil || len(to) > 0 { // the listener has received the signal itself
 		return
 	}
 	select {

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// What etcdctl accepts as an ID is one, and anything else is a name.
+// TestParseLease checks that an argument is parsed as an ID if etcdctl accepts it as one, and as a
+// name otherwise.
 func TestParseLease(t *testing.T) {
 	for s, want := range map[string]int64{
 		"0": 0, "2e": 46, "2E": 46, "326963a02758b52d": 0x326963a02758b52d, "-1": -1,
@@ -30,7 +31,7 @@ func TestParseLease(t *testing.T) {
 	}
 }
 
-// FuzzParseLease checks that an ID read is the ID printed, and that no name is lost.
+// FuzzParseLease checks that parsed IDs are printed unchanged, and that no name is lost.
 func FuzzParseLease(f *testing.F) {
 	f.Add("326963a02758b52d")
 	f.Add("-1")

@@ -17,28 +17,28 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A waitLine shows on a terminal what a command waits for or does, if it takes more than a second.
-// It is one line, which is removed when the command continues or prints a message.
+// A waitLine is a line on a terminal that shows what a command is waiting for or doing, if that
+// takes more than a second. The line is removed when the command continues or prints a message.
 type waitLine struct {
 	w     io.Writer
 	width func() int
 
-	shown bool // guarded by the app's mu
+	shown bool // guarded by App.Mu
 }
 
 const (
-	// waitQuietly is how long a command waits before it shows a line.
+	// waitQuietly is how long a command waits before it shows the line.
 	waitQuietly = time.Second
-	// waitLookEvery is the interval between queries about what the command waits for.
+	// waitLookEvery is the interval between queries for the text of the line.
 	waitLookEvery = 2 * time.Second
-	// waitLookWithin is the timeout of such a query.
+	// waitLookWithin is the timeout of each query.
 	waitLookWithin = 5 * time.Second
-	// ClearLine clears the line of a terminal.
+	// ClearLine clears the current line of a terminal.
 	ClearLine = "\r\x1b[K"
 )
 
-// ShowWaiting shows what the command waits for until end is called, if standard error is a
-// terminal. what may query the cluster.
+// ShowWaiting shows what the command is waiting for until end is called. It does nothing unless
+// standard error is a terminal. The function what can query the cluster.
 func (a *App) ShowWaiting(what func(ctx context.Context) string) (end func()) {
 	f, ok := a.ErrTerminal()
 	if !ok {
@@ -59,7 +59,7 @@ func (a *App) ErrTerminal() (*os.File, bool) {
 	return f, ok
 }
 
-// showWaitingOn is ShowWaiting on a given line.
+// showWaitingOn is ShowWaiting with a given line.
 func (a *App) showWaitingOn(l *waitLine, what func(ctx context.Context) string) (end func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	a.Mu.Lock()
@@ -93,7 +93,7 @@ func (a *App) showWaitingOn(l *waitLine, what func(ctx context.Context) string) 
 	}
 }
 
-// clearLocked removes the line, so that something else can be printed.
+// clearLocked removes the line so that other text can be printed.
 func (a *App) clearLocked() {
 	if a.line != nil && a.line.shown {
 		fmt.Fprint(a.line.w, ClearLine)
@@ -101,7 +101,7 @@ func (a *App) clearLocked() {
 	}
 }
 
-// cut shortens text to the width of a line.
+// cut shortens text to fit on one line.
 func cut(text string, columns int) string {
 	n := 0
 	for i, r := range text {
@@ -112,24 +112,24 @@ func cut(text string, columns int) string {
 	return text
 }
 
-// place is a ticket in a wait queue, and the lease that it is on.
+// place is a ticket in a wait queue, together with its lease.
 type place struct {
 	ticket.Ticket
 	lease lease.ID
 }
 
-// A turn describes a waiting user's position in the wait queue of a lock or an election.
+// A turn describes a user's position in the wait queue of a lock or an election.
 type turn struct {
 	name   string
 	own    lease.ID                               // of this waiter
 	places func(context.Context) ([]place, error) // the holder and the waiters, in any order
-	owner  func(context.Context, lease.ID) string // "" if it has none
+	owner  func(context.Context, lease.ID) string // "" if the lease has no owner
 
 	holder place
 	since  time.Time // when the holder was first seen
 }
 
-// NewTurn returns the turn of the lease own in the queue of name.
+// NewTurn returns the turn of lease own in the named queue.
 func NewTurn(c *client.Client, name string, own lease.ID) *turn {
 	return &turn{
 		name: name, own: own,
@@ -145,13 +145,14 @@ func NewTurn(c *client.Client, name string, own lease.ID) *turn {
 			return list, err
 		},
 		owner: func(ctx context.Context, id lease.ID) string {
-			info, _ := c.Describe(ctx, leases.Ref{ID: id}) // on an error, assume that it has none
+			// if this fails, assume that the lease has no owner
+			info, _ := c.Describe(ctx, leases.Ref{ID: id})
 			return info.Owner
 		},
 	}
 }
 
-// Text names the holder, and the minimum time that it has been the holder.
+// Text names the holder and the minimum time for which it has held the lease.
 func (t *turn) Text(ctx context.Context) string {
 	all, err := t.places(ctx)
 	if err != nil || len(all) == 0 {

@@ -14,9 +14,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A waiting command shows the holder, how long it has held at least, and how many waiters are
-// ahead. Text from other clients is escaped and truncated to the line, and warnings get separate
-// lines. Nothing is printed in the first second, and nothing remains at the end.
+// TestWaitingMessages checks the messages of a waiting command. They show the holder, the minimum
+// time it has held the lock, and the number of waiters ahead. Text from other clients is escaped
+// and truncated to the line, and each warning gets its own line. Nothing is printed in the first
+// second, and nothing remains on the screen at the end.
 func TestWaitingMessages(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var errs bytes.Buffer
@@ -85,7 +86,8 @@ func TestWaitingMessages(t *testing.T) {
 	})
 }
 
-// A command that waits for less than a second, or has its turn, says nothing.
+// TestNoWaitingMessage checks that a command prints nothing if it waits less than a second or does
+// not have to wait.
 func TestNoWaitingMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var errs bytes.Buffer
@@ -111,7 +113,7 @@ func TestNoWaitingMessage(t *testing.T) {
 			return "too late"
 		})
 		<-stuck
-		end() // does not wait for an answer
+		end() // does not wait for a response
 		if strings.Contains(errs.String(), "late") {
 			t.Errorf("it said %q", errs.String())
 		}

@@ -69,7 +69,7 @@ func (a commands) saveBundle(path string, profile time.Duration) error {
 	return nil
 }
 
-// bundle is the contents of the archive.
+// bundle is the content of the archive.
 type bundle struct {
 	MemberPages
 	profile time.Duration
@@ -79,7 +79,7 @@ type bundle struct {
 	missing []string
 }
 
-// gather fetches from all members concurrently.
+// gather fetches pages from all members concurrently.
 func (b *bundle) gather(s *State) {
 	about := fmt.Sprintf("leasehold %s, %s, %s/%s\n%s\n", version.Version, runtime.Version(),
 		runtime.GOOS, runtime.GOARCH, time.Now().UTC().Format(time.RFC3339))
@@ -98,7 +98,7 @@ func (b *bundle) gather(s *State) {
 	wg.Wait()
 }
 
-// whereLogsAre replaces the logs in the archive: they are on the members' hosts.
+// whereLogsAre explains where to find the logs. They are on the members' hosts, not in the archive.
 const whereLogsAre = `The logs of the members are not in this archive. Get them on their hosts:
 
   journalctl -u leasehold --since -1h        under systemd
@@ -109,7 +109,8 @@ const whereLogsAre = `The logs of the members are not in this archive. Get them 
 run.json in the data directory says why a member last exited.
 `
 
-// dirOf returns the directory of a member in the archive, and handles any characters in its name.
+// dirOf returns the directory for a member in the archive. It replaces characters that a file name
+// cannot contain.
 func dirOf(x *Member) string {
 	name := strings.Map(func(r rune) rune {
 		if r < ' ' || strings.ContainsRune(`/\:*?"<>|`, r) {
@@ -157,7 +158,7 @@ func (b *bundle) add(name string, text []byte, err error) {
 	b.files[name] = text
 }
 
-// save writes the archive. The file appears under its name only once it is complete.
+// save writes the archive. The file gets its final name only once it is complete.
 func (b *bundle) save(path string) error {
 	if len(b.missing) > 0 {
 		slices.Sort(b.missing)
@@ -167,7 +168,7 @@ func (b *bundle) save(path string) error {
 	if err != nil {
 		return err
 	}
-	defer os.Remove(f.Name()) // already renamed on success
+	defer os.Remove(f.Name()) // no longer exists after a successful rename
 	defer f.Close()
 	if err := b.archive(f); err != nil {
 		return fmt.Errorf("cannot write the bundle: %w", err)

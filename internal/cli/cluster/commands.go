@@ -1,5 +1,6 @@
 // Package cluster implements the commands for a cluster and its members: status, membership and
-// maintenance. [State] is the state of a cluster as observed by status; other commands build on it.
+// maintenance. [State] is the state of a cluster as observed by the status command. Other commands
+// use it as well.
 package cluster
 
 import (
@@ -11,7 +12,7 @@ import (
 // commands are the commands of this package.
 type commands struct{ *app.App }
 
-// Commands returns the commands for the state and the members of a cluster.
+// Commands returns the commands for inspecting a cluster and managing its members.
 func Commands(a *app.App) []*cobra.Command {
 	c := commands{a}
 	return []*cobra.Command{

@@ -36,7 +36,7 @@ type health struct {
 	Took     string `json:"took"`
 	Error    string `json:"error,omitempty"`
 
-	cluster uint64 // 0 without an answer
+	cluster uint64 // 0 if there was no response
 	commits bool   // unhealthy for a reason other than a failed read
 }
 
@@ -76,7 +76,7 @@ func (a commands) endpointHealth(cluster *bool) app.Command {
 	}
 }
 
-// prefix is the prefix that etcdctl adds to every error.
+// prefix returns the prefix that etcdctl adds to errors.
 func (h *health) prefix() string {
 	if h.commits {
 		return ""
@@ -84,8 +84,8 @@ func (h *health) prefix() string {
 	return "failed to commit proposal: "
 }
 
-// labelClusters marks endpoints as unhealthy if they belong to a cluster other than that of the
-// first endpoint that answers. A client with such a list could find a held lock free.
+// labelClusters marks endpoints as unhealthy if they belong to a different cluster than the first
+// endpoint that responds. With such a list of endpoints, a client could see a held lock as free.
 func labelClusters(list []health) {
 	first := slices.IndexFunc(list, func(h health) bool { return h.cluster != 0 })
 	for i := range list {
@@ -98,8 +98,8 @@ func labelClusters(list []health) {
 	}
 }
 
-// checkAll checks all endpoints concurrently. The results are in the order of the endpoints;
-// etcdctl's are in the order of the answers.
+// checkAll checks all endpoints concurrently. The results are in the order of the endpoints.
+// etcdctl prints them in the order of the responses.
 func (a commands) checkAll(spec *clientv3.ConfigSpec, eps []string) []health {
 	list := make([]health, len(eps))
 	var wg sync.WaitGroup
@@ -112,8 +112,8 @@ func (a commands) checkAll(spec *clientv3.ConfigSpec, eps []string) []health {
 	return list
 }
 
-// check reports whether an endpoint can serve a linearizable read, has no alarm, and reports no
-// problem of its own.
+// check reports whether an endpoint can serve a linearizable read, has no alarm, and does not
+// report a problem itself.
 func (a commands) check(spec *clientv3.ConfigSpec, ep string) health {
 	h := health{Endpoint: ep}
 	c, err := a.DialOne(spec, ep)
@@ -130,13 +130,13 @@ func (a commands) check(spec *clientv3.ConfigSpec, ep string) health {
 	if err == nil {
 		h.cluster = resp.Header.GetClusterId()
 	}
-	// A denied request was confirmed by the cluster, too.
+	// Even a request that was denied has been confirmed by the cluster.
 	if err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
 		h.Error = err.Error()
 		return h
 	}
 	if h.Error = alarmsOf(ctx, c); h.Error == "" {
-		// A member whose disk is full refuses writes, but there is no alarm for that.
+		// A member with a full disk rejects writes, but does not raise an alarm.
 		if r, err := c.Status(ctx, ep); err == nil {
 			reports := reportedBy((*pb.StatusResponse)(r))
 			h.Error = texts(slices.DeleteFunc(reports, func(r SelfReport) bool {
@@ -149,7 +149,7 @@ func (a commands) check(spec *clientv3.ConfigSpec, ep string) health {
 	return h
 }
 
-// alarmsOf describes the active alarms, or returns "".
+// alarmsOf describes the active alarms. It returns "" if there are none.
 func alarmsOf(ctx context.Context, c *clientv3.Client) string {
 	resp, err := c.AlarmList(ctx)
 	switch {
@@ -296,8 +296,8 @@ func statusRow(s status) []string {
 	}
 }
 
-// percentFree returns the percentage of size that is not in use. An empty database has nothing free
-// (etcdctl divides by zero).
+// percentFree returns the percentage of size that is not in use. For an empty database, it returns
+// 0, whereas etcdctl divides by zero.
 func percentFree(size, inUse int64) int64 {
 	if size == 0 {
 		return 0

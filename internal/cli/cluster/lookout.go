@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// Lookout queries the members of a cluster, possibly many times. It keeps its clients, so that it
+// Lookout queries the members of a cluster, possibly many times. It keeps its clients so that it
 // logs in only once.
 type Lookout struct {
 	a    *app.App
@@ -22,7 +22,7 @@ type Lookout struct {
 	clients map[string]*asker // by endpoint; "" for the whole cluster
 }
 
-// asker is a client, and the reason for its last failure to connect.
+// asker is a client together with the reason why it last failed to connect.
 type asker struct {
 	*clientv3.Client
 	why *app.DialError
@@ -33,8 +33,8 @@ func NewLookout(a *app.App, spec *clientv3.ConfigSpec) *Lookout {
 	return &Lookout{a: a, spec: spec, clients: make(map[string]*asker)}
 }
 
-// client returns the client of an endpoint, or of the whole cluster for "". If it fails, which can
-// happen to a client that logs in, the asker can still report the reason: see failed.
+// client returns the client for an endpoint, or for the whole cluster if endpoint is "". A client
+// that has to log in can fail here. The asker can still report the reason: see failed.
 func (l *Lookout) client(endpoint string) (*asker, error) {
 	l.mu.Lock()
 	c := l.clients[endpoint]
@@ -61,10 +61,10 @@ func (l *Lookout) client(endpoint string) (*asker, error) {
 	return c, nil
 }
 
-// saysNothing describes a process that accepts connections but does not answer calls.
+// saysNothing describes a process that accepts connections but does not respond to calls.
 const saysNothing = "it accepts connections, but does not respond to calls"
 
-// failed records why a member that accepts connections did not answer. The error of a call that
+// failed records why a member that accepts connections did not respond. The error from a call that
 // timed out does not include the reason.
 func (x *Member) failed(c *asker, err error) {
 	x.Cause = cmp.Or(c.why.Cause(), cause.CallFailed)

@@ -190,7 +190,7 @@ func showMemberList(resp *clientv3.MemberListResponse) app.Answer {
 	return ans
 }
 
-// showMemberAdd also prints the variables for starting the new member.
+// showMemberAdd prints the response, and the environment variables for starting the new member.
 func showMemberAdd(resp *clientv3.MemberAddResponse, name, peerURLs string) app.Answer {
 	r := (*pb.MemberAddResponse)(resp)
 	ans := app.EtcdAnswer(r, func(p *app.Page) {
@@ -224,7 +224,7 @@ func showMemberAdd(resp *clientv3.MemberAddResponse, name, peerURLs string) app.
 	return ans
 }
 
-// membership is the common part of the responses to membership calls.
+// membership is implemented by the responses to all membership calls.
 type membership interface {
 	proto.Message
 	GetHeader() *pb.ResponseHeader
@@ -239,7 +239,7 @@ func showMemberChange(r membership, done string, id uint64) app.Answer {
 	return ans
 }
 
-// The types below are the JSON of members with --hex.
+// These types produce the JSON of members with --hex.
 type (
 	headerHex struct {
 		ClusterID string `json:"cluster_id"`
@@ -315,8 +315,8 @@ func (a commands) moveLeaderCommand() *cobra.Command {
 	})
 }
 
-// findLeader returns a client connected only to the leader: only the leader can transfer its role.
-// Unlike etcdctl, it continues if an endpoint does not answer.
+// findLeader returns a client that is connected only to the leader, because only the leader can
+// transfer leadership. Unlike etcdctl, it continues if an endpoint does not respond.
 func (a commands) findLeader(
 	spec *clientv3.ConfigSpec,
 ) (c *clientv3.Client, leader uint64, err error) {

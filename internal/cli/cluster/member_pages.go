@@ -13,11 +13,11 @@ import (
 // MemberPages fetches pages of members, such as /metrics.
 type MemberPages struct {
 	client *http.Client
-	limit  time.Duration // time limit for a page
+	limit  time.Duration // timeout for one page
 	secure bool          // use HTTPS for endpoints without a scheme
 }
 
-// NewMemberPages returns MemberPages with a time limit for each page.
+// NewMemberPages returns MemberPages with a timeout for each page.
 func NewMemberPages(secure *tls.Config, limit time.Duration) MemberPages {
 	return MemberPages{
 		client: &http.Client{Transport: &http.Transport{TLSClientConfig: secure}},
@@ -25,10 +25,11 @@ func NewMemberPages(secure *tls.Config, limit time.Duration) MemberPages {
 	}
 }
 
-// maxPage limits the size of a page.
+// maxPage is the maximum size of a page in bytes.
 const maxPage = 64 << 20
 
-// Get fetches a page of a member. A page that reports an unhealthy member is not an error.
+// Get fetches a page of a member. If the page reports that the member is unhealthy, that is not an
+// error.
 func (p *MemberPages) Get(x *Member, path string) ([]byte, error) {
 	base := x.URL
 	switch {

@@ -4,5 +4,5 @@ package cluster
 
 import "syscall"
 
-// connectionRefused is the error of connecting to a port without a listener.
+// connectionRefused is the error from connecting to a port that has no listener.
 const connectionRefused = syscall.ECONNREFUSED

@@ -2,5 +2,5 @@ package cluster
 
 import "golang.org/x/sys/windows"
 
-// connectionRefused is the error of connecting to a port without a listener.
+// connectionRefused is the error from connecting to a port that has no listener.
 const connectionRefused = windows.WSAECONNREFUSED

@@ -15,8 +15,8 @@ func TestPercentFree(t *testing.T) {
 	}
 }
 
-// A snapshot whose last bytes are not the checksum of the rest is rejected, however it is split
-// into writes.
+// TestTrailingSum checks that a snapshot is rejected unless its last bytes are the checksum of the
+// rest, however the snapshot is split into writes.
 func TestTrailingSum(t *testing.T) {
 	body := "what a member had to say"
 	sum := sha256.Sum256([]byte(body))

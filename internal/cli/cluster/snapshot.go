@@ -36,8 +36,8 @@ func (a commands) snapshotCommand() *cobra.Command {
 	})
 }
 
-// saveSnapshot saves the state of one member to a file. The file appears under its name only once
-// it is complete and synced.
+// saveSnapshot saves the state of one member to a file. The file gets its final name only once it
+// is complete and synced.
 func (a commands) saveSnapshot(path string) (version string, err error) {
 	spec, err := a.Prepare()
 	if err != nil {
@@ -58,10 +58,10 @@ func (a commands) saveSnapshot(path string) (version string, err error) {
 		return "", err
 	}
 	part := f.Name()
-	defer os.Remove(part) // already renamed on success
+	defer os.Remove(part) // no longer exists after a successful rename
 	defer f.Close()
-	// The snapshot itself may take long, but check first that the server answers: an unattended
-	// backup must not wait forever.
+	// The snapshot itself can take a long time. Check first that the server responds, because an
+	// unattended backup must not wait forever.
 	if err := a.Answers(c, spec.Endpoints[0]); err != nil {
 		return "", err
 	}
@@ -97,14 +97,14 @@ func (c *countingWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// createPart creates a temporary file, to be renamed to path when complete.
+// createPart creates a temporary file, which is renamed to path when it is complete.
 func createPart(path string) (*os.File, error) {
 	if i, err := os.Stat(path); err == nil && !i.Mode().IsRegular() {
 		return nil, fmt.Errorf("%s exists and is not a regular file; "+
 			"save to a file", path)
 	}
-	// The name is unpredictable, so that no other user can have planted a link there: backups often
-	// go to directories that others can write to.
+	// Backups often go to directories that others can write to. The name is unpredictable, so no
+	// other user can have created a link with that name.
 	f, err := os.CreateTemp(filepath.Dir(path), filepath.Base(path)+".*.part")
 	if err != nil {
 		// Omit the temporary name from the error.
@@ -126,7 +126,7 @@ func fetchSnapshot(ctx context.Context, c *clientv3.Client, w io.Writer) (string
 	if err != nil {
 		return "", fmt.Errorf("could not write snapshot: %w", err)
 	}
-	// A server that sends no checksum sends whole disk sectors.
+	// If a server sends no checksum, the size is a multiple of the disk sector size.
 	if size%512 != sha256.Size {
 		return "", fmt.Errorf("sha256 checksum not found [bytes: %d]", size)
 	}
@@ -136,10 +136,10 @@ func fetchSnapshot(ctx context.Context, c *clientv3.Client, w io.Writer) (string
 	return resp.Version, nil
 }
 
-// trailingSum checks that the last bytes of a stream are the SHA-256 of the rest. (etcdctl only
-// checks the length.)
+// trailingSum checks that a stream ends with the SHA-256 of everything before it. etcdctl only
+// checks the length.
 type trailingSum struct {
-	body bytes.Buffer // may still turn out to be the sum: never much larger than a write
+	body bytes.Buffer // bytes that might be part of the checksum; never much larger than one write
 	sum  interface {
 		io.Writer
 		Sum([]byte) []byte

@@ -24,7 +24,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// The verdicts of status.
+// The verdicts of the status command.
 const (
 	verdictHealthy  = "healthy"
 	verdictDegraded = "degraded"
@@ -65,20 +65,21 @@ Exit codes: 0 healthy; 7 degraded: the cluster serves but needs attention;
 	})
 }
 
-// State is the observed state of a cluster, and the verdict.
+// State is the observed state of a cluster together with the verdict.
 type State struct {
 	Verdict string    `json:"verdict"`
 	Reasons []string  `json:"reasons"`
-	Cluster string    `json:"cluster"` // ID, empty if no member answers
+	Cluster string    `json:"cluster"` // ID, or empty if no member responds
 	Members []*Member `json:"members"`
 
-	listed bool // the list of members comes from the cluster
-	// Others are the members behind given endpoints that belong to no listed member.
+	listed bool // whether the member list comes from the cluster
+	// Others are the members found at given endpoints but missing from the member list.
 	Others []*Member `json:"-"`
-	// Failure is the error of a read through the leader.
+	// Failure is the error from a read that the leader confirmed.
 	Failure error `json:"-"`
 	alarms  []string
-	Alarmed map[string][]uint64 `json:"-"` // members that raised each alarm, 0 for none of them
+	// IDs of the members that raised each alarm; 0 means no particular member
+	Alarmed map[string][]uint64 `json:"-"`
 }
 
 // Member is the observed state of a member.
@@ -87,26 +88,26 @@ type Member struct {
 	ID       string `json:"id"`
 	Endpoint string `json:"endpoint"`
 	Role     string `json:"role"` // leader, voter or learner
-	// Error is the reason why it does not answer, and Cause is the code for that.
+	// Error is the reason why the member does not respond. Cause is the code for that reason.
 	Error   string     `json:"error,omitempty"`
 	Cause   cause.Code `json:"cause,omitempty"`
-	Version string     `json:"version"` // of etcd's API
-	Release string     `json:"release"` // empty without an answer, or for etcd
+	Version string     `json:"version"` // version of etcd's API
+	Release string     `json:"release"` // empty if the member did not respond or runs etcd
 	Behind  uint64     `json:"behind"`  // entries
 	Took    elapsed    `json:"took"`
 	State   int64      `json:"state_bytes"`
 	Quota   int64      `json:"quota_bytes"`
 
-	URL      string       `json:"-"` // of its pages; empty if the endpoint has no scheme
+	URL      string       `json:"-"` // base URL of its pages; empty if the endpoint has no scheme
 	Reports  []SelfReport `json:"-"` // problems that the member reports itself
 	Peers    []string     `json:"-"`
 	MemberID uint64       `json:"-"`
-	Leader   uint64       `json:"-"` // the leader, according to the member
+	Leader   uint64       `json:"-"` // the leader that the member follows
 	Cluster  uint64       `json:"-"`
 	applied  uint64
 }
 
-// elapsed is a duration that is text in JSON, and empty if 0.
+// elapsed is a duration that is encoded as text in JSON. The text is empty if the duration is 0.
 type elapsed time.Duration
 
 // MarshalText implements encoding.TextMarshaler.
@@ -131,7 +132,7 @@ func LookAt(a *app.App, spec *clientv3.ConfigSpec) *State {
 	return s
 }
 
-// AskReleases queries the release of each member that answers.
+// AskReleases queries the release of each member that responds.
 func (s *State) AskReleases(pages MemberPages) {
 	var wg sync.WaitGroup
 	for _, x := range s.Members {
@@ -150,12 +151,12 @@ func (s *State) AskReleases(pages MemberPages) {
 	wg.Wait()
 }
 
-// Look queries all members concurrently, and also the given endpoints: if one of them belongs to
-// another cluster, a lock that is held here may be free there.
+// Look queries all members and all given endpoints concurrently. The endpoints matter because one
+// of them might belong to another cluster, where a lock that is held here could be free.
 func (l *Lookout) Look() *State {
 	s := &State{Reasons: []string{}}
 	var list []*pb.Member
-	if !l.connects() { // a client would retry until it times out
+	if !l.connects() { // a client would retry until the timeout
 		s.Failure = errNoConnection
 	} else if c, err := l.client(""); err != nil {
 		s.Failure = err
@@ -224,7 +225,7 @@ func HostOf(ep string) string {
 	return strings.TrimPrefix(strings.TrimPrefix(ep, "http://"), "https://")
 }
 
-// ask queries the cluster as a whole: whether it serves, its alarms, and its members.
+// ask queries the cluster as a whole: whether it is serving, its alarms, and its members.
 func (s *State) ask(a *app.App, c *clientv3.Client) []*pb.Member {
 	within := func(do func(context.Context) error) error {
 		ctx, cancel := a.CommandContext()
@@ -233,9 +234,10 @@ func (s *State) ask(a *app.App, c *clientv3.Client) []*pb.Member {
 	}
 	var list []*pb.Member
 	var wg sync.WaitGroup
-	// Concurrently: without an answer, each call takes the full timeout.
+	// The calls are concurrent because each one takes the full timeout if there is no response.
 	wg.Go(func() {
-		_ = within(func(ctx context.Context) error { // without a list, the endpoints are queried
+		// without a member list, the endpoints are queried
+		_ = within(func(ctx context.Context) error {
 			r, err := c.MemberList(ctx, clientv3.WithSerializable())
 			if err == nil {
 				list = r.Members
@@ -246,7 +248,7 @@ func (s *State) ask(a *app.App, c *clientv3.Client) []*pb.Member {
 	s.Failure = within(func(ctx context.Context) error {
 		_, err := c.Get(ctx, "health")
 		if errors.Is(err, rpctypes.ErrPermissionDenied) {
-			return nil // a denied request was confirmed by the leader, too
+			return nil // even a denied request has been confirmed by the leader
 		}
 		return err
 	})
@@ -280,7 +282,7 @@ func (x *Member) ask(l *Lookout, ep string) {
 	}
 	ctx, cancel := l.a.CommandContext()
 	defer cancel()
-	// A client would retry until it times out, and not report the reason.
+	// A client would retry until the timeout without reporting the reason.
 	if !strings.HasPrefix(ep, "unix") {
 		if err := Connects(ctx, 0, host); err != nil {
 			x.notConnected(err)
@@ -316,8 +318,8 @@ func (x *Member) ask(l *Lookout, ep string) {
 	}
 }
 
-// Connects returns an error if a host and port does not accept a connection, within a time limit
-// unless that is 0. It sends nothing.
+// Connects returns an error if no connection can be made to a host and port. A timeout of 0 means
+// no timeout. It sends nothing.
 func Connects(ctx context.Context, within time.Duration, host string) error {
 	c, err := (&net.Dialer{Timeout: within}).DialContext(ctx, "tcp", host)
 	if err == nil {
@@ -340,8 +342,8 @@ type SelfReport struct {
 	Text string
 }
 
-// reportedBy returns the problems that a member reports. It leaves out alarms and a missing leader,
-// which are reported as in etcd: they are detected in other ways.
+// reportedBy returns the problems that a member reports. It omits alarms and a missing leader.
+// Members report these as etcd does, and they are detected in other ways.
 func reportedBy(m *pb.StatusResponse) (out []SelfReport) {
 	for _, line := range m.GetErrors() {
 		code, text := cause.OfReport(line)
@@ -363,11 +365,11 @@ func texts(list []SelfReport) string {
 }
 
 const (
-	lagEntries = 10_000 // a larger lag needs attention
-	fullPart   = 0.8    // a larger part of the quota in use needs attention
+	lagEntries = 10_000 // a larger lag is reported
+	fullPart   = 0.8    // a larger share of the quota in use is reported
 )
 
-// Judge decides the verdict, based only on the observed state.
+// Judge determines the verdict, based only on the observed state.
 func (s *State) Judge() {
 	answer := slices.DeleteFunc(slices.Clone(s.Members), func(x *Member) bool {
 		return x.Error != ""
@@ -417,7 +419,7 @@ func (s *State) Judge() {
 	if len(releases) > 1 {
 		wrong("members run %d releases: finish the upgrade", len(releases))
 	}
-	// Without the list of members, the voters are unknown.
+	// Without the member list, the voters are unknown.
 	if n := s.countVoters(); n > 0 && n%2 == 0 {
 		wrong("%d voters survive no more failures than %d: add one or remove one", n, n-1)
 	}
@@ -437,7 +439,7 @@ func (s *State) verdict() string {
 	}
 }
 
-// countVoters returns the number of voters, or 0 without a list of members.
+// countVoters returns the number of voters, or 0 if there is no member list.
 func (s *State) countVoters() (n int) {
 	for _, x := range s.Members {
 		if s.listed && x.Role != "learner" {
@@ -459,11 +461,11 @@ func NeedsLogin(err error) bool {
 	return grpcstatus.Code(err) == codes.Unauthenticated
 }
 
-// judgeOthers checks the endpoints that belong to no listed member.
+// judgeOthers checks the endpoints whose members are missing from the member list.
 func (s *State) judgeOthers(wrong func(format string, args ...any)) {
 	for _, x := range s.Others {
 		switch {
-		case x.Error != "" || s.Cluster == "": // its cluster is unknown
+		case x.Error != "" || s.Cluster == "": // the cluster that it belongs to is unknown
 		case fmt.Sprintf("%x", x.Cluster) != s.Cluster:
 			wrong("%s belongs to another cluster, %x", x.Name, x.Cluster)
 		case !slices.ContainsFunc(s.Members, func(m *Member) bool { return m.MemberID == x.MemberID }):
@@ -526,7 +528,7 @@ func (s *State) Member(id uint64) *Member {
 	return nil
 }
 
-// Is reports whether a member has this name or ID.
+// Is reports whether the member has this name or ID.
 func (x *Member) Is(name string) bool { return x.Name == name || x.ID == name }
 
 // URLs returns all addresses of a member.

@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/internal/cause"
 )
 
-// TestJudge: each problem is reported, and affects the verdict.
+// TestJudge checks that each problem is reported and affects the verdict.
 func TestJudge(t *testing.T) {
 	for name, x := range map[string]struct {
 		change  func(*State)
@@ -139,7 +139,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestReportedBy: only what a member alone can report is kept.
+// TestReportedBy checks that reportedBy keeps only the errors that a member alone can report.
 func TestReportedBy(t *testing.T) {
 	alarm := (&pb.AlarmMember{MemberID: 7, Alarm: pb.AlarmType_NOSPACE}).String()
 	m := &pb.StatusResponse{Errors: []string{
@@ -151,8 +151,8 @@ func TestReportedBy(t *testing.T) {
 	}
 }
 
-// TestEndpointGivenTwice: an endpoint of no listed member is queried once, however often and in
-// whatever form it is given.
+// TestEndpointGivenTwice checks that an endpoint of an unlisted member is queried once, even if it
+// is given several times in different spellings.
 func TestEndpointGivenTwice(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

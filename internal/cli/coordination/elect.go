@@ -15,11 +15,12 @@ import (
 // electTTL is the TTL of a candidate, the same as in etcd's library.
 const electTTL = time.Minute
 
-// electFlags select an action in an election, as a candidate or from outside.
+// electFlags select an action in an election. The action is either to run as a candidate or to act
+// on the election from outside.
 type electFlags struct {
 	listen           bool
 	prefer, handOver string
-	set              *pflag.FlagSet // distinguishes an empty ID from none
+	set              *pflag.FlagSet // distinguishes an empty ID from a missing one
 }
 
 func (f *electFlags) register(fs *pflag.FlagSet) {
@@ -29,14 +30,14 @@ func (f *electFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.handOver, "hand-over", "", "hand leadership over to this candidate now")
 }
 
-// candidateFlags adds the flags of a candidate.
+// candidateFlags adds the flags that describe a candidate.
 func candidateFlags(fs *pflag.FlagSet, c *lock.Candidate) {
 	fs.StringVar(&c.ID, "id", "",
 		"ID of the candidate, for elect --prefer and --hand-over (default: the ID of the lease)")
 	fs.IntVar(&c.Priority, "priority", 0, "candidates with a higher priority lead first")
 }
 
-// check returns an error for wrong arguments.
+// check returns an error for invalid arguments.
 func (f *electFlags) check(args []string) error {
 	stands := f.set.Changed("id") || f.set.Changed("priority")
 	prefer, handOver := f.set.Changed("prefer"), f.set.Changed("hand-over")
@@ -110,8 +111,8 @@ leader, use --prefer and stop it instead.`,
 	}))
 }
 
-// observe prints every leader of an election until the user interrupts. It fails if the cluster
-// cannot be reached at first; later interruptions are retried.
+// observe prints each leader of an election until the user interrupts. It fails if the cluster does
+// not respond at first. Once the cluster has responded, observe retries.
 func (a commands) observe(ctx context.Context, c *client.Client, name string) error {
 	e := lock.NewElection(c, name)
 	short, cancel := a.CommandContext()

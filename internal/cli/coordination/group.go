@@ -25,7 +25,7 @@ with package nodes of the Go client; the commands nodes, switch and forget are f
 	return app.StrictFlags(cmd)
 }
 
-// checkGroup checks the name of a group, and IDs after it.
+// checkGroup checks the name of a group and any IDs that follow it.
 func checkGroup(args []string) error {
 	err := requireName("group", args[0])
 	for _, id := range args[1:] {
@@ -65,7 +65,7 @@ those of leasehold run; 122 means that the group already has a member with this 
 	}
 }
 
-// registration has the flags of a group's member.
+// registration contains the flags of a group member.
 type registration struct {
 	session  client.Grant
 	id       string
@@ -151,7 +151,7 @@ func (a commands) watchMembers(ctx context.Context, g *members.Group) error {
 	}
 }
 
-// memberJSON is a member in JSON. Bytes are in base64, as in all answers.
+// memberJSON is the JSON form of a member. Bytes are encoded in base64, as in all answers.
 type memberJSON struct {
 	ID       string `json:"id"`
 	Metadata []byte `json:"metadata,omitempty"`
@@ -292,7 +292,7 @@ var groupForget = app.Command{
 	},
 }
 
-// nodeJSON is a node in JSON. Bytes are in base64, as in all answers.
+// nodeJSON is the JSON form of a node. Bytes are encoded in base64, as in all answers.
 type nodeJSON struct {
 	ID          string `json:"id"`
 	State       string `json:"state"`

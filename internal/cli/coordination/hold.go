@@ -1,8 +1,9 @@
 // Package coordination implements the commands that hold something on a lease while they, or
-// programs that they start, are running: locks, elections, memberships in groups, items of queues,
-// IDs of pools.
+// programs that they start, are running: locks, elections, group memberships, queue items, and pool
+// IDs.
 //
-// hold.go holds and releases; lock.go acquires a lock or wins an election, for lock, elect and run.
+// The file hold.go contains the code for holding and releasing. The file lock.go contains the code
+// for acquiring a lock or winning an election, which the commands lock, elect and run share.
 package coordination
 
 import (
@@ -39,24 +40,24 @@ func Commands(a *app.App) []*cobra.Command {
 	}
 }
 
-// A holding is what a command holds: a lock, a membership or an item, on a lease.
+// A holding is what a command holds on a lease: a lock, a membership or an item.
 type holding struct {
 	supervise.Tenure
 	lease  *client.Lease
-	stdin  io.Reader        // for the program; nil for this process's own
-	env    []string         // for the program, in addition to the token and the lease
-	notice supervise.Notice // zero for the default
-	what   string           // for messages, such as "the lock"; may be empty
-	show   func() error     // prints what is held, if there is no program
-	// insistent makes a second SIGINT or SIGTERM kill the program.
+	stdin  io.Reader        // for the program; nil means the standard input of this process
+	env    []string         // passed to the program in addition to the token and the lease
+	notice supervise.Notice // zero means the default
+	what   string           // for messages, such as "the lock"; can be empty
+	show   func() error     // prints what is held if there is no program
+	// insistent means that a second SIGINT or SIGTERM kills the program.
 	insistent bool
 }
 
 // errCommandEnded means that the program was stopped because its tenure had ended.
 var errCommandEnded = errors.New("the command was stopped")
 
-// holdFor runs the program, or without one waits for a signal, while the tenure lasts. It stops the
-// program before the tenure ends.
+// holdFor runs the program and stops it before the tenure ends. Without a program, it waits for a
+// signal or the end of the tenure.
 func (a commands) holdFor(h holding, program []string) error {
 	if len(program) == 0 {
 		return a.waitHolding(h)
@@ -104,7 +105,7 @@ func (a commands) waitHolding(h holding) error {
 	}
 }
 
-// lost returns the reason why the tenure has ended or soon will.
+// lost returns why the tenure has ended or is about to end.
 func (h *holding) lost() error {
 	if h.Context().Err() != nil {
 		return context.Cause(h.Context())
@@ -115,8 +116,8 @@ func (h *holding) lost() error {
 	return errors.New("the lease could not be renewed in time")
 }
 
-// holdAndRelease is holdFor, and then releases what is held. It retries the release for up to the
-// TTL, after which the lease has ended by itself.
+// holdAndRelease runs holdFor and then releases what is held. It retries the release for up to the
+// TTL. After that, the lease has expired anyway.
 func (a commands) holdAndRelease(
 	h holding, program []string, release func(context.Context) error,
 ) error {
@@ -129,15 +130,15 @@ func (a commands) holdAndRelease(
 	return err
 }
 
-// revoke revokes a lease. It retries until the lease is no longer valid, because then it ends by
-// itself.
+// revoke revokes a lease. It retries as long as the lease is valid. After that, the lease expires
+// anyway.
 func revoke(l *client.Lease) {
 	ctx, cancel := context.WithDeadline(context.Background(), l.ValidUntil())
 	defer cancel()
 	_ = l.Revoke(ctx)
 }
 
-// grantFor grants a lease. It fails if no member answers within --command-timeout.
+// grantFor grants a lease. It fails if no member responds within --command-timeout.
 func (a commands) grantFor(
 	ctx context.Context, c *client.Client, g client.Grant,
 ) (*client.Lease, error) {
@@ -146,7 +147,7 @@ func (a commands) grantFor(
 	return c.Grant(ctx, g)
 }
 
-// waitFlags limit how long a command waits for other holders.
+// waitFlags limit how long a command waits while others hold the lock or item.
 type waitFlags struct {
 	wait time.Duration
 	try  bool
@@ -157,7 +158,7 @@ func (w *waitFlags) register(fs *pflag.FlagSet, what string) {
 	fs.BoolVar(&w.try, "try", false, "do not wait for "+what)
 }
 
-// check returns an error for wrong flags.
+// check returns an error for invalid flags.
 func (w *waitFlags) check() error {
 	switch {
 	case w.wait < 0:
@@ -168,11 +169,11 @@ func (w *waitFlags) check() error {
 	return nil
 }
 
-// errWaited means that --wait has elapsed.
+// errWaited means that the time given by --wait has elapsed.
 var errWaited = errors.New("it could not be acquired in time")
 
-// waitContext returns a context that ends after --wait, or at a signal. end may be called more than
-// once.
+// waitContext returns a context that ends after --wait or when a signal arrives. The function end
+// can be called more than once.
 func (a commands) waitContext(w waitFlags) (ctx context.Context, end func()) {
 	ctx, cancel := context.WithCancelCause(a.Background())
 	stop := a.children.InterruptWaiting(cancel)
@@ -187,14 +188,15 @@ func (a commands) waitContext(w waitFlags) (ctx context.Context, end func()) {
 	})
 }
 
-// acquireError adds an exit code to the error of a command that acquired nothing. The errors in
-// taken mean that others hold it.
+// acquireError adds an exit code to the error from a command that acquired nothing. The errors in
+// taken mean that someone else holds the resource.
 func acquireError(ctx context.Context, err error, taken ...error) error {
 	var s *app.SignalError
 	if errors.As(context.Cause(ctx), &s) {
 		return app.WithCode(app.ExitBySignal+int(s.Signal), s)
 	}
-	if !errors.Is(err, client.ErrUnavailable) { // otherwise it is unknown whether others hold it
+	// otherwise it is unknown whether someone else holds it
+	if !errors.Is(err, client.ErrUnavailable) {
 		for _, t := range append(taken, lock.ErrLocked, errWaited) {
 			if errors.Is(err, t) {
 				return app.WithCode(app.ExitTaken, err)
@@ -204,8 +206,8 @@ func acquireError(ctx context.Context, err error, taken ...error) error {
 	return app.WithCode(app.ExitNoCore, err)
 }
 
-// leastTTL is the shortest TTL of the commands that hold something, longestTTL the longest that
-// members grant.
+// leastTTL is the shortest TTL that the commands in this package accept. longestTTL is the longest
+// TTL that members grant.
 const (
 	leastTTL   = 100 * time.Millisecond
 	longestTTL = app.MaxTTLSeconds * time.Second
@@ -218,8 +220,8 @@ func checkTTL(ttl time.Duration) error {
 	return nil
 }
 
-// requireName refuses an empty name of a queue, a pool or a group, which is usually an unset shell
-// variable.
+// requireName rejects an empty name for a queue, a pool or a group. An empty name usually comes
+// from an unset shell variable.
 func requireName(what, name string) error {
 	if name == "" {
 		return app.BadArgs("the name of the %s is empty", what)

@@ -19,10 +19,10 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// A claim is a lock to acquire, or an election to win.
+// A claim describes a lock to acquire or an election to win.
 type claim struct {
-	command     string // the command that acquires it, for the lease's label
-	lock, elect string // exactly one is set
+	command     string // command that acquires it, for the label of the lease
+	lock, elect string // exactly one of them is set
 	candidate   lock.Candidate
 	ttl         time.Duration
 	wait        waitFlags
@@ -31,18 +31,18 @@ type claim struct {
 // name returns the name of the lock or the election.
 func (c *claim) name() string { return c.lock + c.elect }
 
-// A post is a held lock, or a won election.
+// A post is a lock that was acquired or an election that was won.
 type post interface {
 	client.Hold
 	Key() string
 	Revision() int64
 }
 
-// acquire waits for a lock, or to win an election, on its own lease.
+// acquire grants a lease, and uses it to wait for a lock or to win an election.
 func (a commands) acquire(
 	ctx context.Context, c *client.Client, f *claim,
 ) (post, *client.Lease, error) {
-	host, _ := os.Hostname() // only for display
+	host, _ := os.Hostname() // for display only
 	l, err := a.grantFor(ctx, c, client.Grant{
 		TTL: f.ttl, Owner: host, Labels: map[string]string{"command": f.command},
 	})
@@ -65,7 +65,7 @@ func (a commands) acquire(
 	return nil, nil, acquireError(ctx, a.withOwner(c, err))
 }
 
-// wins waits for the lock, or to win the election, within the limits of the flags.
+// wins waits until it has acquired the lock or won the election, within the limits set by flags.
 func (c *claim) wins(
 	ctx context.Context, cl *client.Client, s *client.Session,
 ) (post, error) {
@@ -86,7 +86,7 @@ func (c *claim) wins(
 	}
 }
 
-// withOwner adds the owner of the lease in an error, if there is one.
+// withOwner adds the owner of the lease named in err, if the lease has one.
 func (a commands) withOwner(c *client.Client, err error) error {
 	var taken *client.TakenError
 	if !errors.Is(err, lock.ErrLocked) || !errors.As(err, &taken) {
@@ -101,8 +101,9 @@ func (a commands) withOwner(c *client.Client, err error) error {
 	return fmt.Errorf("%w, of %q", err, l.Owner)
 }
 
-// holdClaim acquires a claim, and holds it while the program runs, or without one until the user
-// interrupts. fill completes the holding; after is called with the program's error.
+// holdClaim acquires a claim and holds it while the program runs. Without a program, it holds the
+// claim until the user interrupts. It calls fill to complete the holding, and calls after with the
+// program's error.
 func (a commands) holdClaim(
 	f *claim, program []string, fill func(*holding, post), after func(*client.Lease, error),
 ) error {
@@ -158,7 +159,7 @@ leasehold run, which has more flags.`,
 	}))
 }
 
-// showKey prints a key as the command get does.
+// showKey prints a key as the get command does.
 func (a commands) showKey(c *client.Client, key string) error {
 	ctx, cancel := a.CommandContext()
 	defer cancel()
@@ -169,8 +170,7 @@ func (a commands) showKey(c *client.Client, key string) error {
 	return a.Show(app.ShowGet((*clientv3.GetResponse)(etcdRange(r))))
 }
 
-// etcdRange converts a result to a response of etcd, except for fields that the client does not
-// keep.
+// etcdRange converts a result to an etcd response. It omits fields that the client does not keep.
 func etcdRange(r store.RangeResult) *etcdserverpb.RangeResponse {
 	out := &etcdserverpb.RangeResponse{
 		Header: &etcdserverpb.ResponseHeader{Revision: r.Revision}, More: r.More, Count: r.Count,

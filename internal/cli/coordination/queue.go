@@ -63,7 +63,7 @@ func (a commands) queuePush() app.Command {
 	}
 }
 
-// workFlags are the flags for working on items.
+// workFlags are the flags for processing items.
 type workFlags struct {
 	cfg   queue.Config
 	delay time.Duration
@@ -72,7 +72,7 @@ type workFlags struct {
 }
 
 func (f *workFlags) register(fs *pflag.FlagSet) {
-	host, _ := os.Hostname() // only for display
+	host, _ := os.Hostname() // for display only
 	fs.DurationVar(&f.cfg.TTL, "ttl", 10*time.Second,
 		"time until the item is requeued if this process dies")
 	fs.Int64Var(&f.cfg.MaxTries, "max-tries", 0,
@@ -86,7 +86,7 @@ func (f *workFlags) register(fs *pflag.FlagSet) {
 			"value")
 }
 
-// check returns an error for wrong flags, or a wrong name of the queue.
+// check returns an error if the flags or the name of the queue are invalid.
 func (f *workFlags) check(args []string) error {
 	switch {
 	case f.cfg.MaxTries < 0:
@@ -169,14 +169,15 @@ func (a commands) runItem(i *queue.Item, command []string) error {
 	return err
 }
 
-// cannotRun reports whether a command could not be run at all, which is not the item's fault.
+// cannotRun reports whether a command could not be started at all. In that case, the item is not to
+// blame.
 func cannotRun(err error) bool {
 	var e *app.ExitError
 	return errors.As(err, &e) && e.Err != nil && (e.Code == app.ExitCannot || e.Code == app.ExitNoSuch)
 }
 
-// work works on items until a signal. The command receives the signal as well, and work waits until
-// the current item is finished.
+// work processes items until a signal arrives. The running command also receives the signal, and
+// work waits until the current item is finished.
 func (a commands) work(name string, f *workFlags, command []string) error {
 	c, err := a.OpenStrict()
 	if err != nil {
@@ -190,7 +191,7 @@ func (a commands) work(name string, f *workFlags, command []string) error {
 	defer interrupt.Stop()
 	delay := f.delay
 	if delay == 0 {
-		delay = -1 // 0 would be Work's default
+		delay = -1 // 0 would mean Work's default
 	}
 	var fatal error
 	err = queue.New(c, name, f.cfg).Work(ctx, queue.Work{
@@ -248,8 +249,8 @@ func (a commands) claimOne(name string, f *workFlags, command []string) error {
 	return err
 }
 
-// claim waits for an item within the limits of the flags. A command that does not wait for items
-// waits for a member no longer than --command-timeout.
+// claim waits for an item within the limits set by flags. With --try, it does not wait for an item,
+// and waits for a member no longer than --command-timeout.
 func (a commands) claim(
 	ctx context.Context, c *client.Client, name string, f *workFlags,
 ) (*queue.Item, error) {
@@ -275,7 +276,7 @@ func (a commands) claim(
 	return i, nil
 }
 
-// pageFlags choose a page of a list.
+// pageFlags select a page of a list.
 type pageFlags struct {
 	after string
 	limit int
@@ -286,7 +287,7 @@ func (f *pageFlags) register(fs *pflag.FlagSet) {
 	fs.StringVar(&f.after, "after", "", "list the items after the one with this ID")
 }
 
-// check returns an error for wrong flags, or a wrong name of the queue.
+// check returns an error if the flags or the name of the queue are invalid.
 func (f *pageFlags) check(args []string) error {
 	if f.limit < 1 {
 		return app.BadArgs("--limit must be at least 1, not %d", f.limit)
@@ -324,7 +325,7 @@ func queueDead() app.Command {
 	}
 }
 
-// A takeDead removes up to queue.MaxBatch dead letters, and returns their number.
+// A takeDead removes up to queue.MaxBatch dead letters and returns how many it removed.
 type takeDead func(q *queue.Queue, ctx context.Context, ids ...string) (int, error)
 
 // deadCommand returns a command that removes dead letters.
@@ -350,7 +351,7 @@ func deadCommand(name, short, done string, take takeDead) app.Command {
 	}
 }
 
-// takeFrom removes dead letters, all of them if no IDs are given.
+// takeFrom removes dead letters. If no IDs are given, it removes all of them.
 func takeFrom(
 	ctx context.Context, q *queue.Queue, take takeDead, ids []string,
 ) (n int, err error) {
@@ -384,7 +385,7 @@ func takeFrom(
 	}
 }
 
-// itemJSON is an item in JSON. Bytes are in base64, as in all answers.
+// itemJSON is the JSON form of an item. Bytes are encoded in base64, as in all answers.
 type itemJSON struct {
 	ID      string `json:"id"`
 	State   string `json:"state"`
@@ -394,7 +395,7 @@ type itemJSON struct {
 	Token   uint64 `json:"token,string,omitempty"`
 }
 
-// showClaim prints a claimed item: in the simple format only its payload.
+// showClaim prints a claimed item. In the simple format, it prints only the payload.
 func showClaim(i *queue.Item) app.Answer {
 	return app.Answer{
 		Simple: func(p *app.Page) { p.Printf("%s\n", i.Payload()) },
@@ -404,7 +405,7 @@ func showClaim(i *queue.Item) app.Answer {
 	}
 }
 
-// showItems prints a page of a queue with its counts, or of its dead letters without counts.
+// showItems prints a page of a queue with its counts, or a page of dead letters without counts.
 func showItems(s *queue.Stats, list []queue.Info) app.Answer {
 	type counts struct {
 		Ready   int64 `json:"ready"`
@@ -435,7 +436,7 @@ func showItems(s *queue.Stats, list []queue.Info) app.Answer {
 		app.RowsAnswer([]string{"ID", "State", "Tries", "Worker", "Payload"}, rows, out), len(rows))
 }
 
-// summarized puts a line before a table, which is omitted if it has no rows.
+// summarized puts a line before a table. If the table has no rows, it is omitted.
 func summarized(line string, ans app.Answer, rows int) app.Answer {
 	table := ans.Simple
 	ans.Simple = func(p *app.Page) {

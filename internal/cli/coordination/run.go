@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/internal/cli/supervise"
 )
 
-// runFlags are the lock or election that a program needs, and the settings for running it.
+// runFlags specify the lock or election that a program needs and how to run the program.
 type runFlags struct {
 	claim
 	value   string
@@ -77,7 +77,7 @@ func (f *runFlags) register(fs *pflag.FlagSet) {
 		"how long before the lock ends to kill the command (default: a fortieth of the TTL)")
 }
 
-// check returns an error for wrong arguments, and sets defaults.
+// check returns an error for invalid arguments, and sets defaults.
 func (f *runFlags) check(program []string) error {
 	n := &f.notice
 	if err := checkTTL(f.ttl); err != nil {
@@ -112,7 +112,7 @@ func (f *runFlags) check(program []string) error {
 			"be longer than half of --ttl (%v)", n.Kill, n.Term, f.ttl)
 	}
 	if f.elect != "" && f.value == "" {
-		f.value, _ = os.Hostname() // without a hostname it is empty
+		f.value, _ = os.Hostname() // empty if the host has no name
 	}
 	f.candidate.Value = []byte(f.value)
 	return f.wait.check()
@@ -134,8 +134,8 @@ func (a commands) runUnder(f *runFlags, program []string) error {
 	})
 }
 
-// keepFor lets a lease expire after a time. If that is shorter than the minimum TTL of the cluster,
-// keepFor waits and then revokes the lease.
+// keepFor lets a lease expire after the given time. If that time is shorter than the cluster's
+// minimum TTL, keepFor instead waits and then revokes the lease.
 func keepFor(l *client.Lease, left time.Duration) error {
 	ctx, cancel := context.WithDeadline(context.Background(), l.ValidUntil())
 	defer cancel()

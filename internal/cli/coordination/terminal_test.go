@@ -11,7 +11,8 @@ import (
 	"leasehold.dev/internal/cli/app/apptest"
 )
 
-// No ID, owner, payload or metadata that another client has chosen moves the terminal.
+// TestNothingForTerminals checks that escape sequences in IDs, owners, payloads and metadata, which
+// other clients choose, do not reach the terminal.
 func TestNothingForTerminals(t *testing.T) {
 	const evil = apptest.Evil
 	apptest.Harmless(t, map[string]app.Answer{

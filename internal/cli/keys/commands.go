@@ -1,5 +1,5 @@
 // Package keys implements the commands for keys: put, get, del, txn and watch. Their arguments,
-// output and exit codes are etcdctl's.
+// output and exit codes are the same as in etcdctl.
 package keys
 
 import (
@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// commands makes this package's commands.
+// commands creates the commands of this package.
 type commands struct{ *app.App }
 
 // Commands returns the commands for keys.

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// regretTime is how long the delete of a range waits so that the user can interrupt it.
+// regretTime is how long a range delete waits so that the user can interrupt it.
 const regretTime = 2 * time.Second
 
 type delFlags struct {
@@ -26,8 +26,8 @@ func (f *delFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.explicitRange, "range", false, "delete a range without the warning and delay")
 }
 
-// op returns the operation for args. risky means that it deletes a range without the flag --range,
-// which may be a typo.
+// op returns the operation for args. The result risky means that it deletes a range without
+// --range, possibly because of a typo.
 func (f *delFlags) op(args []string) (op clientv3.Op, risky bool, err error) {
 	if len(args) == 0 || len(args) > 2 {
 		return op, false, app.BadArgs("del command needs one argument as key " +
@@ -43,7 +43,7 @@ func (f *delFlags) op(args []string) (op clientv3.Op, risky bool, err error) {
 	return clientv3.OpDelete(key, opts...), len(args) == 2 && !f.explicitRange, nil
 }
 
-// rangeOf returns the range of keys for the arguments of get or del.
+// rangeOf returns the key range for the arguments of get or del.
 func rangeOf(args []string, prefix, fromKey bool) (string, []clientv3.OpOption, error) {
 	if prefix && fromKey {
 		return "", nil, app.BadArgs("`--prefix` and `--from-key` cannot be set " +
@@ -59,7 +59,7 @@ func rangeOf(args []string, prefix, fromKey bool) (string, []clientv3.OpOption, 
 	}
 	switch {
 	case (prefix || fromKey) && key == "":
-		// All keys. The API has no empty key, so the range begins at the first possible one.
+		// All keys. The API has no empty key, so the range begins at the first possible key.
 		return "\x00", []clientv3.OpOption{clientv3.WithFromKey()}, nil
 	case prefix:
 		return key, []clientv3.OpOption{clientv3.WithPrefix()}, nil
@@ -69,7 +69,7 @@ func rangeOf(args []string, prefix, fromKey bool) (string, []clientv3.OpOption, 
 	return key, nil, nil
 }
 
-// warnOfRange tells the user which keys will be deleted, and waits.
+// warnOfRange prints which keys will be deleted, and waits.
 func (a commands) warnOfRange(args []string) {
 	a.Complain("Warning: Keys between %q and %q will be deleted. Please interrupt the command "+
 		"within next 2 seconds to cancel. You can provide `--range` flag to avoid the delay.\n",

@@ -55,7 +55,7 @@ var sortTargets = map[string]clientv3.SortTarget{
 	"VERSION": clientv3.SortByVersion,
 }
 
-// options returns the key and the options for args and flags.
+// options returns the key and the options specified by args and flags.
 func (f *getFlags) options(args []string) (string, []clientv3.OpOption, error) {
 	if len(args) == 0 {
 		return "", nil, app.BadArgs("get command needs one argument as key " +
@@ -124,7 +124,7 @@ func (f *getFlags) revisions() ([]clientv3.OpOption, error) {
 	return opts, nil
 }
 
-// fetch reads the keys, as a stream if the flag --stream is set.
+// fetch reads the keys. With --stream, it reads them as a stream.
 func (f *getFlags) fetch(
 	ctx context.Context, c *clientv3.Client, key string, opts []clientv3.OpOption,
 ) (*clientv3.GetResponse, error) {
@@ -138,7 +138,7 @@ func (f *getFlags) fetch(
 	return clientv3.GetStreamToGetResponse(parts)
 }
 
-// fitPrinter applies the flags that only one output format supports.
+// fitPrinter applies flags that are supported by only one output format.
 func (f *getFlags) fitPrinter(format string, p *app.Printer) error {
 	if f.countOnly && format != "fields" {
 		return app.BadArgs("--count-only is only for `--write-out=fields`")

@@ -29,8 +29,8 @@ func (f *putFlags) register(fs *pflag.FlagSet) {
 	fs.BoolVar(&f.ignoreLease, "ignore-lease", false, "keep the current lease of the key")
 }
 
-// op returns the operation for args; it reads a missing value from stdin. etcd's API has no names
-// of leases, so a lease's name is returned separately.
+// op returns the operation for args. It reads a missing value from stdin. etcd's API has no lease
+// names, so the name of a lease is returned separately.
 func (f *putFlags) op(
 	args []string, stdin io.Reader,
 ) (_ clientv3.Op, name string, err error) {
@@ -68,7 +68,7 @@ func (f *putFlags) op(
 	return clientv3.OpPut(args[0], value, opts...), ref.Name, nil
 }
 
-// etcdPut converts an answer to etcd's API.
+// etcdPut converts a response to etcd's API.
 func etcdPut(r *pb.PutResponse) *etcdserverpb.PutResponse {
 	h := r.GetHeader()
 	out := &etcdserverpb.PutResponse{Header: &etcdserverpb.ResponseHeader{
@@ -81,7 +81,7 @@ func etcdPut(r *pb.PutResponse) *etcdserverpb.PutResponse {
 	return out
 }
 
-// request returns the request of leasehold.v1 for flags that etcd's API does not support.
+// request returns the leasehold.v1 request for flags that etcd's API does not support.
 func (f *putFlags) request(op clientv3.Op) *pb.PutRequest {
 	return &pb.PutRequest{
 		Key: op.KeyBytes(), Value: op.ValueBytes(), PrevKv: f.prevKV, IgnoreValue: f.ignoreValue,
@@ -132,7 +132,7 @@ ID, such as "cafe".`,
 		},
 		Run: func(cmd *cobra.Command, args, _ []string) error {
 			op, name, err := f.op(args, a.Stdin)
-			var r *pb.PutRequest // if etcd's API does not support it
+			var r *pb.PutRequest // set if etcd's API does not support the flags
 			if err == nil && cmd.Flags().Changed("ttl") {
 				r, err = f.ttlRequest(op, ttl)
 			} else if name != "" {

@@ -82,8 +82,8 @@ func showOp(op *pb.ResponseOp) (app.Answer, bool) {
 	return app.Answer{}, false
 }
 
-// These types produce etcdctl's JSON for the response to a transaction: the generated types have
-// other names for the fields of oneofs.
+// These types produce the same JSON for a transaction's response as etcdctl. The generated types
+// use other names for oneof fields.
 type (
 	txnJSON struct {
 		Header    *pb.ResponseHeader `json:"header,omitempty"`

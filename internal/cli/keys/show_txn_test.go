@@ -8,8 +8,8 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A transaction inside a transaction, which no command line can make but another client may show,
-// does not get lost.
+// TestNestedTxn checks that the results of a nested transaction are printed. The command line
+// cannot create one, but responses to other clients can contain one.
 func TestNestedTxn(t *testing.T) {
 	inner := &pb.TxnResponse{Succeeded: true, Responses: []*pb.ResponseOp{
 		{Response: &pb.ResponseOp_ResponsePut{ResponsePut: &pb.PutResponse{}}},

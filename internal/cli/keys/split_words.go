@@ -7,13 +7,13 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// spaces separate words.
+// spaces are the characters that separate words.
 const spaces = " \t\n\f\r"
 
-// splitWords splits a line of txn's or watch's standard input into words.
+// splitWords splits a line from the standard input of txn or watch into words.
 //
-// In 'single quotes' all characters stand for themselves; "double quotes" have Go's escapes. A
-// quote inside a word is an ordinary character. As in etcdctl, a quote that is not closed is
+// Inside 'single quotes', every character is literal. "Double quotes" support Go's escape
+// sequences. A quote inside a word is an ordinary character. As in etcdctl, an unclosed quote is
 // ignored.
 func splitWords(line string) ([]string, error) {
 	var words []string

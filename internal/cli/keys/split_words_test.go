@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// The quoting rules of txn and watch.
+// TestSplitWords checks the quoting rules of txn and watch.
 func TestSplitWords(t *testing.T) {
 	for _, tc := range []struct {
 		line string
@@ -34,7 +34,7 @@ func TestSplitWords(t *testing.T) {
 	}
 }
 
-// wordPattern is a slow equivalent of splitWords.
+// wordPattern defines a slow equivalent of splitWords.
 var wordPattern = regexp.MustCompile(`"(?:[^"\\]|\\.)*"|'[^']*'|[^'"\s]\S*`)
 
 func slowSplit(line string) ([]string, error) {

@@ -72,7 +72,7 @@ func (a commands) runTxn(interactive bool) error {
 	return a.Show(showTxn(resp))
 }
 
-// readPart reads one part of a transaction: an item per line, up to an empty line.
+// readPart reads one part of a transaction: one item per line, until an empty line.
 func readPart[T any](in *bufio.Reader, parse func(string) (T, error)) ([]T, error) {
 	var items []T
 	for {

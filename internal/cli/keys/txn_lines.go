@@ -17,8 +17,8 @@ var compareOperators = []string{"=", "!=", "<", ">"}
 
 // parseCompare parses a condition such as mod("key") > "3".
 //
-// Leases are in hexadecimal, as everywhere. (etcdctl crashes on comparisons of leases, and on
-// unknown operators.)
+// Lease IDs are in hexadecimal, as everywhere. etcdctl crashes on lease comparisons and on unknown
+// operators; parseCompare does not.
 func parseCompare(line string) (clientv3.Cmp, error) {
 	var none clientv3.Cmp
 	target, rest, ok := strings.Cut(line, "(")
@@ -56,8 +56,8 @@ func parseCompare(line string) (clientv3.Cmp, error) {
 	return none, app.BadInput("malformed comparison: %s (unknown target %s)", line, target)
 }
 
-// parseRequest parses a request of a transaction: get, put or del, possibly abbreviated, with the
-// flags of that command. risky is as in del.
+// parseRequest parses a request in a transaction. A request is a get, put or del command, possibly
+// abbreviated, with the flags of that command. See delFlags.op for risky.
 func parseRequest(line string) (op clientv3.Op, risky bool, err error) {
 	words, err := splitWords(line)
 	if err != nil {
@@ -76,7 +76,7 @@ func parseRequest(line string) (op clientv3.Op, risky bool, err error) {
 		var f putFlags
 		f.register(fs)
 		if parse() {
-			// Standard input contains the transaction, so it cannot contain a value, too.
+			// Standard input contains the transaction, so it cannot supply a value as well.
 			op, name, err := f.op(fs.Args(), strings.NewReader(""))
 			if err == nil && name != "" {
 				err = app.BadArgs("bad lease ID %q, expecting ID in Hex: "+
@@ -105,7 +105,7 @@ func isPrefix(short, name string) bool {
 	return short != "" && strings.HasPrefix(name, short)
 }
 
-// opIf calls make unless err is an error.
+// opIf calls make unless err is set.
 func opIf(err error, make func() clientv3.Op) clientv3.Op {
 	if err != nil {
 		return clientv3.Op{}

@@ -10,7 +10,8 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// Each target, operator and value ends up in the right field of the request.
+// TestParseCompare checks that each target, operator and value is stored in the right field of the
+// request.
 func TestParseCompare(t *testing.T) {
 	for _, tc := range []struct{ line, want string }{
 		{`ver("k") > "1"`, `VERSION k GREATER 1`},
@@ -61,8 +62,8 @@ func TestParseCompareErrors(t *testing.T) {
 	}
 }
 
-// FuzzParseCompare checks that a condition that is understood can be sent, and
-// that none brings the program down.
+// FuzzParseCompare checks that every condition that parses can be sent, and that no condition makes
+// the parser panic.
 func FuzzParseCompare(f *testing.F) {
 	f.Add(`mod("key") > "0"`)
 	f.Add(`lease("key") != "7fffffffffffffff"`)
@@ -75,7 +76,7 @@ func FuzzParseCompare(f *testing.F) {
 	})
 }
 
-// A request takes the flags of its command.
+// TestParseRequest checks that a request line accepts the flags of the corresponding command.
 func TestParseRequest(t *testing.T) {
 	for _, tc := range []struct {
 		line  string

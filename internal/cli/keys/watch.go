@@ -66,7 +66,7 @@ a lease, and to whom it was handed over.`,
 	})
 }
 
-// watchKeysFromEnv returns the key and the end of the range from the environment, if they are set.
+// watchKeysFromEnv returns the key and the range end from the environment, if they are set.
 func (a commands) watchKeysFromEnv() ([]string, error) {
 	key, keyName := a.Variable("WATCH_KEY")
 	end, endName := a.Variable("WATCH_RANGE_END")
@@ -102,7 +102,7 @@ func (a commands) watch(f watchFlags, w watchArgs) error {
 	return app.WithCode(app.ExitInterrupted, errors.New("watch is canceled by the server"))
 }
 
-// follow prints the events of a watch, and runs the user's command for each.
+// follow prints the events of a watch, and runs the user's command for each event.
 func (a commands) follow(c *clientv3.Client, ch clientv3.WatchChan, command []string) error {
 	for resp := range ch {
 		if resp.Canceled {
@@ -142,7 +142,7 @@ func (a commands) runForEvent(ctx context.Context, command, env []string) error 
 	return nil
 }
 
-// watchInteractive starts a watch for each line of the standard input.
+// watchInteractive starts a watch for each line of standard input.
 func (a commands) watchInteractive(envKeys []string) error {
 	c, err := a.Open()
 	if err != nil {
@@ -164,7 +164,7 @@ func (a commands) watchInteractive(envKeys []string) error {
 	}()
 	for {
 		select {
-		case err := <-failed: // of the reader or of any watch
+		case err := <-failed: // from the reader or any watch
 			return err
 		case line := <-lines:
 			if err := a.watchLine(c, line, envKeys, failed); err != nil {
@@ -174,8 +174,8 @@ func (a commands) watchInteractive(envKeys []string) error {
 	}
 }
 
-// watchLine handles a line of an interactive watch. Later errors of a watch that it starts are sent
-// to failed.
+// watchLine handles one line of an interactive watch. If it starts a watch that fails later, the
+// error is sent to failed.
 func (a commands) watchLine(
 	c *clientv3.Client, line string, envKeys []string, failed chan<- error,
 ) error {

@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// Errors in the arguments of a watch.
+// Errors about the arguments of a watch.
 var (
 	errArgCount     = errors.New("bad number of arguments")
 	errArgsAndEnv   = errors.New("bad number of arguments (found conflicting environment key)")
@@ -34,14 +34,14 @@ func (f *watchFlags) register(fs *pflag.FlagSet) {
 		"print periodic progress notifications of the server")
 }
 
-// watchArgs are the arguments of a watch that are not flags.
+// watchArgs are the non-flag arguments of a watch.
 type watchArgs struct {
 	keys []string // a key, or a key and the end of its range
 	exec []string // the command to run for each event, if any
 }
 
 // splitWatchArgs interprets the arguments of a watch. dash is the number of arguments before "--",
-// or -1 without one; envKeys are the keys from the environment.
+// or -1 without "--". envKeys contains the keys from the environment.
 func splitWatchArgs(args []string, dash int, envKeys []string) (watchArgs, error) {
 	w := watchArgs{keys: args}
 	if dash >= 0 {
@@ -62,7 +62,7 @@ func splitWatchArgs(args []string, dash int, envKeys []string) (watchArgs, error
 	return w, nil
 }
 
-// parseWatchLine parses a line of an interactive watch, without its first word.
+// parseWatchLine parses a line of an interactive watch, except for its first word.
 func parseWatchLine(words, envKeys []string) (watchFlags, watchArgs, error) {
 	var f watchFlags
 	fs := pflag.NewFlagSet("watch", pflag.ContinueOnError)
@@ -76,7 +76,7 @@ func parseWatchLine(words, envKeys []string) (watchFlags, watchArgs, error) {
 	return f, w, err
 }
 
-// options returns the options for a watch of w.
+// options returns the options for watching w.
 func (f *watchFlags) options(w watchArgs) ([]clientv3.OpOption, error) {
 	opts := []clientv3.OpOption{clientv3.WithRev(f.rev)}
 	if len(w.keys) == 2 {

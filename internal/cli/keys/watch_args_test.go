@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// Which words are keys and which are the command, with and without keys in the environment. Table;
-// each line is read as the shell form (before "--" by cobra) and as an interactive line, which must
-// agree.
+// TestWatchArgs checks which words are keys and which belong to the command, with and without keys
+// in the environment. Each line is parsed both as shell arguments (with "--" removed by cobra) and
+// as an interactive line. Both must give the same result.
 func TestWatchArgs(t *testing.T) {
 	for _, tc := range []struct {
 		line       string

@@ -14,11 +14,11 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// progressEvery is the interval of progress notifications with --progress-notify, the same as in
-// etcd.
+// progressEvery is the interval between progress notifications with --progress-notify. It is the
+// same as in etcd.
 const progressEvery = 10 * time.Minute
 
-// native returns the watch of leasehold.v1 for the flags and arguments.
+// native returns the leasehold.v1 watch for the flags and arguments.
 func (f *watchFlags) native(w watchArgs) (store.Watch, error) {
 	ask := store.Watch{Key: w.keys[0], From: f.rev, PrevKV: f.prevKV}
 	switch {
@@ -35,7 +35,7 @@ func (f *watchFlags) native(w watchArgs) (store.Watch, error) {
 	return ask, nil
 }
 
-// watchWhy is a watch that shows why keys were deleted, which etcd's API does not report.
+// watchWhy runs a watch that shows why keys were deleted. etcd's API does not report the reason.
 func (a commands) watchWhy(f watchFlags, w watchArgs) error {
 	ask, err := f.native(w)
 	if err != nil {
@@ -71,7 +71,7 @@ func watchEnded(err error) error {
 	return app.WithCode(app.ExitConnection, err)
 }
 
-// printReason prints an update of a watch, and runs the user's command for each event.
+// printReason prints a watch update, and runs the user's command for each event.
 func (a commands) printReason(u store.Update, command []string) error {
 	if len(u.Events) == 0 {
 		a.Say("progress notify: %d\n", u.Revision)
@@ -95,7 +95,8 @@ func (a commands) printReason(u store.Update, command []string) error {
 	return nil
 }
 
-// watchEnv returns the environment variables for the command of a watch, which are etcdctl's.
+// watchEnv returns the environment variables for the command of a watch. They are the same as in
+// etcdctl.
 func watchEnv(revision int64, what string, key, value []byte) []string {
 	return []string{
 		fmt.Sprintf("ETCD_WATCH_REVISION=%d", revision),
@@ -112,7 +113,7 @@ func eventType(e *store.Event) string {
 	return mvccpb.PUT.String()
 }
 
-// showWhy prints events as showWatch does, with the reason after DELETE.
+// showWhy prints events like showWatch, with the reason after DELETE.
 func showWhy(u store.Update) app.Answer {
 	m := &pb.WatchResponse{Header: &pb.Header{Revision: u.Revision}}
 	for i := range u.Events {

@@ -1,5 +1,5 @@
-// Package lease implements the commands "leasehold lease". Those that etcdctl also has use etcd's
-// API, the others leasehold.v1.
+// Package lease implements the commands under "leasehold lease". Commands that also exist in
+// etcdctl use etcd's API. The others use leasehold.v1.
 package lease
 
 import (
@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// commands makes this package's commands.
+// commands creates the commands of this package.
 type commands struct{ *app.App }
 
 // Commands returns the commands for leases.

@@ -35,7 +35,7 @@ that could be an ID, such as "cafe", needs "name:" before it.`
 	return cmd
 }
 
-// describeArg returns the request to describe the lease that an argument names.
+// describeArg returns the request to describe the lease named by an argument.
 func describeArg(arg string) (*pb.DescribeRequest, error) {
 	r, err := app.ParseLeaseArg(arg)
 	return &pb.DescribeRequest{Id: r.GetId(), Name: r.GetName()}, err
@@ -47,13 +47,13 @@ func checkLeaseArg(args []string) error {
 	return err
 }
 
-// A leaseCall makes a call about one lease.
+// A leaseCall makes a call that concerns one lease.
 type leaseCall func(
 	ctx context.Context, c *clientv3.Client, id clientv3.LeaseID,
 ) (app.Answer, error)
 
-// eachLease makes a call about each lease in args, and prints its answer. It continues after
-// failures, and returns all of them.
+// eachLease makes a call for each lease in args, and prints each answer. It continues after
+// failures, and returns all errors.
 func (a commands) eachLease(
 	args []string, limit func() (context.Context, context.CancelFunc), do leaseCall,
 ) error {
@@ -69,7 +69,7 @@ func (a commands) eachLease(
 		return err
 	}
 	defer c.Close()
-	go a.ReportLost(c) // there may be no limit
+	go a.ReportLost(c) // the call might have no timeout
 	var failed []error
 	for i, ref := range refs {
 		ctx, cancel := limit()
@@ -92,8 +92,8 @@ func (a commands) eachLease(
 	return fault.Join(failed...)
 }
 
-// leaseID resolves a lease's name to its ID. The command then acts on this lease, even if another
-// one gets the name in the meantime.
+// leaseID resolves the name of a lease to its ID. The command then acts on that lease, even if the
+// name has been given to another lease in the meantime.
 func leaseID(
 	ctx context.Context, c *clientv3.Client, r *pb.LeaseRef,
 ) (clientv3.LeaseID, error) {
@@ -107,7 +107,7 @@ func leaseID(
 	return clientv3.LeaseID(l.Lease.Id), nil
 }
 
-// grantFlags are the flags of lease grant that etcdctl does not have.
+// grantFlags are the flags of lease grant that do not exist in etcdctl.
 type grantFlags struct {
 	name, owner string
 	labels      []string
@@ -148,13 +148,13 @@ func parseLabels(list []string) (map[string]string, error) {
 	return out, nil
 }
 
-// native reports whether the flags need more than etcd's API.
+// native reports whether the flags require leasehold.v1 instead of etcd's API.
 func (f *grantFlags) native() bool {
 	return f.name != "" || f.owner != "" || len(f.labels) > 0 ||
 		f.lockDelay != 0 || f.keepKeys || f.resumable
 }
 
-// request returns the request for the flags.
+// request returns the request specified by the flags.
 func (f *grantFlags) request(ttl int64) (*pb.GrantRequest, error) {
 	labels, err := parseLabels(f.labels)
 	if err == nil && f.lockDelay < 0 {
@@ -220,9 +220,9 @@ func (a commands) grantNative(f *grantFlags, ttl int64) error {
 	})
 }
 
-// grantOnce grants one lease, even if clientv3 repeats the request. With clientv3's own Grant the
-// server chooses the ID, so a retry after a lost answer would grant a second lease. Here, if the
-// random ID exists already, it is from the first attempt.
+// grantOnce grants one lease, even if clientv3 retries the request. In clientv3's own Grant, the
+// server chooses the ID, so a retry after a lost response would grant a second lease. Here, the ID
+// is random and chosen by the client. If it already exists, the first attempt succeeded.
 func grantOnce(
 	ctx context.Context, c etcdserverpb.LeaseClient, ttl int64,
 ) (app.Answer, error) {
@@ -287,7 +287,7 @@ func (a commands) leaseTimeToLive() app.Command {
 	}
 }
 
-// listFlags are the flags of lease list that etcdctl does not have.
+// listFlags are the flags of lease list that do not exist in etcdctl.
 type listFlags struct {
 	long          bool
 	prefix, owner string
@@ -328,7 +328,7 @@ func (a commands) leaseList() app.Command {
 	}
 }
 
-// listLong lists all pages as one answer. There may be many pages, but each is a short call.
+// listLong lists all pages as one answer. There can be many pages, but each call is short.
 func (a commands) listLong(
 	ctx context.Context, c *clientv3.Client, r *pb.ListRequest,
 ) (app.Answer, error) {

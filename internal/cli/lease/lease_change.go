@@ -13,9 +13,9 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// changeLease completes a command that changes one lease, the first argument. It changes only the
-// lease with the token of --token, or with its current token: never a later lease with the same ID
-// or name.
+// changeLease completes a command that changes one lease, which is the first argument. It changes
+// only the lease with the token given by --token or, by default, the lease's current token. It
+// never changes a later lease with the same ID or name.
 func changeLease(d app.Command, change func(
 	ctx context.Context, c pb.LeaseServiceClient, l *pb.Lease, args []string,
 ) (app.Answer, error),
@@ -193,7 +193,8 @@ renewed and gets a new fencing token; requests from the previous holder are refu
 	}
 }
 
-// leaseCheckToken has a special exit code if the token is not that of a live lease, for scripts.
+// leaseCheckToken returns the command that checks a token. If the token does not belong to a live
+// lease, it exits with a special code for scripts.
 func leaseCheckToken() app.Command {
 	var token uint64
 	return app.Command{

@@ -54,7 +54,7 @@ func (a commands) renewOnce(
 ) (app.Answer, error) {
 	resp, err := renew(ctx, c, id)
 	if errors.Is(err, context.DeadlineExceeded) && app.IsBroken(c) {
-		short, cancel := a.CommandContext() // etcd's library logs no errors of streams
+		short, cancel := a.CommandContext() // etcd's library does not log stream errors
 		defer cancel()
 		a.LearnDialError(short, c)
 	}
@@ -65,7 +65,7 @@ func (a commands) renewOnce(
 }
 
 // renew renews a lease once. If a stream ended before the request was sent, etcd's library returns
-// io.EOF instead of the reason. It retries such renewals.
+// io.EOF instead of the reason. renew retries in that case.
 func renew(
 	ctx context.Context, c clientv3.Lease, id clientv3.LeaseID,
 ) (*clientv3.LeaseKeepAliveResponse, error) {
@@ -77,7 +77,7 @@ func renew(
 	}
 }
 
-// keepAlive renews a lease until it ends, or the process does.
+// keepAlive renews a lease until the lease or the process ends.
 func (a commands) keepAlive(ref *pb.LeaseRef) error {
 	c, err := a.Open()
 	if err != nil {
@@ -100,7 +100,7 @@ func (a commands) keepAlive(ref *pb.LeaseRef) error {
 		}
 		lived = lived || renewed
 		if stalled && renewed {
-			continue // a new stream uses another member, if there is one
+			continue // a new stream uses another member, if one is available
 		}
 		if lives, err = a.lives(c, id); err != nil {
 			return err
@@ -115,9 +115,9 @@ func (a commands) keepAlive(ref *pb.LeaseRef) error {
 	return nil
 }
 
-// renewals prints the renewals of a lease over one stream until they end, or until no answer has
-// arrived for half of the TTL: if a member hangs, its connection stays open, and etcd's library
-// notices this too late for a short TTL.
+// renewals prints the renewals of a lease over one stream. It returns when the renewals end, or
+// when no response has arrived for half of the TTL. The second condition is needed because a hung
+// member keeps its connection open, and etcd's library detects that too late for a short TTL.
 func (a commands) renewals(
 	c clientv3.Lease, id clientv3.LeaseID,
 ) (renewed, stalled bool, err error) {
@@ -126,7 +126,7 @@ func (a commands) renewals(
 	if err != nil {
 		return false, false, app.WithCode(app.ExitConnection, err)
 	}
-	late := time.NewTimer(time.Hour) // until a TTL is known
+	late := time.NewTimer(time.Hour) // until the TTL is known
 	defer late.Stop()
 	for {
 		select {
@@ -145,8 +145,8 @@ func (a commands) renewals(
 	}
 }
 
-// lives reports whether a lease exists: etcd's library also ends renewals when it could not reach
-// any member for too long.
+// lives reports whether a lease exists. The check is needed because etcd's library also ends
+// renewals when it has not reached any member for too long.
 func (a commands) lives(c *clientv3.Client, id clientv3.LeaseID) (bool, error) {
 	ctx, cancel := a.CommandContext()
 	defer cancel()
@@ -158,15 +158,15 @@ func (a commands) lives(c *clientv3.Client, id clientv3.LeaseID) (bool, error) {
 	return r.TTL > 0, nil
 }
 
-// howEnded returns the reason why a lease has ended, or "" if it has not or the server does not
-// know the reason.
+// howEnded returns why a lease has ended. It returns "" if the lease has not ended or the server
+// does not know the reason.
 func (a commands) howEnded(c *clientv3.Client, id clientv3.LeaseID) string {
 	ctx, cancel := a.CommandContext()
 	defer cancel()
 	service := app.NativeLeases(c)
 	_, err := service.Describe(ctx, &pb.DescribeRequest{Id: int64(id)})
 	if grpcstatus.Code(err) != codes.NotFound {
-		return "" // a renewal would return more, but extend the lease
+		return "" // a renewal would return more, but would extend the lease
 	}
 	r, _ := service.Renew(ctx, &pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: int64(id)}}})
 	for _, res := range r.GetResults() {

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// lossyLeases grants leases, loses the first answer, and repeats the request as clientv3 does.
+// lossyLeases grants leases but loses the first response, and retries the request like clientv3.
 type lossyLeases struct {
 	etcdserverpb.LeaseClient
 	granted map[int64]int64
@@ -40,7 +40,7 @@ func (l *lossyLeases) LeaseTimeToLive(
 	return &etcdserverpb.LeaseTimeToLiveResponse{ID: r.ID, GrantedTTL: l.granted[r.ID]}, nil
 }
 
-// A grant whose answer is lost is retried, and grants one lease.
+// TestGrantOnce checks that a grant whose response is lost is retried but creates only one lease.
 func TestGrantOnce(t *testing.T) {
 	l := &lossyLeases{granted: make(map[int64]int64)}
 	ans, err := grantOnce(t.Context(), l, 60)

@@ -15,13 +15,13 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// eventFlags choose the events that lease watch prints.
+// eventFlags select the events that lease watch prints.
 type eventFlags struct {
 	prefix, owner string
 	labels        []string
 	within        time.Duration
 	after         uint64
-	set           *pflag.FlagSet // to see whether after was given
+	set           *pflag.FlagSet // to detect whether --after is set
 }
 
 func (f *eventFlags) register(fs *pflag.FlagSet) {
@@ -68,7 +68,7 @@ start. The watch ends when it is interrupted, or when the members no longer have
 	}
 }
 
-// watchLeases prints events.
+// watchLeases prints lease events.
 func (a commands) watchLeases(ctx context.Context, c *client.Client, o leases.Watch) error {
 	begin, cancel := context.WithTimeout(ctx, a.Flags.CommandTimeout)
 	defer cancel()
@@ -113,7 +113,7 @@ func showLeaseEvent(e *leases.Event) app.Answer {
 	})
 }
 
-// eventLabel returns the number of an event, if any, and its kind.
+// eventLabel returns the kind of an event, preceded by its number if it has one.
 func eventLabel(e *leases.Event) string {
 	if e.Seq == 0 {
 		return "- " + e.Kind.String()

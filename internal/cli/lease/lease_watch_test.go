@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/client/leases"
 )
 
-// TestShowCacheSlow: what names the lease of a slow cache is there to revoke it by, in every
-// format.
+// TestShowCacheSlow checks that every format identifies the lease of a slow cache, so that the user
+// can revoke it.
 func TestShowCacheSlow(t *testing.T) {
 	e := &leases.Event{
 		Kind: leases.CacheSlow, Waited: 1001 * time.Millisecond,

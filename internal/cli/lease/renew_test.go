@@ -9,7 +9,7 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// ending is a client whose first streams have ended before the request was sent.
+// ending is a client whose first streams end before the request is sent.
 type ending struct {
 	clientv3.Lease
 	tries int
@@ -24,7 +24,8 @@ func (e *ending) KeepAliveOnce(
 	return nil, errors.New("unknown service")
 }
 
-// If a stream ends before a renewal is sent, the error is the stream's and not "EOF".
+// TestRenewPrintsStreamError checks that renew returns the stream's own error, and not "EOF", if
+// the stream ends before the renewal is sent.
 func TestRenewPrintsStreamError(t *testing.T) {
 	if _, err := renew(t.Context(), &ending{}, 77); errors.Is(err, io.EOF) {
 		t.Errorf("it ends with %v", err)

@@ -79,7 +79,7 @@ func showLeases(r *clientv3.LeaseLeasesResponse) app.Answer {
 	}}
 }
 
-// leaseState returns the state of a lease, "" if it is simply alive.
+// leaseState returns the state of a lease, or "" if it is alive and nothing else applies.
 func leaseState(l *pb.Lease) string {
 	if l.Delayed {
 		return "delayed"
@@ -96,8 +96,8 @@ func leaseRow(l *pb.Lease) []string {
 	}
 }
 
-// showChanged prints the lease's ID, then the text, which describes the change, and the secret if
-// the response has one.
+// showChanged prints the ID of the lease and then the text, which describes the change. If the
+// response contains a secret, it prints that too.
 func showChanged(r proto.Message, l *pb.Lease, text string, args ...any) app.Answer {
 	return app.ProtoAnswer(r, func(p *app.Page) {
 		p.Printf("lease %016x "+text, append([]any{l.Id}, args...)...)

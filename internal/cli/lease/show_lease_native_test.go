@@ -6,7 +6,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// TestHeldText: what a lease holds, for people.
+// TestHeldText checks how held ranges are described to the user.
 func TestHeldText(t *testing.T) {
 	for want, r := range map[string]*pb.KeyRange{
 		`"a"`:                       {Key: []byte("a")},

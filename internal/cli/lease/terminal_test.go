@@ -11,7 +11,8 @@ import (
 	"leasehold.dev/internal/cli/app/apptest"
 )
 
-// No name, owner, label or key that another client has chosen moves the terminal.
+// TestNothingForTerminals checks that escape sequences in names, owners, labels and keys, which
+// other clients choose, do not reach the terminal.
 func TestNothingForTerminals(t *testing.T) {
 	const evil = apptest.Evil
 	l := &pb.Lease{

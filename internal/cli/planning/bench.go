@@ -53,7 +53,7 @@ that others depend on.`,
 	return cmd
 }
 
-// loaded holds the connections of the load generator, and the counters of their cost.
+// loaded holds the connections of the load generator and the counters that measure their cost.
 type loaded struct {
 	client    *load.Client
 	endpoints []string
@@ -63,7 +63,7 @@ type loaded struct {
 	close     func()
 }
 
-// dialLoad opens n connections, spread over the endpoints.
+// dialLoad opens n connections, distributed over the endpoints.
 func (a commands) dialLoad(n int) (*loaded, error) {
 	if n < 1 || n > 1000 {
 		return nil, app.BadArgs("--connections must be from 1 to 1000, not %d", n)
@@ -76,7 +76,7 @@ func (a commands) dialLoad(n int) (*loaded, error) {
 	if err != nil {
 		return nil, app.WithCode(app.ExitBadArgs, err)
 	}
-	cfg.Logger = zap.NewNop() // failures are reported once, not by every caller
+	cfg.Logger = zap.NewNop() // failures are reported once, not by each caller
 	l := &loaded{
 		endpoints: spec.Endpoints, traffic: &load.Traffic{},
 		http: &http.Client{Transport: &http.Transport{TLSClientConfig: cfg.TLS}},
@@ -85,7 +85,7 @@ func (a commands) dialLoad(n int) (*loaded, error) {
 	var clients []*clientv3.Client
 	l.close = func() {
 		for _, c := range clients {
-			_ = c.Close() // all requests were answered
+			_ = c.Close() // all requests have been answered
 		}
 		l.http.CloseIdleConnections()
 	}
@@ -130,7 +130,7 @@ func (a commands) runBench(s *reportFlags, r *load.Remote, conns int) error {
 	defer l.close()
 	ctx, stop := a.UntilSignal()
 	defer stop()
-	context.AfterFunc(ctx, stop) // a second Ctrl-C interrupts the cleanup, too
+	context.AfterFunc(ctx, stop) // a second Ctrl-C also interrupts the cleanup
 	bar := a.NewProgress()
 	r.Client, r.Endpoints, r.Traffic, r.Progress = l.client, l.endpoints, l.traffic, bar.Show
 	r.Usage = func(ctx context.Context) (load.Usage, error) {
@@ -169,7 +169,7 @@ func benchReport(rep load.Report) report {
 	for _, o := range rep.Operations {
 		costs = costs || o.CPU > 0
 		rate, cpu, bytes := decimal(o.Rate), optional(o.CPU), optional(o.Bytes)
-		if o.Name == "expire" { // most of its time is waiting
+		if o.Name == "expire" { // it spends most of its time waiting
 			rate, cpu, bytes = "-", "-", "-"
 		}
 		sh.Rows = append(sh.Rows, []string{
@@ -194,7 +194,7 @@ func benchReport(rep load.Report) report {
 	return sh
 }
 
-// decimal formats v with three digits, or with all digits before the point if there are more.
+// decimal formats v with three significant digits, or as an integer if that has more digits.
 func decimal(v float64) string {
 	if v >= 999.5 {
 		return fmt.Sprintf("%.0f", v)

@@ -1,5 +1,5 @@
-// Package planning implements the commands plan and bench, which compute the consequences of
-// settings for leases and measure a server.
+// Package planning implements the commands plan and bench. They compute the consequences of lease
+// settings and measure a server.
 package planning
 
 import (
@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// commands makes this package's commands.
+// commands creates the commands of this package.
 type commands struct{ *app.App }
 
 // Commands returns the commands for planning.

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/plan"
 )
 
-// planCommand computes the consequences of settings for leases.
+// planCommand returns the command that computes the consequences of lease settings.
 func (a commands) planCommand() *cobra.Command {
 	s := &reportFlags{}
 	cmd := a.Family("plan", "Compute the effects of lease length",
@@ -133,8 +133,8 @@ bench -o json > costs.json && leasehold plan capacity --bench costs.json`,
 	})
 }
 
-// costsFrom reads costs from the output of leasehold bench, and uses documented figures for costs
-// that were not measured. Without a file it returns nil.
+// costsFrom reads costs from the output of leasehold bench. It uses documented figures for costs
+// that were not measured. Without a file, it returns nil.
 func costsFrom(file string, members int) (*plan.Costs, error) {
 	if file == "" {
 		return nil, nil

@@ -15,10 +15,10 @@ import (
 	"leasehold.dev/plan"
 )
 
-// lengthFlags are the sources of round trips and pauses for plan length.
+// lengthFlags specify where plan length gets its round trips and pauses from.
 type lengthFlags struct {
 	plan.LengthQuestion
-	rtt, pauses string // files
+	rtt, pauses string // file names
 	measure     time.Duration
 	save        string
 }
@@ -58,8 +58,8 @@ plan length --rtt-file rtt.csv --pauses pauses.csv --pauses-seen 168h --losses 0
 	})
 }
 
-// weather reads or measures round trips and pauses. Pauses that are not given are assumed; measured
-// ones are added to them.
+// weather reads or measures round trips and pauses. If no pauses are given, it assumes some.
+// Measured pauses are added to the given or assumed ones.
 func (a commands) weather(l *lengthFlags) error {
 	w := &l.Wish.Weather
 	var err error
@@ -106,10 +106,11 @@ func readHistogram(name string) (plan.Histogram, error) {
 	return h, err
 }
 
-// longestMeasure is the maximum of --measure.
+// longestMeasure is the maximum value of --measure.
 const longestMeasure = 24 * time.Hour
 
-// measureWeather measures at the server, and adds the observed pauses to the known ones.
+// measureWeather measures round trips and pauses at the server, and adds the measured pauses to the
+// known ones.
 func (a commands) measureWeather(l *lengthFlags) error {
 	if l.measure < time.Second || l.measure > longestMeasure {
 		return app.BadArgs("--measure must be from 1s to %v, not %v", longestMeasure, l.measure)

@@ -20,17 +20,17 @@ import (
 	"leasehold.dev/plan"
 )
 
-// A report is the result of a command that computes or measures: figures, a table and sentences, or
-// all of it as JSON.
+// A report is the result of a command that computes or measures. It consists of figures, a table
+// and sentences, or is printed as JSON.
 type report struct {
-	plan.Report     // its Data is printed as JSON, by fieldsOf
-	wire        any // JSON to print unchanged, instead of Data
+	plan.Report     // its Data is converted to JSON by fieldsOf
+	wire        any // JSON that is printed unchanged instead of Data
 }
 
 // reportFormats are the values of --output.
 var reportFormats = []string{"table", "json"}
 
-// reportFlags choose the format of a report.
+// reportFlags select the format of a report.
 type reportFlags struct{ format string }
 
 func (s *reportFlags) register(cmd *cobra.Command) {
@@ -39,8 +39,8 @@ func (s *reportFlags) register(cmd *cobra.Command) {
 	app.CompleteFlag(cmd, "output", reportFormats...)
 }
 
-// check returns an error for an unknown format. It accepts --write-out json, which all other
-// commands have, for --output json.
+// check returns an error for an unknown format. It accepts --write-out json as an alias for
+// --output json, because all other commands have --write-out.
 func (s *reportFlags) check(a commands) error {
 	switch {
 	case !a.Flags.Set.Changed("write-out") || a.Flags.Format == "simple" || a.Flags.Format == "table":
@@ -80,7 +80,7 @@ func (s *reportFlags) display(a commands, sh report) error {
 	return err
 }
 
-// reportWidth returns the width of the terminal, or COLUMNS, limited to a readable width.
+// reportWidth returns the width of the terminal, or COLUMNS, capped at a readable width.
 func (a commands) reportWidth() int {
 	width := 80
 	if f, ok := a.Stdout.(*os.File); ok {
@@ -131,7 +131,7 @@ func (sh report) text(w *strings.Builder, width int) error {
 	return nil
 }
 
-// wrap breaks text at spaces into lines of at most width characters; a longer word gets its own
+// wrap breaks text at spaces into lines of at most width characters. A longer word gets its own
 // line.
 func wrap(text string, width int) []string {
 	var out []string
@@ -152,8 +152,8 @@ func wrap(text string, width int) []string {
 	return out
 }
 
-// fieldsOf converts a value for JSON: names such as round_trip_s, durations in seconds, and null
-// for infinity. It omits unexported fields.
+// fieldsOf converts a value for JSON. Names become snake case, such as round_trip_s, durations
+// become seconds, and infinity becomes null. Unexported fields are omitted.
 func fieldsOf(v any) any { return fieldsOfValue(reflect.ValueOf(v)) }
 
 func fieldsOfValue(v reflect.Value) any {
@@ -183,7 +183,7 @@ func fieldsOfValue(v reflect.Value) any {
 	return v.Interface()
 }
 
-// fieldList is an object whose fields keep their order.
+// fieldList is a JSON object with ordered fields.
 type fieldList []field
 
 type field struct {
@@ -227,7 +227,7 @@ func structFields(v reflect.Value) fieldList {
 	return out
 }
 
-// snake converts RoundTrip to round_trip, and TTL to ttl.
+// snake converts a name to snake case: RoundTrip to round_trip, TTL to ttl.
 func snake(name string) string {
 	var out strings.Builder
 	letters := []rune(name)

@@ -10,7 +10,8 @@ import (
 	"time"
 )
 
-// JSON names its fields and units, keeps their order, and has no number that JSON cannot express.
+// TestFieldsOf checks that the JSON output names its fields and units, preserves their order, and
+// does not contain numbers that JSON cannot represent.
 func TestFieldsOf(t *testing.T) {
 	type inner struct{ _ int }
 	text, err := json.Marshal(fieldsOf(struct {
@@ -28,8 +29,8 @@ func TestFieldsOf(t *testing.T) {
 	}
 }
 
-// Costs that a bench file lacks come from the documents, as the output states. A useless file is
-// refused.
+// TestCostsFrom checks that costs missing from a bench file are taken from the documentation, and
+// that the output says so. A file without any costs is rejected.
 func TestCostsFrom(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "costs.json")
 	for _, c := range []struct{ text, source, problem string }{

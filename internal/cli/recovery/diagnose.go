@@ -18,29 +18,28 @@ import (
 	"leasehold.dev/internal/rewind"
 )
 
-// serves reports whether the cluster serves.
+// serves reports whether the cluster is serving.
 func (r *recovery) serves() bool { return r.cluster.Failure == nil }
 
-// is reports whether there is a directory in this condition.
+// is reports whether a directory was given and is in condition c.
 func (r *recovery) is(c rewind.Condition) bool { return r.dir != nil && r.dir.Condition == c }
 
 // evidence describes one instance of a disaster.
 type evidence struct {
-	Code cause.Code // overrides the kind's
+	Code cause.Code // overrides the code of the kind
 	X    *cluster.Member
 	All  []*cluster.Member
 	Text string
 }
 
-// diagnose finds out what is wrong. It returns an error if the flags request something that must
-// not be done.
+// diagnose determines what is wrong. It returns an error if the flags request something unsafe.
 func (r *recovery) diagnose() error {
 	r.found = []*disaster{}
 	switch {
-	case len(r.expired) > 0: // they make members look lost
+	case len(r.expired) > 0: // expired certificates make members look lost
 		r.see("expired certificates", evidence{})
 		return nil
-	case len(r.clusters()) > 1: // recover would act on the one that answers first
+	case len(r.clusters()) > 1: // recover would act on whichever cluster responds first
 		r.see("several clusters", evidence{})
 		return nil
 	}
@@ -60,8 +59,8 @@ func (r *recovery) diagnose() error {
 	return nil
 }
 
-// seeDirectory examines the data on this host. It reports whether its findings explain everything
-// else, or make it unsafe to continue.
+// seeDirectory examines the data on this host. It returns true if its findings explain everything
+// else or make it unsafe to continue.
 func (r *recovery) seeDirectory() (alone bool) {
 	d, x, serves := r.dir, r.own, r.serves()
 	switch c := d.Condition; {
@@ -99,7 +98,7 @@ func (r *recovery) seeDirectory() (alone bool) {
 	return false
 }
 
-// seeSurvivor finds out what the data on this host can be used for while there is no majority.
+// seeSurvivor determines how the data on this host can be used while there is no majority.
 func (r *recovery) seeSurvivor() {
 	switch s := r.left; {
 	case s == nil:
@@ -113,12 +112,12 @@ func (r *recovery) seeSurvivor() {
 	}
 }
 
-// seeLostData finds out why a member of a serving cluster has no usable data.
+// seeLostData determines why a member of a working cluster has no usable data.
 func (r *recovery) seeLostData() {
 	x := r.own
 	switch r.dir.Condition {
 	case rewind.Empty:
-		if x != nil { // otherwise notes mentions it
+		if x != nil { // otherwise, notes mentions it
 			r.see("disk lost", evidence{X: x})
 		}
 	case rewind.Stateless:
@@ -130,7 +129,7 @@ func (r *recovery) seeLostData() {
 	}
 }
 
-// seeOutage finds out why the cluster does not serve.
+// seeOutage determines why the cluster is not serving.
 func (r *recovery) seeOutage() {
 	var silent []*cluster.Member
 	code := cause.NoAnswer
@@ -138,7 +137,7 @@ func (r *recovery) seeOutage() {
 		if x.Error != "" {
 			silent = append(silent, x)
 		}
-		if x.Cause == cause.NoLeader { // logins need a majority
+		if x.Cause == cause.NoLeader { // a login needs a majority
 			code = cause.NoMajority
 		}
 	}
@@ -152,7 +151,7 @@ func (r *recovery) seeOutage() {
 	}
 }
 
-// seeReports adds the problems that members report, and the raised alarms.
+// seeReports adds the active alarms and the problems reported by members.
 func (r *recovery) seeReports() {
 	if raised := r.overQuota(); len(raised) > 0 {
 		r.see("over quota", evidence{Text: strings.Join(raised, ", ")})
@@ -178,12 +177,12 @@ func (r *recovery) seeReports() {
 	}
 }
 
-// seeMembers finds members in trouble while the others serve.
+// seeMembers finds members that have problems while the other members are serving.
 func (r *recovery) seeMembers() {
 	for _, id := range r.cluster.Alarmed["CORRUPT"] {
 		x := r.cluster.Member(id)
 		switch {
-		case x != nil && x == r.own: // seeDirectory has reported it
+		case x != nil && x == r.own: // already reported by seeDirectory
 		case x != nil && x.Error != "":
 			r.see("differs", evidence{X: x})
 		default:
@@ -200,17 +199,17 @@ func (r *recovery) seeMembers() {
 	}
 }
 
-// differs reports whether the state of x differs from that of the majority.
+// differs reports whether the state of x differs from the majority's state.
 func (r *recovery) differs(x *cluster.Member) bool {
 	return slices.Contains(r.cluster.Alarmed["CORRUPT"], x.MemberID)
 }
 
-// ofAnother reports whether the directory belongs to a cluster other than the serving one.
+// ofAnother reports whether a cluster is serving and the directory belongs to a different one.
 func (r *recovery) ofAnother() bool {
 	return r.serves() && r.dir.Cluster != 0 && fmt.Sprintf("%x", r.dir.Cluster) != r.cluster.Cluster
 }
 
-// failure returns the reason why the cluster does not serve.
+// failure returns why the cluster is not serving, or "" if it is.
 func (r *recovery) failure() string {
 	if r.serves() {
 		return ""
@@ -218,10 +217,10 @@ func (r *recovery) failure() string {
 	return app.Readable(app.RPCPrefix.ReplaceAllString(r.cluster.Failure.Error(), ""))
 }
 
-// clusterAt is a cluster and the endpoints that belong to it.
+// clusterAt is a cluster and its endpoints.
 type clusterAt struct{ ID, Names, At string }
 
-// clusters returns the clusters that the endpoints and the members' addresses belong to.
+// clusters returns the clusters found at the endpoints and the members' addresses.
 func (r *recovery) clusters() (out []clusterAt) {
 	of := make(map[uint64][]*cluster.Member)
 	for _, x := range slices.Concat(r.cluster.Members, r.cluster.Others) {
@@ -241,8 +240,8 @@ func (r *recovery) clusters() (out []clusterAt) {
 	return out
 }
 
-// lookAtCluster asks all members for their status and checks their certificates. It returns an
-// error if the cluster refuses to answer.
+// lookAtCluster queries the status of all members and checks their certificates. It returns an
+// error if the cluster rejects the queries.
 func (r *recovery) lookAtCluster() (*cluster.State, error) {
 	s := cluster.LookAt(r.App, r.spec)
 	s.Judge()
@@ -254,8 +253,8 @@ func (r *recovery) lookAtCluster() (*cluster.State, error) {
 	return s, nil
 }
 
-// lookAtDirectory examines the data directory, if one is given. Without --endpoints, the addresses
-// of the other members are taken from it.
+// lookAtDirectory examines the data directory, if one is given. Without --endpoints, it also reads
+// the addresses of the other members from the directory.
 func (r *recovery) lookAtDirectory() (err error) {
 	if r.dataDir == "" {
 		if len(r.lost) > 0 || r.member != "" {
@@ -285,7 +284,7 @@ func (r *recovery) lookAtDirectory() (err error) {
 	return nil
 }
 
-// checkFlags rejects flags that request something unsafe, and finds the member that the directory
+// checkFlags rejects flags that request something unsafe, and determines which member the directory
 // belongs to.
 func (r *recovery) checkFlags() (err error) {
 	switch {
@@ -305,9 +304,9 @@ func (r *recovery) checkFlags() (err error) {
 	return nil
 }
 
-// memberOf returns the cluster's entry for the member that the directory belongs to, or nil if it
-// has none. If the data does not identify the member, it is taken to be the only one that does not
-// answer.
+// memberOf returns the cluster's entry for the member that owns the directory, or nil if there is
+// no such entry. If the data does not identify its member and exactly one member does not respond,
+// memberOf assumes that the data belongs to that member.
 func (r *recovery) memberOf() (*cluster.Member, error) {
 	var silent []*cluster.Member
 	for _, x := range r.cluster.Members {
@@ -333,7 +332,8 @@ func (r *recovery) memberOf() (*cluster.Member, error) {
 	return silent[0], nil
 }
 
-// memberHere returns the directory's member, preferably as the cluster knows it.
+// memberHere returns the member that owns the directory. It prefers the cluster's entry for that
+// member.
 func (r *recovery) memberHere() *cluster.Member {
 	if r.own != nil {
 		return r.own
@@ -346,7 +346,7 @@ func (r *recovery) memberHere() *cluster.Member {
 	return &cluster.Member{Name: r.dir.Name}
 }
 
-// stateOf returns the entry for a member in the data directory.
+// stateOf converts a member's entry in the data directory.
 func stateOf(m rewind.Member) *cluster.Member {
 	x := &cluster.Member{
 		Name: m.Name, ID: fmt.Sprintf("%x", m.ID), MemberID: m.ID, Role: "voter", Peers: m.PeerURLs,
@@ -361,7 +361,7 @@ func stateOf(m rewind.Member) *cluster.Member {
 	return x
 }
 
-// votes counts the voters, and those of them that answer.
+// votes counts all voters and the voters that respond.
 type votes struct{ Voters, Here int }
 
 // count counts x, unless it is nil or a learner.
@@ -375,10 +375,11 @@ func (v *votes) count(x *cluster.Member) {
 	}
 }
 
-// Need returns how many voters make a majority.
+// Need returns the size of a majority.
 func (v votes) Need() int { return v.Voters/2 + 1 }
 
-// Missing returns how many more voters a majority needs; at most 0 if there is a majority.
+// Missing returns how many more voters are needed for a majority. If there is a majority, the
+// result is 0 or negative.
 func (v votes) Missing() int { return v.Need() - v.Here }
 
 // votesOf counts the voters of a cluster.
@@ -389,9 +390,9 @@ func votesOf(s *cluster.State) (v votes) {
 	return v
 }
 
-// survivors are the members listed in a sound directory, while no majority serves.
+// survivors are the members listed in a sound directory when no majority is serving.
 type survivors struct {
-	Self   *cluster.Member // nil if the state does not list it
+	Self   *cluster.Member // nil if the state does not list the directory's member
 	Others []*cluster.Member
 	votes
 }
@@ -420,7 +421,7 @@ func (r *recovery) survey() *survivors {
 	return s
 }
 
-// refuseLost returns an error if the members in --lost must not be given up.
+// refuseLost returns an error if it is unsafe to give up the members named by --lost.
 func (r *recovery) refuseLost() error {
 	s, given := r.left, 0
 	if len(r.lost) == 0 || s.Self == nil {
@@ -448,17 +449,17 @@ func (r *recovery) refuseLost() error {
 	return nil
 }
 
-// fullEnough is the share of the quota at which members clear the alarm by themselves.
+// fullEnough is the share of the quota below which members clear the alarm themselves.
 const fullEnough = 7.0 / 8
 
-// quotaUse is how much of the quota is used. The state is the same on all members, so the smallest
-// quota counts.
+// quotaUse contains the size of the state and the quota. All members have the same state, so only
+// the smallest quota matters.
 type quotaUse struct{ Used, Quota int64 }
 
-// Full reports whether members keep the alarm raised.
+// Full reports whether usage is still high enough for members to keep the alarm raised.
 func (q quotaUse) Full() bool { return float64(q.Used) > fullEnough*float64(q.Quota) }
 
-// Twice returns a quota to start over with.
+// Twice returns twice the quota, to suggest as a new quota.
 func (q quotaUse) Twice() int64 { return 2 * q.Quota }
 
 func useOf(s *cluster.State) (q quotaUse) {
@@ -471,11 +472,11 @@ func useOf(s *cluster.State) (q quotaUse) {
 	return q
 }
 
-// size formats bytes.
+// size formats a number of bytes.
 func size(n int64) string { return humanize.Bytes(uint64(n)) }
 
-// overQuota returns the names of the members that raised the alarm because of the quota. A full
-// disk raises it as well.
+// overQuota returns the names of the members that raised the alarm because the quota was exceeded.
+// A full disk raises the same alarm.
 func (r *recovery) overQuota() (names []string) {
 	full := r.reporting(cause.DiskFull)
 	for _, id := range r.cluster.Alarmed["NOSPACE"] {
@@ -490,15 +491,15 @@ func (r *recovery) overQuota() (names []string) {
 	return names
 }
 
-// reporting returns the members that report code.
+// reporting returns the members that report the given code.
 func (r *recovery) reporting(code cause.Code) []*cluster.Member {
 	return slices.DeleteFunc(slices.Clone(r.cluster.Members), func(x *cluster.Member) bool {
 		return !slices.ContainsFunc(x.Reports, func(r cluster.SelfReport) bool { return r.Code == code })
 	})
 }
 
-// user describes the process that has the directory open. The process has identified itself, unless
-// it is not a member or runs an earlier release.
+// user describes the process that has the directory open. Only a member can identify itself, and
+// only if its release is recent enough.
 func (r *recovery) user() string {
 	run := &r.dir.Run
 	if r.dir.Member == 0 {
@@ -509,8 +510,8 @@ func (r *recovery) user() string {
 		run.Started.Format("2006-01-02T15:04:05Z"))
 }
 
-// ended returns the reason why the directory's member stopped, as the member itself recorded it, or
-// "".
+// ended returns why the directory's member stopped, according to its own record. It returns "" if
+// there is no record.
 func (r *recovery) ended() string {
 	run := &r.dir.Run
 	if run.Cause == "" {
@@ -519,7 +520,8 @@ func (r *recovery) ended() string {
 	return fmt.Sprintf("%s, %s: %s", run.Stopped.Format(time.RFC3339), run.Cause, run.Text)
 }
 
-// shortOf returns the free and the required disk space if the disk has too little; otherwise nil.
+// shortOf returns the free and the required disk space if there is too little free space.
+// Otherwise, it returns nil.
 func (r *recovery) shortOf() map[string]string {
 	if r.dir.Free >= r.dir.Reserve {
 		return nil
@@ -529,7 +531,7 @@ func (r *recovery) shortOf() map[string]string {
 	}
 }
 
-// nameOf returns the name and address of x, for display.
+// nameOf returns the name and address of x for display.
 func nameOf(x *cluster.Member) string {
 	if x.Endpoint == "" || cluster.HostOf(x.Name) == x.Endpoint {
 		return app.Readable(x.Name)

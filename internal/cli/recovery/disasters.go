@@ -15,24 +15,24 @@ import (
 	"leasehold.dev/internal/rewind"
 )
 
-// A kind is a disaster that recover can recognize: what to print about it, and how to repair it.
-// The texts are templates; see scene.
+// A kind is a disaster that recover can recognize. It specifies what to print and how to repair the
+// cluster. The texts are templates; see scene.
 type kind struct {
-	code cause.Code // the evidence may override it
+	code cause.Code // can be overridden by the evidence
 	what string     // what has happened
-	// says has a line for each item to print:
+	// says contains one line per item to print:
 	//
 	//	- what was found
 	//	? what to check first
 	//	> where :: what to do there
-	//	! what --yes does, here
+	//	! what --yes does on this host
 	//
-	// A line without a mark continues the previous one.
+	// A line without a mark continues the previous line.
 	says string
-	act  func(*recovery, *disaster) error // performs the lines marked !
+	act  func(*recovery, *disaster) error // performs the lines marked with !
 }
 
-// disasters are all that recover can recognize.
+// disasters contains every disaster that recover can recognize.
 var disasters = map[string]kind{
 	"expired certificates": {
 		code: cause.CertificateExpired, what: "certificates have expired",
@@ -75,7 +75,7 @@ var disasters = map[string]kind{
 			is that of a member of the right cluster`,
 	},
 
-	// Disasters seen in the data directory on this host.
+	// Disasters detected in the data directory on this host.
 	"another cluster": {
 		code: cause.OtherCluster,
 		what: "{{if running}}the data directory is in use by a member of another cluster" +
@@ -244,7 +244,7 @@ var disasters = map[string]kind{
 		{{end}}`,
 	},
 
-	// Disasters of a cluster that does not serve.
+	// Disasters of a cluster that is not serving.
 	"silence": {
 		code: cause.NoAnswer,
 		what: `{{if eq .Code "NO_MAJORITY"}}the majority does not respond{{else}}no member responds{{end}}`,
@@ -270,7 +270,7 @@ var disasters = map[string]kind{
 			nothing is lost`,
 	},
 
-	// Disasters that members and alarms report.
+	// Disasters reported by members and alarms.
 	"over quota": {
 		code: cause.QuotaUsedUp, what: "the quota is used up",
 		act: (*recovery).makeRoom, says: `
@@ -393,7 +393,7 @@ const (
 		{{end}}`
 )
 
-// hints are the checks for a member that does not answer.
+// hints are things to check if a member does not respond.
 var hints = map[cause.Code]string{
 	cause.Refused: `
 		? {{name .}}: its host responds, but no process does: see what the member logged last, and start
@@ -416,7 +416,7 @@ var hints = map[cause.Code]string{
 			(network, firewall, address): a member that is only unreachable has lost nothing`,
 }
 
-// Marks are separated from the text before templates insert anything, which might look like a mark.
+// Marks are recognized before templates insert any text, because that text could look like a mark.
 var (
 	markedLine = regexp.MustCompile(`\n\s*([-?>!]) `)
 	otherLine  = regexp.MustCompile(`\n\s*`)
@@ -424,7 +424,7 @@ var (
 
 const lineBreak = "\x00"
 
-// render executes a template of the table.
+// render executes a template from the table.
 func (r *recovery) render(text string, data any) string {
 	text = otherLine.ReplaceAllString(markedLine.ReplaceAllString(text, lineBreak+"$1 "), " ")
 	var out strings.Builder
@@ -435,7 +435,8 @@ func (r *recovery) render(text string, data any) string {
 	return out.String()
 }
 
-// A scene is the data that templates can use: everything found, and the evidence of one disaster.
+// A scene is the data available to templates: everything that was found, and the evidence for one
+// disaster.
 type scene struct {
 	evidence
 	Dir      *rewind.Directory
@@ -443,10 +444,10 @@ type scene struct {
 	Expired  []badCertificate
 	Clusters []clusterAt
 	Cluster  string
-	Failure  string // the reason why the cluster does not serve
+	Failure  string // why the cluster is not serving
 	Votes    votes
 	State    quotaUse
-	Given    bool // --lost names members
+	Given    bool // whether --lost names any members
 }
 
 // see adds a disaster to r.found.

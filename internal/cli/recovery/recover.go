@@ -1,7 +1,7 @@
-// Package recovery implements "leasehold recover". It diagnoses what has happened to a cluster,
-// prints what to check and what to do on which host, and with --yes performs the steps that can be
-// done from here. The disasters it can recognize are in the table in disasters.go; diagnose.go
-// detects them, and repair.go repairs them.
+// Package recovery implements "leasehold recover". It diagnoses what has happened to a cluster, and
+// prints what to check and what to do on which host. With --yes, it performs the steps that can be
+// done from here. The table in disasters.go lists the disasters that it can recognize. The code in
+// diagnose.go detects them, and the code in repair.go repairs them.
 package recovery
 
 import (
@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/internal/rewind"
 )
 
-// The verdicts of recover.
+// The verdicts of the recover command.
 const (
 	recoverNothing = "nothing to recover"
 	recoverFound   = "found"
@@ -59,7 +59,7 @@ Exit codes: 0 nothing to recover, or everything repaired; 9 something is wrong a
 	})
 }
 
-// recovery is one run of recover.
+// recovery is one run of the recover command.
 type recovery struct {
 	*app.App
 	yes             bool
@@ -69,29 +69,29 @@ type recovery struct {
 	spec    *clientv3.ConfigSpec
 	dir     *rewind.Directory // nil without --data-dir
 	cluster *cluster.State
-	own     *cluster.Member // the directory's, as the serving cluster knows it, or nil
-	left    *survivors      // nil unless the directory is sound and no majority serves
+	own     *cluster.Member // the serving cluster's entry for the directory's member, or nil
+	left    *survivors      // nil unless the directory is sound and no majority is serving
 	expired []badCertificate
 	found   []*disaster
 }
 
-// disaster is an instance of a disaster that was found.
+// disaster is a disaster that was found.
 type disaster struct {
 	Cause cause.Code `json:"cause"`
 	What  string     `json:"what"`
 	Facts []string   `json:"facts"`
-	// Check lists what to check first, as there may be no disaster.
+	// Check lists what to check first, because it might turn out that there is no disaster.
 	Check []string `json:"check_first"`
 	Steps []step   `json:"steps"`
 	Done  []string `json:"done"`
 
-	act func(*recovery, *disaster) error // performs the steps with Own; nil if there are none
+	act func(*recovery, *disaster) error // performs the steps marked Own; nil if there are none
 }
 
 // step is one step of a repair.
 type step struct {
-	Where string `json:"where"` // on which host
-	Do    string `json:"do"`    // a command, or a sentence
+	Where string `json:"where"` // host on which to do it
+	Do    string `json:"do"`    // command or sentence
 	Own   bool   `json:"own"`   // performed by --yes
 }
 
@@ -141,8 +141,8 @@ func (r *recovery) run() error {
 	return failed
 }
 
-// notes returns findings that are not disasters: the verdict of status on a cluster that needs no
-// recovery, the process that has the directory open, and endpoints that are not members.
+// notes returns findings that are not disasters: the status verdict on a cluster that needs no
+// recovery, the process that has the directory open, and endpoints that do not belong to members.
 func (r *recovery) notes() (out []string) {
 	if len(r.found) == 0 {
 		out = append(out, r.cluster.Reasons...)
@@ -164,8 +164,8 @@ func (r *recovery) notes() (out []string) {
 	return out
 }
 
-// endpointsOf returns addresses of members that answer, in the form that --join and --endpoints
-// take.
+// endpointsOf returns the addresses of members that respond, in the format of --join and
+// --endpoints.
 func (r *recovery) endpointsOf() string {
 	var out []string
 	for _, x := range r.cluster.Members {
@@ -179,7 +179,7 @@ func (r *recovery) endpointsOf() string {
 	return strings.Join(out, ",")
 }
 
-// rejoin returns the command that starts x as a new member, on an empty directory.
+// rejoin returns the command that starts x as a new member with an empty directory.
 func (r *recovery) rejoin(x *cluster.Member) string {
 	return r.serve(x, "DIR") + " --join " + r.endpointsOf() + " --replace"
 }
@@ -205,7 +205,7 @@ func shellWord(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// lines returns each text with the label of its part.
+// lines returns each text together with the label of its section.
 func (d *disaster) lines() (out [][2]string) {
 	add := func(part string, texts []string) {
 		for _, text := range texts {

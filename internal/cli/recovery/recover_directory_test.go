@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// sound returns the directory of m1, one of three members, all of which are unreachable.
+// sound returns the data directory of m1 in a cluster of three unreachable members.
 func sound() *rewind.Directory {
 	d := &rewind.Directory{
 		Path: "/d", Condition: rewind.Sound, Cluster: 0xc, Member: 1, Name: "m1",
@@ -31,8 +31,9 @@ func sound() *rewind.Directory {
 	return d
 }
 
-// The right advice is given about a data directory, and --yes only does what loses nothing that
-// other members have, or what was explicitly requested.
+// TestDiagnoseDirectory checks the advice given for a data directory. It also checks that --yes
+// performs a repair only if other members have all the data that the repair discards, or if the
+// repair was explicitly requested.
 func TestDiagnoseDirectory(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -62,8 +63,8 @@ func TestDiagnoseDirectory(t *testing.T) {
 	for name, x := range map[string]struct {
 		change func(*recovery)
 		want   []string
-		own    bool   // --yes does something
-		err    string // instead of want
+		own    bool   // --yes performs a repair
+		err    string // set instead of want
 	}{
 		"serves, and does not run": {silent(rewind.Sound), []string{
 			"the member is not running", "up to revision 17", "start it as usual",

@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// cutOff returns an address at which connections are neither accepted nor refused, as the queue is
-// full.
+// cutOff returns an address where connections are neither accepted nor refused, because the accept
+// queue is full.
 func cutOff(t *testing.T) string {
 	t.Helper()
 	fd, err := syscall.Socket(syscall.AF_INET, syscall.SOCK_STREAM|syscall.SOCK_CLOEXEC, 0)
@@ -30,7 +30,7 @@ func cutOff(t *testing.T) string {
 		t.Fatal(err)
 	}
 	at := fmt.Sprintf("127.0.0.1:%d", name.(*syscall.SockaddrInet4).Port)
-	c, err := net.Dial("tcp", at) // fills the queue
+	c, err := net.Dial("tcp", at) // fills the accept queue
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,8 +38,8 @@ func cutOff(t *testing.T) string {
 	return at
 }
 
-// A member that cannot be reached at its peer URL counts as running if it answers at its client
-// URL.
+// TestAnswersIfAnotherAddressHangs checks that a member counts as running if it answers at its
+// client URL but is unreachable at its peer URL.
 func TestAnswersIfAnotherAddressHangs(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

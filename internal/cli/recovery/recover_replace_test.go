@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/internal/rewind"
 )
 
-// roster is a cluster that lists its members and removes them on request.
+// roster is a cluster that lists its members and removes them when requested.
 type roster struct {
 	etcdserverpb.UnimplementedClusterServer
 	Cluster uint64
@@ -44,12 +44,12 @@ func (m *roster) MemberRemove(
 	return &etcdserverpb.MemberRemoveResponse{}, nil
 }
 
-// No data is moved away and no member is removed unless the cluster still looks the way one member
-// described it.
+// TestReplaceRechecksCluster checks that no data is moved and no member is removed unless the
+// cluster still matches the state that a member reported earlier.
 func TestReplaceRechecksCluster(t *testing.T) {
 	for name, x := range map[string]struct {
 		m       roster
-		unknown bool // the directory belongs to no listed member
+		unknown bool // the directory does not belong to a listed member
 		removed []uint64
 		err     string
 	}{
@@ -79,7 +79,7 @@ func TestReplaceRechecksCluster(t *testing.T) {
 				r.own = &cluster.Member{MemberID: 1}
 			}
 			err = r.leave(new(disaster))
-			s.Stop() // all calls have ended
+			s.Stop() // waits until all calls have ended
 			if (err == nil) != (x.err == "") || err != nil && !strings.Contains(err.Error(), x.err) {
 				t.Errorf("%v, want %q", err, x.err)
 			}

@@ -26,7 +26,7 @@ func threeMembers() *cluster.State {
 	return s
 }
 
-// fails makes x fail for the reason why. The error text is not significant.
+// fails makes x fail for the given cause. The text of the error is irrelevant.
 func fails(x *cluster.Member, why cause.Code) { x.Error, x.Cause = "it is so", why }
 
 // causesOf returns the causes of disasters.
@@ -37,7 +37,8 @@ func causesOf(found []*disaster) (out string) {
 	return out
 }
 
-// Each disaster that can be seen from the cluster is recognized, and --yes does only what is safe.
+// TestDiagnose checks that each disaster that is visible in the cluster's state is recognized, and
+// that --yes only performs safe repairs.
 func TestDiagnose(t *testing.T) {
 	for name, x := range map[string]struct {
 		change func(*recovery)
@@ -188,8 +189,8 @@ func TestDiagnose(t *testing.T) {
 	}
 }
 
-// "nothing to recover" comes with notes if the cluster is degraded, or if not all endpoints could
-// be asked.
+// TestRecoverNotes checks that "nothing to recover" comes with notes if the cluster is degraded or
+// if not all endpoints could be queried.
 func TestRecoverNotes(t *testing.T) {
 	r := &recovery{App: new(app.App), cluster: threeMembers(), dir: &rewind.Directory{Path: "/d"}}
 	r.cluster.Reasons = []string{"m2 is 20000 entries behind"}
@@ -209,7 +210,7 @@ func TestRecoverNotes(t *testing.T) {
 	}
 }
 
-// Names that a shell would split or expand are quoted in commands.
+// TestShellWord checks that names are quoted in commands if a shell would split or expand them.
 func TestShellWord(t *testing.T) {
 	for word, want := range map[string]string{
 		"m1": "m1", "": "''", "a b": "'a b'", "it's": `'it'\''s'`, "$(x)": "'$(x)'",

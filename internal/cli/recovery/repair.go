@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/internal/rewind"
 )
 
-// did records a step as done.
+// did records that a step has been done.
 func (d *disaster) did(format string, args ...any) {
 	d.Done = append(d.Done, fmt.Sprintf(format, args...))
 }
@@ -34,7 +34,7 @@ func (r *recovery) withClient(do func(context.Context, *clientv3.Client) error) 
 	return do(ctx, c)
 }
 
-// makeRoom compacts the history, and clears the alarm if that was enough.
+// makeRoom compacts the history. If that frees enough space, it clears the alarm.
 func (r *recovery) makeRoom(d *disaster) error {
 	return r.withClient(func(ctx context.Context, c *clientv3.Client) error {
 		got, err := c.Get(ctx, "health", clientv3.WithCountOnly())
@@ -63,7 +63,7 @@ func (r *recovery) makeRoom(d *disaster) error {
 	})
 }
 
-// disarm clears the alarms about a full quota, and no others.
+// disarm clears only alarms about a full quota.
 func disarm(ctx context.Context, c *clientv3.Client) error {
 	list, err := c.AlarmList(ctx)
 	if err != nil {
@@ -80,7 +80,7 @@ func disarm(ctx context.Context, c *clientv3.Client) error {
 	return nil
 }
 
-// replace removes this host's member from the cluster, and moves its data away.
+// replace removes this host's member from the cluster and moves its data aside.
 func (r *recovery) replace(d *disaster) error {
 	if x := r.own; x != nil {
 		if at := r.answers(x.URLs()); at != "" {
@@ -98,8 +98,8 @@ func (r *recovery) replace(d *disaster) error {
 	return err
 }
 
-// leave removes the member from the cluster unless that has been done already. It lists the members
-// again because the earlier list may have come from a member that is behind.
+// leave removes the member from the cluster unless it has already been removed. It lists the
+// members again, because the earlier list might have come from a member that is behind.
 func (r *recovery) leave(d *disaster) error {
 	id := r.dir.Member
 	if r.own != nil {
@@ -129,9 +129,9 @@ func (r *recovery) leave(d *disaster) error {
 	})
 }
 
-// forceNewCluster makes a new cluster from the data on this host.
+// forceNewCluster creates a new cluster from the data on this host.
 func (r *recovery) forceNewCluster(d *disaster) error {
-	now, err := rewind.Examine(r.dir.Path) // a member may have been started since
+	now, err := rewind.Examine(r.dir.Path) // a member might have been started in the meantime
 	if err != nil {
 		return err
 	}
@@ -148,8 +148,8 @@ func (r *recovery) forceNewCluster(d *disaster) error {
 	return nil
 }
 
-// answers returns one of the addresses at which a process accepts connections, or "". An address
-// that hangs does not keep the others from being tried.
+// answers returns one of the addresses at which a process accepts connections, or "". If one
+// address hangs, the others are still tried.
 func (r *recovery) answers(urls []string) (at string) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.Flags.DialTimeout)
 	defer cancel()

@@ -5,7 +5,8 @@ import (
 	"testing"
 )
 
-// A child does not inherit an output whose reader is gone: printing to it would kill the child.
+// TestOutputWithoutReader checks that a child does not inherit an output whose reader is gone.
+// Writing to it would kill the child.
 func TestOutputWithoutReader(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -14,7 +14,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// A signal that arrives as a command gets what it waits for is not lost: it ends the child.
+// TestSignalAtTheEndOfWaiting checks that a signal is not lost if it arrives just as the command
+// stops waiting. In that case the signal ends the child.
 func TestSignalAtTheEndOfWaiting(t *testing.T) {
 	tier.Campaign(t)
 	for name, taken := range map[string]bool{"taken": true, "waiting": false} {
@@ -43,8 +44,8 @@ func TestSignalAtTheEndOfWaiting(t *testing.T) {
 	}
 }
 
-// Under nohup, neither a waiting command nor its child ends with the terminal. Listening to the
-// signal would stop ignoring it.
+// TestHangUpIgnored checks that a waiting command and its child survive a hangup under nohup. The
+// command must not listen for SIGHUP, because then the signal would no longer be ignored.
 func TestHangUpIgnored(t *testing.T) {
 	tier.Campaign(t)
 	signal.Ignore(syscall.SIGHUP)

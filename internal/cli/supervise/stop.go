@@ -1,6 +1,6 @@
-// Package supervise runs a program while something is held, and stops the program before another
-// can hold it: the program is asked to terminate (SIGTERM), and later killed, by this process or,
-// while this process is stopped, by a watchdog.
+// Package supervise runs a program while a lease or lock is held, and stops the program before
+// another process can hold it. The program is first asked to terminate (SIGTERM), and later killed.
+// This process kills it or, if this process is stopped, a watchdog does.
 package supervise
 
 import (
@@ -21,21 +21,21 @@ import (
 	"leasehold.dev/internal/subprocess"
 )
 
-// child is a command that runs under a tenure.
+// child is a program that runs under a tenure.
 type child struct {
 	cmd     *exec.Cmd
-	done    chan struct{} // closed when the command has ended
-	err     error         // result of the command, set before done is closed
+	done    chan struct{} // closed when the program has ended
+	err     error         // result of the program, set before done is closed
 	signals chan os.Signal
 	notify  func(chan<- os.Signal, ...os.Signal) (stop func())
-	// If Insistent is set, the second request to terminate kills the command.
+	// If Insistent is set, a second request to terminate kills the program.
 	Insistent bool
 	waiting   *app.Interrupt // the interrupt of the preceding wait, or nil
-	leave     func()         // returns the terminal to this process group
+	leave     func()         // gives the terminal back to this process group
 	watchdog  guard
 }
 
-// guard kills process groups at their deadlines. [watchdog] is one.
+// guard kills process groups at their deadlines. [watchdog] implements it.
 type guard interface {
 	arm(group int, deadline time.Time)
 	disarm(group int)
@@ -45,13 +45,15 @@ type guard interface {
 type Supervisor struct {
 	*app.App
 
-	once     sync.Once
-	watchdog *watchdog // for all programs; nil before the first, or if it cannot be started
+	once sync.Once
+	// shared by all programs; nil before the first one starts, or if the watchdog cannot be started
+	watchdog *watchdog
 
-	Waiting *app.Interrupt // the interrupt of a wait before the program, or nil
+	Waiting *app.Interrupt // interrupt of a wait that precedes the program, or nil
 }
 
-// startedWatchdog returns the watchdog, or one that does nothing if the real one cannot be started.
+// startedWatchdog returns the watchdog. If it cannot be started, the result is a watchdog that does
+// nothing.
 func (s *Supervisor) startedWatchdog() *watchdog {
 	s.once.Do(func() {
 		if s.Program == "" {
@@ -66,22 +68,21 @@ func (s *Supervisor) startedWatchdog() *watchdog {
 	return s.watchdog
 }
 
-// InterruptWaiting makes the first signal cancel a context, until stop is called, or until a
-// program is started, which then gets the signal.
+// InterruptWaiting arranges for the first signal to cancel a context, until stop is called or a
+// program is started. From then on, the program receives the signals.
 func (s *Supervisor) InterruptWaiting(cancel context.CancelCauseFunc) (stop func()) {
 	logger.SurviveBrokenPipe()
 	s.Waiting = s.CancelBySignal(cancel)
 	return s.Waiting.Stop
 }
 
-// Start starts a program, in its own process group on systems that have them, so that programs that
-// it starts are stopped with it. From then on, signals to this process are forwarded to the
-// program.
+// Start starts a program and then forwards signals sent to this process to it. On systems with
+// process groups, the program gets its own group, so that its children are stopped with it.
 func (s *Supervisor) Start(stdin io.Reader, command, env []string) (*child, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(append([]string{}, s.Env...), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, withReader(s.Stdout), withReader(s.Stderr)
-	cmd.WaitDelay = time.Second // processes left behind may keep its output open
+	cmd.WaitDelay = time.Second // leftover child processes might keep its output open
 	c := &child{
 		cmd: cmd, done: make(chan struct{}), signals: make(chan os.Signal, 16), waiting: s.Waiting,
 		notify: s.Relay, watchdog: s.startedWatchdog(),
@@ -99,8 +100,8 @@ func (s *Supervisor) Start(stdin io.Reader, command, env []string) (*child, erro
 	return c, nil
 }
 
-// withReader returns an output for a command, or nil, which discards the output, if the reader has
-// gone: otherwise, a shell that prints while it terminates would be killed by SIGPIPE.
+// withReader returns an output for a program. If the reader is gone, it returns nil, which discards
+// the output. Otherwise, a shell that prints while it terminates would be killed by SIGPIPE.
 func withReader(w io.Writer) io.Writer {
 	if f, ok := w.(*os.File); ok && readerGone(f) {
 		return nil
@@ -108,7 +109,7 @@ func withReader(w io.Writer) io.Writer {
 	return w
 }
 
-// run starts the command, and waits for it to end.
+// run starts the program and waits for it to end.
 func (c *child) run(started chan<- error) {
 	logger.SurviveBrokenPipe()
 	defer stayOnThread()()
@@ -126,7 +127,8 @@ func (c *child) run(started chan<- error) {
 	close(c.done)
 }
 
-// A Tenure is the hold that a program runs under: a [client.Hold] or a lease.
+// A Tenure is the period during which a program is allowed to run. It is a [client.Hold] or a
+// lease.
 type Tenure interface {
 	ValidUntil() time.Time
 	Context() context.Context
@@ -134,16 +136,16 @@ type Tenure interface {
 	Err() error
 }
 
-// Notice is how long before the end of a tenure a command is asked to terminate (Term), and when it
-// is killed (Kill).
+// Notice specifies how long before the end of a tenure a program is asked to terminate (Term) and
+// killed (Kill).
 type Notice struct{ Term, Kill time.Duration }
 
 // DefaultNotice returns the notice for a TTL.
 func DefaultNotice(ttl time.Duration) Notice { return Notice{Term: ttl / 4, Kill: ttl / 40} }
 
-// Under waits until the command has ended, and makes sure that it ends before the tenure does; lost
-// reports whether that was necessary. A command that has been asked to terminate is not notified if
-// the tenure is extended after all: it may take that much longer.
+// Under waits until the program has ended, and makes sure that it ends before the tenure does. It
+// reports in lost whether it had to stop the program. If the tenure is extended after the program
+// has been asked to terminate, the program is not notified, but has more time to terminate.
 func (c *child) Under(t Tenure, n Notice) (lost bool) {
 	group := c.cmd.Process.Pid
 	defer c.watchdog.disarm(group)
@@ -161,7 +163,7 @@ func (c *child) Under(t Tenure, n Notice) (lost bool) {
 			notified, lost = true, true
 			c.signal(syscall.SIGTERM)
 		}
-		// The tenure may be renewed: wake up, and set the watchdog again, well before the deadline.
+		// The tenure might be renewed, so wake up and rearm the watchdog well before the deadline.
 		wait := min(left-n.Kill, max((left-n.Kill)/2, 5*time.Millisecond))
 		if !notified {
 			wait = min(wait, left-n.Term)
@@ -170,7 +172,7 @@ func (c *child) Under(t Tenure, n Notice) (lost bool) {
 		select {
 		case <-c.done:
 			timer.Stop()
-			// If this process was stopped, the watchdog has killed the command.
+			// If this process was stopped, the watchdog has killed the program.
 			return lost || time.Until(until) <= n.Kill && c.killed()
 		case s := <-c.signals:
 			if c.Insistent && (s == syscall.SIGINT || s == syscall.SIGTERM) {
@@ -187,13 +189,13 @@ func (c *child) Under(t Tenure, n Notice) (lost bool) {
 	}
 }
 
-// killed reports whether the command was ended by SIGKILL.
+// killed reports whether SIGKILL ended the program.
 func (c *child) killed() bool {
 	s, ok := c.cmd.ProcessState.Sys().(syscall.WaitStatus)
 	return ok && s.Signaled() && s.Signal() == syscall.SIGKILL
 }
 
-// Exit returns the error with the exit code of the command.
+// Exit returns an error that carries the program's exit code.
 func (c *child) Exit() error {
 	var e *exec.ExitError
 	switch {
@@ -209,9 +211,9 @@ func (c *child) Exit() error {
 	case app.ExitTaken, app.ExitNoCore, app.ExitLost, app.ExitBadArgs:
 		return app.WithCode(app.ExitOwn, fmt.Errorf("the command itself exited with %d", code))
 	default:
-		return app.Reported(code) // the command itself has reported its error
+		return app.Reported(code) // the program has already reported its error
 	}
 }
 
-// WatchdogCommand is the argument that makes this program run [Watchdog].
+// WatchdogCommand is the argument with which this program runs [Watchdog].
 const WatchdogCommand = "_watchdog"

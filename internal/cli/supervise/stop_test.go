@@ -21,7 +21,7 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// term is a tenure that a test decides about.
+// term is a tenure controlled by a test.
 type term struct {
 	mu    sync.Mutex
 	until time.Time
@@ -38,12 +38,12 @@ func (t *term) Context() context.Context { return t.ctx }
 func (*term) Token() lease.Token         { return 1 }
 func (*term) Err() error                 { return nil }
 
-// lasting is a tenure without an end in sight.
+// lasting returns a tenure that outlasts the test.
 func lasting() *term {
 	return &term{until: time.Now().Add(time.Hour), ctx: context.Background()}
 }
 
-// output is what a command has written, reported line by line.
+// output receives a command's output and reports each line.
 type output struct {
 	lines chan string
 	part  []byte
@@ -61,7 +61,7 @@ func (o *output) Write(p []byte) (int, error) {
 	}
 }
 
-// run starts a shell script that says "ready" when it is.
+// run starts a shell script and waits until it prints "ready".
 func run(t *testing.T, script string, env ...string) (*child, *output) {
 	t.Helper()
 	out := &output{lines: make(chan string, 100)}
@@ -81,21 +81,23 @@ func run(t *testing.T, script string, env ...string) (*child, *output) {
 	return nil, nil
 }
 
-// The exit code is the child's, as a shell would report it, and the child sees its environment.
+// TestChildExit checks that the exit code is the child's, as a shell would report it, and that the
+// child receives its environment.
 func TestChildExit(t *testing.T) {
 	tier.RealTime(t)
 	for script, want := range map[string]int{
-		"echo ready":                             0,
-		"echo ready; exit 7":                     7,
-		"echo ready; exit 122":                   125,
-		"echo ready; exit 123":                   125,
-		"echo ready; exit 124":                   125, // is not that the lock was lost
-		"echo ready; exit 127":                   127,
-		"echo ready; exit 128":                   125,
-		"echo ready; exit 130":                   130,
-		"echo ready; kill -9 $$":                 128 + 9,
-		`echo ready; exit "$LEASEHOLD_TOKEN"`:    42,
-		"echo ready; (sleep 60 &) ; exit 3":      3, // what it leaves behind does not matter
+		"echo ready":                          0,
+		"echo ready; exit 7":                  7,
+		"echo ready; exit 122":                125,
+		"echo ready; exit 123":                125,
+		"echo ready; exit 124":                125, // 124 would mean that the lock was lost
+		"echo ready; exit 127":                127,
+		"echo ready; exit 128":                125,
+		"echo ready; exit 130":                130,
+		"echo ready; kill -9 $$":              128 + 9,
+		`echo ready; exit "$LEASEHOLD_TOKEN"`: 42,
+		// processes that the child leaves behind are ignored
+		"echo ready; (sleep 60 &) ; exit 3":      3,
 		"trap 'exit 9' TERM; echo ready; exit 0": 0,
 	} {
 		c, _ := run(t, script, "LEASEHOLD_TOKEN=42")
@@ -109,7 +111,8 @@ func TestChildExit(t *testing.T) {
 	}
 }
 
-// A command that cannot be run is distinguished from one that failed.
+// TestChildCannotStart checks that a command that cannot be run is distinguished from one that
+// failed.
 func TestChildCannotStart(t *testing.T) {
 	a := &Supervisor{App: &app.App{Process: app.OS()}}
 	for command, want := range map[string]int{"/no/such/command": 127, "no-such": 127, "/": 126} {
@@ -120,8 +123,8 @@ func TestChildCannotStart(t *testing.T) {
 	}
 }
 
-// TestNoWatchdog: commands run without a watchdog if it cannot be started, such as where /proc is
-// not mounted, and a warning says so once.
+// TestNoWatchdog checks that commands run without a watchdog if it cannot be started, for example
+// because /proc is not mounted. A single warning is printed.
 func TestNoWatchdog(t *testing.T) {
 	var errs strings.Builder
 	a := &Supervisor{App: &app.App{Process: app.OS()}}
@@ -141,7 +144,7 @@ func TestNoWatchdog(t *testing.T) {
 	}
 }
 
-// Signals are passed on to the child.
+// TestChildSignalPassedOn checks that signals are forwarded to the child.
 func TestChildSignalPassedOn(t *testing.T) {
 	tier.Campaign(t)
 	c, _ := run(t, "trap 'exit 5' USR1; echo ready; while :; do sleep 0.05; done")
@@ -154,7 +157,8 @@ func TestChildSignalPassedOn(t *testing.T) {
 	}
 }
 
-// A child is asked to exit before the tenure ends, and exits in time.
+// TestChildAskedToEnd checks that a child is asked to exit early enough to exit before the tenure
+// ends.
 func TestChildAskedToEnd(t *testing.T) {
 	tier.Campaign(t)
 	c, _ := run(t, "trap 'echo bye; exit 6' TERM; echo ready; while :; do sleep 0.05; done")
@@ -167,7 +171,8 @@ func TestChildAskedToEnd(t *testing.T) {
 	}
 }
 
-// A child that does not end when asked is killed, even if it is stopped, with its descendants.
+// TestChildKilled checks that a child that does not exit when asked is killed together with its
+// descendants, even if it is stopped.
 func TestChildKilled(t *testing.T) {
 	tier.Campaign(t)
 	for _, script := range []string{
@@ -185,7 +190,7 @@ func TestChildKilled(t *testing.T) {
 			t.Errorf("%s: exit code %d, want 137", script, got)
 		}
 		group := c.cmd.Process.Pid
-		for !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) { // until the last is reaped
+		for !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) { // until the last process is reaped
 			if t.Context().Err() != nil {
 				t.Fatalf("%s: something is left", script)
 			}
@@ -193,7 +198,7 @@ func TestChildKilled(t *testing.T) {
 	}
 }
 
-// If the tenure ends early the child is killed at once.
+// TestChildKilledAtOnce checks that the child is killed immediately if the tenure ends early.
 func TestChildKilledAtOnce(t *testing.T) {
 	tier.Campaign(t)
 	c, _ := run(t, "trap 'exit 0' TERM; echo ready; while :; do sleep 0.05; done")
@@ -209,7 +214,7 @@ func TestChildKilledAtOnce(t *testing.T) {
 	}
 }
 
-// moving is a tenure that is renewed all the time, so that it always lasts for so much longer.
+// moving is a tenure that is renewed continuously, so that its remaining time is constant.
 type moving struct {
 	left time.Duration
 	ctx  context.Context
@@ -221,7 +226,7 @@ func (m moving) Context() context.Context { return m.ctx }
 func (moving) Token() lease.Token         { return 1 }
 func (moving) Err() error                 { return nil }
 
-// deadlines is a guard that fails a test when a deadline is reached.
+// deadlines is a guard that fails the test when a deadline is reached.
 type deadlines struct {
 	t     *testing.T
 	next  time.Time
@@ -242,8 +247,8 @@ func (d *deadlines) arm(_ int, deadline time.Time) {
 
 func (d *deadlines) disarm(int) { d.check() }
 
-// TestRenewedTenure: the watchdog's deadline is extended before it is reached, whatever the notice,
-// also while a command that was asked to end still runs.
+// TestRenewedTenure checks that the watchdog's deadline is extended before it is reached, for any
+// notice period, even while a command that was asked to exit is still running.
 func TestRenewedTenure(t *testing.T) {
 	const second = time.Second
 	for _, tt := range []struct {
@@ -268,9 +273,9 @@ func TestRenewedTenure(t *testing.T) {
 	}
 }
 
-// underFor calls under for a command that ends by itself after some time.
+// underFor calls under for a command that exits on its own after some time.
 func underFor(d guard, t Tenure, n Notice, life time.Duration) (lost bool) {
-	const noProcess = 1 << 30 // above all that Linux gives out
+	const noProcess = 1 << 30 // greater than any process ID on Linux
 	c := &child{
 		cmd: &exec.Cmd{Process: &os.Process{Pid: noProcess}}, done: make(chan struct{}), watchdog: d,
 	}

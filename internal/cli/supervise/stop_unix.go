@@ -14,15 +14,15 @@ import (
 	"leasehold.dev/internal/subprocess"
 )
 
-// passedOn lists the signals that are forwarded to the command.
+// passedOn lists the signals that are forwarded to the program.
 var passedOn = []os.Signal{
 	unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGUSR1, unix.SIGUSR2,
 	unix.SIGWINCH, unix.SIGCONT,
 }
 
-// ownGroup puts a command into its own process group. If this process group has the terminal, the
-// command's group gets it until leave is called. The kernel, if it supports that, kills the command
-// when this process is gone, since nothing else would stop it in time.
+// ownGroup puts a program into its own process group. If this process group controls the terminal,
+// it hands the terminal to the program's group until leave is called. If this process dies, the
+// kernel kills the program, where supported, because nothing else would stop it in time.
 func ownGroup(stdin io.Reader) (attr *syscall.SysProcAttr, leave func()) {
 	attr = subprocess.EndWithUs()
 	attr.Setpgid = true
@@ -36,27 +36,27 @@ func ownGroup(stdin io.Reader) (attr *syscall.SysProcAttr, leave func()) {
 	}
 	attr.Foreground, attr.Ctty = true, fd
 	return attr, func() {
-		signal.Ignore(unix.SIGTTOU) // this process is in the background until the next call
+		signal.Ignore(unix.SIGTTOU) // this process stays in the background until the next line
 		_ = unix.IoctlSetPointerInt(fd, unix.TIOCSPGRP, unix.Getpgrp())
 		signal.Reset(unix.SIGTTOU)
 	}
 }
 
-// stayOnThread keeps the goroutine on its thread until the returned function is called: Linux
-// treats the end of the thread that started a command as the end of its parent.
+// stayOnThread keeps the goroutine on its thread until the returned function is called. When the
+// thread that started a program ends, Linux treats that as the end of the program's parent.
 func stayOnThread() (leave func()) {
 	runtime.LockOSThread()
 	return runtime.UnlockOSThread
 }
 
-// signal sends a signal to the command and the processes it has started.
+// signal sends a signal to the program and the processes that it has started.
 func (c *child) signal(s os.Signal) {
 	if n, ok := s.(syscall.Signal); ok {
 		_ = syscall.Kill(-c.cmd.Process.Pid, n) // harmless if they have ended
 	}
 }
 
-// kill kills the command and the processes it has started.
+// kill kills the program and the processes that it has started.
 func (c *child) kill() { c.signal(syscall.SIGKILL) }
 
 // readerGone reports whether a file is a pipe without a reader.

@@ -17,13 +17,13 @@ import (
 	"leasehold.dev/internal/subprocess"
 )
 
-// watchdog is a process that kills commands at their deadlines, so that a command does not outlive
-// its lock while this process is stopped. A nil watchdog does nothing.
+// watchdog is a process that kills programs at their deadlines, so that no program outlives its
+// lock while this process is stopped. A nil watchdog does nothing.
 type watchdog struct{ to io.Writer }
 
-// startWatchdog starts this program as a watchdog. The watchdog has its own process group, so that
-// stopping this process's group does not stop it. When this process ends, the watchdog kills the
-// groups that it watches, and exits.
+// startWatchdog starts this program as a watchdog. The watchdog runs in its own process group, so
+// that stopping this process's group does not stop it. When this process ends, the watchdog kills
+// the process groups that it watches, and exits.
 func startWatchdog(program string) (*watchdog, error) {
 	from, to, err := os.Pipe()
 	if err != nil {
@@ -41,7 +41,7 @@ func startWatchdog(program string) (*watchdog, error) {
 	return &watchdog{to}, nil
 }
 
-// send sends a line. It does not wait long, since a watchdog that is stopped must not block this
+// send sends a line. It has a short timeout, because a stopped watchdog must not block this
 // process.
 func (w *watchdog) send(group int, at int64) {
 	if to, ok := w.to.(*os.File); ok {
@@ -50,7 +50,8 @@ func (w *watchdog) send(group int, at int64) {
 	_, _ = fmt.Fprintf(w.to, "%d %d\n", group, at)
 }
 
-// arm sets the deadline of a process group, on a clock that includes suspension.
+// arm sets the deadline of a process group. The deadline is on a clock that keeps running while the
+// machine is suspended.
 func (w *watchdog) arm(group int, deadline time.Time) {
 	if w == nil {
 		return
@@ -59,8 +60,8 @@ func (w *watchdog) arm(group int, deadline time.Time) {
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
 		return
 	}
-	// The clock is read before the remaining time, so that a pause in between shortens the
-	// deadline.
+	// The clock is read before the remaining time is computed, so that a pause in between makes the
+	// deadline earlier.
 	w.send(group, max(now.Nano()+int64(time.Until(deadline)), 1))
 }
 
@@ -72,8 +73,8 @@ func (w *watchdog) disarm(group int) {
 }
 
 // Watchdog kills process groups with SIGKILL at their deadlines. Each line of the input contains a
-// group and its new deadline, in nanoseconds of CLOCK_BOOTTIME, or 0 to remove the group. When the
-// input ends, Watchdog kills all groups that it still watches, and returns.
+// group and its new deadline, in nanoseconds of CLOCK_BOOTTIME. A deadline of 0 removes the group.
+// When the input ends, Watchdog kills all remaining groups and returns.
 func Watchdog(from io.Reader) {
 	signal.Ignore(passedOn...)
 	watchGroups(from, func(group int) { _ = syscall.Kill(-group, syscall.SIGKILL) })
@@ -119,7 +120,8 @@ func watchGroups(from io.Reader, kill func(group int)) {
 	waiting.Wait()
 }
 
-// setTimer makes a timer fire at an instant of CLOCK_BOOTTIME, or at once if that has passed.
+// setTimer makes a timer fire at an instant of CLOCK_BOOTTIME, or immediately if that instant has
+// passed.
 func setTimer(timer *os.File, at int64) {
 	raw, err := timer.SyscallConn()
 	if err != nil {

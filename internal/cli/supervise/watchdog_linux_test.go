@@ -7,8 +7,9 @@ import (
 	"time"
 )
 
-// TestWatchdog: a group is killed at its deadline, or when the input ends, unless it was
-// forgotten before. Deadlines of the past and of the far future stand for those in between.
+// TestWatchdog checks that a process group is killed at its deadline, or when the input ends,
+// unless the watchdog was told to forget it. All deadlines are in the past or in the distant
+// future.
 func TestWatchdog(t *testing.T) {
 	from, to := io.Pipe()
 	killed := make(chan int, 10)
@@ -23,7 +24,7 @@ func TestWatchdog(t *testing.T) {
 	w.arm(12, far)
 	w.arm(13, far)
 	w.disarm(12)
-	w.arm(11, time.Now()) // it was extended, and passes now
+	w.arm(11, time.Now()) // its deadline was extended and passes now
 	if g := <-killed; g != 11 {
 		t.Errorf("group %d is killed, want 11", g)
 	}

@@ -42,7 +42,7 @@ type topRun struct {
 	pages   cluster.MemberPages
 }
 
-// Command returns leasehold top.
+// Command returns the command "leasehold top".
 func Command(a *app.App) *cobra.Command {
 	t := &topRun{App: a}
 	cmd := a.Make(app.Command{
@@ -71,7 +71,7 @@ off.`,
 	return cmd
 }
 
-// check returns an error for wrong flags.
+// check returns an error for invalid flags.
 func (t *topRun) check() error {
 	switch {
 	case !slices.Contains(panes, t.pane):
@@ -118,7 +118,7 @@ func (t *topRun) run() error {
 	return t.watch(ctx, m)
 }
 
-// page prints one page. It takes two snapshots first, to have rates.
+// page prints one page. It first takes two snapshots, which it needs to compute rates.
 func (t *topRun) page(ctx context.Context, m *Model) error {
 	for i := range 2 {
 		if i > 0 {
@@ -142,7 +142,7 @@ func (t *topRun) page(ctx context.Context, m *Model) error {
 	return nil
 }
 
-// watch shows the screen until the user or a signal ends it.
+// watch shows the screen until the user or a signal ends the program.
 func (t *topRun) watch(ctx context.Context, m *Model) error {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -156,7 +156,7 @@ func (t *topRun) watch(ctx context.Context, m *Model) error {
 	return m.Err()
 }
 
-// hasScreen reports whether both standard output and standard input are a terminal.
+// hasScreen reports whether standard input and standard output are terminals.
 func (t *topRun) hasScreen() bool {
 	in, ok := t.Stdin.(*os.File)
 	out, isFile := t.Stdout.(*os.File)
@@ -177,14 +177,14 @@ func (t *topRun) follow(ctx context.Context, send func(tea.Msg)) {
 		if w != nil {
 			w.Close()
 		}
-		select { // snapshots report the error
+		select { // the snapshots report the error
 		case <-time.After(time.Second):
 		case <-ctx.Done():
 		}
 	}
 }
 
-// ask takes a snapshot, which may be an error.
+// ask takes a snapshot. If that fails, the message is an error.
 func (t *topRun) ask(ctx context.Context) tea.Msg {
 	s := Snapshot{At: time.Now()}
 	var failed error
@@ -220,7 +220,7 @@ func (t *topRun) ask(ctx context.Context) tea.Msg {
 	return s
 }
 
-// look asks all members for their status and metrics.
+// look queries the status and metrics of all members.
 func (t *topRun) look(to *Snapshot) {
 	s := t.lookout.Look()
 	s.Judge()
@@ -244,7 +244,7 @@ func (t *topRun) look(to *Snapshot) {
 	wg.Wait()
 }
 
-// figuresIn parses the text of /metrics. It returns nil if the text is invalid.
+// figuresIn parses the output of /metrics. It returns nil if the text is invalid.
 func figuresIn(text []byte) *Figures {
 	parser := expfmt.NewTextParser(model.LegacyValidation)
 	families, err := parser.TextToMetricFamilies(bytes.NewReader(text))
@@ -273,7 +273,7 @@ func figuresIn(text []byte) *Figures {
 	}
 }
 
-// histogramIn converts a histogram without labels.
+// histogramIn converts a histogram that has no labels.
 func histogramIn(f *dto.MetricFamily) (h Histogram) {
 	if len(f.GetMetric()) == 0 {
 		return h

@@ -18,10 +18,10 @@ import (
 	readable "leasehold.dev/internal/table"
 )
 
-// maxEvents is how many events the pane "ends" keeps.
+// maxEvents is the number of events kept by the pane "ends".
 const maxEvents = 1000
 
-// event is a lease's event and the time of its arrival.
+// event is a lease event with its arrival time.
 type event struct {
 	leases.Event
 	received time.Time
@@ -34,11 +34,11 @@ type Model struct {
 	interval time.Duration
 
 	history history
-	latest  Snapshot // the last one with leases
+	latest  Snapshot // the last snapshot that has leases
 	events  []event
 	now     time.Time
-	outage  time.Time // since when the cluster has not answered; zero while it does
-	err     error     // ended the program
+	outage  time.Time // when the cluster stopped responding; zero while it responds
+	err     error     // error that ended the program
 
 	pane          int
 	filter        string
@@ -110,7 +110,7 @@ func (m *Model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case []leases.Event:
 		for _, v := range msg {
 			switch v.Kind {
-			case leases.Expiring, leases.Renewed: // snapshots show those
+			case leases.Expiring, leases.Renewed: // shown by snapshots
 			default:
 				m.events = append(m.events, event{v, time.Now()})
 			}
@@ -133,7 +133,7 @@ func (m *Model) Take(s Snapshot) {
 	}
 }
 
-// press handles a key.
+// press handles a key press.
 func (m *Model) press(msg tea.KeyPressMsg) tea.Cmd {
 	key := msg.String()
 	switch {
@@ -210,7 +210,7 @@ func (m *Model) fill() {
 	for i, cells := range list {
 		rows[i] = cells
 	}
-	m.table.SetRows(nil) // the old ones may have more columns
+	m.table.SetRows(nil) // the old rows might have more columns
 	m.table.SetColumns(titles)
 	m.table.SetRows(rows)
 	m.table.SetWidth(m.width)
@@ -233,7 +233,7 @@ func (m *Model) View() tea.View {
 	return v
 }
 
-// head returns the lines about the cluster.
+// head returns the lines that describe the cluster.
 func (m *Model) head() []string {
 	now := m.history.newest()
 	if len(m.history) == 0 {
@@ -276,7 +276,7 @@ func (m *Model) head() []string {
 	return lines
 }
 
-// tabs returns the names of the panes.
+// tabs returns the line with the names of the panes.
 func (m *Model) tabs() string {
 	var out []string
 	for i, name := range panes {
@@ -288,7 +288,7 @@ func (m *Model) tabs() string {
 	return strings.Join(out, "  ")
 }
 
-// foot returns the line with the keys, or with the filter.
+// foot returns the line that shows the keys or the filter.
 func (m *Model) foot() string {
 	switch filter := readable.Readable(m.filter); {
 	case m.typing:
@@ -311,7 +311,8 @@ const helpText = `
   silent  less than half of the TTL was left; expiring: less than a quarter
   p99     of the last minute`
 
-// Page returns the screen as text, with the first rows of the list, for output without a terminal.
+// Page returns the screen as text with the first rows of the list. It is used for output that is
+// not a terminal.
 func (m *Model) Page(rows int) string {
 	m.now = time.Now()
 	list := m.list()
@@ -330,14 +331,14 @@ func (m *Model) Page(rows int) string {
 		}
 		fmt.Fprintln(w, strings.Join(cells, "\t"))
 	}
-	_ = w.Flush() // into memory
+	_ = w.Flush() // written to memory
 	if more := len(list) - rows; more > 0 {
 		fmt.Fprintf(&b, "and %s more\n", humanize.Comma(int64(more)))
 	}
 	return b.String()
 }
 
-// short formats a duration in few characters.
+// short formats a duration with few characters.
 func short(d time.Duration) string {
 	switch s := int64(d / time.Second); {
 	case d <= 0:
@@ -355,7 +356,7 @@ func short(d time.Duration) string {
 	}
 }
 
-// seconds formats a time in seconds that may be unknown.
+// seconds formats a number of seconds, which can be unknown.
 func seconds(s *float64) string {
 	if s == nil {
 		return "-"
@@ -363,7 +364,7 @@ func seconds(s *float64) string {
 	return short(time.Duration(*s * float64(time.Second)))
 }
 
-// perSecond formats a rate that may be unknown.
+// perSecond formats a rate, which can be unknown.
 func perSecond(x *float64) string {
 	switch {
 	case x == nil:

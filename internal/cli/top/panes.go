@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// column of a list. Columns without a width share the rest.
+// column is a column of a list. Columns without a width share the remaining space.
 type column struct {
 	title string
 	width int
@@ -37,12 +37,12 @@ var columns = [][]column{
 	},
 }
 
-// The states of a lease, according to the last snapshot.
+// States of a lease, according to the last snapshot.
 const (
 	alive    = "alive"
-	silent   = "silent"   // less than half of the TTL was left
-	expiring = "expiring" // less than a quarter was left
-	delayed  = "delayed"  // expired, in its lock delay
+	silent   = "silent"   // less than half of the TTL remained
+	expiring = "expiring" // less than a quarter of the TTL remained
+	delayed  = "delayed"  // expired, but its lock delay has not ended
 )
 
 func stateOf(l *leases.Info) string {
@@ -64,14 +64,14 @@ func (m *Model) left(l *leases.Info) string {
 	case !m.outage.IsZero():
 		return "was " + short(l.Remaining)
 	case d <= 0:
-		return "-" // unknown by now
+		return "-" // no longer known
 	}
 	return short(d)
 }
 
 func hexID(id lease.ID) string { return fmt.Sprintf("%016x", uint64(id)) }
 
-// called returns a lease's name, or else its ID.
+// called returns the name of a lease or, if it has none, its ID.
 func called(l *leases.Info) string {
 	if l.Name == "" {
 		return hexID(l.ID)
@@ -79,7 +79,7 @@ func called(l *leases.Info) string {
 	return table.Readable(l.Name)
 }
 
-// picked returns the leases that match the filter, the next to expire first.
+// picked returns the leases that match the filter, sorted by expiry.
 func (m *Model) picked() []*leases.Info {
 	var list []*leases.Info
 	for i := range m.latest.Leases {
@@ -94,8 +94,8 @@ func (m *Model) picked() []*leases.Info {
 	return list
 }
 
-// matches reports whether a lease contains all words of the filter, in its name, owner, user,
-// labels, ID or token.
+// matches reports whether a lease matches all words of the filter. The words are looked up in its
+// name, owner, user, labels, ID and token.
 func (m *Model) matches(l *leases.Info) bool {
 	all := []string{l.Name, l.Owner, l.Principal, hexID(l.ID), fmt.Sprint(uint64(l.Token))}
 	for k, v := range l.Labels {
@@ -107,7 +107,7 @@ func (m *Model) matches(l *leases.Info) bool {
 	})
 }
 
-// list returns the rows of the pane.
+// list returns the rows of the current pane.
 func (m *Model) list() [][]string {
 	switch m.pane {
 	case leasesPane:
@@ -129,7 +129,7 @@ func (m *Model) leaseRows() (rows [][]string) {
 	return rows
 }
 
-// endRows returns the next leases to expire, and then the last events.
+// endRows returns the leases that expire next, followed by the latest events.
 func (m *Model) endRows() (rows [][]string) {
 	for _, l := range m.picked() {
 		if stateOf(l) == expiring && l.Remaining > m.now.Sub(m.latest.At) && m.outage.IsZero() {

@@ -1,9 +1,9 @@
-// Package top is the screen of "leasehold top": it shows snapshots of a cluster on a terminal, or
-// as one page.
+// Package top is the screen of "leasehold top". It shows snapshots of a cluster on a terminal, or
+// as a single page.
 //
 // The displayed remaining time of a lease is the cluster's last value minus the time since the
-// request for it, so a lease lives at least that long unless it is revoked. While the cluster does
-// not answer, countdowns stop.
+// request was sent. So unless a lease is revoked, it lives at least that long. Countdowns stop
+// while the cluster does not respond.
 package top
 
 import (
@@ -13,10 +13,11 @@ import (
 	"leasehold.dev/client/leases"
 )
 
-// maxLeases is the number of leases in a snapshot. A prefix or an owner selects others.
+// maxLeases is the maximum number of leases in a snapshot. To see other leases, users can select a
+// prefix or an owner.
 const maxLeases = 20_000
 
-// panes are the names of the lists, in the order of their numbers.
+// panes lists the names of the lists. The key that selects a list is its position, starting at 1.
 var panes = []string{"leases", "ends", "members"}
 
 const (
@@ -25,28 +26,29 @@ const (
 	membersPane
 )
 
-// A Snapshot is the state of the cluster at one moment.
+// A Snapshot is the state of the cluster at one instant.
 type Snapshot struct {
-	At      time.Time // of the request
+	At      time.Time // time of the request
 	Verdict string
 	Reasons []string
 	Members []Member
 	Leases  []leases.Info
-	Cut     bool   // there are more leases
+	Cut     bool   // whether leases were omitted
 	Err     string // why leases could not be read, or ""
 }
 
 // Member is the state of a member.
 type Member struct {
 	Name, ID, Role, Release string
-	Error                   string        // why it did not answer
-	Took                    time.Duration // until it answered
+	Error                   string        // why it did not respond
+	Took                    time.Duration // response time
 	Behind                  uint64        // entries
 	State, Quota            int64         // bytes
-	Figures                 *Figures      // nil if unavailable
+	Figures                 *Figures      // nil if not available
 }
 
-// Figures are the metrics of a member that the screen shows. Counters count since its start.
+// Figures are the metrics of a member that are shown on the screen. Counters start at 0 when the
+// member starts.
 type Figures struct {
 	Leases, Granted, Expired, Revoked, Renewed, NearMisses float64
 
@@ -54,13 +56,14 @@ type Figures struct {
 	Sync, Late Histogram
 }
 
-// Histogram holds the number of values up to each bound. The last bound is infinite.
+// Histogram counts values up to each bound. The last bound is infinite.
 type Histogram struct {
 	Bounds []float64 // seconds
 	Counts []uint64
 }
 
-// since returns the difference from an earlier reading, or all of h if the member was restarted.
+// since returns the difference from an earlier reading, or all of h if the member has restarted
+// since.
 func (h Histogram) since(old Histogram) Histogram {
 	if len(old.Counts) != len(h.Counts) || len(h.Counts) == 0 ||
 		old.Counts[len(old.Counts)-1] > h.Counts[len(h.Counts)-1] {
@@ -73,8 +76,8 @@ func (h Histogram) since(old Histogram) Histogram {
 	return Histogram{h.Bounds, counts}
 }
 
-// p99 returns the lowest bound that at least 99% of the values do not exceed. It is nil if there
-// are no values, or if that bound is infinite.
+// p99 returns the lowest bound that at least 99% of the values do not exceed. It returns nil if
+// there are no values or the bound is infinite.
 func (h Histogram) p99() *float64 {
 	if len(h.Counts) == 0 || h.Counts[len(h.Counts)-1] == 0 {
 		return nil
@@ -88,10 +91,11 @@ func (h Histogram) p99() *float64 {
 	return nil
 }
 
-// lookBack is the time span of histograms, long enough to have a useful number of syncs.
+// lookBack is the time span covered by histograms. It is long enough to contain a useful number of
+// syncs.
 const lookBack = time.Minute
 
-// history holds the snapshots of the last minute, the newest last.
+// history holds the snapshots of the last minute, oldest first.
 type history []Snapshot
 
 func (h history) add(s Snapshot) history {
@@ -119,8 +123,8 @@ func (s *Snapshot) figures(id string) *Figures {
 	return nil
 }
 
-// counter is a counter whose rate is shown. If it is summed, each member counts its own events;
-// otherwise all count the same events, and the highest count is the result.
+// counter is a counter that is shown as a rate. If it is summed, each member counts its own events.
+// Otherwise, all members count the same events, and the highest count is shown.
 type counter struct {
 	name   string
 	of     func(*Figures) float64
@@ -135,8 +139,8 @@ var counters = []counter{
 	{"near misses", func(f *Figures) float64 { return f.NearMisses }, true},
 }
 
-// rate returns the rate of a counter per second between the last two snapshots, for one member or,
-// with an empty ID, for the cluster; nil if unknown.
+// rate returns a counter's rate per second between the last two snapshots, or nil if it is unknown.
+// If id is empty, it is the rate of the whole cluster, otherwise the rate of one member.
 func (h history) rate(c counter, id string) *float64 {
 	if len(h) < 2 {
 		return nil
@@ -147,7 +151,7 @@ func (h history) rate(c counter, id string) *float64 {
 		m := &now.Members[i]
 		x, y := m.Figures, before.figures(m.ID)
 		if id != "" && m.ID != id || x == nil || y == nil || c.of(x) < c.of(y) {
-			continue // it did not answer, or was restarted
+			continue // the member did not respond, or was restarted
 		}
 		found = true
 		if d := c.of(x) - c.of(y); c.summed {
@@ -182,10 +186,10 @@ func (h history) recent(id string, of func(*Figures) Histogram) *float64 {
 func syncOf(f *Figures) Histogram { return f.Sync }
 func lateOf(f *Figures) Histogram { return f.Late }
 
-// total holds the figures of the whole cluster; nil ones are unknown.
+// total holds the figures of the whole cluster. A nil figure is unknown.
 type total struct {
 	leases     *float64
-	sync, late *float64 // p99 of the slowest member
+	sync, late *float64 // p99 at the slowest member
 	overdue    time.Duration
 	lag        uint64
 }
@@ -207,7 +211,7 @@ func (h history) total() (t total) {
 	return t
 }
 
-// slower returns the larger of two values that may be unknown.
+// slower returns the larger of two values, each of which can be unknown.
 func slower(a, b *float64) *float64 {
 	if a == nil || b != nil && *b > *a {
 		return b

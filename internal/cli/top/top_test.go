@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/client/leases"
 )
 
-// at returns a snapshot of two leases and two members, in which the counters have risen n times.
+// at returns a snapshot with two leases and two members after the counters have increased n times.
 func at(n float64) Snapshot {
 	figures := func(sync uint64) *Figures {
 		return &Figures{
@@ -42,7 +42,7 @@ func press(m *Model, keys string) tea.Cmd {
 	return cmd
 }
 
-// shows fails the test unless the screen has these texts, in this order.
+// shows fails the test unless the screen contains the given texts in order.
 func shows(t *testing.T, m *Model, want ...string) {
 	t.Helper()
 	rest := m.View().Content
@@ -58,8 +58,8 @@ func shows(t *testing.T, m *Model, want ...string) {
 	}
 }
 
-// The screen shows rates, the p99 of the slowest member, and leases in the order of their ends; it
-// counts down only while the cluster answers.
+// TestScreen checks that the screen shows rates, the p99 of the slowest member, and leases ordered
+// by expiry. It counts down only while the cluster answers.
 func TestScreen(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(Options{Title: "a:2379", Pane: "leases", Ask: func() tea.Msg { return nil }})
@@ -86,7 +86,8 @@ func TestScreen(t *testing.T) {
 	})
 }
 
-// Keys choose the list, filter it, and end the program, as do errors.
+// TestKeys checks that keys select the list, filter it, and quit the program. Errors quit it as
+// well.
 func TestKeys(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(Options{Title: "a:2379", Pane: "leases", Ask: func() tea.Msg { return nil }})
@@ -122,7 +123,7 @@ func TestKeys(t *testing.T) {
 	})
 }
 
-// A page has the first rows, and says how many are omitted.
+// TestPage checks that a page contains the first rows and shows how many are omitted.
 func TestPage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := newModel(Options{Title: "a:2379", Pane: "leases"})

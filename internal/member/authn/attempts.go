@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/login"
 )
 
-// attempts counts logins by password.
+// attempts counts password logins.
 type attempts struct{ *prometheus.CounterVec }
 
 func newAttempts(r prometheus.Registerer) attempts {
@@ -18,7 +18,7 @@ func newAttempts(r prometheus.Registerer) attempts {
 			"before, or failed because the member could not check the password.",
 	}, []string{"outcome"})}
 	for _, outcome := range []string{"accepted", "refused", "limited", "failed"} {
-		a.WithLabelValues(outcome) // so that all are present from the start
+		a.WithLabelValues(outcome) // makes all outcomes appear from the start
 	}
 	r.MustRegister(a)
 	return a

@@ -1,6 +1,7 @@
-// Package authn authenticates callers: the user of a token in a header of the call, or else of the
-// certificate of its connection, as in etcd. It logs users in, and applies the bindings of external
-// identities. Package access decides what a caller may do.
+// Package authn authenticates callers. As in etcd, the caller is the user named by a token in a
+// header of the call or, without a token, by the connection's certificate. The package also logs
+// users in, and applies the bindings of external identities. Package access decides what a caller
+// is allowed to do.
 package authn
 
 import (
@@ -28,10 +29,11 @@ type Config struct {
 	MemberID  uint64
 	Tokens    login.Options
 	Passwords login.PasswordOptions
-	// CommonNames makes the common name of a verified certificate a user, as in etcd.
+	// CommonNames means that the common name of a verified certificate is treated as a user, as in
+	// etcd.
 	CommonNames bool
-	// BindingsFile contains the bindings of external identities; "" for none. Certificates is set
-	// if clients are asked for certificates. Dial connects to issuers.
+	// BindingsFile contains the bindings of external identities. It is "" if there are none.
+	// Certificates is set if clients are asked for certificates. Dial connects to issuers.
 	BindingsFile string
 	Certificates bool
 	Dial         func(ctx context.Context, network, address string) (net.Conn, error)
@@ -42,7 +44,7 @@ type Config struct {
 // Member is the member that users log in to.
 type Member interface {
 	View() *fsm.View
-	// Confirm returns when the view is no older than the call.
+	// Confirm returns once the view is at least as new as the call to Confirm.
 	Confirm(context.Context) error
 	// ProposeOwn proposes a command on behalf of the member itself.
 	ProposeOwn(context.Context, fsm.Command) (fsm.Result, error)
@@ -56,16 +58,17 @@ type Logins struct {
 	passwords    *login.Passwords
 	tokens       login.Provider
 	attempts     attempts
-	bindings     *binding.Bindings // nil for none
+	bindings     *binding.Bindings // nil if there are none
 	commonNames  bool
 	log          *slog.Logger
 	refusedToken rate.Sometimes // limits log lines
 }
 
-// refusedTokenEvery bounds how often a rejected token of an issuer is logged: anyone can send one.
+// refusedTokenEvery is the minimum interval between log lines about rejected tokens of issuers. It
+// is needed because anyone can send such a token.
 const refusedTokenEvery = time.Second
 
-// New returns the logins at a member. It announces changes of the bindings.
+// New returns the logins of a member. Changes to the bindings are announced to changes.
 func New(c Config, member Member, changes *Changes) (*Logins, error) {
 	tokens, err := login.Parse(c.Tokens)
 	if err != nil {
@@ -90,7 +93,7 @@ func New(c Config, member Member, changes *Changes) (*Logins, error) {
 	return l, err
 }
 
-// Bindings returns the bindings, nil if there are none. l may be nil.
+// Bindings returns the bindings, or nil if there are none. It can be called on a nil Logins.
 func (l *Logins) Bindings() *binding.Bindings {
 	if l == nil {
 		return nil
@@ -116,10 +119,12 @@ func (u users) Key(member uint64) string {
 	return m.TokenKey
 }
 
-// LogIn checks a password and returns a token. A refusal does not reveal whether the user exists.
+// LogIn checks a password and returns a token. If the login is rejected, the error does not reveal
+// whether the user exists.
 func (l *Logins) LogIn(ctx context.Context, user, password string) (string, error) {
 	if len(user) > login.MaxName {
-		return "", login.ErrRefused // it would be in the log and, while it waits, in memory
+		// otherwise, the name would be logged, and kept in memory while the login waits
+		return "", login.ErrRefused
 	}
 	if err := l.member.Confirm(ctx); err != nil {
 		return "", err
@@ -129,7 +134,7 @@ func (l *Logins) LogIn(ctx context.Context, user, password string) (string, erro
 		if !v.Access.Enabled() {
 			return "", access.ErrNotEnabled
 		}
-		// The caller must not learn whether the user exists or has a password.
+		// The caller must not be able to find out whether the user exists or has a password.
 		hash, _ := users{v}.Hash(user)
 		from := api.Address(ctx)
 		right, err := l.passwords.Check(ctx, login.Login{
@@ -156,7 +161,8 @@ func (l *Logins) LogIn(ctx context.Context, user, password string) (string, erro
 	}
 }
 
-// publishTokenKey replicates the key that checks the tokens of this member, unless it has been.
+// publishTokenKey replicates the key with which this member's tokens are checked, unless it has
+// already been replicated.
 func (l *Logins) publishTokenKey(ctx context.Context) error {
 	key := l.tokens.Key(func() login.Users { return users{l.member.View()} })
 	if len(key) == 0 {

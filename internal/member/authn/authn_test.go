@@ -33,12 +33,12 @@ import (
 	"leasehold.dev/internal/login"
 )
 
-// member is a member whose users and roles a test changes.
+// member is a member whose users and roles can be changed by a test.
 type member struct {
 	*Changes
 	t       *testing.T
 	view    atomic.Pointer[fsm.View]
-	confirm func() // called by Confirm, if it is not nil
+	confirm func() // called by Confirm unless nil
 }
 
 func (m *member) View() *fsm.View { return m.view.Load() }
@@ -57,7 +57,7 @@ func (m *member) ProposeOwn(_ context.Context, c fsm.Command) (fsm.Result, error
 	return fsm.Result{}, nil
 }
 
-// change changes users and roles, one step after the other.
+// change applies changes to users and roles in order.
 func (m *member) change(steps ...func(*access.State) (*access.State, error)) {
 	m.t.Helper()
 	for _, f := range steps {
@@ -90,7 +90,7 @@ func setPassword(name string, hash []byte) func(*access.State) (*access.State, e
 	return func(s *access.State) (*access.State, error) { return s.SetPassword(name, hash) }
 }
 
-// newLogins returns the logins at a member without users.
+// newLogins returns the Logins of a member without users.
 func newLogins(t *testing.T, change func(*Config)) (*member, *Logins) {
 	t.Helper()
 	m := &member{Changes: NewChanges(), t: t}
@@ -111,7 +111,7 @@ func newLogins(t *testing.T, change func(*Config)) (*member, *Logins) {
 	return m, l
 }
 
-// withUsers enables access control with root and alice, whose passwords are their names.
+// withUsers enables access control with users root and alice, whose passwords equal their names.
 func withUsers(m *member, l *Logins) {
 	m.t.Helper()
 	for _, name := range []string{"root", "alice"} {
@@ -151,9 +151,9 @@ func withCertificate(ctx context.Context, c *x509.Certificate) context.Context {
 	}})
 }
 
-// A login is refused for a wrong password, for a user that does not exist or has no password, and
-// while access control is not enabled. A name that no token can carry is refused at once: it is
-// neither logged nor held.
+// TestLogIn checks that a login is rejected if the password is wrong, the user does not exist or
+// has no password, or access control is disabled. A name too long for a token is rejected
+// immediately, without waiting.
 func TestLogIn(t *testing.T) {
 	m, l := newLogins(t, nil)
 	if _, err := l.LogIn(t.Context(), "root", "root"); !errors.Is(err, access.ErrNotEnabled) {
@@ -169,14 +169,15 @@ func TestLogIn(t *testing.T) {
 		}
 	}
 	canceled, cancel := context.WithCancel(t.Context())
-	cancel() // the error of whatever waits
+	cancel() // makes anything that waits fail
 	long := strings.Repeat("x", login.MaxName+1)
 	if _, err := l.LogIn(canceled, long, "x"); !errors.Is(err, login.ErrRefused) {
 		t.Errorf("a long name: %v", err)
 	}
 }
 
-// A member that has not heard yet that access control is disabled refuses no token for it.
+// TestTokenWhileDisabling checks that a member does not reject a token if it only now learns that
+// access control is disabled.
 func TestTokenWhileDisabling(t *testing.T) {
 	m, l := newLogins(t, nil)
 	withUsers(m, l)
@@ -188,8 +189,9 @@ func TestTokenWhileDisabling(t *testing.T) {
 	}
 }
 
-// The caller that opened a stream stays the same user while the user keeps the password, whatever
-// becomes of other users. A stream without a login stays without one.
+// TestStreamUser checks that the caller that opened a stream remains the same user as long as that
+// user's password is unchanged, regardless of other users. A stream opened without a login remains
+// anonymous.
 func TestStreamUser(t *testing.T) {
 	m, l := newLogins(t, nil)
 	open := func(token string) *streamUser {
@@ -222,8 +224,8 @@ func TestStreamUser(t *testing.T) {
 	may(alice, access.ErrInvalidLogin)
 }
 
-// A caller that waits for a lock goes on waiting when other users change, or it could not even
-// leave the queue. The wait ends with the password.
+// TestWhoWaits checks that a caller waiting for a lock keeps waiting when other users change.
+// Otherwise, it could not even leave the queue. A password change ends the wait.
 func TestWhoWaits(t *testing.T) {
 	m, l := newLogins(t, nil)
 	withUsers(m, l)
@@ -248,8 +250,8 @@ func TestWhoWaits(t *testing.T) {
 	}
 }
 
-// A relay that asks whether a caller has logged in gets the answer at once, and not with the first
-// response.
+// TestRelayLearnsOfLogins checks that a relay asking whether a caller has logged in receives the
+// answer immediately, before the first response.
 func TestRelayLearnsOfLogins(t *testing.T) {
 	var sent sentHeader
 	ctx := grpc.NewContextWithServerTransportStream(
@@ -260,7 +262,7 @@ func TestRelayLearnsOfLogins(t *testing.T) {
 	}
 }
 
-// sentHeader is the header that was sent on a stream.
+// sentHeader records the header sent on a stream.
 type sentHeader struct{ sent metadata.MD }
 
 func (*sentHeader) Method() string                   { return "" }
@@ -268,9 +270,9 @@ func (*sentHeader) SetHeader(metadata.MD) error      { return nil }
 func (*sentHeader) SetTrailer(metadata.MD) error     { return nil }
 func (h *sentHeader) SendHeader(m metadata.MD) error { h.sent = m; return nil }
 
-// What a relay says of a caller before access control is enabled does not let it act as root
-// afterwards. Method: a stream is opened with root's certificate and a token that is not verified
-// while access control is not enabled.
+// TestUnverifiedTokenBesideRootsCertificate checks that a caller identified by a relay before
+// access control is enabled cannot act as root afterwards. The stream is opened with root's
+// certificate and a token, which is not verified while access control is disabled.
 func TestUnverifiedTokenBesideRootsCertificate(t *testing.T) {
 	m, l := newLogins(t, func(c *Config) { c.CommonNames = true })
 	ctx := withCertificate(withToken(t.Context(), "x"),
@@ -294,7 +296,7 @@ func TestUnverifiedTokenBesideRootsCertificate(t *testing.T) {
 	}
 }
 
-// bound is a member with users and bindings, of which a test rewrites the file.
+// bound is a member with users and bindings. Tests rewrite the bindings file.
 type bound struct {
 	*member
 	*Logins
@@ -325,7 +327,7 @@ bindings:
 	return b
 }
 
-// rewrite replaces the file of bindings.
+// rewrite replaces the bindings file.
 func (b *bound) rewrite(text string) {
 	b.t.Helper()
 	if err := os.WriteFile(b.file+".new", []byte(text), 0o600); err != nil {
@@ -343,8 +345,8 @@ func newIssuer(t *testing.T) *issuertest.Issuer {
 	return i
 }
 
-// A stream belongs to its principal by the present bindings, and its caller is the same while these
-// say the same.
+// TestBoundStreamUser checks that the current bindings determine a stream's principal. The caller
+// stays the same as long as the bindings give the same result.
 func TestBoundStreamUser(t *testing.T) {
 	b := newBound(t, newIssuer(t), false)
 	token := b.issuer.Token(t, "k", "bob", jwt.MapClaims{"groups": []string{"writers"}})
@@ -381,8 +383,8 @@ func TestBoundStreamUser(t *testing.T) {
 	}
 }
 
-// A stream whose user is the common name of a certificate lasts while the bindings let that
-// certificate stand for that user.
+// TestCommonNameStreamUser covers a stream whose user is the common name of a certificate. It lasts
+// as long as the bindings let that certificate represent that user.
 func TestCommonNameStreamUser(t *testing.T) {
 	b := newBound(t, newIssuer(t), true)
 	s, err := b.open(withCertificate(t.Context(), &x509.Certificate{
@@ -411,7 +413,8 @@ func TestCommonNameStreamUser(t *testing.T) {
 	}
 }
 
-// A stream ends with the token that opened it: then all open streams look again.
+// TestBoundStreamEnds checks that a stream ends when the token that opened it expires. At that
+// time, all open streams check their callers again.
 func TestBoundStreamEnds(t *testing.T) {
 	issuer := newIssuer(t)
 	synctest.Test(t, func(t *testing.T) {
@@ -427,9 +430,9 @@ func TestBoundStreamEnds(t *testing.T) {
 		}
 		called := opened("bob", time.Minute)
 		defer called.wakeAtEnd()()
-		opened("eve", time.Second).wakeAtEnd()() // ends before its token
+		opened("eve", time.Second).wakeAtEnd()() // this stream ends before its token
 		changed := b.AccessChanged()
-		time.Sleep(90*time.Second - 1) // with the leeway
+		time.Sleep(90*time.Second - 1) // including the leeway
 		select {
 		case <-changed:
 			t.Error("a change is announced before the end of the token")

@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/internal/login"
 )
 
-// token returns the token in the headers of a call, in gRPC's or HTTP's form, or "".
+// token returns the token in the headers of a call, in either the gRPC or the HTTP form, or "".
 func token(ctx context.Context) string {
 	for _, name := range [...]string{
 		rpctypes.TokenFieldNameGRPC, rpctypes.TokenFieldNameSwagger,
@@ -29,8 +29,8 @@ func token(ctx context.Context) string {
 	return ""
 }
 
-// certificate returns the verified certificate of the connection of a call, or nil. Calls through
-// the gateway have none: their callers must use a token.
+// certificate returns the verified certificate of a call's connection, or nil. Calls through the
+// gateway have no certificate, so their callers must use a token.
 func certificate(ctx context.Context) *x509.Certificate {
 	p, ok := peer.FromContext(ctx)
 	if !ok {
@@ -43,19 +43,20 @@ func certificate(ctx context.Context) *x509.Certificate {
 	return info.State.VerifiedChains[0][0]
 }
 
-// identified is the caller of a call.
+// identified is the identified caller of a call.
 type identified struct {
 	access.Caller
-	// by is the evidence, for a principal of the bindings.
+	// by is the evidence if the caller is a principal of the bindings.
 	by *binding.Evidence
-	// unbound is the certificate of a user by its common name: it is valid while the bindings do
-	// not map it.
+	// unbound is the certificate if the caller is identified by its common name. The caller is
+	// valid as long as the bindings do not map the certificate.
 	unbound *binding.Evidence
-	// byToken is set if a token was verified, so that the certificate is ignored.
+	// byToken is set if a token has been verified. In that case, the certificate is ignored.
 	byToken bool
 }
 
-// certified returns the principal of the connection's certificate, or an anonymous one.
+// certified returns the principal identified by the connection's certificate, or an anonymous
+// caller.
 func (l *Logins) certified(ctx context.Context) identified {
 	c := certificate(ctx)
 	if c == nil {
@@ -75,8 +76,8 @@ func (l *Logins) certified(ctx context.Context) identified {
 	}
 }
 
-// caller returns the caller of a call, anonymous without token and certificate. Its error is
-// login.ErrInvalid, or access.ErrPermissionDenied if no binding matches.
+// caller returns the caller of a call. Without a token and a certificate, the caller is anonymous.
+// The error is login.ErrInvalid or, if no binding matches, access.ErrPermissionDenied.
 func (l *Logins) caller(ctx context.Context) (identified, error) {
 	text := token(ctx)
 	if text == "" {
@@ -89,12 +90,12 @@ func (l *Logins) caller(ctx context.Context) (identified, error) {
 	v := l.member.View()
 	c, err := l.tokens.Check(text, users{v})
 	if err != nil {
-		// Another member may just have issued it.
+		// Another member might have just issued the token.
 		if l.member.Confirm(ctx) != nil {
 			return identified{}, err
 		}
 		if v = l.member.View(); !v.Access.Enabled() {
-			return identified{}, nil // access control was disabled in the meantime
+			return identified{}, nil // access control has since been disabled
 		}
 		if c, err = l.tokens.Check(text, users{v}); err != nil {
 			return identified{}, err
@@ -108,7 +109,7 @@ func (l *Logins) caller(ctx context.Context) (identified, error) {
 	}, nil
 }
 
-// Knows reports whether the caller of a call is known, from memory, to have logged in. It is called
+// Knows reports, without I/O, whether the caller of a call is known to have logged in. It is called
 // before the call has a goroutine.
 func (l *Logins) Knows(ctx context.Context) bool {
 	v := l.member.View()
@@ -137,7 +138,7 @@ var ended = func() context.Context {
 	return ctx
 }()
 
-// bound returns the principal that the bindings have for some evidence.
+// bound returns the principal to which the bindings map the evidence.
 func (l *Logins) bound(e *binding.Evidence) (identified, bool) {
 	p, ok := l.bindings.Identify(e)
 	if !ok {
@@ -151,8 +152,8 @@ func (l *Logins) bound(e *binding.Evidence) (identified, bool) {
 	}, true
 }
 
-// issued returns the principal of another issuer's token. ours is false if no known issuer issued
-// it.
+// issued returns the principal identified by the token of an external issuer. If no known issuer
+// issued the token, ours is false.
 func (l *Logins) issued(ctx context.Context, token string) (who identified, ours bool, err error) {
 	e, ours, err := l.bindings.Token(ctx, token)
 	if !ours {
@@ -175,7 +176,7 @@ func (l *Logins) issued(ctx context.Context, token string) (who identified, ours
 }
 
 // Evidence returns how the caller of an accepted call was identified, and whether a binding maps
-// it.
+// the caller.
 func (l *Logins) Evidence(ctx context.Context) (by native.WhoAmIResponse_Evidence, bound bool) {
 	c, err := l.caller(ctx)
 	switch {

@@ -17,25 +17,26 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// vouch records that the caller of a call has logged in, or that logins are disabled. It informs a
-// relay that asks.
+// vouch records that the caller of a call has logged in, or that logins are disabled. If a relay
+// has asked for this information, vouch sends it.
 func vouch(ctx context.Context) {
 	listen.Vouch(ctx)
 	if len(metadata.ValueFromIncomingContext(ctx, relayed.KeyKnown)) > 0 {
-		// Send it at once: the first answer may take long. A relay handles this header.
+		// Send the header immediately, because the first response can take a long time. A relay
+		// handles this header.
 		_ = grpc.SendHeader(ctx, metadata.Pairs(relayed.KeyKnown, "1"))
 	}
 }
 
-// anybody reports whether a method is open to anonymous callers: logins, and methods that do not
-// concern the member's state.
+// anybody reports whether a method is available to anonymous callers. This applies to logins and to
+// methods that do not involve the member's state.
 func anybody(method string) bool {
 	return method == etcdserverpb.Auth_Authenticate_FullMethodName ||
 		strings.HasPrefix(method, "/grpc.")
 }
 
-// Enter returns the context of a unary call with its caller, and a function to call when the call
-// ends, or nil.
+// Enter returns the context of a unary call, which contains the call's caller. If leave is not nil,
+// it must be called when the call ends.
 func (l *Logins) Enter(
 	ctx context.Context, method string,
 ) (_ context.Context, leave func(), _ error) {
@@ -78,8 +79,8 @@ func (l *Logins) Stream(
 	if s == nil && err == nil {
 		return stream, nil, nil
 	}
-	// A stream of many requests reports the error with each of them: etcd's clients log in again
-	// after such an error of a watch, but not after one of its stream.
+	// If a stream carries many requests, the error is reported for each request. etcd's clients log
+	// in again if a watch fails with such an error, but not if its stream does.
 	stop := s.wakeAtEnd()
 	known := &knownStream{stream, api.WithIdentity(stream.Context(), s)}
 	return known, func(err error) error {
@@ -88,8 +89,9 @@ func (l *Logins) Stream(
 	}, nil
 }
 
-// open returns the user of a stream, or nil for an anonymous one, which stays anonymous while the
-// stream is open. With an error it returns a user whose login is not valid.
+// open returns the user of a stream. It returns nil for an anonymous stream, which remains
+// anonymous while it is open. If it returns an error, it also returns a user whose login is not
+// valid.
 func (l *Logins) open(ctx context.Context) (*streamUser, error) {
 	if !l.member.View().Access.Enabled() {
 		c := l.certified(ctx)

@@ -12,13 +12,13 @@ import (
 	"leasehold.dev/internal/api"
 )
 
-// CheckRelay returns an error if the caller of a context may not relay calls.
+// CheckRelay returns an error if the caller in a context is not permitted to relay calls.
 func (l *Logins) CheckRelay(ctx context.Context) error {
 	return l.member.View().Access.CheckRelay(api.CallerOf(ctx))
 }
 
-// errNotForRoot rejects the certificate of a principal with the role root that comes through a
-// relay.
+// errNotForRoot rejects the certificate of a principal that has the role root, if the certificate
+// comes through a relay.
 var errNotForRoot = status.Error(codes.PermissionDenied, "leasehold: a relay does not vouch for "+
 	"certificates of principals that have the role root; connect to a member, or log in")
 
@@ -35,9 +35,9 @@ func (l *Logins) SpeakFor(relay, call context.Context) (context.Context, error) 
 	return api.WithIdentity(call, s), nil
 }
 
-// spokenFor is a caller through a relay. It is checked for each message, because the permissions of
-// both may change while a stream is open. Once the relay loses its role, or may no longer speak for
-// the caller, the caller's login has ended.
+// spokenFor is a caller behind a relay. It is checked for each message, because the permissions of
+// both the caller and the relay can change while a stream is open. If the relay loses its role, or
+// is no longer permitted to speak for the caller, the caller's login ends.
 type spokenFor struct {
 	logins      *Logins
 	relay, call context.Context
@@ -45,8 +45,8 @@ type spokenFor struct {
 	may         atomic.Pointer[mayBeSpokenFor]
 }
 
-// mayBeSpokenFor caches the last caller for which a relay was permitted to speak. An idle stream
-// must not keep the users and roles of that time in memory.
+// mayBeSpokenFor caches the last caller that a relay was permitted to speak for. The pointer is
+// weak because an idle stream must not keep old users and roles in memory.
 type mayBeSpokenFor struct {
 	by          weak.Pointer[access.State]
 	relay, call access.Caller
@@ -70,8 +70,8 @@ func (s *spokenFor) Caller() access.Caller {
 	return who
 }
 
-// notForRoot reports whether the caller is root by a certificate that only the relay has seen. A
-// member must verify root's certificates itself, unless the relay is root.
+// notForRoot reports whether the caller is root, identified by a certificate that only the relay
+// has seen. A member must verify root's certificates itself, unless the relay is root.
 func (s *spokenFor) notForRoot(by *access.State) bool {
 	return !s.byToken && by.Enabled() && by.IsRoot(api.CallerOf(s.call)) &&
 		!by.IsRoot(api.CallerOf(s.relay))

@@ -15,8 +15,8 @@ import (
 // knownBy is an identity that reports how the caller was authenticated.
 type knownBy interface {
 	api.Identity
-	// knownByToken reports whether a token was verified. A token that is sent with a certificate is
-	// not verified while access control is disabled.
+	// knownByToken reports whether a token has been verified. While access control is disabled, a
+	// token sent together with a certificate is not verified.
 	knownByToken() bool
 }
 
@@ -33,7 +33,7 @@ func (c callUser) Caller() access.Caller { return c.who }
 
 func (c callUser) knownByToken() bool { return c.byToken }
 
-// lasting returns the caller for the duration of a call.
+// lasting returns an identity that remains up to date for the duration of a call.
 func (l *Logins) lasting(c identified) *streamUser {
 	s := &streamUser{logins: l, byToken: c.byToken, unbound: c.unbound}
 	v := l.member.View()
@@ -47,22 +47,22 @@ func (l *Logins) lasting(c identified) *streamUser {
 	return s
 }
 
-// streamUser is the caller of a stream, or of a call that waits. A login is valid while the stream
-// or the call lasts and the user keeps the password that it had at the beginning, even if the token
-// has expired. A principal of the bindings is valid until its token has expired, and while the
-// bindings map it to the same name. The common name of a certificate is valid while the bindings do
-// not map the certificate.
+// streamUser is the caller of a stream, or of a call that waits. The login stays valid until the
+// stream or call ends, even if the token expires, unless the user is deleted or its password
+// changes. A principal of the bindings is valid until its token expires, and only as long as the
+// bindings map it to the same name. The common name of a certificate is valid as long as the
+// bindings do not map the certificate.
 type streamUser struct {
 	logins  *Logins
 	name    string // empty if the login was not valid
 	byToken bool
 	hash    []byte
 	by      *binding.Evidence
-	unbound *binding.Evidence // as in identified
-	// counted are the users for which the login was last found valid. They are immutable, and an
-	// idle stream must not keep them in memory.
+	unbound *binding.Evidence // see identified.unbound
+	// counted refers to the users and roles for which the login was last found to be valid. They
+	// are immutable. The pointer is weak because an idle stream must not keep them in memory.
 	counted atomic.Pointer[weak.Pointer[access.State]]
-	// boundTo is the last result of identifying the evidence in by.
+	// boundTo is the last principal identified by the evidence in by.
 	boundTo atomic.Pointer[binding.Principal]
 }
 
@@ -94,28 +94,28 @@ func (s *streamUser) Caller() access.Caller {
 	return access.Caller{User: s.name, Revision: v.Access.Revision()}
 }
 
-// countedBy reports whether the login is known to be valid for some users.
+// countedBy reports whether the login is already known to be valid for these users and roles.
 func (s *streamUser) countedBy(users *access.State) bool {
 	by := s.counted.Load()
 	return by != nil && by.Value() == users
 }
 
-// bound is Caller for a principal of the bindings.
+// bound implements Caller for a principal of the bindings.
 func (s *streamUser) bound(v *fsm.View) access.Caller {
 	p, ok := s.logins.bindings.Identify(s.by)
 	if !ok || p.Name != s.name {
 		return access.InvalidLogin
 	}
 	if known := s.boundTo.Load(); known != nil && known.Equal(p) {
-		p = *known // so that an unchanged caller compares equal
+		p = *known // makes an unchanged caller compare equal
 	} else {
 		s.boundTo.Store(&p)
 	}
 	return access.Caller{User: p.Name, Revision: v.Access.Revision(), Bound: p.Bound}
 }
 
-// wakeAtEnd wakes everything open when the token of s expires. It returns a function that cancels
-// this.
+// wakeAtEnd wakes up all open streams and waiting calls when the token of s expires. It returns a
+// function that cancels this.
 func (s *streamUser) wakeAtEnd() (stop func()) {
 	if s == nil || s.by == nil || s.by.Expires.IsZero() {
 		return func() {}

@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The form of a backup, as docs/formats.md has it.
+// These constants define the backup format documented in docs/formats.md.
 const (
 	backupMagic    = "leasehold backup 1\n"
 	backupSector   = 512
@@ -28,7 +28,7 @@ const (
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
 
-// padded returns a backup's body with zeros up to the next multiple of a sector.
+// padded returns a backup's body with zeros appended up to a multiple of the sector size.
 func padded(body []byte) []byte {
 	return append(body, make([]byte, -len(body)&(backupSector-1))...)
 }
@@ -56,7 +56,7 @@ func machineWith(t testing.TB, n int) *fsm.Machine {
 	return m
 }
 
-// backupOf returns a backup as the API sends it.
+// backupOf returns a backup in the form sent by the API.
 func backupOf(t testing.TB, m *fsm.Machine) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -66,7 +66,7 @@ func backupOf(t testing.TB, m *fsm.Machine) []byte {
 	return sealed(b.Bytes())
 }
 
-// sealed returns body with its SHA-256.
+// sealed returns body followed by its SHA-256.
 func sealed(body []byte) []byte {
 	sum := sha256.Sum256(body)
 	return append(slices.Clip(body), sum[:]...)
@@ -83,7 +83,8 @@ func readAll(r io.Reader) error {
 	return err
 }
 
-// The length is what clients of etcd tell a whole snapshot by.
+// TestBackupIsWholeSectors checks the length of a backup, which etcd clients use to recognize a
+// complete snapshot.
 func TestBackupIsWholeSectors(t *testing.T) {
 	for n := range 3 {
 		if b := backupOf(t, machineWith(t, n)); len(b)%512 != sha256.Size {
@@ -92,9 +93,8 @@ func TestBackupIsWholeSectors(t *testing.T) {
 	}
 }
 
-// Every byte counts: whichever is changed, the backup is refused; even if the
-// SHA-256 is made to match, or is not looked at.
-// The end of a backup is found wherever in a sector the last chunk ends.
+// TestBackupOfAnyLengthIsRead checks that the end of a backup is found wherever in a sector the
+// last chunk ends.
 func TestBackupOfAnyLengthIsRead(t *testing.T) {
 	for n := range backupSector + 1 {
 		m := machineWith(t, 0)
@@ -113,7 +113,8 @@ func TestBackupOfAnyLengthIsRead(t *testing.T) {
 	}
 }
 
-// A backup with any changed byte is refused, even with a recomputed hash.
+// TestChangedBackupIsRefused checks that a backup with any changed byte is rejected, even with a
+// recomputed hash.
 func TestChangedBackupIsRefused(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	if err := read(good, RestoreOptions{}); err != nil {
@@ -145,7 +146,7 @@ func TestChangedBackupIsRefused(t *testing.T) {
 	}
 }
 
-// borders are the offsets at which the chunks of a backup begin, and the end.
+// borders returns the offsets at which the chunks of a backup begin, and the end of the last one.
 func borders(b []byte) []int {
 	at := []int{0, len(backupMagic)}
 	for i := len(backupMagic); ; {
@@ -158,8 +159,8 @@ func borders(b []byte) []int {
 	}
 }
 
-// A backup that ends early is refused wherever it ends, at a chunk's border or
-// beside one, with the SHA-256 of what is left or without.
+// TestCutBackupIsRefused truncates a backup at and near each chunk border. It must be rejected each
+// time, with or without a recomputed SHA-256.
 func TestCutBackupIsRefused(t *testing.T) {
 	good := backupOf(t, machineWith(t, 40))
 	all := borders(good)
@@ -177,20 +178,20 @@ func TestCutBackupIsRefused(t *testing.T) {
 				t.Errorf("cut at %d: error %v", at, err)
 			}
 			if at == len(good)-sha256.Size {
-				continue // sealed again it is whole
+				continue // sealing it again makes it whole
 			}
 			if err := read(sealed(cut), RestoreOptions{}); !errors.Is(err, backup.ErrNotWhole) {
 				t.Errorf("cut at %d and sealed: error %v", at, err)
 			}
-			whole := at > len(good)-sha256.Size // but for the SHA-256
+			whole := at > len(good)-sha256.Size // complete except for the SHA-256
 			err := read(cut, RestoreOptions{SkipHash: true})
 			if whole && err != nil || !whole && !errors.Is(err, backup.ErrNotWhole) {
 				t.Errorf("cut at %d, hash skipped: error %v", at, err)
 			}
 		}
 	}
-	// A chunk that is missing, doubled or out of its place is noticed as well,
-	// although each of them has its checksum.
+	// A missing, duplicate or misplaced chunk is detected as well, even though the checksum of each
+	// chunk is correct.
 	all = borders(good)
 	end := all[len(all)-1]
 	for i := 1; i+2 < len(all); i++ {
@@ -201,7 +202,7 @@ func TestCutBackupIsRefused(t *testing.T) {
 			"later":   slices.Concat(before, after[:len(after)-4], chunk, after[len(after)-4:]),
 		} {
 			if name == "later" && i+3 == len(all) {
-				continue // the last chunk is in its place
+				continue // the last chunk is in its proper place
 			}
 			if err := read(sealed(padded(body)), RestoreOptions{}); !errors.Is(err, backup.ErrNotWhole) {
 				t.Errorf("chunk %d %s: error %v", i, name, err)
@@ -210,7 +211,8 @@ func TestCutBackupIsRefused(t *testing.T) {
 	}
 }
 
-// What cannot be read is not the backup's fault, and said to be neither.
+// TestBackupThatCannotBeRead checks that a read error is returned as such, and not reported as a
+// damaged backup.
 func TestBackupThatCannotBeRead(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	failing := errors.New("input/output error")
@@ -227,7 +229,7 @@ func TestBackupThatCannotBeRead(t *testing.T) {
 	}
 }
 
-// failAfter gives an error in the place of the end.
+// failAfter returns an error instead of io.EOF.
 type failAfter struct {
 	r   *bytes.Reader
 	err error
@@ -240,7 +242,8 @@ func (f *failAfter) Read(p []byte) (int, error) {
 	return f.r.Read(p)
 }
 
-// The words for what is no backup at all lead on.
+// TestNoBackup checks that the error for input that is not a backup explains what is wrong or what
+// to do.
 func TestNoBackup(t *testing.T) {
 	bolt := make([]byte, 4096)
 	copy(bolt[16:], "\xed\xda\x0c\xed")
@@ -273,9 +276,9 @@ func TestNoBackup(t *testing.T) {
 // make512 returns a sector that begins with s.
 func make512(s string) []byte { return append([]byte(s), make([]byte, 512-len(s))...) }
 
-// FuzzBackupReader: no input makes the reader fail in another way than with an
-// ErrBackup, or the errors of a state that is damaged or of a newer release, or take what is not
-// whole.
+// FuzzBackupReader checks that the reader accepts only complete backups. For other input, the only
+// possible errors are ErrNotWhole and the errors for a state that is damaged or from a newer
+// release.
 func FuzzBackupReader(f *testing.F) {
 	good := backupOf(f, machineWith(f, 0))
 	f.Add(good)
@@ -284,7 +287,7 @@ func FuzzBackupReader(f *testing.F) {
 	f.Add(make512(backupMagic))
 	f.Add([]byte{})
 	f.Fuzz(func(t *testing.T, b []byte) {
-		// With the checksums made right, what is behind them is reached.
+		// Correcting the checksums lets the fuzzer reach the code behind them.
 		for _, body := range [][]byte{b, resummed(b)} {
 			r, err := backup.NewReader(bytes.NewReader(body))
 			if err == nil {
@@ -297,7 +300,7 @@ func FuzzBackupReader(f *testing.F) {
 				} else {
 					continue
 				}
-				if err == nil { // then it is a state that can be saved again
+				if err == nil { // a restored state can be saved and restored again
 					if serr := read(backupOf(t, m), RestoreOptions{}); serr != nil {
 						t.Fatalf("restored, but not again: %v", serr)
 					}

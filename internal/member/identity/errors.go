@@ -17,17 +17,18 @@ import (
 var ErrConfig = errors.New("server: bad configuration")
 
 // These errors mean that a member needs another release. server.New and Run return them. The data
-// are unchanged: a release does not modify data that it cannot read. Restarting the member does not
-// help.
+// is unchanged, because a release does not modify data that it cannot read. Restarting the member
+// does not help.
 var (
-	// ErrTooOld means that this release is too old for the member: a newer release has written
-	// something into its data or the cluster's log that this one cannot read.
+	// ErrTooOld means that this release is too old for the member. A newer release has written
+	// something to the member's data or to the cluster's log that this release cannot read.
 	ErrTooOld = errors.New("server: this release is too old for the data of this member")
 	// ErrForeign means that this release does not support the version of the member's cluster.
 	ErrForeign = errors.New("server: this release does not support the version of the cluster")
 )
 
-// ErrUnapplied is wrapped by the error of a member that stops at an entry of the log.
+// ErrUnapplied is wrapped by the error that a member returns when it stops because it cannot apply
+// a log entry.
 var ErrUnapplied = errors.New("server: stopped at an entry that this release cannot apply")
 
 // OtherRelease adds a remedy to an error about another release. It returns other errors unchanged.
@@ -56,16 +57,16 @@ func thisRelease() string {
 	return fmt.Sprintf("release %s, for cluster versions %v", version.Version, version.Spoken)
 }
 
-// ErrLost is wrapped by the error of a member that stops because the cluster remembers it with
-// other data.
+// ErrLost is wrapped by the error that a member returns when it stops because the cluster has
+// recorded it with different data.
 var ErrLost = errors.New("server: the cluster expects this member to have different data")
 
-// ErrContradicted is wrapped by the error of a member that stops because another one contradicts
-// its log.
+// ErrContradicted is wrapped by the error that a member returns when it stops because another
+// member contradicts its log.
 var ErrContradicted = errors.New("server: stopped, because another member contradicts this " +
 	"member's disk")
 
-// LostData returns the error, with a remedy, of a member whose data are lost.
+// LostData returns the error for a member that has lost its data. It includes a remedy.
 func LostData(dir string) error {
 	return fmt.Errorf("%w: without it the member would deny what it has acknowledged. Start it "+
 		"with its own data. If that is lost, remove %s and start it with --join ADDRESS "+
@@ -73,9 +74,10 @@ func LostData(dir string) error {
 		"new one in its place", ErrLost, dir)
 }
 
-// RolledBack returns the error, with a remedy, of a member whose disk has less of its log than
-// another member knows of. It leaves a note that keeps the member from starting again: another
-// leader that does not know of the lost entries would not notice the loss.
+// RolledBack returns the error for a member whose disk contains less of the log than another member
+// knows it to have. The error includes a remedy. RolledBack leaves a note that prevents the member
+// from starting again, because a different leader that does not know of the lost entries would not
+// detect the loss.
 func RolledBack(err error, dir string) error {
 	if errors.Is(err, replica.ErrImpossible) {
 		note := fmt.Sprintf("%s: %v\n", time.Now().UTC().Format(time.RFC3339), err)
@@ -87,7 +89,7 @@ func RolledBack(err error, dir string) error {
 		"--replace, where ADDRESS is another member's: %w", ErrContradicted, dir, err)
 }
 
-// leaveNote writes a file into a data directory, durably.
+// leaveNote durably writes a file to a data directory.
 func leaveNote(dir, name, text string) error {
 	f, err := os.OpenFile(filepath.Join(dir, name), os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -97,11 +99,11 @@ func leaveNote(dir, name, text string) error {
 	return errors.Join(err, f.Sync(), f.Close(), syncDir(dir))
 }
 
-// ErrCopied is wrapped by the error of a member that stops because another process has its
-// identity.
+// ErrCopied is wrapped by the error that a member returns when it stops because another process has
+// the same identity.
 var ErrCopied = errors.New("server: another process with the identity of this member is running")
 
-// copiedData returns the error, with a remedy, for two processes with one identity.
+// copiedData returns the error for two processes with the same identity. It includes a remedy.
 func copiedData(dir string) error {
 	return fmt.Errorf("%w: %s is a copy of its data directory, or the other process runs on a "+
 		"copy. Both would vote and acknowledge as one member. Find the other process. If it is "+
@@ -110,11 +112,13 @@ func copiedData(dir string) error {
 		ErrCopied, dir, dir)
 }
 
-// exitDamaged is the exit code of a damaged member: another start would end in the same way.
+// exitDamaged is the exit code of a damaged member. If the member were restarted, it would exit in
+// the same way.
 const exitDamaged = 8
 
-// Damaged marks err as the end of a member whose state differs from that of the majority of the
-// voters, or is older than it was. Every restart from the same data directory ends in the same way.
+// Damaged marks err as the final error of a member whose state differs from the state of a majority
+// of the voters, or is older than before. Each restart from the same data directory ends in the
+// same way.
 func Damaged(err error) error { return damaged{err} }
 
 type damaged struct{ error }
@@ -125,6 +129,6 @@ func (damaged) ExitCode() int { return exitDamaged }
 // Unwrap returns the error itself.
 func (e damaged) Unwrap() error { return e.error }
 
-// ErrRemoved means that the member must stop for good. Run then returns nil, because the stop was
-// requested.
+// ErrRemoved means that the member must stop permanently. In that case, Run returns nil, because
+// the stop was requested.
 var ErrRemoved = errors.New("server: this member was removed from the cluster")

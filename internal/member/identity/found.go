@@ -19,15 +19,16 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// FirstIndex is the index and the term of every founder's first snapshot. All founders write the
-// same one, so no entry is needed to introduce them to each other.
+// FirstIndex is the index and the term of the first snapshot of each founder. All founders write
+// the same snapshot, so they know about each other without a log entry.
 const FirstIndex = 1
 
 // ErrFounded means that a data directory already belongs to a cluster.
 var ErrFounded = errors.New("server: the data directory already belongs to a cluster")
 
-// Found founds a cluster in an empty data directory, which becomes that of its first member, and
-// returns the IDs of the cluster and the member. It completes an interrupted founding.
+// Found founds a cluster in an empty data directory. The directory then belongs to the first member
+// of the cluster. Found returns the IDs of the cluster and the member. It completes a founding that
+// was interrupted.
 func Found(c Config) (cluster, member uint64, err error) {
 	if n := len(c.Initial); n > 1 || c.Existing {
 		return 0, 0, fmt.Errorf("%w: init founds a cluster of one member; omit "+
@@ -53,8 +54,8 @@ func Found(c Config) (cluster, member uint64, err error) {
 	return id.Cluster, id.Member, errors.Join(err, disk.Close())
 }
 
-// halfFounded reports whether a data directory has an identity, but not the initial state of a
-// founder: its founding was interrupted.
+// halfFounded reports whether a data directory has an identity but not a founder's initial state.
+// If so, the founding was interrupted.
 func halfFounded(disk *storage.Disk) (bool, error) {
 	_, identified := disk.Identity()
 	snap, err := disk.Snapshot()
@@ -62,11 +63,11 @@ func halfFounded(disk *storage.Disk) (bool, error) {
 		return false, err
 	}
 	_, conf, err := disk.InitialState()
-	return len(conf.GetVoters()) > 0, err // a joining member does not have any yet
+	return len(conf.GetVoters()) > 0, err // a joining member does not have any voters yet
 }
 
-// HalfFounded returns an error if the founding of a cluster in a data directory was interrupted;
-// the error includes a remedy. It is for members that do not found a cluster.
+// HalfFounded returns an error if the founding of a cluster in a data directory was interrupted.
+// The error includes a remedy. HalfFounded is for members that do not found a cluster.
 func HalfFounded(disk *storage.Disk) error {
 	half, err := halfFounded(disk)
 	if err == nil && half {
@@ -76,8 +77,8 @@ func HalfFounded(disk *storage.Disk) error {
 	return err
 }
 
-// founders returns the members that found the cluster, in ID order, with their URLs in an order
-// that does not depend on the flags: all founders begin with the same state.
+// founders returns the members that found the cluster, in ID order. The order of their URLs does
+// not depend on the flags, so that all founders begin with the same state.
 func founders(c Config) []fsm.Member {
 	var members []fsm.Member
 	for name, urls := range c.Initial {
@@ -90,8 +91,8 @@ func founders(c Config) []fsm.Member {
 	return members
 }
 
-// found gives an empty data directory its identity, unless it already has one, and its first
-// snapshot.
+// found writes the first snapshot to an empty data directory. It also writes the identity, unless
+// the directory already has one.
 func found(disk *storage.Disk, c Config, identified bool) error {
 	if err := c.CheckBootstrap(); err != nil {
 		return err
@@ -110,7 +111,7 @@ func found(disk *storage.Disk, c Config, identified bool) error {
 	return writeFirst(disk, members, c.Machine)
 }
 
-// sameFounding returns an error if an interrupted founding was begun with other flags.
+// sameFounding returns an error if a founding was begun with different flags and interrupted.
 func sameFounding(disk *storage.Disk, c Config, members []fsm.Member) error {
 	id, _ := disk.Identity()
 	if id.Name == c.Name && id.Cluster == c.clusterID(members, id.Incarnation) &&
@@ -123,8 +124,8 @@ func sameFounding(disk *storage.Disk, c Config, members []fsm.Member) error {
 		ErrConfig, id.Cluster, id.Member, id.Name)
 }
 
-// identify makes disk this member's, among the founders of a cluster. IDs that like does not have
-// are generated here.
+// identify writes the identity of this member, one of the founders of a cluster, to disk. It
+// generates the IDs that are missing in like.
 func identify(disk *storage.Disk, c Config, members []fsm.Member, like storage.Identity) error {
 	like.Name, like.Incarnation = c.Name, newIncarnation()
 	like.Member = cmp.Or(like.Member, memberID(c.Initial[c.Name], c.Token))
@@ -139,7 +140,7 @@ func writeFirst(disk *storage.Disk, members []fsm.Member, c fsm.Config) error {
 	for _, n := range members {
 		m.AddMember(n)
 	}
-	// Committing the snapshot sets the hard state to its index and term, in the same step.
+	// Committing the snapshot also sets the hard state to the snapshot's index and term.
 	return WriteSnapshot(disk, m.Image(), confState(members), 0)
 }
 
@@ -151,8 +152,8 @@ func confState(members []fsm.Member) *raftpb.ConfState {
 	return cs
 }
 
-// memberID derives a founding member's ID from the configuration that all founders share, so that
-// they agree without communication. It is never 0.
+// memberID derives the ID of a founding member from the configuration shared by all founders, so
+// that they agree on it without communicating. It is never 0.
 func memberID(urls []url.URL, token string) uint64 {
 	h := sha256.New()
 	for _, u := range slices.Sorted(slices.Values(listen.URLTexts(urls))) {
@@ -162,10 +163,11 @@ func memberID(urls []url.URL, token string) uint64 {
 	return binary.BigEndian.Uint64(h.Sum(nil)) | 1
 }
 
-// clusterID derives the cluster's ID from the founders, who agree on it without communication. A
-// single founder generates a unique ID, so that a cluster that it founds later, after losing its
-// disk, is not mistaken for this one. Founders that would begin with different states, because they
-// have different names for members or support different cluster versions, found different clusters.
+// clusterID derives the cluster's ID from the founders, so that they agree on it without
+// communicating. A single founder generates a unique ID. If it loses its disk and founds another
+// cluster, the new cluster is not mistaken for this one. Founders that would begin with different
+// states found different clusters. Their states differ if they have different names for members or
+// support different cluster versions.
 func (c Config) clusterID(members []fsm.Member, incarnation uint64) uint64 {
 	h := sha256.New()
 	for _, m := range members {

@@ -17,7 +17,8 @@ import (
 	"leasehold.dev/test/crashfs"
 )
 
-// config returns the configuration of a member that founds a cluster alone, on a disk in memory.
+// config returns the configuration of a member that founds a single-member cluster with an
+// in-memory disk.
 func config() Config {
 	peer := []url.URL{{Scheme: "http", Host: "a:1"}}
 	return Config{
@@ -37,8 +38,8 @@ func openDisk(t *testing.T, c Config) *storage.Disk {
 	return disk
 }
 
-// A crash between the identity and the first snapshot leaves a directory from which the next start
-// founds the same cluster.
+// TestFoundingIsRepeatable checks that after a crash between writing the identity and the first
+// snapshot, the next start founds the same cluster.
 func TestFoundingIsRepeatable(t *testing.T) {
 	c := config()
 	disk := openDisk(t, c)
@@ -46,7 +47,7 @@ func TestFoundingIsRepeatable(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, _ := disk.Identity()
-	if err := disk.Close(); err != nil { // as far as it got
+	if err := disk.Close(); err != nil { // the founding gets no further
 		t.Fatal(err)
 	}
 	b, err := Open(c, transport.Way{})
@@ -64,8 +65,9 @@ func TestFoundingIsRepeatable(t *testing.T) {
 	}
 }
 
-// Founders begin with the same state, in whatever order each gets the URLs of one of them: their
-// IDs do not depend on it, and a member whose state differs has to stop.
+// TestFoundersBeginAlike checks that founders start with the same state even if the URLs of a
+// founder are listed in different orders. IDs do not depend on the order, but a member whose state
+// differs would have to stop.
 func TestFoundersBeginAlike(t *testing.T) {
 	one, other := url.URL{Scheme: "http", Host: "h:1"}, url.URL{Scheme: "http", Host: "h:2"}
 	var states [2]uint32
@@ -86,8 +88,8 @@ func TestFoundersBeginAlike(t *testing.T) {
 	}
 }
 
-// Founders that are configured with different names found different clusters: their states would
-// differ.
+// TestFoundersOfOtherNames checks that founders configured with different names found different
+// clusters, because their states would differ.
 func TestFoundersOfOtherNames(t *testing.T) {
 	var ids [2]uint64
 	for i, name := range []string{"b", "other"} {
@@ -102,8 +104,8 @@ func TestFoundersOfOtherNames(t *testing.T) {
 	}
 }
 
-// A founding that was cut short at any moment, by a kill or by a loss of power, is completed when
-// it is tried again. Method: the file system is copied before each change that Found makes.
+// TestFoundIsCutShort checks that a founding interrupted at any point, by a kill or a power loss,
+// completes when it is retried. The file system is copied before each change that Found makes.
 func TestFoundIsCutShort(t *testing.T) {
 	c, mem := config(), crashfs.New()
 	var mu sync.Mutex
@@ -148,7 +150,8 @@ func TestFoundIsCutShort(t *testing.T) {
 	t.Logf("%d of %d were completed", completed, len(copies))
 }
 
-// What one member began to found is not completed with the flags of another.
+// TestFoundIsCutShortByAnother checks that a founding that one member started is not completed with
+// another member's flags.
 func TestFoundIsCutShortByAnother(t *testing.T) {
 	c := config()
 	disk := openDisk(t, c)
@@ -170,7 +173,8 @@ func TestFoundIsCutShortByAnother(t *testing.T) {
 	}
 }
 
-// Members with the same configuration derive the same ids, and other ones under another token.
+// TestIDs checks that members with the same configuration derive the same IDs, and that another
+// token gives different IDs.
 func TestIDs(t *testing.T) {
 	a := url.URL{Scheme: "http", Host: "a:1"}
 	b := url.URL{Scheme: "http", Host: "b:1"}

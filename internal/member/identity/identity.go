@@ -1,7 +1,7 @@
-// Package identity determines the identity of a member: it founds a cluster, joins one, or
-// continues as the member of its data directory, and restores a backup as the first member of a new
-// one. It recognizes the other members by the incarnations of their data, and detects whether this
-// member has lost its own data, is a copy, or needs another release.
+// Package identity determines the identity of a member. A member can found a cluster, join one,
+// continue as the member of its data directory, or restore a backup as the first member of a new
+// cluster. The package recognizes other members by the incarnations of their data. It detects
+// whether this member has lost its own data, is a copy, or needs another release.
 package identity
 
 import (
@@ -16,25 +16,25 @@ import (
 	"leasehold.dev/internal/storage"
 )
 
-// Config determines which member this may become. An existing data directory overrides it.
+// Config determines which member this process can become. An existing data directory overrides it.
 type Config struct {
 	Name, DataDir string
-	// Initial maps the name of each initial member to its peer URLs, this one included.
+	// Initial maps the name of each initial member, including this one, to its peer URLs.
 	Initial       map[string][]url.URL
 	AdvertisePeer []url.URL
-	// Token goes into the cluster's ID.
+	// Token is an input to the cluster's ID.
 	Token string
-	// If Existing is set, the member joins a cluster rather than founding one.
+	// Existing means that the member joins a cluster instead of founding one.
 	Existing bool
-	Files    storage.FS // nil for the machine's
+	Files    storage.FS // nil means the machine's files
 	Logger   *slog.Logger
 	// Machine configures the state, including the cluster versions that the member supports.
 	Machine fsm.Config
 }
 
-// CheckBootstrap returns an error if this member cannot be started for the first time: it must be a
-// member of the initial cluster. Validate does not check this, because a member with data ignores
-// the initial cluster, which may be out of date.
+// CheckBootstrap returns an error if this member cannot be started for the first time. It must be a
+// member of the initial cluster. Validate does not check this, because a member that has data
+// ignores the initial cluster, which might be out of date.
 func (c Config) CheckBootstrap() error {
 	members := c.Initial
 	urls, ok := members[c.Name]
@@ -51,8 +51,8 @@ func (c Config) CheckBootstrap() error {
 	return checkShared(members)
 }
 
-// portsOf returns what two lists of URLs for one member must have in common. Host names are left
-// out, because one may be an alias or the address of the other.
+// portsOf returns the parts of a member's URLs that must be the same in two lists. It omits host
+// names, because the lists can name the same host differently.
 func portsOf(urls []url.URL) []string {
 	var ports []string
 	for _, u := range urls {
@@ -62,10 +62,10 @@ func portsOf(urls []url.URL) []string {
 	return ports
 }
 
-// checkShared rejects founders with a common URL. With the same URLs they would have the same ID,
-// and Raft ends a process whose first voters include one twice.
+// checkShared rejects founders that share a URL. If two founders had the same URLs, they would have
+// the same ID, and Raft ends a process whose first voters include the same member twice.
 func checkShared(members map[string][]url.URL) error {
-	owner := make(map[string]string) // of a URL
+	owner := make(map[string]string) // by URL
 	for _, name := range slices.Sorted(maps.Keys(members)) {
 		for _, u := range listen.URLTexts(members[name]) {
 			if other, taken := owner[u]; taken && other != name {

@@ -17,12 +17,12 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// describeTimeout is how long a joining member waits for one answer.
+// describeTimeout is how long a joining member waits for each response.
 const describeTimeout = 3 * time.Second
 
-// join prepares an empty data directory for a member that was added to a running cluster: it gets
-// its identity from the others, and later the state from the leader's snapshot. A directory that
-// already has an identity keeps it.
+// join prepares an empty data directory for a member that has been added to a running cluster. The
+// member gets its identity from the other members, and later its state from the leader's snapshot.
+// If the directory already has an identity, join keeps it.
 func (b *Booted) join(c Config, way transport.Way, id storage.Identity) error {
 	d, err := describe(c, way, id)
 	if err != nil {
@@ -56,20 +56,20 @@ func (b *Booted) join(c Config, way transport.Way, id storage.Identity) error {
 			"to join as that member", ErrConfig, id.Member, id.Cluster, self.ID, d.Cluster)
 	}
 	known := b.Disk.Peers()
-	known.Assembled = true // it founds nothing, so it need not wait for others
+	known.Assembled = true // this member founds nothing, so it does not have to wait for others
 	return b.Disk.SavePeers(known)
 }
 
-// describe requests the list of members from the other initial members, one after another, until
-// one list contains this member: a member may not have applied its addition yet, or may still have
-// its predecessor at these URLs.
+// describe requests the member list from each of the other initial members in turn, until a list
+// contains this member. A member might not have applied the addition of this member yet, or might
+// still list its predecessor at these URLs.
 func describe(c Config, way transport.Way, id storage.Identity) (description, error) {
 	self, ok := c.Initial[c.Name]
 	if !ok {
 		return description{}, c.CheckBootstrap()
 	}
 	var failures []error
-	var without *description // this member
+	var without *description // a list that does not contain this member
 	for name, urls := range sortedMembers(c.Initial) {
 		if name == c.Name {
 			continue
@@ -99,9 +99,9 @@ func describe(c Config, way transport.Way, id storage.Identity) (description, er
 		errors.Join(failures...))
 }
 
-// Reach returns nil if at least one of the members answers at its peer URLs and belongs to the
-// cluster, so that a member with this configuration can join. It asks all members at once. The
-// error is ErrForeign if this release does not support the cluster's version.
+// Reach checks whether a member with this configuration can join. It returns nil if at least one
+// member responds at its peer URLs and belongs to the cluster. It queries all members concurrently.
+// The error is ErrForeign if this release does not support the cluster's version.
 func Reach(
 	c Config, way transport.Way, members map[string][]url.URL, cluster uint64,
 ) error {
@@ -145,7 +145,7 @@ func reachOne(
 	return errors.Join(failures...)
 }
 
-// sortedMembers yields members in the order of their names.
+// sortedMembers yields members in name order.
 func sortedMembers(members map[string][]url.URL) func(func(string, []url.URL) bool) {
 	names := make([]string, 0, len(members))
 	for name := range members {
@@ -190,11 +190,11 @@ func (d description) find(urls []url.URL) (fsm.Member, error) {
 		"first (leasehold member add), or use --join", ErrConfig, d.Cluster, want)
 }
 
-// description is a member's answer to one that wants to join.
+// description is a member's response to a member that wants to join.
 type description struct {
 	Cluster uint64
 	Members []fsm.Member
-	Version byte // the cluster's
+	Version byte // cluster version
 }
 
 // joinable returns an error if a member of this release cannot join the cluster.

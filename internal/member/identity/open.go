@@ -18,12 +18,13 @@ import (
 type Booted struct {
 	Disk    *storage.Disk
 	Machine *fsm.Machine
-	// Known are the members as reported by another one, if this one has no state yet.
+	// Known are the members reported by another member. It is set if this member has no state yet.
 	Known []fsm.Member
 }
 
-// Open opens the data directory, and loads the state from the newest snapshot. An empty directory
-// becomes that of a founder or a joining member; way contains the settings for reaching the others.
+// Open opens the data directory, and loads the state from the newest snapshot. It initializes an
+// empty directory for a founder or a joining member. The settings for reaching other members are in
+// way.
 func Open(c Config, way transport.Way) (Booted, error) {
 	if err := refuseUnusable(c.DataDir); err != nil {
 		return Booted{}, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
@@ -47,8 +48,8 @@ func (b *Booted) load(c Config, way transport.Way) error {
 		return err
 	}
 	if raft.IsEmptySnap(snap) {
-		// An identity without a snapshot is left by a crash during founding. A member that joined
-		// and has not received the state has it, too.
+		// If the directory has an identity but no snapshot, there was a crash during founding, or
+		// the member has joined but has not received the state yet.
 		half, err := halfFounded(b.Disk)
 		if err != nil {
 			return err
@@ -89,8 +90,8 @@ func restore(disk *storage.Disk, c fsm.Config) (*fsm.Machine, error) {
 	return m, nil
 }
 
-// ahead calls read on another goroutine, until stop, one chunk ahead of next. As with read, a chunk
-// is valid until the next call.
+// ahead calls read in another goroutine, one chunk ahead of next, until stop is called. As with
+// read, a chunk is valid until the next call.
 func ahead(read func() ([]byte, error)) (next func() ([]byte, error), stop func()) {
 	type result struct {
 		chunk []byte
@@ -116,15 +117,15 @@ func ahead(read func() ([]byte, error)) (next func() ([]byte, error), stop func(
 	return next, func() { close(done); wait() }
 }
 
-// Beside runs f on a goroutine, and returns a function that waits for it.
+// Beside runs f in a goroutine, and returns a function that waits until f returns.
 func Beside(f func()) (wait func()) {
 	var wg sync.WaitGroup
 	wg.Go(f)
 	return wg.Wait
 }
 
-// WriteSnapshot atomically makes image the newest snapshot on disk and drops the log up to an
-// index, 0 for none of it.
+// WriteSnapshot atomically makes image the newest snapshot on disk. It also drops the log up to
+// index drop. If drop is 0, it keeps the whole log.
 func WriteSnapshot(
 	disk *storage.Disk, image *fsm.Image, conf *raftpb.ConfState, drop uint64,
 ) error {

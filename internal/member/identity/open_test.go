@@ -7,8 +7,9 @@ import (
 	"testing"
 )
 
-// TestAhead: what is read ahead is what is there, though all of it lies in the same memory, and the
-// end comes again and again. Who stops before it leaves no goroutine.
+// TestAhead checks that reading ahead returns every chunk, even though all chunks share the same
+// memory, and keeps returning the final error. A caller that stops early leaves no goroutine
+// behind.
 func TestAhead(t *testing.T) {
 	const chunks = 100
 	for _, failing := range []error{io.EOF, errors.New("disk")} {

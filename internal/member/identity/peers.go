@@ -24,42 +24,43 @@ import (
 // newIncarnation returns a random number for a new data directory.
 func newIncarnation() uint64 { return rand.Uint64() | 1 }
 
-// Peers recognizes the other members by their data, and is recognized by them.
+// Peers recognizes other members by their data, and lets them recognize this member.
 //
-// A member that has lost its data returns under its old ID with another incarnation, and no member
-// that knows the old incarnation accepts its messages. The replicated state contains the
+// If a member loses its data, it returns under its old ID with a different incarnation. Members
+// that know the old incarnation then reject its messages. The replicated state contains the
 // incarnations of members that have served. Until there is such a state, members record the
 // incarnations that they encounter. A founder stays passive until all other founders have recorded
-// it, or a majority has and the rest are unreachable. So founders with empty directories do not
-// found a cluster while a reachable member remembers an earlier one.
+// it, or until a majority has and the rest are unreachable. So founders with empty directories do
+// not found a cluster while a reachable member remembers an earlier cluster.
 type Peers struct {
 	c        PeersConfig
 	self     storage.Identity
-	complete atomic.Bool // this member takes part
+	complete atomic.Bool // whether this member takes part
 
-	copied     atomic.Uint64 // number of times that a process was refused as a copy of a member
-	lastCopied atomic.Int64  // when a copy of this member was refused last, in milliseconds since 1970
-	// Rate limits of log lines about copies of this member, and of others.
+	copied atomic.Uint64 // number of times that a process was rejected as a copy of a member
+	// when a copy of this member was last rejected, in milliseconds since 1970
+	lastCopied atomic.Int64
+	// Rate limits for log lines about copies of this member and about other copies.
 	ownCopyLogged, copiesLogged rate.Sometimes
 
-	mu      sync.Mutex // guards the fields below, and the saving of noted
+	mu      sync.Mutex // guards the fields below, and writes of noted to disk
 	noted   storage.Peers
-	missing map[uint64]string // founders that have not recorded this member: name by ID
-	spare   int               // how many of them may still be missing when the wait ends
-	waited  bool              // the wait is over
-	logged  map[uint64]bool   // members and clusters that were logged
+	missing map[uint64]string // names of the founders that have not recorded this member, by ID
+	spare   int               // how many founders can still be missing at the end of the wait
+	waited  bool              // whether the wait is over
+	logged  map[uint64]bool   // members and clusters that have been logged
 }
 
 // PeersConfig configures Peers.
 type PeersConfig struct {
 	Disk   *storage.Disk
-	Dir    string // of the disk
+	Dir    string // directory of the disk
 	Logger *slog.Logger
 	// View returns the newest applied state.
 	View func() *fsm.View
 	// Versions are the cluster versions that this member supports.
 	Versions version.Range
-	// Stop stops this member for good, with the reason.
+	// Stop stops this member permanently. The argument is the reason.
 	Stop func(error)
 }
 
@@ -80,7 +81,7 @@ func NewPeers(c PeersConfig) *Peers {
 			p.missing[m.ID] = m.Name
 		}
 	}
-	p.spare = len(p.missing) / 2 // of 3 founders 1, of 4 1
+	p.spare = len(p.missing) / 2 // 1 of 3 founders, or 1 of 4
 	p.complete.Store(len(p.missing) == 0)
 	return p
 }
@@ -88,10 +89,11 @@ func NewPeers(c PeersConfig) *Peers {
 // Incarnation returns the incarnation of this member's data.
 func (p *Peers) Incarnation() uint64 { return p.self.Incarnation }
 
-// Assembled reports whether this member may take part: vote, and acknowledge entries.
+// Assembled reports whether this member is allowed to vote and to acknowledge entries.
 func (p *Peers) Assembled() bool { return p.complete.Load() }
 
-// AwaitFounders waits for the other founders, if necessary, until stop is called.
+// AwaitFounders starts waiting for the other founders, if necessary. The wait ends after the given
+// time, or when stop is called.
 func (p *Peers) AwaitFounders(wait time.Duration) (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -114,7 +116,7 @@ func (p *Peers) AwaitFounders(wait time.Duration) (stop func()) {
 	return func() { t.Stop() }
 }
 
-// Missing returns the names of the founders that have not recorded this member.
+// Missing returns the names of the founders that have not recorded this member yet.
 func (p *Peers) Missing() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -126,7 +128,7 @@ func (p *Peers) names() string {
 	return strings.Join(slices.Sorted(maps.Values(p.missing)), ",")
 }
 
-// takePartLocked lets this founder take part if enough others have recorded it.
+// takePartLocked lets this founder take part if enough other founders have recorded it.
 func (p *Peers) takePartLocked() error {
 	n := len(p.missing)
 	if p.complete.Load() || n > p.spare || n > 0 && !p.waited {
@@ -147,7 +149,7 @@ func (p *Peers) takePartLocked() error {
 	return nil
 }
 
-// note returns the recorded incarnation of a member, and records the given one if it is the first.
+// note returns the recorded incarnation of a member. If none is recorded, it records the given one.
 func (p *Peers) note(member, incarnation uint64) (known uint64, err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -170,11 +172,12 @@ func (p *Peers) notedBy(member uint64) error {
 	return p.takePartLocked()
 }
 
-// recognize returns an error if a member has another incarnation than the recorded one.
+// recognize returns an error if a member's incarnation differs from the recorded one.
 func (p *Peers) recognize(member, incarnation uint64) error {
 	m, ok := p.c.View().Member(member)
 	if !ok {
-		return nil // a member that is not in the state takes no part yet; it is checked again later
+		// a member that is not in the state does not take part yet, and is checked again later
+		return nil
 	}
 	known := m.Incarnation
 	if known == 0 {
@@ -217,13 +220,13 @@ func (p *Peers) Met(member, incarnation uint64) error {
 	return err
 }
 
-// Expelled implements transport.Handler. This is how a member that missed its own removal is
-// notified of it.
+// Expelled implements transport.Handler. It notifies a member of its removal if the member missed
+// the removal itself.
 func (p *Peers) Expelled(by uint64, why error) {
 	v := p.c.View()
 	_, known := v.Member(by)
 	if errors.Is(why, transport.ErrLost) && !known && len(v.Members) > 0 && p.Assembled() {
-		// Perhaps a member from before a restore, which does not know of it.
+		// The other member might be from before a restore that it does not know about.
 		if p.news(by) {
 			p.c.Logger.Error("a member that is not in this cluster refused this one, which it "+
 				"remembers with different data; stop that member", "member", fmt.Sprintf("%x", by))
@@ -246,11 +249,11 @@ func (p *Peers) Expelled(by uint64, why error) {
 	p.c.Stop(ErrRemoved)
 }
 
-// Copies returns how many times a process was refused as a copy of a member.
+// Copies returns how many times a process has been rejected as a copy of a member.
 func (p *Peers) Copies() uint64 { return p.copied.Load() }
 
-// Copied implements transport.Handler. The process that was refused stops. The other one continues:
-// everything sent under this ID since it connected is its own.
+// Copied implements transport.Handler. The rejected process stops. The other process continues,
+// because it sent everything that has been received under this ID since it connected.
 func (p *Peers) Copied(member uint64) {
 	p.copied.Add(1)
 	id := fmt.Sprintf("%x", member)
@@ -270,23 +273,23 @@ func (p *Peers) Copied(member uint64) {
 	})
 }
 
-// copyPause is the shortest interval between two log lines about copies of this member, or of
-// others, which may restart in a loop.
+// copyPause is the minimum interval between two log lines about copies of this member, or about
+// other copies. Copies might restart in a loop.
 const copyPause = time.Minute
 
-// CopyRefused reports whether a process with this member's identity was refused recently.
+// CopyRefused reports whether a process with this member's identity was rejected recently.
 func (p *Peers) CopyRefused(now time.Time) bool {
 	last := p.lastCopied.Load()
 	return last != 0 && now.Sub(time.UnixMilli(last)) < copyShown
 }
 
-// copyShown is how long the status of a member shows that a copy was refused.
+// copyShown is how long a member's status shows that a copy was rejected.
 const copyShown = 10 * time.Minute
 
-// Claimed implements transport.Handler. A member that has just founded a cluster of one, and that
-// another cluster claims as its own, was started with an empty directory by mistake. If it
-// continued, there would be two clusters where clients know of one. If its cluster is older, the
-// other cluster is misconfigured.
+// Claimed implements transport.Handler. It is called when another cluster claims this member as its
+// own. If this member has just founded a cluster of one, it was started with an empty directory by
+// mistake, and has to stop. Otherwise, there would be two clusters where clients expect one. If
+// this member's cluster is older, the other cluster is misconfigured.
 func (p *Peers) Claimed(cluster, by uint64) {
 	v := p.c.View()
 	if len(v.Members) == 1 && len(v.Removed) == 0 && p.claim(time.Now()) {
@@ -307,11 +310,11 @@ func (p *Peers) Claimed(cluster, by uint64) {
 	}
 }
 
-// young is how long after its founding a cluster of one may be a mistake.
+// young is the maximum age of a cluster of one that might have been founded by mistake.
 const young = 10 * time.Minute
 
 // claim reports whether this member had been founded recently when another cluster first claimed
-// it, and records that, so that restarts do not make it look older.
+// it. It records that fact, so that the member does not seem older after restarts.
 func (p *Peers) claim(now time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -329,8 +332,8 @@ func (p *Peers) claim(now time.Time) bool {
 	return true
 }
 
-// ResetClaim drops the claim of another cluster if none is made for as long as young, until stop is
-// called.
+// ResetClaim clears the recorded claim of another cluster after the time young, unless stop is
+// called before then.
 func (p *Peers) ResetClaim() (stop func()) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -348,7 +351,7 @@ func (p *Peers) ResetClaim() (stop func()) {
 	return func() { t.Stop() }
 }
 
-// news reports whether a member or a cluster has not been logged yet, and records it.
+// news returns true if a member or a cluster has not been logged yet, and records that it has.
 func (p *Peers) news(id uint64) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -359,15 +362,15 @@ func (p *Peers) news(id uint64) bool {
 	return true
 }
 
-// maxLogged bounds how many other members are logged.
+// maxLogged limits the number of members and clusters that are logged.
 const maxLogged = 64
 
-// agree returns an error if a member that opens a stream cannot be in this member's cluster. The
-// member with the later decision on the cluster version is right.
+// agree returns an error if a member that opens a stream cannot be in this member's cluster. If the
+// members disagree on the cluster version, the later decision is right.
 func (p *Peers) agree(v transport.Visitor) error {
 	own, its := p.c.View(), version.Range(v.Formats)
 	switch {
-	case len(own.Members) == 0: // this member knows nothing yet
+	case len(own.Members) == 0: // this member does not know anything yet
 		return nil
 	case v.Decided > own.Version.Decided:
 		if p.c.Versions.Has(v.Version) {

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// newPeers returns the peers of a member that has founded a cluster, and has a view.
+// newPeers returns the peers of a member that has founded a cluster. The member's state is view.
 func newPeers(t *testing.T, view *fsm.View, stop func(error)) *Peers {
 	t.Helper()
 	c := config()
@@ -30,10 +30,10 @@ func newPeers(t *testing.T, view *fsm.View, stop func(error)) *Peers {
 	})
 }
 
-// TestClaimIsForgotten: a member that was claimed and is left alone for as long as it might have
-// been a mistake is none: a cluster that claims it later has its own fault. One that is
-// stopped before has not been left alone. Method: a member with a claim on its disk in a time of
-// its own.
+// TestClaimIsForgotten checks that another cluster's claim to a member, which might have been a
+// mistake, is dropped if it is not repeated for ten minutes (young). A cluster that claims the
+// member later has itself made a mistake. A member stopped earlier keeps the claim. The claim is on
+// the member's disk, and time is virtual.
 func TestClaimIsForgotten(t *testing.T) {
 	p := newPeers(t, fsm.New(fsm.Config{}).View(), nil)
 	if !p.claim(time.Now()) {
@@ -57,8 +57,8 @@ func TestClaimIsForgotten(t *testing.T) {
 	})
 }
 
-// A cluster of one that is not new goes on when another cluster takes its member for its own: the
-// configuration of that one is wrong.
+// TestOldIsNotClaimed checks that a single-member cluster that is no longer new keeps running when
+// another cluster claims its member. The other cluster's configuration is wrong.
 func TestOldIsNotClaimed(t *testing.T) {
 	p := newPeers(t, fsm.New(fsm.Config{}).View(), nil)
 	for _, c := range []struct {
@@ -68,7 +68,7 @@ func TestOldIsNotClaimed(t *testing.T) {
 		{-time.Hour, false},
 		{young + time.Hour, false},
 		{time.Minute, true},
-		{young + time.Hour, true}, // it was told before
+		{young + time.Hour, true}, // already claimed before
 	} {
 		if got := p.claim(time.Now().Add(c.age)); got != c.want {
 			t.Errorf("founded %v ago: claimed %v", c.age, got)
@@ -76,8 +76,9 @@ func TestOldIsNotClaimed(t *testing.T) {
 	}
 }
 
-// Of two members of which one does not speak the cluster version, that one stops, whichever calls;
-// a member that has not learned of a change yet stops no other.
+// TestAgreement covers two members of which one does not support the cluster version. That one
+// stops, no matter which of them calls. A member that has not yet learned of a version change stops
+// no other.
 func TestAgreement(t *testing.T) {
 	v := *fsm.New(fsm.Config{}).View()
 	v.Version = fsm.ClusterVersion{Number: 2, Decided: 7}
@@ -129,13 +130,14 @@ func TestAgreement(t *testing.T) {
 	}
 	p.Expelled(9, fmt.Errorf("that is 0.1: %w", transport.ErrVersion))
 	wantForeign(stopped)
-	v.Members = nil // as when it joins
+	v.Members = nil // as when the member joins
 	if err := p.Admit(transport.Visitor{Member: 9, Version: 1, Decided: 1}); err != nil {
 		t.Errorf("a member without a state: %v", err)
 	}
 }
 
-// However often others report a copy, the log gets few lines about it.
+// TestCopiesAreLoggedSeldom checks that only a few lines are logged no matter how often others
+// report a copy of this member.
 func TestCopiesAreLoggedSeldom(t *testing.T) {
 	var log bytes.Buffer
 	p := newPeers(t, fsm.New(fsm.Config{}).View(), nil)

@@ -17,10 +17,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ErrNotEmpty means that the directory to restore a backup to is not empty.
+// ErrNotEmpty means that the directory for a restored backup is not empty.
 var ErrNotEmpty = errors.New("server: the data directory is not empty")
 
-// RestoreOptions are those of package server.
+// RestoreOptions are the options of the same name in package server.
 type RestoreOptions struct {
 	SkipHash     bool
 	BumpRevision int64
@@ -29,7 +29,7 @@ type RestoreOptions struct {
 	Member       uint64
 }
 
-// revisions determines the revision after the restore of a backup.
+// revisions determines the revision after a backup is restored.
 func (o *RestoreOptions) revisions(f *fsm.Restoration, now time.Time) error {
 	f.BumpRevision, f.MarkCompacted = o.BumpRevision, !o.KeepRevision
 	switch {
@@ -41,28 +41,30 @@ func (o *RestoreOptions) revisions(f *fsm.Restoration, now time.Time) error {
 	return nil
 }
 
-// defaultBump is the minimum by which a restore raises the revision.
+// defaultBump is the minimum amount by which a restore raises the revision.
 const defaultBump = 1_000_000_000
 
-// revisionAt returns a revision that no cluster has reached by the time t, if it began with
-// revision 1 or with one from here: the microseconds since 1970. No cluster makes a million
-// revisions per second over its whole life. A fixed number would not suffice: a second restore of
-// the same backup would begin with the same revisions as the first. Until the year 2255 it stays
-// below 1<<53, above which programs that store numbers as floating point lose digits.
+// revisionAt returns a revision that no cluster can have reached by time t, if the cluster began
+// with revision 1 or with a result of revisionAt. It is the number of microseconds since 1970,
+// because no cluster averages a million revisions per second over its lifetime. A fixed number
+// would not suffice: a second restore of the same backup would begin with the same revisions as the
+// first. Until the year 2255, the result is below 1<<53. Above that, programs that store numbers as
+// floating point lose digits.
 func revisionAt(t time.Time) int64 { return max(t.UnixMicro(), 0) }
 
 // Restore creates the data directory c.DataDir from a backup. The directory must be empty or not
-// exist, otherwise the error is [ErrNotEmpty]. If the backup is not complete the error is
+// exist. Otherwise, the error is [ErrNotEmpty]. If the backup is incomplete, the error is
 // [backup.ErrNotWhole], and Restore leaves nothing behind.
 //
-// The member is the founder of a new cluster, with IDs derived from c as at any first start. Keys
-// and leases are those of the backup. When the member starts to serve, each lease starts over with
-// its full TTL, or with the time that remained at its last checkpoint. Revisions (T34) and fencing
-// tokens (T27) continue above all that may have been issued before, however often the backup was
-// restored, unless the wall clock is behind that of earlier restores. Earlier history is compacted.
+// The member becomes the founder of a new cluster. Its IDs are derived from c, as for any member
+// that starts for the first time. Keys and leases come from the backup. When the member starts to
+// serve, each lease starts over with its full TTL, or with the time that remained at its last
+// checkpoint. Revisions (T34) and fencing tokens (T27) continue above all values that might have
+// been issued before, no matter how often the backup has been restored. This requires that the wall
+// clock is not behind the clock of an earlier restore. Earlier history is compacted.
 //
-// The cluster keeps the ID of the backup's cluster, and gets its own restore ID, so that it
-// cannot write to the previous cluster's backups (server.Config.Backup).
+// The cluster keeps the ID of the backup's cluster, but gets its own restore ID, so that it cannot
+// write to the previous cluster's backups (server.Config.Backup).
 func Restore(r io.Reader, c Config, o RestoreOptions) error {
 	if err := c.CheckBootstrap(); err != nil {
 		return err
@@ -102,17 +104,18 @@ func Restore(r io.Reader, c Config, o RestoreOptions) error {
 // restoreID returns a unique ID.
 func restoreID() uint64 { return max(rand.Uint64(), 1) }
 
-// tokenAt returns a token that no cluster has reached by the time t, if it began with a token from
-// here or with 1: the generation is the day, and the counter begins with the millisecond of the
-// day, with room for a million grants in each. So two restores of one backup issue different
-// tokens. A count of restores would not ensure that: both restores would get the same number.
+// tokenAt returns a token that no cluster can have reached by time t, if the cluster began with
+// token 1 or with a result of tokenAt. The generation is the day. The counter begins with the
+// millisecond of the day, and leaves room for a million grants per millisecond. So two restores of
+// the same backup issue different tokens. A count of restores would not ensure that, because both
+// restores would get the same number.
 func tokenAt(t time.Time) lease.Token {
 	const day = 24 * 60 * 60 * 1000
 	ms := max(t.UnixMilli(), 0)
 	return lease.Token(min(ms/day, 1<<16-1)<<48 | ms%day<<20)
 }
 
-// checkEmpty returns an error if a directory is not empty. (A file in its place is an error too.)
+// checkEmpty returns an error if a directory is not empty, or if there is a file in its place.
 func checkEmpty(dir string) (existed bool, err error) {
 	entries, err := os.ReadDir(dir)
 	switch {
@@ -133,7 +136,7 @@ func checkEmpty(dir string) (existed bool, err error) {
 }
 
 // readBackup reads and checks a whole backup before anything is written. It returns the state, and
-// the ID of the cluster that made the backup.
+// the ID of the cluster that wrote the backup.
 func readBackup(
 	r io.Reader, c Config, o RestoreOptions, f fsm.Restoration,
 ) (*fsm.Machine, uint64, error) {
@@ -148,8 +151,8 @@ func readBackup(
 	return m, b.Cluster(), b.Finish(!o.SkipHash)
 }
 
-// writeRestored writes m as the first state of a new cluster, or of one that continues under its
-// ID.
+// writeRestored writes m as the first state of a new cluster, or of a cluster that continues under
+// its old ID.
 func writeRestored(m *fsm.Machine, c Config, id storage.Identity) (err error) {
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
 		return err
@@ -157,7 +160,7 @@ func writeRestored(m *fsm.Machine, c Config, id storage.Identity) (err error) {
 	if err := leaveNote(c.DataDir, storage.Restoring, ""); err != nil {
 		return err
 	}
-	// The directory itself may be new too, and a crash must not lose its name.
+	// The directory itself might be new as well, and its name must survive a crash.
 	if err := syncDir(filepath.Dir(c.DataDir)); err != nil {
 		return err
 	}
@@ -183,8 +186,8 @@ func fillRestored(disk *storage.Disk, m *fsm.Machine, c Config, id storage.Ident
 	if err := disk.SavePeers(storage.Peers{Assembled: len(members) == 1}); err != nil {
 		return err
 	}
-	// Term and index continue from the backup's: clients see both in every answer. Committing the
-	// snapshot sets the hard state to them.
+	// Term and index continue from the backup's values, because clients see both in each response.
+	// Committing the snapshot also sets the hard state to these values.
 	image := m.Image()
 	return WriteSnapshot(disk, image, confState(members), 0)
 }
@@ -209,8 +212,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-// refuseUnusable keeps a member from starting on the remains of an interrupted restore, or on an
-// older state than it had.
+// refuseUnusable prevents a member from starting with what an interrupted restore left behind, or
+// with a state that is older than its previous one.
 func refuseUnusable(dir string) error {
 	err := storage.Unusable(dir)
 	if err == nil {
@@ -223,7 +226,7 @@ func refuseUnusable(dir string) error {
 	return err
 }
 
-// BackupError returns the error of a backup whose state cannot be decoded.
+// BackupError returns the error for a backup whose state cannot be decoded.
 func BackupError(err error) error {
 	if errors.Is(err, fsm.ErrCorrupt) {
 		return fmt.Errorf("%w: %w", backup.ErrNotWhole, err)

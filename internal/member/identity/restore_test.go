@@ -20,7 +20,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The token from which a restore goes on rises with the time, and never overflows (T27).
+// TestTokenAt checks that the token at which a restore continues increases with time and never
+// overflows (T27).
 func TestTokenAt(t *testing.T) {
 	day := time.Date(2026, 11, 21, 0, 0, 0, 0, time.UTC)
 	for at, want := range map[time.Time]lease.Token{
@@ -29,7 +30,7 @@ func TestTokenAt(t *testing.T) {
 		day:                             20778 << 48,
 		day.Add(time.Millisecond):       20778<<48 + 1<<20,
 		day.Add(24*time.Hour - 1):       20778<<48 + 86_399_999<<20,
-		day.AddDate(400, 0, 0):          65535 << 48, // no further, and below the next
+		day.AddDate(400, 0, 0):          65535 << 48, // saturates below the next generation
 		day.AddDate(400, 0, 0).Add(1e9): 65535<<48 + 1000<<20,
 	} {
 		if got := tokenAt(at); got != want {
@@ -38,14 +39,14 @@ func TestTokenAt(t *testing.T) {
 	}
 }
 
-// onDisk returns a configuration with a data directory on the machine's disk, which does not exist.
+// onDisk returns a configuration with a data directory on disk that does not exist yet.
 func onDisk(t *testing.T) Config {
 	c := config()
 	c.DataDir, c.Files = filepath.Join(t.TempDir(), "data"), nil
 	return c
 }
 
-// restored returns the state of a new member that is restored from a backup.
+// restored returns the state of a new member restored from a backup.
 func restored(t *testing.T, backup []byte) *fsm.Machine {
 	t.Helper()
 	c := onDisk(t)
@@ -62,8 +63,8 @@ func restored(t *testing.T, backup []byte) *fsm.Machine {
 	return b.Machine
 }
 
-// T27: tokens never repeat, however often and in whatever order backups are
-// restored.
+// TestTokensAfterRestore checks that tokens never repeat, no matter how often and in which order
+// backups are restored (T27).
 func TestTokensAfterRestore(t *testing.T) {
 	seen := make(map[lease.Token]string)
 	id := lease.ID(1000)
@@ -99,8 +100,8 @@ func TestTokensAfterRestore(t *testing.T) {
 	live("sixth, of c", restored(t, c))
 }
 
-// A directory that holds something is left alone; one that is empty is as good as
-// none; what fails leaves nothing behind.
+// TestRestoreDirectories checks that a nonempty directory is left alone, that an empty directory
+// can be restored into like a missing one, and that a failed restore leaves nothing behind.
 func TestRestoreDirectories(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	bad := slices.Clone(good)
@@ -152,18 +153,19 @@ func TestRestoreDirectories(t *testing.T) {
 	}
 }
 
-// What fails after the backup was read takes away what it has made, and only that.
+// TestFailedRestoreLeavesNothing checks that a restore that fails after reading the backup removes
+// everything it created, and nothing else.
 func TestFailedRestoreLeavesNothing(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	for _, exists := range []bool{false, true} {
 		c := onDisk(t)
-		// So deep that there is a directory, but no file in it.
+		// The path is so long that the directory can exist, but no file in it.
 		for len(c.DataDir) < 4085 {
 			c.DataDir += "/" + strings.Repeat("d", min(200, 4085-len(c.DataDir)))
 		}
 		if exists {
 			if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
-				t.Skip(err) // the system's paths are shorter
+				t.Skip(err) // this system's paths must be shorter
 			}
 		}
 		err := Restore(bytes.NewReader(good), c, RestoreOptions{})
@@ -177,7 +179,7 @@ func TestFailedRestoreLeavesNothing(t *testing.T) {
 	}
 }
 
-// What is wrong with the flags is said before a large backup is read.
+// TestRestoreChecksTheCluster checks that invalid flags are reported before a large backup is read.
 func TestRestoreChecksTheCluster(t *testing.T) {
 	c := onDisk(t)
 	peer := c.AdvertisePeer
@@ -194,7 +196,8 @@ func TestRestoreChecksTheCluster(t *testing.T) {
 	}
 }
 
-// A member does not start on what a killed restore has left: it would be empty.
+// TestHalfRestoredDirectory checks that neither a member nor another restore starts in a directory
+// left by a killed restore. A member started there would be empty.
 func TestHalfRestoredDirectory(t *testing.T) {
 	c := onDisk(t)
 	if err := os.MkdirAll(c.DataDir, 0o700); err != nil {
@@ -213,8 +216,9 @@ func TestHalfRestoredDirectory(t *testing.T) {
 	}
 }
 
-// T34: by default revisions continue above all that were reported before, and above those of an
-// earlier restore of the same backup, and earlier watches must start again.
+// TestRevisionsAfterRestore checks that by default, revisions continue above all previously
+// reported ones and above those of an earlier restore of the same backup. Existing watches must be
+// restarted (T34).
 func TestRevisionsAfterRestore(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	last := int64(0)

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/internal/backup/keeper"
 )
 
-// backups collects the metrics of a member that makes backups while it leads.
+// backups collects the metrics of a member that writes backups while it is the leader.
 type backups struct{ keeper *keeper.Keeper }
 
 var (
@@ -67,7 +67,7 @@ func (m backups) Collect(out chan<- prometheus.Metric) {
 	count(backupFailures, s.PruneFailures, "prune")
 }
 
-// unixSeconds is 0 for the zero time.
+// unixSeconds converts t to Unix time in seconds. It returns 0 for the zero time.
 func unixSeconds(t time.Time) float64 {
 	if t.IsZero() {
 		return 0

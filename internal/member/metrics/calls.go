@@ -13,9 +13,10 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// Calls counts calls with the metrics of go-grpc-prometheus, which are common and in etcd's
-// dashboards. The library's own interceptor looks up labeled counters several times per call, which
-// took 1/15 of the server's CPU for grants; here a call looks up its method once.
+// Calls counts calls. It has the same metrics as go-grpc-prometheus, because they are widespread
+// and used in etcd's dashboards. The library's own interceptor looks up labeled counters several
+// times per call. For grants, that took 1/15 of the server's CPU time. Here, each call looks up its
+// method once.
 type Calls struct {
 	methods sync.Map // full method name -> *Method
 }
@@ -30,7 +31,8 @@ type Method struct {
 	received, sent        atomic.Uint64
 }
 
-// Begin counts the start of a unary call. Call Done of the result at its end.
+// Begin counts the start of a unary call. The caller must call Done on the result when the call
+// ends.
 func (m *Calls) Begin(method string) *Method {
 	s := m.of(method, "unary")
 	s.started.Add(1)

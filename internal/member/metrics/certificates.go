@@ -9,11 +9,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Certificate is a file with certificates, and its label.
+// Certificate is a file that contains certificates, together with its label.
 type Certificate struct{ Path, Use string }
 
-// certificates collects the expiry times of certificates. It reads the files at each scrape, as
-// each handshake does, so a replaced file counts at once.
+// certificates collects the expiry times of certificates. Like each handshake, each scrape reads
+// the files, so a replaced file takes effect immediately.
 type certificates struct{ files []Certificate }
 
 var certExpiry = prometheus.NewDesc("leasehold_certificate_expiry_timestamp_seconds",
@@ -35,7 +35,7 @@ func (m certificates) Collect(out chan<- prometheus.Metric) {
 	}
 }
 
-// firstExpiry returns the earliest expiry in a PEM file.
+// firstExpiry returns the earliest expiry time in a PEM file.
 func firstExpiry(path string) (first time.Time, ok bool) {
 	text, err := os.ReadFile(path)
 	if err != nil {

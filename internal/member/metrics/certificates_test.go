@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// The first certificate of each file counts, a file that is replaced counts at once, and one that
-// cannot be read is reported as expired long ago.
+// TestCertificateExpiry checks that the first certificate of each file is reported, that a replaced
+// file takes effect immediately, and that an unreadable file counts as long expired.
 func TestCertificateExpiry(t *testing.T) { virtual.Test(t, testCertificateExpiry) }
 
 func testCertificateExpiry(t *testing.T) {
@@ -32,7 +32,8 @@ func testCertificateExpiry(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	// The bundle has the certificate that expires first at its end, behind what is none.
+	// In the bundle, the certificate that expires first comes last, after a block that is not a
+	// certificate.
 	block := pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: leaf.Raw})
 	bundle := append(append(own, "-----BEGIN X-----\n-----END X-----\n"...), block...)
 	if err := os.WriteFile(ca, bundle, 0o600); err != nil {
@@ -52,7 +53,7 @@ func testCertificateExpiry(t *testing.T) {
 	for use, want := range map[string]float64{
 		"client": at, "client-ca": at, "peer-dial": 0,
 	} {
-		// Certificates of a test are made within some seconds of each other.
+		// Test certificates are created within seconds of each other.
 		if d := got[use] - want; d < -60 || d > 60 {
 			t.Errorf("%s: %v, want about %v", use, got[use], want)
 		}

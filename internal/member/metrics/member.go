@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// Member is what a scrape reads from a member. Its functions are safe for concurrent use.
+// Member is the part of a member that scrapes read. Its functions are safe for concurrent use.
 type Member struct {
 	ID     uint64
 	View   func() *fsm.View
@@ -38,31 +38,31 @@ type Member struct {
 	Copied, Panics func() uint64
 	StorageVersion func() byte
 
-	// Principals is the number of principals with their own labels. Rank ranks them, and returns
-	// false if the member did not answer in time. Refusals counts the requests that limits
-	// rejected, by principal.
+	// Principals is the number of principals that have their own labels. Rank ranks the principals.
+	// It returns false if the member did not respond in time. Refusals returns the number of
+	// requests rejected because of limits, by principal.
 	Principals int
 	Rank       func(context.Context, *access.Ranking) bool
 	Refusals   func(access.Resource) map[string]uint64
 
 	Certificates []Certificate
-	Backups      *keeper.Keeper // nil without backups
+	Backups      *keeper.Keeper // nil if there are no backups
 }
 
-// State holds statistics of the state that only its owner can read. The core publishes them once
-// per tick.
+// State contains statistics of the state. Only the state's owner can read them. The core publishes
+// them once per tick.
 type State struct {
 	fsm.Stats
 	Leases, Attached int
 	Holding          int             // leases that hold ranges
-	Open             int             // open caches at this member
-	Caches           directory.Stats // of this leader's caches, slightly out of date
-	Lags             []replica.Lag   // of the other members, at the leader
-	Silences         []silence.State // how the other members respond
-	NearMisses       uint64          // of renewals
+	Open             int             // caches that are open at this member
+	Caches           directory.Stats // caches of this leader, slightly out of date
+	Lags             []replica.Lag   // lags of the other members, at the leader
+	Silences         []silence.State // how other members respond
+	NearMisses       uint64          // number of near misses in renewals
 }
 
-// Register adds the metrics that are read from a member.
+// Register adds metrics that are read from a member.
 func (m *Metrics) Register(of *Member) {
 	gauges := append(stateGauges(of), etcdGauges(of)...)
 	for _, g := range append(gauges, cacheGauges(of)...) {
@@ -194,8 +194,8 @@ func cacheGauges(of *Member) []scraped {
 	}
 }
 
-// etcdGauges returns the gauges of etcd that probes, alerts and dashboards use most, under etcd's
-// names.
+// etcdGauges returns the etcd gauges that probes, alerts and dashboards use most, under the same
+// names as in etcd.
 func etcdGauges(of *Member) []scraped {
 	fact := func(name, label, value string) scraped {
 		return scraped{

@@ -1,6 +1,6 @@
-// Package metrics contains a member's metrics. [Metrics] counts and times events as they happen.
-// [Metrics.Register] adds the metrics that are read from the member at each scrape, and cost
-// nothing otherwise. [Calls] counts calls of gRPC.
+// Package metrics contains the metrics of a member. [Metrics] counts and times events as they
+// happen. [Metrics.Register] adds metrics that are read from the member at each scrape and cost
+// nothing otherwise. [Calls] counts gRPC calls.
 package metrics
 
 import (
@@ -20,21 +20,21 @@ import (
 )
 
 // Metrics counts and times events as they happen. Like all Prometheus metrics, Sync is safe for
-// concurrent use; Status and Step belong to the member's core.
+// concurrent use. Status and Step must be called only by the member's core.
 type Metrics struct {
 	Registry *prometheus.Registry
 	Calls    *Calls
 
-	Sync     prometheus.Histogram // of the log, in seconds
-	Apply    prometheus.Histogram // of a step's entries, in seconds
-	Snapshot prometheus.Histogram // time to write one, in seconds
-	Jumps    prometheus.Counter   // of the clock
+	Sync     prometheus.Histogram // time to sync the log, in seconds
+	Apply    prometheus.Histogram // time to apply the entries of one step, in seconds
+	Snapshot prometheus.Histogram // time to write a snapshot, in seconds
+	Jumps    prometheus.Counter   // jumps of the clock
 
 	log        *slog.Logger
 	ttl        prometheus.Histogram
 	lateness   prometheus.Histogram
 	roundTrip  *prometheus.HistogramVec
-	leaders    atomic.Uint64 // has two names
+	leaders    atomic.Uint64 // number of leader changes; this metric has two names
 	promotions prometheus.Counter
 	installed  prometheus.Counter
 	elections  prometheus.Counter
@@ -45,14 +45,14 @@ type Metrics struct {
 	caches caches
 }
 
-// caches holds a leader's measurements of caches.
+// caches contains a leader's measurements of caches.
 type caches struct {
 	wait   prometheus.Histogram
 	slow   *prometheus.CounterVec
-	owners map[string]bool // those with a label in slow
+	owners map[string]bool // owners that have a label in slow
 }
 
-// New returns the metrics of a member. It also starts the logging of slow caches.
+// New returns the metrics of a member. It logs slow caches to log.
 func New(log *slog.Logger, more ...prometheus.Collector) *Metrics {
 	m := &Metrics{
 		Registry: prometheus.NewRegistry(), Calls: new(Calls),
@@ -100,13 +100,13 @@ func New(log *slog.Logger, more ...prometheus.Collector) *Metrics {
 		Namespace: "etcd", Name: "network_peer_round_trip_time_seconds",
 		Help: "Time that the other member takes to respond to a ping. It is pinged once a second, and " +
 			"more often when it does not respond.",
-		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16), // etcd's
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16), // same buckets as in etcd
 	}, []string{"To"})
 	m.Registry.MustRegister(renewals, m.caches.slow, m.roundTrip)
 	return m
 }
 
-// histogram registers a histogram with buckets that double.
+// histogram registers a histogram whose bucket bounds double.
 func (m *Metrics) histogram(name, help string, first float64, buckets int) prometheus.Histogram {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "leasehold", Name: name, Help: help,
@@ -186,13 +186,13 @@ func (m *Metrics) renewals(out *replica.Output) {
 }
 
 const (
-	// maxNamed limits how many slow caches of one step are logged; a network partition has many.
+	// maxNamed limits how many slow caches are logged per step. A network partition can cause many.
 	maxNamed = 64
-	// maxOwners limits the labels of slow caches: clients choose the owners.
+	// maxOwners limits the number of labels of slow caches, because clients choose the owners.
 	maxOwners = 100
 )
 
-// step measures how long writes waited for caches, and logs the slow ones.
+// step records how long writes waited for caches, and logs slow caches.
 func (c *caches) step(out *replica.Output, log *slog.Logger) {
 	for _, w := range out.Waits {
 		c.wait.Observe(float64(w) / 1000)
@@ -223,17 +223,17 @@ func (c *caches) owner(name string) string {
 	return name
 }
 
-// Answered records how long another member took to answer. It is safe for concurrent use.
+// Answered records how long another member took to respond. It is safe for concurrent use.
 func (m *Metrics) Answered(member uint64, took time.Duration) {
 	m.roundTrip.WithLabelValues(memberLabel(member)).Observe(took.Seconds())
 }
 
-// Forget removes the metrics of members that have left.
+// Forget removes the metrics about members that have left.
 func (m *Metrics) Forget(left []fsm.Member) {
 	for i := range left {
 		m.roundTrip.DeleteLabelValues(memberLabel(left[i].ID))
 	}
 }
 
-// memberLabel formats a member's ID as everywhere.
+// memberLabel formats the ID of a member for a label, as it is formatted everywhere else.
 func memberLabel(id uint64) string { return strconv.FormatUint(id, 16) }

@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestSlowCaches: who is slow is named in the log and, up to a bound, in a metric.
+// TestSlowCaches checks that slow caches are named in the log and, up to a limit, in a metric.
 func TestSlowCaches(t *testing.T) {
 	var text bytes.Buffer
 	m := New(slog.New(slog.NewTextHandler(&text, nil)))
@@ -54,8 +54,8 @@ func TestSlowCaches(t *testing.T) {
 	}
 }
 
-// TestManySlowCaches checks that of many caches that are slow at once, all are counted, some are
-// named in the log, and the log has the number of the others.
+// TestManySlowCaches covers many caches that are slow at the same time. All are counted, some are
+// named in the log, and the log states the number of others.
 func TestManySlowCaches(t *testing.T) {
 	var text bytes.Buffer
 	m := New(slog.New(slog.NewTextHandler(&text, nil)))

@@ -6,7 +6,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// peers collects a member's metrics about the others. Metrics that etcd also has have etcd's names.
+// peers collects a member's metrics about other members. Metrics that also exist in etcd have the
+// same names here.
 type peers struct{ of *Member }
 
 var (

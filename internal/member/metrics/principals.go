@@ -10,13 +10,13 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// principals collects how much of the limited resources principals use, and how many times limits
-// rejected their requests. Every client that reaches the port can read metrics, and each label
-// costs memory in the collecting system. So only the largest principals have labels, as many as the
-// setting allows; all others are combined.
+// principals collects how much of each limited resource the principals use, and how often their
+// requests were rejected because of limits. Any client that can connect to the port can read
+// metrics, and each label costs memory in the collecting system. So only the largest principals
+// have labels. The setting limits their number. All other principals are combined.
 type principals struct{ of *Member }
 
-// MaxPrincipals is the maximum number of principals with their own labels in each metric.
+// MaxPrincipals is the maximum number of principals that have their own labels in each metric.
 const MaxPrincipals = 1000
 
 // maxLabel is the maximum length of a name in a label.
@@ -43,8 +43,8 @@ func (m principals) Describe(to chan<- *prometheus.Desc) {
 	to <- limitRefusals
 }
 
-// Collect implements prometheus.Collector. It reads only the state of this member, because metrics
-// matter most while there is no leader. If the core does not answer, the use is omitted.
+// Collect implements prometheus.Collector. It reads only this member's state, because metrics are
+// most important when there is no leader. If the core does not respond, it omits resource usage.
 func (m principals) Collect(to chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), useWait)
 	defer cancel()
@@ -63,7 +63,7 @@ func (m principals) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// sendUse sends the use of resources.
+// sendUse sends metrics about the usage of resources.
 func sendUse(to chan<- prometheus.Metric, r *access.Ranking, of ...access.Resource) {
 	for _, what := range of {
 		by := map[string]float64{"": float64(r.Rest[what])}
@@ -77,7 +77,8 @@ func sendUse(to chan<- prometheus.Metric, r *access.Ranking, of ...access.Resour
 	}
 }
 
-// label returns the label for a principal: its name, or "" if that cannot be a label.
+// label returns the label for a principal. It is the principal's name, or "" if that is not a valid
+// label.
 func label(principal string) string {
 	if len(principal) > maxLabel || !utf8.ValidString(principal) {
 		return ""

@@ -12,22 +12,22 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// Call is a timed call, with the context for its requests to the node.
+// Call is a call that is being timed. It is also the context for the call's requests to the node.
 type Call struct {
-	context.Context // with its span, if it is traced
+	context.Context // contains the call's span, if it is traced
 	tracer          *Tracer
 	name            string // SERVICE/METHOD
 	begun           int64
-	traced          bool // make spans of its parts
-	own             bool // End ends its span
+	traced          bool // whether to create spans for its parts
+	own             bool // whether End ends its span
 
-	mu       sync.Mutex    // guards the following fields
-	took     *[parts]int64 // nil if nothing is known
-	waits    []partSpan    // become spans, if it is traced
-	first    int64         // of the first request to the core; 0 without one
-	asking   int64         // total time of requests to the core
-	answered bool          // the core has answered the latest request
-	leads    bool          // whether this member led at the core's latest answer
+	mu       sync.Mutex    // guards the fields below
+	took     *[parts]int64 // time spent in each part; nil if nothing is known
+	waits    []partSpan    // parts that become spans, if the call is traced
+	first    int64         // instant of the first request to the core; 0 if there is none
+	asking   int64         // total duration of requests to the core
+	answered bool          // whether the core has answered the latest request
+	leads    bool          // whether this member was the leader at the core's latest answer
 	over     bool
 }
 
@@ -46,7 +46,7 @@ func (c *Call) In(ctx context.Context) context.Context {
 	return context.WithValue(ctx, tracedKey{}, c)
 }
 
-// End ends a call, and logs it if it was slow.
+// End ends a call. If the call was slow, it is logged.
 func (c *Call) End(err error) {
 	now := sinceEpoch()
 	c.mu.Lock()
@@ -62,11 +62,11 @@ func (c *Call) End(err error) {
 	}
 }
 
-// part is a part of a call that takes time.
+// part is one of the parts of a call that take time.
 type part int
 
-// The parts. They follow each other, with two exceptions: cacheWait is within queued in spans, and
-// before it in the log; logSync is concurrent with commit.
+// The parts are consecutive, with two exceptions. cacheWait is within queued in spans, and before
+// queued in the log. logSync is concurrent with commit.
 const (
 	queued part = iota
 	cacheWait
@@ -75,11 +75,11 @@ const (
 	logSync
 	apply
 	confirm
-	noAnswer // wherever the call was when its caller stopped waiting
+	noAnswer // whichever part the call was in when its caller stopped waiting
 	parts
 )
 
-// partNames are the names of spans. In the log, "-ms" follows them.
+// partNames are the names of the spans. In the log, the suffix "-ms" is added.
 var partNames = [parts]string{
 	"queue", "cache wait", "forward", "commit", "log sync", "apply", "confirm", "no answer",
 }
@@ -91,8 +91,8 @@ type partSpan struct {
 	more     []attribute.KeyValue
 }
 
-// part records an interval of a call, unless from or to is unknown. The core may call it, so it
-// makes no spans: see makeSpans.
+// part records the interval of a part of a call, unless from or to is unknown. It does not create
+// spans, because the core can call it: see makeSpans.
 func (c *Call) part(p part, from, to int64, more ...attribute.KeyValue) {
 	if from == 0 || to == 0 {
 		return
@@ -107,7 +107,7 @@ func (c *Call) part(p part, from, to int64, more ...attribute.KeyValue) {
 	}
 }
 
-// makeSpans makes the spans of a call's parts.
+// makeSpans creates the spans for a call's parts.
 func (c *Call) makeSpans() {
 	for _, p := range c.waits {
 		_, s := c.tracer.spans.Start(c.Context, partNames[p.part],
@@ -116,8 +116,8 @@ func (c *Call) makeSpans() {
 	}
 }
 
-// wall converts nanoseconds since epoch to wall time. Adjustments of the wall clock do not affect
-// the former.
+// wall converts nanoseconds since epoch, which are not affected by adjustments of the wall clock,
+// to wall time.
 func wall(at int64) time.Time {
 	now := time.Now()
 	return now.Add(time.Duration(at) - now.Sub(epoch))

@@ -15,25 +15,25 @@ import (
 )
 
 const (
-	// slowLines limits the lines about slow calls per slowWindow: if all calls are slow, a line for
-	// each would be expensive and useless.
+	// slowLines is the maximum number of lines about slow calls per slowWindow. If all calls are
+	// slow, a line for each of them would be expensive and useless.
 	slowLines  = 10
 	slowWindow = 10 * time.Second
 )
 
-// slowLog logs slow calls, with the parts that took time. A nil slowLog does nothing.
+// slowLog logs slow calls together with the parts that took time. A nil slowLog does nothing.
 type slowLog struct {
 	after int64 // nanoseconds
 	log   *slog.Logger
 
-	mu     sync.Mutex // guards the following fields
+	mu     sync.Mutex // guards the fields below
 	most   int        // maximum number of lines per window
 	logged int        // lines in this window
-	left   int        // omitted calls in this window
+	left   int        // calls omitted in this window
 	timer  *time.Timer
 }
 
-// newSlowLog returns nil if no calls are to be logged.
+// newSlowLog returns a slowLog, or nil if no calls should be logged.
 func newSlowLog(after time.Duration, log *slog.Logger) *slowLog {
 	if after <= 0 {
 		return nil
@@ -41,21 +41,21 @@ func newSlowLog(after time.Duration, log *slog.Logger) *slowLog {
 	return &slowLog{after: int64(after), log: log, most: slowLines}
 }
 
-// mayBe reports whether a call that waited once for this many nanoseconds may turn out to be slow.
-// Some calls make several requests to the core.
+// mayBe reports whether a call that has waited this many nanoseconds for one request might turn out
+// to be slow. Some calls make several requests to the core.
 func (s *slowLog) mayBe(waited int64) bool { return s != nil && waited >= s.after/8 }
 
 // isSlow reports whether a call that took this many nanoseconds is slow.
 func (s *slowLog) isSlow(took int64) bool { return s != nil && took >= s.after }
 
-// look logs a call that ends now, if it was slow. The caller holds its lock.
+// look logs a call that ends now, if it was slow. The caller must hold c.mu.
 func (s *slowLog) look(c *Call, now int64, err error) {
 	took := now - c.begun
 	if !s.isSlow(took) {
 		return
 	}
 	checks, waits := c.first-c.begun, etcd.WaitsForOthers(c.name)
-	if waits { // for other clients, which is not slowness
+	if waits { // waiting for other clients does not make a call slow
 		took = c.asking
 	}
 	if !s.isSlow(took) || !s.counts() {
@@ -90,7 +90,8 @@ func (s *slowLog) look(c *Call, now int64, err error) {
 // ms converts nanoseconds to milliseconds, with three decimals.
 func ms(nanoseconds int64) float64 { return float64(nanoseconds/1000) / 1000 }
 
-// counts reports whether this window has a line left.
+// counts reports whether another line can be logged in this window. Otherwise, it counts the call
+// as omitted.
 func (s *slowLog) counts() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -104,7 +105,7 @@ func (s *slowLog) counts() bool {
 	return true
 }
 
-// endWindow logs how many calls were omitted.
+// endWindow logs how many calls were omitted in the window.
 func (s *slowLog) endWindow() {
 	if s == nil {
 		return
@@ -120,7 +121,7 @@ func (s *slowLog) endWindow() {
 	s.logged, s.left, s.timer = 0, 0, nil
 }
 
-// SlowRequests returns the same for requests of leasehold.v1 streams.
+// SlowRequests returns the slow log for requests of leasehold.v1 streams.
 func (t *Tracer) SlowRequests() native.Slow {
 	if t == nil || t.slow == nil {
 		return native.Slow{}

@@ -14,8 +14,8 @@ import (
 	"leasehold.dev/test/harness"
 )
 
-// If very many calls are slow, few are logged in each window, and the log says how many were
-// omitted.
+// TestSlowCallsAreBounded checks that if many calls are slow, only a few are logged per window,
+// along with the number omitted.
 func TestSlowCallsAreBounded(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
@@ -43,7 +43,7 @@ func TestSlowCallsAreBounded(t *testing.T) {
 		call(slowLines)
 		time.Sleep(slowWindow)
 		synctest.Wait()
-		lines(slowLines) // nothing was left out
+		lines(slowLines) // nothing was omitted
 		call(slowLines + 7)
 		lines(2 * slowLines)
 		time.Sleep(slowWindow)
@@ -55,8 +55,8 @@ func TestSlowCallsAreBounded(t *testing.T) {
 	})
 }
 
-// Only calls that exceed the limit are logged. For those that wait for others, only the time in the
-// core counts.
+// TestSlowIsWhatTakesLong checks that only calls exceeding the limit are logged. For calls that
+// wait for other clients, only the time in the core counts.
 func TestSlowIsWhatTakesLong(t *testing.T) {
 	const limit = int64(300 * time.Millisecond)
 	for _, c := range []struct {
@@ -81,7 +81,8 @@ func TestSlowIsWhatTakesLong(t *testing.T) {
 	}
 }
 
-// A line has each part of a call once, and the wait for caches is not part of the queue.
+// TestSlowParts checks that a log line contains each part of a call once, and that waiting for
+// caches does not count as time in the queue.
 func TestSlowParts(t *testing.T) {
 	const unit = int64(time.Millisecond)
 	var log harness.Log
@@ -112,7 +113,8 @@ func TestSlowParts(t *testing.T) {
 	}
 }
 
-// The time of a call that the core has not answered does not count as time in the queue.
+// TestSlowWithoutAnswer checks that if the core has not answered a call, its time does not count as
+// time in the queue.
 func TestSlowWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log harness.Log

@@ -13,21 +13,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// places records when log indexes reached each stage. All instants are nanoseconds since epoch. The
-// core writes everything but synced, which belongs to the writer of the log.
+// places records when log indexes reached each stage. All instants are in nanoseconds since epoch.
+// The core writes all fields except synced and written, which belong to the writer of the log.
 type places struct {
 	appended, committed, applied place
-	worked                       span          // the core's latest step
-	now                          lease.Instant // the replica's clock at its beginning
+	worked                       span          // latest step of the core
+	now                          lease.Instant // replica's clock at the beginning of that step
 	leads                        bool
 
-	written uint64 // the last index written; belongs to the writer
+	written uint64 // last index written; used only by the log writer
 
 	mu     sync.Mutex // guards synced
 	synced place
 }
 
-// epoch is before any timed event.
+// epoch is earlier than any timed event.
 var epoch = time.Now().Add(-time.Nanosecond)
 
 func sinceEpoch() int64 { return int64(time.Since(epoch)) }
@@ -35,10 +35,10 @@ func sinceEpoch() int64 { return int64(time.Since(epoch)) }
 // span is an interval.
 type span struct{ from, to int64 }
 
-// place records when one stage was reached. A mark covers all indexes up to its own.
+// place records when indexes reached one stage. Each mark covers all indexes up to its own.
 type place struct {
 	marks [1024]mark
-	n     int // number of marks made so far
+	n     int // number of marks so far
 }
 
 type mark struct {
@@ -55,8 +55,8 @@ func (p *place) note(index uint64, s span) {
 	p.n++
 }
 
-// of returns when an index arrived after the given instant, or zeros if that is unknown. If another
-// leader has overwritten the entry, its latest arrival counts.
+// of returns when an index reached the stage after the given instant, or zeros if that is unknown.
+// If another leader has overwritten the entry, the latest time counts.
 func (p *place) of(index uint64, after int64) (s span) {
 	last := uint64(math.MaxUint64)
 	for n := p.n - 1; n >= max(p.n-len(p.marks), 0); n-- {
@@ -67,17 +67,17 @@ func (p *place) of(index uint64, after int64) (s span) {
 		s, last = m.span, m.index
 	}
 	if p.n > len(p.marks) {
-		return span{} // it may have arrived before the oldest mark
+		return span{} // the index might have arrived before the oldest mark
 	}
 	return s
 }
 
-// Appending records the entries that the core passes to the writer.
+// Appending records which entries the core passes to the log writer.
 func (t *Tracer) Appending(messages []*raftpb.Message) {
 	if t == nil {
 		return
 	}
-	now := t.log.worked.to // very recent
+	now := t.log.worked.to // recent enough
 	for _, m := range messages {
 		if n := len(m.GetEntries()); n > 0 {
 			t.log.appended.note(m.GetEntries()[n-1].GetIndex(), span{now, now})
@@ -85,7 +85,7 @@ func (t *Tracer) Appending(messages []*raftpb.Message) {
 	}
 }
 
-// Wrote records which entries the writer has written, and when.
+// Wrote records which entries the log writer has written, and when.
 func (t *Tracer) Wrote(x *shell.Saving, begin time.Time, took time.Duration) {
 	if t == nil {
 		return
@@ -99,7 +99,7 @@ func (t *Tracer) Wrote(x *shell.Saving, begin time.Time, took time.Duration) {
 	t.log.mu.Unlock()
 }
 
-// Worked records a step of the core: its beginning, also by the replica's clock, and its duration.
+// Worked records a step of the core: when it began, by both clocks, and how long it took.
 func (t *Tracer) Worked(begin time.Time, took time.Duration, now lease.Instant) {
 	if t != nil {
 		from := int64(begin.Sub(epoch))
@@ -124,22 +124,24 @@ func (t *Tracer) Follow(s *replica.Status) {
 	}
 }
 
-// instant converts an instant of the replica's clock. Only the core may call it.
+// instant converts an instant of the replica's clock. It must be called only by the core.
 func (p *places) instant(at lease.Instant) int64 {
 	return p.worked.from - int64(p.now-at)*int64(time.Millisecond)
 }
 
-// entryTimes is when an entry reached each stage; 0 if unknown.
+// entryTimes contains when an entry reached each stage. A time of 0 means unknown.
 type entryTimes struct {
 	appended, committed, applied int64
 	synced                       span
 }
 
-// times returns when an entry reached each stage, after a given instant. Only the core may call it.
+// times returns when an entry reached each stage after the given instant. It must be called only by
+// the core.
 func (p *places) times(index uint64, after int64) (s entryTimes) {
 	s.appended = p.appended.of(index, after).to
 	if s.committed = p.committed.of(index, after).to; s.committed != 0 {
-		s.committed = max(s.committed, s.appended) // one message may deliver and commit an entry
+		// a single message can deliver and commit an entry
+		s.committed = max(s.committed, s.appended)
 	}
 	s.applied = p.applied.of(index, after).to
 	p.mu.Lock()
@@ -148,17 +150,18 @@ func (p *places) times(index uint64, after int64) (s entryTimes) {
 	return s
 }
 
-// Stages holds the instants of a request to the core, for the call that makes it. The core sets all
-// fields but call and requested. 0 means unknown.
+// Stages contains the instants of a request to the core, for the call that makes the request. The
+// core sets all fields except call and requested. A value of 0 means unknown.
 type Stages struct {
-	call      *Call // nil if the call is not timed, or not yet known
+	call      *Call // nil if the call is not timed, or is not known yet
 	requested int64
 	answered  int64
-	known     bool // the fields below are set: the call is traced, or the answer was not fast
-	leads     bool
-	index     uint64 // of its entry
-	wait      replica.CacheWait
-	through   int64 // end of the wait for caches
+	// whether the fields below are set, because the call is traced or the answer was not fast
+	known   bool
+	leads   bool
+	index   uint64 // index of the request's entry
+	wait    replica.CacheWait
+	through int64 // when the wait for caches ended
 	entryTimes
 }
 
@@ -173,7 +176,7 @@ func (t *Tracer) Now() int64 {
 // Timed reports whether a call is timed.
 func (s *Stages) Timed() bool { return s.call != nil }
 
-// Answered records the core's answer to a command, or to a read, which has no index.
+// Answered records the core's answer to a command or to a read. A read has no index.
 func (s *Stages) Answered(p *replica.Proposal, now int64) {
 	if s.call == nil {
 		return
@@ -188,8 +191,8 @@ func (s *Stages) Answered(p *replica.Proposal, now int64) {
 	}
 }
 
-// Close adds the stages to their call. If lost is set, the caller has stopped waiting, and Close
-// does not read the fields that the core may still write.
+// Close adds the stages to their call. If lost is true, the caller has stopped waiting. In that
+// case, Close does not read the fields that the core might still write.
 func (s *Stages) Close(command, lost bool) {
 	c := s.call
 	if c == nil {
@@ -216,7 +219,7 @@ func (s *Stages) Close(command, lost bool) {
 	case !s.known:
 	case !command:
 		c.part(confirm, s.requested, s.answered)
-	case s.index == 0: // it was refused
+	case s.index == 0: // the command was rejected
 		c.part(queued, s.requested, s.answered)
 	default:
 		s.closeCommand(c)
@@ -230,7 +233,7 @@ func (s *Stages) closeCommand(c *Call) {
 		c.part(forward, s.requested, s.appended)
 	}
 	if s.wait.For > 0 {
-		end := max(s.through, s.requested) // the replica's clock is in milliseconds
+		end := max(s.through, s.requested) // the replica's clock counts milliseconds
 		if s.appended != 0 {
 			end = min(end, s.appended)
 		}
@@ -241,8 +244,8 @@ func (s *Stages) closeCommand(c *Call) {
 	c.part(apply, s.committed, s.applied)
 }
 
-// Requested returns the stages of a stream's request, whose trace may be nil. requested is the
-// value of Now when it was made.
+// Requested returns the stages of a stream's request. The request's trace can be nil. The argument
+// requested is the result of Now when the request was made.
 func Requested(of native.Traced, requested int64) Stages {
 	s := Stages{requested: requested}
 	if of != nil {
@@ -251,7 +254,8 @@ func Requested(of native.Traced, requested int64) Stages {
 	return s
 }
 
-// EndRequest records the answer to a stream's request. A slow request without a trace is logged.
+// EndRequest records the answer to a stream's request. If the request has no trace but was slow, it
+// is logged.
 func (t *Tracer) EndRequest(s *Stages, p *replica.Proposal, to native.Answered, now int64) {
 	if s.call == nil {
 		if s.requested == 0 || !t.slow.mayBe(now-s.requested) {

@@ -1,6 +1,7 @@
 // Package timing measures how long calls wait for the queue, caches, the log and confirm rounds. It
-// makes OpenTelemetry spans of these times, and logs slow calls. The core and the writer of the log
-// record when log indexes reach each stage; an answered call looks up its own entry.
+// creates OpenTelemetry spans for these times, and logs slow calls. The core and the log writer
+// record when log indexes reach each stage. When a call has been answered, it looks up the times of
+// its own entry.
 package timing
 
 import (
@@ -29,21 +30,21 @@ import (
 	"leasehold.dev/internal/version"
 )
 
-// Tracer times traced calls, to make spans of their parts, and all other calls, to log slow ones. A
-// nil Tracer times nothing.
+// Tracer times calls. For traced calls, it creates spans for their parts. It logs other calls if
+// they are slow. A nil Tracer times nothing.
 type Tracer struct {
 	provider trace.TracerProvider
-	spans    trace.Tracer // nil if no call is traced
-	slow     *slowLog     // nil if no call is logged
+	spans    trace.Tracer // nil if calls are not traced
+	slow     *slowLog     // nil if slow calls are not logged
 	log      places
-	wg       sync.WaitGroup // of the goroutine that makes spans
+	wg       sync.WaitGroup // waits for the goroutine that creates spans
 
 	mu       sync.Mutex
-	forwards []forwarded // their spans are still to be made; non-empty while the goroutine runs
+	forwards []forwarded // commands without spans so far; non-empty while the goroutine runs
 }
 
-// mostForwards limits the commands whose spans are still to be made. Further ones have no spans,
-// just as OpenTelemetry drops spans if its exporter is too slow.
+// mostForwards is the maximum number of commands that wait for their spans. Any further commands
+// get no spans, just as OpenTelemetry drops spans if its exporter is too slow.
 const mostForwards = 4096
 
 // forwarded is a command that a member forwarded to this one.
@@ -55,14 +56,14 @@ type forwarded struct {
 
 // Config selects what is timed.
 type Config struct {
-	// Provider receives the spans of calls, if it is not nil. It must not block.
+	// Provider, if not nil, receives the spans of calls. It must not block.
 	Provider trace.TracerProvider
-	// SlowAfter is the minimum duration of calls that are logged; 0 logs none.
+	// SlowAfter is the minimum duration of a call that is logged. If it is 0, no calls are logged.
 	SlowAfter time.Duration
 	Logger    *slog.Logger
 }
 
-// New returns nil if nothing is to be timed.
+// New returns a Tracer, or nil if nothing should be timed.
 func New(c Config) *Tracer {
 	t := &Tracer{slow: newSlowLog(c.SlowAfter, c.Logger), provider: c.Provider}
 	if c.Provider != nil {
@@ -75,7 +76,7 @@ func New(c Config) *Tracer {
 	return t
 }
 
-// Close waits until all spans are made, and logs how many slow calls were omitted.
+// Close waits until all spans have been created, and logs how many slow calls were omitted.
 func (t *Tracer) Close() {
 	if t != nil {
 		t.wg.Wait()
@@ -83,14 +84,14 @@ func (t *Tracer) Close() {
 	}
 }
 
-// Traces reports whether there can be traced calls.
+// Traces reports whether calls can be traced.
 func (t *Tracer) Traces() bool { return t != nil && t.spans != nil }
 
 // propagator reads the headers traceparent and tracestate (W3C Trace Context).
 var propagator = propagation.TraceContext{}
 
-// GRPCOptions returns the options that make spans for gRPC's calls, if there are spans. The streams
-// of leasehold.v1 and of relays have none: each of their requests has its own.
+// GRPCOptions returns the options that create spans for gRPC calls, if calls are traced. The
+// streams of leasehold.v1 and of relays have no spans, because each of their requests has one.
 func (t *Tracer) GRPCOptions() []grpc.ServerOption {
 	if !t.Traces() {
 		return nil
@@ -105,7 +106,7 @@ func (t *Tracer) GRPCOptions() []grpc.ServerOption {
 	))}
 }
 
-// start starts the span of a call that otelgrpc does not see.
+// start starts the span of a call that is not visible to otelgrpc.
 func (t *Tracer) start(
 	ctx context.Context, carrier propagation.TextMapCarrier, name string,
 ) (context.Context, trace.Span) {
@@ -115,17 +116,17 @@ func (t *Tracer) start(
 			attribute.String("rpc.system.name", "grpc"), attribute.String("rpc.method", name)))
 }
 
-// end ends a span of start.
+// end ends a span returned by start.
 func end(s trace.Span, err error) {
 	code := status.Code(err)
 	s.SetAttributes(attribute.String("rpc.response.status_code", code.String()))
 	if faults[code] {
-		s.SetStatus(otelcodes.Error, "") // without a text: errors may contain names of keys
+		s.SetStatus(otelcodes.Error, "") // no text, because an error can contain the names of keys
 	}
 	s.End()
 }
 
-// faults are the codes for failures of the server, not of its caller.
+// faults are the codes for failures caused by the server and not by its caller.
 var faults = map[codes.Code]bool{
 	codes.Unknown: true, codes.DeadlineExceeded: true, codes.Unimplemented: true,
 	codes.Internal: true, codes.Unavailable: true, codes.DataLoss: true,
@@ -149,7 +150,7 @@ func (t *Tracer) Relayed(
 	return resp, err
 }
 
-// Begin starts to time a call. It returns nil if that is not needed.
+// Begin starts timing a call. It returns nil if the call does not need to be timed.
 func (t *Tracer) Begin(ctx context.Context, method string) *Call {
 	if t == nil {
 		return nil
@@ -165,9 +166,9 @@ func (t *Tracer) Begin(ctx context.Context, method string) *Call {
 
 var requestBody = (*pb.Request)(nil).ProtoReflect().Descriptor().Oneofs().ByName("body")
 
-// Request starts the trace of a request of a leasehold.v1 stream, or returns nil if it is not
+// Request starts tracing a request of a leasehold.v1 stream. It returns nil if the request is not
 // sampled. A request that lasts as long as its client is traced until its first response. Lease
-// events and the initial session have no trace.
+// events and the initial session are not traced.
 func (t *Tracer) Request(r *pb.Request) native.Traced {
 	switch r.Body.(type) {
 	case nil, *pb.Request_Cancel, *pb.Request_Events, *pb.Request_CacheAck, *pb.Request_Session:
@@ -185,7 +186,7 @@ func (t *Tracer) Request(r *pb.Request) native.Traced {
 	}
 }
 
-// Ask returns the Stages for a request to the core that is made now, for the call in ctx.
+// Ask returns the Stages for a request that the call in ctx is about to send to the core.
 func (t *Tracer) Ask(ctx context.Context) Stages {
 	if t == nil {
 		return Stages{}
@@ -197,7 +198,8 @@ func (t *Tracer) Ask(ctx context.Context) Stages {
 	return Stages{call: c, requested: sinceEpoch()}
 }
 
-// Trace returns the trace that a command carries to the leader, or nil if its call is not sampled.
+// Trace returns the trace to send to the leader with a command. It returns nil if the call is not
+// sampled.
 func (s *Stages) Trace() *replica.Trace {
 	if s.call == nil || !s.call.traced {
 		return nil
@@ -209,15 +211,15 @@ func (s *Stages) Trace() *replica.Trace {
 	return &replica.Trace{ID: c.TraceID(), Span: c.SpanID()}
 }
 
-// Arrived records the arrival of a message that has commands with a trace.
+// Arrived records when a message with traced commands arrived.
 func (t *Tracer) Arrived(m *replica.Message) {
 	if m.Forward != nil && len(m.Forward.Traces) > 0 && t.Traces() {
 		m.Forward.Arrived = sinceEpoch()
 	}
 }
 
-// Led makes the leader's spans for commands that other members forwarded and sampled. The core
-// calls it, so another goroutine makes them.
+// Led queues the commands that other members have forwarded and sampled, so that the leader's spans
+// for them are created. The core calls Led, so another goroutine creates the spans.
 func (t *Tracer) Led(list []*replica.Proposal) {
 	if !t.Traces() {
 		return
@@ -239,7 +241,7 @@ func (t *Tracer) Led(list []*replica.Proposal) {
 	}
 }
 
-// makeLeaders makes spans until none are left to make.
+// makeLeaders creates the leader's spans until none are left to create.
 func (t *Tracer) makeLeaders() {
 	for done := 0; ; {
 		t.mu.Lock()
@@ -255,7 +257,7 @@ func (t *Tracer) makeLeaders() {
 	}
 }
 
-// leader makes the leader's span for a command that a member forwarded.
+// leader creates the leader's span for a command forwarded by another member.
 func (t *Tracer) leader(f *forwarded) {
 	ctx, span := t.spans.Start(trace.ContextWithRemoteSpanContext(context.Background(),
 		trace.NewSpanContext(trace.SpanContextConfig{

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/internal/replica"
 )
 
-// newSampled returns a tracer that samples every call, and its spans.
+// newSampled returns a tracer that samples every call, and an exporter that records its spans.
 func newSampled() (*Tracer, *tracetest.InMemoryExporter) {
 	spans := tracetest.NewInMemoryExporter()
 	return New(Config{Provider: sdk.NewTracerProvider(sdk.WithSyncer(spans))}), spans
@@ -29,8 +29,8 @@ func sampledCall(tr *Tracer) *Call {
 	}
 }
 
-// A follower may learn of an entry and of its commit by one message, before it has the entry.
-// No stage begins before the one that it follows.
+// TestStagesInOneStep covers a follower that learns of an entry and its commit in one message,
+// before it has the entry. No stage may begin before the preceding one.
 func TestStagesInOneStep(t *testing.T) {
 	tr, recorded := newSampled()
 	tr.log.committed.note(5, span{1010, 1010})
@@ -52,7 +52,8 @@ func TestStagesInOneStep(t *testing.T) {
 	}
 }
 
-// A call has its spans once, whatever becomes known of it after its end.
+// TestCallEndsOnce checks that the spans of a call are recorded only once, even if more becomes
+// known after it ends.
 func TestCallEndsOnce(t *testing.T) {
 	tr, recorded := newSampled()
 	call := sampledCall(tr)
@@ -76,8 +77,9 @@ func TestCallEndsOnce(t *testing.T) {
 	}
 }
 
-// The arrival time of an index is that of the first mark that has it, unless that was dropped, the
-// log was rewritten, or the index arrived before the first query.
+// TestPlace checks that the arrival time of an index is the time of the first mark that includes
+// it. It is unknown if that mark was dropped, if the log was rewritten, or if the index arrived
+// before the first query.
 func TestPlace(t *testing.T) {
 	p := &place{}
 	if got := p.of(1, 0); got != (span{}) {
@@ -101,7 +103,7 @@ func TestPlace(t *testing.T) {
 	is(10, 0, 0)
 	is(4, 21, 30)
 	is(4, 31, 0)
-	note(6, 40) // of another leader
+	note(6, 40) // from another leader
 	is(5, 0, 40)
 	is(9, 0, 0)
 	for i := range uint64(2000) {
@@ -115,7 +117,7 @@ func TestPlace(t *testing.T) {
 // blocking is a span processor that blocks until it is released.
 type blocking struct {
 	sdk.SpanProcessor
-	started *atomic.Int64 // spans
+	started *atomic.Int64 // number of spans
 	release chan struct{}
 }
 
@@ -128,7 +130,8 @@ func (b blocking) OnStart(context.Context, sdk.ReadWriteSpan) {
 	<-b.release
 }
 
-// The core makes no spans, so a span processor that blocks cannot delay it.
+// TestCoreMakesNoSpans checks that the core creates no spans, so a blocking span processor cannot
+// delay it.
 func TestCoreMakesNoSpans(t *testing.T) {
 	b := newBlocking(tracetest.NewNoopExporter())
 	tr := &Tracer{spans: sdk.NewTracerProvider(sdk.WithSpanProcessor(b)).Tracer("test")}
@@ -149,8 +152,8 @@ func TestCoreMakesNoSpans(t *testing.T) {
 	tr.Close()
 }
 
-// A leader keeps a bounded number of forwarded commands whose spans are pending, with one
-// goroutine, while a span processor blocks.
+// TestForwardedCommandsAreBounded checks that while a span processor blocks, a leader keeps a
+// bounded number of forwarded commands with pending spans, and uses a single goroutine.
 func TestForwardedCommandsAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		recorded := tracetest.NewInMemoryExporter()
@@ -176,7 +179,7 @@ func TestForwardedCommandsAreBounded(t *testing.T) {
 	})
 }
 
-// A leader makes spans only for sampled calls.
+// TestOnlySampledCallsAreForwarded checks that a leader creates spans only for sampled calls.
 func TestOnlySampledCallsAreForwarded(t *testing.T) {
 	for _, d := range []sdk.SamplingDecision{sdk.RecordOnly, sdk.RecordAndSample} {
 		tr := &Tracer{spans: sdk.NewTracerProvider(sdk.WithSampler(decided(d))).Tracer("test")}
@@ -187,7 +190,7 @@ func TestOnlySampledCallsAreForwarded(t *testing.T) {
 	}
 }
 
-// decided is a sampler with one answer.
+// decided is a sampler that always makes the same decision.
 type decided sdk.SamplingDecision
 
 func (d decided) ShouldSample(sdk.SamplingParameters) sdk.SamplingResult {

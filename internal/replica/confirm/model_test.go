@@ -12,19 +12,19 @@ type promises []int
 func (p promises) Empty() bool       { return len(p) == 0 }
 func (p promises) Emptied() promises { return p[:0] }
 
-// model tracks each promise separately.
+// model tracks each promise individually.
 type model struct {
 	t        *testing.T
 	q        Queue[promises]
-	round    uint64            // in flight; 0 if none
-	began    map[int]uint64    // the round that confirms each promise: the first that began after it
-	index    map[uint64]uint64 // by confirmed round
+	round    uint64            // the round in flight; 0 if none
+	began    map[int]uint64    // the round that confirms each promise: the first to begin after it
+	index    map[uint64]uint64 // index of each confirmed round
 	made     int               // number of promises made
 	released int               // number of promises released
 }
 
-// step takes a random step: a promise, the start of a round, a confirmation of this or another
-// round, or an apply.
+// step performs a random action: it makes a promise, starts a round, confirms this or another
+// round, or applies.
 func (m *model) step(r *rand.Rand) {
 	switch r.IntN(4) {
 	case 0:
@@ -55,8 +55,8 @@ func (m *model) step(r *rand.Rand) {
 	}
 }
 
-// apply releases promises in order. Each must be confirmed by the first round that began after it,
-// and the applied index must have reached that round's.
+// apply releases promises in order. Each promise must be confirmed by the first round that began
+// after it, and the applied index must have reached the round's index.
 func (m *model) apply(applied uint64) {
 	for {
 		batch, index, ok := m.q.Release(applied)
@@ -74,15 +74,15 @@ func (m *model) apply(applied uint64) {
 		}
 		m.q.Reuse(batch)
 	}
-	if id, ok := m.began[m.released]; ok { // the oldest one waits
+	if id, ok := m.began[m.released]; ok { // the oldest promise is waiting
 		if at, confirmed := m.index[id]; confirmed && at <= applied {
 			m.t.Fatalf("promise %d, confirmed at %d, is not released at %d", m.released, at, applied)
 		}
 	}
 }
 
-// Whatever the order of steps, no promise is released too early, twice or out of order, and none is
-// lost. At the end of the term, Close returns the rest.
+// TestModel checks that, for any order of steps, no promise is released too early, twice or out of
+// order, and none is lost. At the end of the term, Close returns the remaining promises.
 func TestModel(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))

@@ -1,5 +1,6 @@
-// Package confirm runs the confirm rounds of a leader: after a promise was made, a quorum confirms
-// that the member still leads. One round confirms all waiting requests.
+// Package confirm runs a leader's confirm rounds. In a confirm round, a quorum confirms that the
+// member still leads. A round that begins after a promise was made confirms that promise. One round
+// confirms all waiting requests.
 //
 // A Queue decides when a round begins and which requests it confirms. Its caller queries the
 // quorum, reports the outcome, and answers the requests. A Queue is pure: it has no clock, starts
@@ -8,34 +9,34 @@ package confirm
 
 import "slices"
 
-// Batch is what one round confirms: everything that waited when it began.
+// Batch is the set of requests that one round confirms: everything that was waiting when it began.
 type Batch[T any] interface {
-	// Empty reports whether nothing waits.
+	// Empty reports whether the batch has no requests.
 	Empty() bool
-	// Emptied returns an empty batch with the memory of this one.
+	// Emptied returns an empty batch that reuses the memory of this one.
 	Emptied() T
 }
 
-// Queue runs one round at a time. Requests that arrive during a round wait for the next one, since
-// a promise is confirmed only by a round that began after it was made (rule 4).
+// Queue runs one round at a time. Requests that arrive during a round wait for the next one,
+// because a promise is confirmed only by a round that began after the promise was made (rule 4).
 type Queue[T Batch[T]] struct {
-	// Next is the batch of the next round. The caller adds to it.
+	// Next is the batch for the next round. The caller adds requests to it.
 	Next T
 
-	current round[T] // in progress; its id is 0 if none is
+	current round[T] // the round in progress; its id is 0 if there is none
 	done    []round[T]
-	last    uint64 // id of the last round begun
-	spare   T      // empty, with the memory of a finished round
+	last    uint64 // id of the last round that began
+	spare   T      // empty batch with the memory of a finished round
 }
 
 type round[T any] struct {
 	id    uint64
-	index uint64 // the round is over when this is applied
+	index uint64 // the round is over once this index is applied
 	batch T
 }
 
-// After returns a queue whose rounds have IDs after last, so that earlier rounds are not mistaken
-// for its own.
+// After returns a queue whose round IDs are greater than last, so that earlier rounds are not
+// mistaken for its own.
 func After[T Batch[T]](last uint64) Queue[T] { return Queue[T]{last: last} }
 
 // Last returns the ID of the last round.
@@ -44,8 +45,8 @@ func (q *Queue[T]) Last() uint64 { return q.last }
 // HasNext reports whether Begin would begin a round.
 func (q *Queue[T]) HasNext() bool { return q.current.id == 0 && !q.Next.Empty() }
 
-// Begin begins a round if requests wait and none is in progress. The caller must then query the
-// quorum with the ID.
+// Begin begins a round if requests are waiting and no round is in progress. The caller must then
+// query the quorum with the ID.
 func (q *Queue[T]) Begin() (id uint64, ok bool) {
 	if !q.HasNext() {
 		return 0, false
@@ -60,8 +61,8 @@ func (q *Queue[T]) Begin() (id uint64, ok bool) {
 // Current returns the ID of the round in progress, if there is one.
 func (q *Queue[T]) Current() (id uint64, ok bool) { return q.current.id, q.current.id != 0 }
 
-// Confirmed records that a quorum has confirmed a round. Its batch may be answered from a state of
-// that index or later.
+// Confirmed records that a quorum has confirmed a round. The requests in its batch can be answered
+// from any state at or after index.
 func (q *Queue[T]) Confirmed(id, index uint64) {
 	if id == 0 || id != q.current.id {
 		return
@@ -71,7 +72,8 @@ func (q *Queue[T]) Confirmed(id, index uint64) {
 	q.current = round[T]{}
 }
 
-// Release returns the batch and the index of the oldest confirmed round, if that index is applied.
+// Release returns the batch and index of the oldest confirmed round, if that index has been
+// applied.
 func (q *Queue[T]) Release(applied uint64) (batch T, index uint64, ok bool) {
 	if len(q.done) == 0 || q.done[0].index > applied {
 		return batch, 0, false
@@ -81,11 +83,11 @@ func (q *Queue[T]) Release(applied uint64) (batch T, index uint64, ok bool) {
 	return first.batch, first.index, true
 }
 
-// Reuse returns the memory of an answered batch from Release to the queue.
+// Reuse gives the queue the memory of a batch that Release returned and that has been answered.
 func (q *Queue[T]) Reuse(batch T) { q.spare = batch.Emptied() }
 
-// Close ends all rounds, because the member no longer leads, and returns their batches, oldest
-// first. None of their promises may be released.
+// Close ends all rounds because the member no longer leads. It returns their batches, oldest first.
+// The promises in them must not be released.
 func (q *Queue[T]) Close() []T {
 	var all []T
 	for i := range q.done {

@@ -10,7 +10,7 @@ type names []string
 func (n names) Empty() bool    { return len(n) == 0 }
 func (n names) Emptied() names { return n[:0] }
 
-// A promise made during a round is confirmed by the next one.
+// TestOneRoundAtATime checks that a promise made during a round is confirmed by the next round.
 func TestOneRoundAtATime(t *testing.T) {
 	q := After[names](7)
 	if _, ok := q.Begin(); ok {
@@ -39,7 +39,8 @@ func TestOneRoundAtATime(t *testing.T) {
 	}
 }
 
-// A promise is released once its round's index is applied.
+// TestReleaseWaitsForIndex checks that a promise is released once the index of its round is
+// applied.
 func TestReleaseWaitsForIndex(t *testing.T) {
 	q := After[names](0)
 	q.Confirmed(0, 1)
@@ -51,7 +52,7 @@ func TestReleaseWaitsForIndex(t *testing.T) {
 	if _, _, ok := q.Release(1 << 40); ok {
 		t.Fatal("released before the round was confirmed")
 	}
-	q.Confirmed(id+1, 3) // of another round
+	q.Confirmed(id+1, 3) // a confirmation of another round
 	q.Confirmed(0, 3)
 	if _, _, ok := q.Release(1 << 40); ok {
 		t.Fatal("released by another round")
@@ -69,8 +70,8 @@ func TestReleaseWaitsForIndex(t *testing.T) {
 	}
 }
 
-// At the end of a term, Close returns all waiting promises in order. Confirmations of old rounds do
-// not affect later ones.
+// TestClose checks that at the end of a term Close returns all pending promises in order.
+// Confirmations of old rounds do not affect later rounds.
 func TestClose(t *testing.T) {
 	q := After[names](0)
 	for _, name := range []string{"done", "current", "next"} {
@@ -106,7 +107,7 @@ func TestClose(t *testing.T) {
 	}
 }
 
-// A round reuses the memory of a finished one.
+// TestReuse checks that a round reuses the memory of a finished round.
 func TestReuse(t *testing.T) {
 	q := After[names](0)
 	allocs := testing.AllocsPerRun(100, func() {

@@ -7,30 +7,31 @@ import (
 	"leasehold.dev/lease"
 )
 
-// syncTime is how long the log takes to sync an entry, and patience the longest commit delay, in
-// milliseconds.
+// syncTime is how long the log takes to sync an entry, and patience is the maximum commit delay.
+// Both are in milliseconds.
 const (
 	syncTime = 4
 	patience = 3
 )
 
-// callers send a command, wait for its answer and repeat, while one entry is synced at a time.
+// callers simulates callers that send a command, wait for its answer, and repeat. The log syncs one
+// entry at a time.
 type callers struct {
 	think    func() lease.Instant // time from an answer to the next command
-	delays   bool                 // whether there is a commit delay
+	delays   bool                 // enables the commit delay
 	d        Delay
 	now      lease.Instant
-	asks     map[lease.Instant]int // number of callers that will send a command, by time
-	waiting  int                   // commands
-	syncing  int                   // commands of the entry that is synced
+	asks     map[lease.Instant]int // number of callers about to send a command, by time
+	waiting  int                   // pending commands
+	syncing  int                   // commands in the entry being synced
 	done     lease.Instant         // when the sync ends
 	held     lease.Instant         // start of the current delay; 0 for none
-	commands int                   // total
+	commands int                   // total number of commands
 	entries  int
-	delayed  int // entries
+	delayed  int // number of delayed entries
 }
 
-// step is one millisecond.
+// step simulates one millisecond.
 func (c *callers) step() {
 	c.now++
 	c.waiting += c.asks[c.now]
@@ -65,7 +66,7 @@ func (c *callers) step() {
 	c.syncing, c.waiting, c.done, c.held = c.waiting, 0, c.now+syncTime, 0
 }
 
-// played simulates n callers.
+// played returns the state after a simulation with n callers.
 func played(n int, delays bool, least, most lease.Instant) *callers {
 	r := rand.New(rand.NewPCG(uint64(n), 1))
 	c := &callers{
@@ -81,8 +82,8 @@ func played(n int, delays bool, least, most lease.Instant) *callers {
 	return c
 }
 
-// Callers that respond at once nearly all share each entry. Without the delay they would form two
-// groups and get less done.
+// TestFastCallers checks that if callers respond immediately, nearly all of them share each entry.
+// Without the delay they would form two groups and complete fewer commands.
 func TestFastCallers(t *testing.T) {
 	for _, n := range []int{2, 8, 64} {
 		with, without := played(n, true, 1, 2), played(n, false, 1, 2)
@@ -96,7 +97,8 @@ func TestFastCallers(t *testing.T) {
 	}
 }
 
-// Slow callers are hardly ever waited for, and a single caller never is.
+// TestSlowCallers checks that entries are rarely delayed for slow callers, and never for a single
+// caller.
 func TestSlowCallers(t *testing.T) {
 	for _, n := range []int{1, 2, 8} {
 		c := played(n, true, 40, 400)

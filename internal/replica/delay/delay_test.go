@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// answered returns a delay after one command was answered at each of the instants.
+// answered returns a Delay after one command was answered at each of the given instants.
 func answered(at ...lease.Instant) *Delay {
 	d := &Delay{}
 	for _, t := range at {
@@ -16,12 +16,13 @@ func answered(at ...lease.Instant) *Delay {
 	return d
 }
 
-// eight means that eight commands are answered together.
+// eight stands for eight commands answered at the same time.
 var eight = make([]lease.Instant, 8)
 
-// Commands wait while fewer have come than expected: seven eighths of the callers that were
-// answered or already wait. They do not wait before the log is free, for longer than the limit, or
-// for callers that were answered too long ago.
+// TestHolds checks that commands wait while fewer of them have arrived than expected. Seven eighths
+// of the callers that were answered or are already waiting are expected. Commands never wait before
+// the log is free or for longer than the limit, and they do not wait for callers that were answered
+// too long ago.
 func TestHolds(t *testing.T) {
 	free := func(d *Delay, n int) *Delay {
 		d.Free(n)
@@ -54,8 +55,8 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// Two callers that take turns are never seen together. So callers of the previous entry count too,
-// but not those before it.
+// TestTurns checks that callers in the previous entry count as well, but not those in earlier
+// entries. Two callers that take turns never wait at the same time.
 func TestTurns(t *testing.T) {
 	d := answered(0)
 	d.Free(1)
@@ -66,12 +67,13 @@ func TestTurns(t *testing.T) {
 		if got := d.Holds(1, 0); got != want {
 			t.Errorf("entry %d after two callers were seen: one waits: %v", i+1, got)
 		}
-		d.Proposed(2) // the other one has come, if it was waited for
+		d.Proposed(2) // if there was a delay, the other caller has arrived
 	}
 }
 
-// entry proposes one entry. Eight commands are expected; had are there at first, came at its
-// proposal. It reports whether there was a delay.
+// entry proposes one entry, for which eight commands are expected. The number of pending commands
+// is had when the log becomes free, and came when the entry is proposed. It reports whether there
+// was a delay.
 func (d *Delay) entry(had, came int) (delayed bool) {
 	for range 8 - had {
 		d.Answered(0)
@@ -82,8 +84,9 @@ func (d *Delay) entry(had, came int) (delayed bool) {
 	return delayed
 }
 
-// If less than half of the expected callers come, the next entries are not delayed: more of them
-// after each failure in a row, up to 30. Half or more of the callers reset this.
+// TestFailures checks that if less than half of the expected callers arrive, the next entries are
+// not delayed. Their number grows with each consecutive failure, up to 30. It is reset once at
+// least half of the callers arrive.
 func TestFailures(t *testing.T) {
 	d := &Delay{}
 	skipped := func(had, came int) (list []int) {

@@ -8,30 +8,31 @@ import (
 	"leasehold.dev/lease"
 )
 
-// world is a member that watches others, which send, stutter, stop and return at random.
+// world is a member that monitors others. The others send messages, stutter, stop and return at
+// random.
 type world struct {
 	t      *testing.T
 	r      *rand.Rand
 	w      *Watch
 	now    lease.Instant
 	others []*other
-	fresh  lease.Instant // when the watching member was last late
-	silent int           // number of times that a member was found silent
+	fresh  lease.Instant // when the monitoring member was last late
+	silent int           // number of times that a member was reported silent
 }
 
-// other is a watched member.
+// other is a monitored member.
 type other struct {
 	id       uint64
-	beat     lease.Instant // of its next heartbeat
-	answer   lease.Instant // of its next answer; 0 if not asked
+	beat     lease.Instant // when it sends its next heartbeat
+	answer   lease.Instant // when it sends its next answer; 0 if not asked
 	asked    lease.Instant // when it was first asked since its last message; 0 if not asked
 	again    lease.Instant // when it was last asked
 	lastSeen lease.Instant
-	stops    lease.Instant // it sends nothing until then
+	stops    lease.Instant // until when it sends nothing
 	silent   bool
 }
 
-// newWorld returns a world with two others.
+// newWorld returns a world with two monitored members.
 func newWorld(t *testing.T, seed uint64) *world {
 	v := &world{
 		t: t, r: rand.New(rand.NewPCG(seed, 1)), w: New(Config{Heartbeat: 100, Most: 1000}), now: 1000,
@@ -50,12 +51,12 @@ func newWorld(t *testing.T, seed uint64) *world {
 func (v *world) step() {
 	at, ok := v.w.Next()
 	if !ok {
-		at = v.now + 1000 // all are lost
+		at = v.now + 1000 // all members are lost
 	}
 	for _, o := range v.others {
 		at = min(at, o.next())
 	}
-	switch n := v.r.IntN(300); { // this member may be delayed
+	switch n := v.r.IntN(300); { // the monitoring member itself can be delayed
 	case at > v.now && n == 0:
 		at += lease.Instant(v.r.IntN(3000))
 	case at > v.now && n < 20:
@@ -84,7 +85,7 @@ func (o *other) next() lease.Instant {
 	return max(at, o.stops)
 }
 
-// speak delivers what a member has sent by now. Occasionally, the member stops after that.
+// speak delivers the messages that a member has sent so far. Sometimes the member stops after that.
 func (v *world) speak(o *other) {
 	if o.next() > v.now {
 		return
@@ -144,8 +145,9 @@ func (v *world) look() {
 	}
 }
 
-// Under random heartbeats, answers, stops and delays, a member that sends is never silent, a
-// stopped one becomes silent within its limit, and none is silent before it had time to answer.
+// TestRandomWorlds checks silence detection under random heartbeats, answers, stops and delays. A
+// member that keeps sending is never reported silent, a stopped member is reported within its
+// limit, and no member is reported before it had time to answer.
 func TestRandomWorlds(t *testing.T) {
 	silent := 0
 	for seed := range uint64(100) {

@@ -1,21 +1,22 @@
 // Package silence decides when an unresponsive member is considered hung or cut off.
 //
-// A killed process takes its connections with it, so its failure is noticed immediately. A stopped
-// process, or one behind a broken link, just sends nothing. But a busy process may do the same, and
-// the watching member may have been delayed itself. So a lack of heartbeats alone is not enough:
+// When a process is killed, its connections break, so the failure is detected immediately. A
+// stopped process, or one behind a broken link, simply sends nothing. However, a busy process may
+// also send nothing, and the watching member may itself have been delayed. So missing heartbeats
+// alone are not enough:
 //
-//   - A member that has not been heard from for one and a half heartbeats is probed, over a
-//     connection, and by goroutines, that do not depend on its core. A busy process answers, a
-//     stopped one does not.
-//   - It becomes silent once it has not been heard from for its limit, and has not answered for
-//     twice the time of its slowest answer in the last minutes.
+//   - A member that has sent nothing for one and a half heartbeats is probed, over a connection
+//     and by goroutines that do not depend on its core. A busy process answers; a stopped process
+//     does not.
+//   - A member becomes silent once it has sent nothing for its limit and has not answered for
+//     twice the time of its slowest answer in the last few minutes.
 //   - The limit is three heartbeats, or one and a half times the longest pause from which the
-//     member recovered in the last minutes, but at most the election timeout. So a member that
-//     stutters is considered hung once, not each time.
+//     member recovered in the last few minutes, but at most the election timeout. So a member
+//     that stutters is considered hung once, not every time.
 //   - A watching member that was delayed itself restarts all countdowns.
 //
-// No guarantee depends on this: a mistake costs an election, and only if a majority makes it at the
-// same time.
+// No guarantee depends on this. A mistake costs an election, and only if a majority makes the
+// mistake at the same time.
 //
 // The package is pure: instants are arguments.
 package silence
@@ -29,53 +30,55 @@ import (
 
 // Config configures a Watch. The zero value watches no members.
 type Config struct {
-	// Heartbeat is the heartbeat interval of watched members, in milliseconds.
+	// Heartbeat is the interval at which watched members send heartbeats, in milliseconds.
 	Heartbeat lease.TTL
-	// Most is the longest limit, except for slow links: the election timeout.
+	// Most is the upper bound on the limit, except for slow links. It is the election timeout.
 	Most lease.TTL
 }
 
 const (
-	// leastWait is the minimum time for an answer, in milliseconds. Even a process that has
+	// leastWait is the minimum time to wait for an answer, in milliseconds. Even a process that has
 	// answered promptly for minutes may have to wait for a processor or its garbage collector.
 	leastWait = 100
-	// tolerance is how late the watching member may be, in milliseconds, before it ignores the
-	// lack of messages.
+	// tolerance is how late the watching member can be, in milliseconds. If it is later, it ignores
+	// that there were no messages.
 	tolerance = 50
-	// restEvery is the interval at which other members are probed, in milliseconds.
+	// restEvery is the interval at which all members that are not watched are probed, in
+	// milliseconds.
 	restEvery = 1000
-	// memory is how long measurements count: at least this long, and at most twice as long.
+	// memory is the minimum time that a measurement counts, in milliseconds. The maximum is twice
+	// as long.
 	memory = 5 * 60_000
-	// lostAfter is the number of limits after which a silent member is lost.
+	// lostAfter is the number of limits after which a silent member counts as lost.
 	lostAfter = 2
 )
 
 // Watch watches other members. It is not safe for concurrent use.
 type Watch struct {
 	cfg     Config
-	watched []uint64         // sorted
+	watched []uint64         // sorted by ID
 	of      map[uint64]*peer // all measured or watched members
-	due     lease.Instant    // latest time of the next Look; 0 if there is nothing to wait for
+	due     lease.Instant    // latest time of the next Look; 0 if nothing is pending
 	late    lease.Instant    // when this member was last delayed
 }
 
-// peer is the state of another member.
+// peer is the state of one other member.
 type peer struct {
-	lastSeen lease.Instant // last message, or when the countdown was restarted
-	probed   lease.Instant // when it was first probed since it was heard from; 0 if it was not
+	lastSeen lease.Instant // time of the last message, or of the last restart of the countdown
+	probed   lease.Instant // first probe since the last message; 0 if there was none
 	again    lease.Instant // time of the next probe
 	silent   bool
 	lost     bool
-	// missed is when it had last been heard from before it fell silent, whether or not it is still
-	// watched; 0 if it has been heard from since.
+	// missed is the time of the last message before the member became silent, even if it is no
+	// longer watched. It is 0 if a message has been received since.
 	missed lease.Instant
 	back   lease.Instant // when its last outage ended
 
-	roundTrip worst // for its answers
-	pause     worst // between its messages
+	roundTrip worst // longest time to answer
+	pause     worst // longest time between messages
 }
 
-// worst tracks the longest measurement of the last minutes.
+// worst tracks the largest measurement of the last few minutes.
 type worst struct {
 	since       lease.Instant
 	now, before lease.TTL
@@ -92,7 +95,7 @@ func (w *worst) note(took lease.TTL, at lease.Instant) {
 	w.now = max(w.now, took)
 }
 
-// at returns the longest measurement as of an instant.
+// at returns the largest measurement as of an instant.
 func (w *worst) at(now lease.Instant) lease.TTL {
 	switch age := now - w.since; {
 	case age < memory:
@@ -103,12 +106,12 @@ func (w *worst) at(now lease.Instant) lease.TTL {
 	return 0
 }
 
-// New returns a Watch without members.
+// New returns a Watch that watches no members.
 func New(c Config) *Watch { return &Watch{cfg: c, of: make(map[uint64]*peer)} }
 
-// Advance sets the time, and must be called before any input that has arrived since. If the time is
-// later than the next planned look, this member was delayed itself, and the lack of messages proves
-// nothing.
+// Advance sets the time. It must be called before passing in any input that has arrived since the
+// last call. If the time is later than the next planned look, this member was itself delayed, and
+// the lack of messages proves nothing.
 func (w *Watch) Advance(now lease.Instant) {
 	if w.due == 0 || now-w.due <= tolerance {
 		return
@@ -120,8 +123,8 @@ func (w *Watch) Advance(now lease.Instant) {
 	}
 }
 
-// Follow sets the members to watch: the leader, or at the leader all voters. Newly watched members
-// count as having just been heard from. The list must be sorted.
+// Follow sets the members to watch: the leader or, on the leader, all voters. A newly watched
+// member is treated as if it had just sent a message. The list must be sorted.
 func (w *Watch) Follow(members []uint64, now lease.Instant) {
 	if slices.Equal(w.watched, members) {
 		return
@@ -134,7 +137,7 @@ func (w *Watch) Follow(members []uint64, now lease.Instant) {
 	w.watched = append(w.watched[:0], members...)
 }
 
-// Forget drops the state of all members except these.
+// Forget drops the state of all members except the given ones.
 func (w *Watch) Forget(but []uint64) {
 	for id := range w.of {
 		if !slices.Contains(but, id) {
@@ -158,8 +161,8 @@ func (p *peer) begin(now lease.Instant) {
 	p.lastSeen, p.probed, p.silent, p.lost = now, 0, false, false
 }
 
-// Received records a message from a member. A pause longer than the longest limit is an outage, not
-// a stutter: no limit could have bridged it, so it is not measured.
+// Received records a message from a member. A pause longer than the maximum limit is an outage, not
+// a stutter. No limit could have bridged it, so it is not measured.
 func (w *Watch) Received(member uint64, now lease.Instant) {
 	p := w.of[member]
 	if p == nil {
@@ -183,8 +186,8 @@ func (w *Watch) Received(member uint64, now lease.Instant) {
 	p.missed = 0
 }
 
-// Answered records an answer of a member, and how long it took. A probe sent before this member was
-// delayed, or before an outage ended, does not measure the round trip.
+// Answered records a member's answer and how long it took. If the probe was sent before this member
+// was delayed, or before an outage ended, the answer does not count as a measurement.
 func (w *Watch) Answered(member uint64, took lease.TTL, now lease.Instant) {
 	p := w.peer(member, now)
 	w.Received(member, now)
@@ -195,11 +198,11 @@ func (w *Watch) Answered(member uint64, took lease.TTL, now lease.Instant) {
 
 // News is the result of Look.
 type News struct {
-	// Ask are the members to probe now.
+	// Ask lists the members to probe now.
 	Ask []uint64
-	// Silent are the members that have just become silent: they are hung or cut off.
+	// Silent lists the members that have just become silent: they are hung or cut off.
 	Silent []State
-	// Changed means that more members are lost than at the previous Look.
+	// Changed is true if more members are lost than at the previous Look.
 	Changed bool
 }
 
@@ -229,8 +232,8 @@ func (w *Watch) Look(now lease.Instant) (news News) {
 	return news
 }
 
-// Next returns when to call Look if no message arrives before that; ok is false if there is nothing
-// to wait for. A late call is detected.
+// Next returns when to call Look if no message arrives before that. ok is false if nothing is
+// pending. Advance detects when Look is called late.
 func (w *Watch) Next() (at lease.Instant, ok bool) { return w.due, w.due != 0 }
 
 func (w *Watch) plan(now lease.Instant) (at lease.Instant) {
@@ -254,16 +257,16 @@ func (w *Watch) plan(now lease.Instant) (at lease.Instant) {
 	return at
 }
 
-// askAfter is how long a member may be quiet before it is probed. A single late heartbeat is
+// askAfter is how long a member can be quiet before it is probed. A single late heartbeat is
 // tolerated.
 func (w *Watch) askAfter() lease.TTL { return w.cfg.Heartbeat * 3 / 2 }
 
-// wait is how long an answer of a member may take.
+// wait is how long a member can take to answer.
 func (w *Watch) wait(p *peer, now lease.Instant) lease.TTL {
 	return max(leastWait, 2*p.roundTrip.at(now))
 }
 
-// limit is how long a member may be quiet.
+// limit is how long a member can be quiet.
 func (w *Watch) limit(p *peer, now lease.Instant) lease.TTL {
 	limit := min(max(3*w.cfg.Heartbeat, p.pause.at(now)*3/2), w.cfg.Most)
 	return max(limit, w.askAfter()+w.wait(p, now))
@@ -274,20 +277,19 @@ func (w *Watch) silentAt(p *peer, now lease.Instant) lease.Instant {
 	return max(p.lastSeen+lease.Instant(w.limit(p, now)), p.probed+lease.Instant(w.wait(p, now)))
 }
 
-// Lost reports whether a watched member has been silent for so long that this leader has to do
-// without it.
+// Lost reports whether a watched member has been silent for so long that this leader has to
+// continue without it.
 func (w *Watch) Lost(member uint64) bool {
 	p := w.of[member]
 	return p != nil && p.lost && slices.Contains(w.watched, member)
 }
 
-// State is the state of a member.
+// State describes the responsiveness of a member.
 type State struct {
 	Member uint64
-	// Quiet is how long the member has not been heard from, if watched; Limit is how long it may
-	// be quiet.
+	// Quiet is how long a watched member has sent nothing. Limit is how long it can be quiet.
 	Quiet, Limit lease.TTL
-	// RoundTrip is the longest time of an answer in the last minutes.
+	// RoundTrip is the longest time the member took to answer in the last few minutes.
 	RoundTrip lease.TTL
 }
 
@@ -299,7 +301,7 @@ func (w *Watch) state(id uint64, p *peer, now lease.Instant) State {
 	return s
 }
 
-// States returns the states of all members that were measured, sorted by ID.
+// States returns the states of all members with measurements, sorted by ID.
 func (w *Watch) States(now lease.Instant) []State {
 	out := make([]State, 0, len(w.of))
 	for id, p := range w.of {

@@ -11,9 +11,10 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The scenarios show when members are probed, silent and lost, and how limits adapt. A line is an
-// instant and an event: a message, an answer or a look. "run" looks whenever the Watch asks for it,
-// up to an instant. Run with -rewrite to update them.
+// TestScenarios runs the scenarios in testdata, which show when members are probed, silent and
+// lost, and how limits adapt. Each line has an instant and an event: a message, an answer or a
+// look. "run" looks whenever the Watch requests it, up to an instant. Run with -rewrite to update
+// them.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		var p player
@@ -57,7 +58,7 @@ func (p *player) ids(words []string) (out []uint64) {
 	return out
 }
 
-// do runs a line: an instant, a verb and its arguments.
+// do runs one line: an instant, a verb and its arguments.
 func (p *player) do(words []string) {
 	now := lease.Instant(p.number(words[0]))
 	switch args := words[2:]; words[1] {
@@ -82,7 +83,7 @@ func (p *player) do(words []string) {
 			p.w.Advance(at)
 			p.look(at)
 		}
-	case "beats": // a member's heartbeats every 100 ms, up to an instant
+	case "beats": // heartbeats from a member every 100 ms, up to an instant
 		for at := now + 100; at <= lease.Instant(p.number(args[1])); at += 100 {
 			p.w.Advance(at)
 			p.w.Received(uint64(p.number(args[0])), at)
@@ -121,7 +122,8 @@ func (p *player) sayf(format string, args ...any) {
 	p.out = append(p.out, fmt.Sprintf(format, args...))
 }
 
-// A Watch without members has nothing to do, and can forget measurements of removed members.
+// TestNobody checks that a Watch without members has nothing to do, and can drop the measurements
+// of removed members.
 func TestNobody(t *testing.T) {
 	w := New(Config{Heartbeat: 100, Most: 1000})
 	w.Advance(1)
@@ -140,7 +142,8 @@ func TestNobody(t *testing.T) {
 	}
 }
 
-// The longest of several measurements counts, each for at least memory and at most twice that.
+// TestWorst checks that the largest of several measurements is used. Each measurement counts for at
+// least memory and at most twice that.
 func TestWorst(t *testing.T) {
 	type note struct {
 		took lease.TTL
@@ -174,8 +177,8 @@ func TestWorst(t *testing.T) {
 	}
 }
 
-// A member has 100 ms to answer, however short the heartbeat interval and however fast its earlier
-// answers.
+// TestFastHeartbeats checks that a member has 100 ms to answer, no matter how short the heartbeat
+// interval is and how fast it answered before.
 func TestFastHeartbeats(t *testing.T) {
 	w := New(Config{Heartbeat: 40, Most: 1000})
 	w.Follow([]uint64{2}, 1)

@@ -8,7 +8,7 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// TestGenerated checks that messages.go is what the descriptors give.
+// TestGenerated checks that messages.go is up to date with the descriptors.
 func TestGenerated(t *testing.T) {
 	want, err := generate(pb.File_leasehold_v1_stream_proto)
 	if err != nil {

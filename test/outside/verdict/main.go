@@ -1,11 +1,11 @@
-// Verdict reads the output of a verbose Go test binary, and checks it against a list of tests that
+// Verdict reads the output of a verbose Go test binary and checks it against a list of tests that
 // may fail:
 //
 //	verdict -suite common -exclusions exclusions.txt < log
 //
-// It prints the tests that failed and a summary line. It exits with 1 if a test failed that is not
-// on the list, if a test never ended, or if no test ran. With -skip it instead prints the
-// -test.skip pattern for the excluded tests, and with -failed the names of the tests to retry.
+// It prints the failed tests and a summary line. It exits with 1 if a test that is not on the list
+// failed, if a test never ended, or if no test ran. With -skip it instead prints the -test.skip
+// pattern for the excluded tests, and with -failed the names of the tests to retry.
 package main
 
 import (
@@ -62,7 +62,7 @@ func run(suite, list string, skip, failed bool) (ok bool, err error) {
 	return ok, out.Flush()
 }
 
-// write prints the verdict, and reports whether the suite passes.
+// write prints the verdict and reports whether the suite passes.
 func (v verdict) write(w io.Writer, suite string) bool {
 	for _, line := range v.lines {
 		fmt.Fprintln(w, line)

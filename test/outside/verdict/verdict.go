@@ -9,11 +9,11 @@ import (
 	"strings"
 )
 
-// exclusions maps the tests that may fail to reasons. The name of a test covers its subtests.
+// exclusions maps each test that may fail to the reason. A test's name also covers its subtests.
 type exclusions map[string]string
 
-// readExclusions reads lines of the form "suite test reason" and keeps those of one suite. Empty
-// lines and lines that begin with # are ignored.
+// readExclusions reads lines of the form "suite test reason" and keeps those for one suite. It
+// ignores empty lines and lines that begin with #.
 func readExclusions(r io.Reader, suite string) (exclusions, error) {
 	ex := exclusions{}
 	in := bufio.NewScanner(r)
@@ -33,7 +33,7 @@ func readExclusions(r io.Reader, suite string) (exclusions, error) {
 	return ex, in.Err()
 }
 
-// covers returns the reason for a test or for one of its parents.
+// covers returns the reason listed for a test or one of its parents.
 func (ex exclusions) covers(name string) (string, bool) {
 	for {
 		if why, ok := ex[name]; ok {
@@ -47,7 +47,7 @@ func (ex exclusions) covers(name string) (string, bool) {
 	}
 }
 
-// pattern returns a pattern for -test.run and -test.skip that matches exactly these tests. Each
+// pattern returns a pattern for -test.run and -test.skip that matches exactly the named tests. Each
 // element of a name is matched separately.
 func pattern(names []string) string {
 	var alternatives []string
@@ -62,13 +62,13 @@ func pattern(names []string) string {
 	return strings.Join(alternatives, "|")
 }
 
-// An outcome is how a test ended. Its word is "" if the test began and never ended.
+// An outcome is the result of a test. Its word is "" if the test started but never ended.
 type outcome struct {
 	word    string // PASS, FAIL, SKIP
 	seconds string
 }
 
-// A runLog holds the outcomes of one run, in the order in which tests began.
+// A runLog holds the outcomes of one run, in the order in which the tests started.
 type runLog struct {
 	order []string
 	by    map[string]outcome
@@ -76,15 +76,17 @@ type runLog struct {
 
 var (
 	began = regexp.MustCompile(`^=== RUN +(\S+)`)
-	// Some tests print without a newline, so the end of a test may be in the middle of a line.
+	// Some tests print without a newline, so the result of a test can appear in the middle of a
+	// line.
 	ended = regexp.MustCompile(`--- (PASS|FAIL|SKIP): (\S+) \(([0-9.]+)s\)`)
 )
 
-// maxRetried is how many failed tests of a suite are retried. If more fail, none is.
+// maxRetried limits how many failed tests of a suite are retried. If more fail, none are retried.
 //
-// The suites run real processes and have timeouts of their own. Moreover, etcd's harness reads
-// programs through pseudo-terminals: if a program prints its last lines and exits between two
-// reads, Linux returns EIO and drops the lines, once in tens of thousands of programs.
+// The suites run real processes and have their own timeouts. In addition, etcd's harness reads
+// programs' output through pseudo-terminals. If a program prints its last lines and exits between
+// two reads, Linux returns EIO and drops the lines. This happens once in tens of thousands of
+// programs.
 const maxRetried = 3
 
 func readLog(r io.Reader) (runLog, error) {
@@ -96,7 +98,7 @@ func readLog(r io.Reader) (runLog, error) {
 		l.by[name] = o
 	}
 	in := bufio.NewScanner(r)
-	in.Buffer(nil, 64<<20) // servers log long lines
+	in.Buffer(nil, 64<<20) // servers can log long lines
 	for in.Scan() {
 		if m := began.FindStringSubmatch(in.Text()); m != nil {
 			note(m[1], outcome{})
@@ -107,8 +109,8 @@ func readLog(r io.Reader) (runLog, error) {
 	return l, in.Err()
 }
 
-// A verdict is the result of a run. It has lines for the tests that are worth a remark; tests that
-// simply pass were printed when they ran.
+// A verdict is the result of a run. Its lines describe only noteworthy tests; tests that simply
+// passed were printed when they ran.
 type verdict struct {
 	lines                             []string
 	passed, skipped, excluded, failed int
@@ -117,7 +119,7 @@ type verdict struct {
 // ok reports whether at least one test passed and none failed.
 func (v verdict) ok() bool { return v.failed == 0 && v.passed > 0 }
 
-// judge checks every top-level test against the list.
+// judge checks every top-level test against the exclusions.
 func (l runLog) judge(ex exclusions) verdict {
 	var v verdict
 	for _, name := range l.order {
@@ -151,8 +153,8 @@ func (l runLog) judge(ex exclusions) verdict {
 	return v
 }
 
-// guilty lists the parts of a top-level test that failed and are not excluded. A test fails if a
-// subtest fails, so it is listed itself only if none of its subtests failed.
+// guilty lists the parts of a top-level test that failed and are not excluded. A test also fails if
+// a subtest fails, so it is listed only if none of its subtests failed.
 func (l runLog) guilty(top string, ex exclusions) []string {
 	var out []string
 	for _, name := range l.order {
@@ -171,7 +173,7 @@ func (l runLog) guilty(top string, ex exclusions) []string {
 	return out
 }
 
-// retryable returns the failed tests, or none if there are too many or one of them did not end.
+// retryable returns the failed tests, or none if there are too many or one of them never ended.
 func (l runLog) retryable(ex exclusions) []string {
 	var out []string
 	for _, name := range l.order {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestVerdict judges small logs. Each shows one way in which a run can go.
+// TestVerdict judges small logs, one for each way in which a run can go.
 func TestVerdict(t *testing.T) {
 	const list = `
 # for people
@@ -75,7 +75,8 @@ e2e TestC another suite
 	}
 }
 
-// TestPattern checks that the pattern names the tests and no longer names.
+// TestPattern checks that the pattern matches exactly the named tests, and not tests with longer
+// names.
 func TestPattern(t *testing.T) {
 	const want = `^TestA$|^TestB$/^x\.y$`
 	if got := pattern([]string{"TestB/x.y", "TestA"}); got != want {
@@ -86,7 +87,7 @@ func TestPattern(t *testing.T) {
 	}
 }
 
-// TestRetryable checks that a few failed tests are retried, and that the outcome of a retry
+// TestRetryable checks that a small number of failed tests are retried, and that a retry's outcome
 // replaces the first one.
 func TestRetryable(t *testing.T) {
 	failed := func(name string) string {
@@ -116,7 +117,7 @@ func TestRetryable(t *testing.T) {
 	}
 }
 
-// TestReasons holds the real list: every row has a suite and a reason.
+// TestReasons checks that every row of the real list has a suite and a reason.
 func TestReasons(t *testing.T) {
 	f, err := os.Open("../exclusions.txt")
 	if err != nil {

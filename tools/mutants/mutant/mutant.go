@@ -1,9 +1,9 @@
 // Package mutant is called only by code that the mutation tool has changed. Each call behaves like
-// the original code unless the environment variable [Active] has the number of its mutant. So one
-// binary, compiled once, has all mutants.
+// the original code unless the environment variable [Active] contains the number of its mutant. A
+// single binary, compiled once, can therefore contain all mutants.
 //
-// With the variable [Reached], the number of each mutant that is reached is written to the file of
-// that name, one per line. All functions may be called concurrently.
+// If the variable [Reached] names a file, the number of each mutant that is reached is written to
+// that file, one per line. All functions can be called concurrently.
 package mutant
 
 import (
@@ -14,13 +14,13 @@ import (
 	"sync"
 )
 
-// These environment variables control the package.
+// These are the environment variables that control the package.
 const (
 	Active  = "LEASEHOLD_MUTANT"
 	Reached = "LEASEHOLD_MUTANTS_REACHED"
 )
 
-// active is the number of the active mutant; numbers begin at 1.
+// active is the number of the active mutant. Numbers start at 1.
 var active = number(os.Getenv(Active))
 
 // reached is nil unless Reached is set.
@@ -75,15 +75,15 @@ func (r *record) add(n int) {
 	}
 }
 
-// Integer is what [OneMore] changes.
+// Integer is the constraint for values that [OneMore] can change.
 type Integer interface {
 	~int | ~int8 | ~int16 | ~int32 | ~int64 | ~uint | ~uint8 | ~uint16 | ~uint32 | ~uint64
 }
 
-// A mutant that would make no difference here does not count as reached: each function calls on
-// only if the result depends on it.
+// A mutant that would make no difference at a call does not count as reached there. Each function
+// therefore calls on only if the result depends on it.
 
-// Condition is c; mutant n makes it true, mutant n+1 false.
+// Condition returns c. Mutant n makes it true, and mutant n+1 makes it false.
 func Condition[T ~bool](n int, c T) T {
 	if c {
 		return !T(on(n + 1))
@@ -91,28 +91,28 @@ func Condition[T ~bool](n int, c T) T {
 	return T(on(n))
 }
 
-// True is c; mutant n makes it true.
+// True returns c. Mutant n makes it true.
 func True[T ~bool](n int, c T) T { return c || T(on(n)) }
 
-// False is c; mutant n makes it false.
+// False returns c. Mutant n makes it false.
 func False[T ~bool](n int, c T) T { return c && !T(on(n)) }
 
-// Not is c; mutant n makes it the opposite.
+// Not returns c. Mutant n negates it.
 func Not[T ~bool](n int, c T) T { return c != T(on(n)) }
 
-// Less is a < b; mutant n makes it a <= b.
+// Less returns a < b. Mutant n makes it a <= b.
 func Less[T cmp.Ordered](n int, a, b T) bool { return a < b || a == b && on(n) }
 
-// LessEqual is a <= b; mutant n makes it a < b.
+// LessEqual returns a <= b. Mutant n makes it a < b.
 func LessEqual[T cmp.Ordered](n int, a, b T) bool { return a < b || a == b && !on(n) }
 
-// Greater is a > b; mutant n makes it a >= b.
+// Greater returns a > b. Mutant n makes it a >= b.
 func Greater[T cmp.Ordered](n int, a, b T) bool { return a > b || a == b && on(n) }
 
-// GreaterEqual is a >= b; mutant n makes it a > b.
+// GreaterEqual returns a >= b. Mutant n makes it a > b.
 func GreaterEqual[T cmp.Ordered](n int, a, b T) bool { return a > b || a == b && !on(n) }
 
-// OneMore is v; mutant n adds one.
+// OneMore returns v. Mutant n adds one.
 func OneMore[T Integer](n int, v T) T {
 	if on(n) {
 		return v + 1
@@ -120,13 +120,13 @@ func OneMore[T Integer](n int, v T) T {
 	return v
 }
 
-// Min is the lesser of a and b; mutant n makes it a, mutant n+1 makes it b.
+// Min returns the lesser of a and b. Mutant n makes it a, and mutant n+1 makes it b.
 func Min[T cmp.Ordered](n int, a, b T) T { return pick(n, a, b, a < b) }
 
-// Max is the greater of a and b; mutant n makes it a, mutant n+1 makes it b.
+// Max returns the greater of a and b. Mutant n makes it a, and mutant n+1 makes it b.
 func Max[T cmp.Ordered](n int, a, b T) T { return pick(n, a, b, a > b) }
 
-// pick returns a if first, and b otherwise; mutant n makes it a, mutant n+1 makes it b.
+// pick returns a if first is true, and b otherwise. Mutant n makes it a, and mutant n+1 makes it b.
 func pick[T comparable](n int, a, b T, first bool) T {
 	switch {
 	case a == b:
@@ -137,10 +137,10 @@ func pick[T comparable](n int, a, b T, first bool) T {
 	return a
 }
 
-// Keep is true; mutant n leaves out the statements that depend on it.
+// Keep returns true. Mutant n omits the statements that depend on it.
 func Keep(n int) bool { return !on(n) }
 
-// NoError is err; mutant n drops it.
+// NoError returns err. Mutant n drops it.
 func NoError(n int, err error) error {
 	if err == nil || on(n) {
 		return nil

@@ -13,7 +13,7 @@ import { RequestSchema, ResponseSchema, SessionResponseSchema } from "../v1/stre
 
 type Turn = Response | LinkError | undefined;
 
-/** Answers requests in turn; undefined is no answer, and the last turn is repeated. */
+/** Answers requests in order. undefined means no answer, and the last answer is repeated. */
 class FakeLink implements Sender {
   readonly sent: Request[] = [];
 

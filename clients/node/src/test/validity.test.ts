@@ -19,7 +19,7 @@ import { Keeper, type Link } from "../worker.js";
 
 const second = 1_000_000_000n;
 
-/** A clock that goes when the test says so. */
+/** A clock that the test advances. */
 class FakeClock extends Clock {
   at: Moment = { monotonic: 5n * second, wall: 1_700_000_000n * second };
 
@@ -48,7 +48,7 @@ test("what has passed is what the faster clock says", () => {
   const began = clock.now();
   clock.passes(1);
   assert.equal(clock.passed(began), second);
-  clock.set(3); // it was set, or the machine was suspended
+  clock.set(3); // the wall clock was set, or the machine was suspended
   assert.equal(clock.passed(began), 4n * second);
   clock.set(-100);
   assert.equal(clock.passed(began), second);
@@ -75,7 +75,7 @@ test("nobody looked while it ended", () => {
   const clock = new FakeClock();
   const v = valid(clock, 10);
   clock.passes(11);
-  v.set(clock.now(), 10n * second); // the answer to a renewal that came too late
+  v.set(clock.now(), 10n * second); // the answer to a renewal arrived too late
   assert.equal(v.error()?.code, "EXPIRED");
 });
 
@@ -101,7 +101,7 @@ test("another thread sees it by the shared memory", () => {
   assert.equal(v.left(), 0n);
 });
 
-/** A keeper, what it sends over links, and what it says is over. */
+/** Returns a keeper, with the messages it sends and the leases it reports as ended. */
 function keeping(clock: FakeClock) {
   const sent: bigint[][] = [];
   const over: bigint[] = [];

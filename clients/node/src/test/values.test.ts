@@ -36,7 +36,7 @@ function kv(key: string, lease: bigint, createRevision: bigint): KeyValue {
 test("tickets", () => {
   assert.ok(isTicket("m/", kv("m/1f", 31n, 2n)));
   assert.ok(isTicket("m/", kv("m/1f.2", 31n, 2n)));
-  assert.ok(!isTicket("m/", kv("m/1f", 0n, 2n))); // on no lease
+  assert.ok(!isTicket("m/", kv("m/1f", 0n, 2n))); // not attached to a lease
   assert.ok(!isTicket("m/", kv("m/sub/1f", 31n, 2n)));
   assert.ok(!isTicket("m/", kv("m/", 31n, 2n)));
   const list = [kv("m/a", 10n, 7n), kv("m/b", 11n, 5n), kv("m/config", 0n, 1n)];

@@ -1,6 +1,6 @@
-"""Client of Leasehold: leases, locks, elections, registration and keys.
+"""Client for Leasehold: leases, locks, elections, group membership and keys.
 
-``AsyncClient`` is for asyncio, ``Client`` blocks. All times are in seconds.
+``AsyncClient`` is for asyncio, and ``Client`` is blocking. All times are in seconds.
 """
 
 from ._client import AsyncClient as AsyncClient, AsyncWatch as AsyncWatch

@@ -61,12 +61,12 @@ T = TypeVar("T")
 
 
 class AsyncClient:
-    """A client of one cluster, for one event loop.
+    """A client for one cluster, for use in one event loop.
 
-    Endpoints are ``host:port``, ``http://host:port``, ``https://host:port`` or ``unix:/path``; name
-    all members. A call waits for a member for at most ``timeout`` seconds, and then raises
-    UnavailableError if nothing was done, or else UnknownOutcomeError. Until then the client repeats
-    it, and it takes effect once.
+    Endpoints are ``host:port``, ``http://host:port``, ``https://host:port`` or ``unix:/path``. List
+    all members. A call waits for a member for at most ``timeout`` seconds. If it times out, it
+    raises UnavailableError if nothing has changed, and otherwise UnknownOutcomeError. Until then
+    the client retries the call, which takes effect only once.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ class AsyncClient:
     # Keys.
 
     async def get(self, key: Bytes, *, timeout: float | None = None) -> KeyValue | None:
-        """Reads a key, linearizably; None if it does not exist."""
+        """Reads a key linearizably, and returns None if it does not exist."""
         r = await self.range(key, timeout=timeout)
         return r.kvs[0] if r.kvs else None
 
@@ -141,7 +141,7 @@ class AsyncClient:
         count_only: bool = False,
         timeout: float | None = None,
     ) -> RangeResult:
-        """Reads the keys from key to end, or all with the prefix, in order."""
+        """Reads the keys from key to end, or all keys with a prefix, in order."""
         m = range_message(
             Range(key, end, prefix, limit, revision, serializable, keys_only, count_only)
         )
@@ -185,7 +185,10 @@ class AsyncClient:
         *,
         timeout: float | None = None,
     ) -> TxnResult:
-        """Does ``then`` if all conditions hold, else ``otherwise``: all of it, or nothing."""
+        """Executes ``then`` if all conditions hold, and ``otherwise`` if not.
+
+        Either all of its operations take effect or none.
+        """
         m = txn_message(Txn(conditions, then, otherwise))
         r, _ = await self._call(stream_pb2.Request(txn=m), Kind.NUMBERED, timeout)
         return txn_result(r.txn, r.txn.header.revision)
@@ -234,14 +237,14 @@ class AsyncClient:
         request_id: str = "",
         timeout: float | None = None,
     ) -> Lease:
-        """Grants a lease without keeping it alive, as session does."""
+        """Grants a lease without keeping it alive. To keep it alive, use session instead."""
         m = grant_message(Grant(ttl, id, name, owner, labels or {}, lock_delay))
         m.request_id = request_id or secrets.token_urlsafe()
         r, _ = await self._call(stream_pb2.Request(grant=m), Kind.NUMBERED, timeout)
         return lease_of(r.grant.lease)
 
     async def renew(self, id: int, *, token: int = 0, timeout: float | None = None) -> float:
-        """Restarts the TTL of a lease, and returns it."""
+        """Restarts the TTL of a lease, and returns the TTL."""
         refs = [leases_pb2.LeaseRef(id=id, token=token)]
         request = stream_pb2.Request(renew=leases_pb2.RenewRequest(leases=refs))
         r, _ = await self._call(request, Kind.READ, timeout)
@@ -262,7 +265,7 @@ class AsyncClient:
     async def describe(
         self, id: int = 0, *, name: str = "", keys: bool = False, timeout: float | None = None
     ) -> Lease:
-        """Describes a lease, by its ID or its name."""
+        """Describes a lease, given its ID or its name."""
         m = leases_pb2.DescribeRequest(id=id, name=name, keys=keys)
         r, _ = await self._call(stream_pb2.Request(describe=m), Kind.READ, timeout)
         return lease_of(r.describe.lease)
@@ -283,7 +286,7 @@ class AsyncClient:
     async def check_token(
         self, token: int, *, id: int = 0, name: str = "", timeout: float | None = None
     ) -> bool:
-        """Whether a fencing token is still that of the live lease of the ID or the name."""
+        """Reports whether a fencing token still belongs to the live lease with the ID or name."""
         m = leases_pb2.CheckTokenRequest(id=id, name=name, token=token)
         r, _ = await self._call(stream_pb2.Request(check_token=m), Kind.READ, timeout)
         return r.check_token.valid
@@ -299,7 +302,7 @@ class AsyncClient:
         labels: dict[str, str] | None = None,
         timeout: float | None = None,
     ) -> AsyncSession:
-        """Grants a lease and keeps it alive. NameTakenError: a live lease has the name."""
+        """Grants a lease and keeps it alive. Raises NameTakenError if a live lease has the name."""
         m = grant_message(Grant(ttl, 0, name, owner, labels or {}))
         m.request_id = secrets.token_urlsafe()
         r, sent = await self._call(stream_pb2.Request(grant=m), Kind.NUMBERED, timeout)
@@ -313,11 +316,11 @@ class AsyncClient:
         name: str = "",
         owner: str = "",
     ) -> T:
-        """Runs work with a session, and again with a new one after each loss, until it returns.
+        """Runs work with a session, and again with a new session after each loss.
 
-        When its session is lost, work is cancelled; run waits for its end before it starts again.
-        If no session is granted, run keeps trying. It ends with the error that work raises while
-        its session is valid.
+        When its session is lost, work is cancelled. run waits for it to end and then starts again.
+        This repeats until work returns. If no session is granted, run keeps trying. If work raises
+        an error while its session is valid, run raises that error.
         """
         retries = Retries()
         while True:
@@ -331,23 +334,23 @@ class AsyncClient:
             await asyncio.sleep(pause)
 
     async def leader(self, name: str, *, timeout: float | None = None) -> Leader | None:
-        """The leader of an election now; None if there is none."""
+        """Returns the current leader of an election, or None if there is none."""
         r = await self.range(name + "/", prefix=True, timeout=timeout)
         return leader_of(name, r.kvs)
 
     def observe(self, name: str) -> AsyncGenerator[Leader | None, None]:
-        """Yields the leader of an election, and then each change; None while there is none."""
+        """Yields the leader of an election and then every change, or None while there is none."""
         return observe(self, name)
 
     async def members(self, group: str, *, timeout: float | None = None) -> list[Member]:
-        """The members of a group in the order of their IDs, linearizably."""
+        """Returns the members of a group, ordered by ID. The read is linearizable."""
         return await members(self, group, timeout)
 
     def _later(self, work: Awaitable[object]) -> None:
-        """Runs something in the background. close waits for it for a few seconds."""
+        """Runs work in the background. close waits for it for a few seconds."""
 
         async def run() -> None:
-            with contextlib.suppress(LeaseholdError):  # the key ends with its lease
+            with contextlib.suppress(LeaseholdError):  # the key is deleted with its lease
                 await work
 
         task = asyncio.ensure_future(run())
@@ -356,17 +359,18 @@ class AsyncClient:
 
 
 class Retries:
-    """Decides after which errors ``run`` starts again, and when."""
+    """Decides when ``run`` starts again, and after which errors."""
 
     def __init__(self) -> None:
         self.failures = 0
 
     def after(self, e: LeaseholdError, ended: LeaseholdError | None) -> float:
-        """Returns how long to wait, or raises the error. ``ended`` is how the session ended."""
+        """Returns how long to wait, or raises the error. ``ended`` is why the session ended."""
         if isinstance(e, ClosedError):
             raise e
-        lost = isinstance(ended, LostError | ExpiredError)  # whatever work raises then
-        # Work may have lost what it held. Without a session, the next may be granted.
+        # regardless of the error that work raised afterwards
+        lost = isinstance(ended, LostError | ExpiredError)
+        # Work may have lost what it held. If there was no session, the next one may be granted.
         passing = {"LOST", "EXPIRED", "LEASE_NOT_FOUND"}
         if not ended:
             passing |= {"UNAVAILABLE", "UNKNOWN_OUTCOME", "NAME_TAKEN", "NOT_LOGGED_IN"}
@@ -378,14 +382,16 @@ class Retries:
 
 
 class AsyncWatch:
-    """A watch, which survives failures of members and connections: ``async for update in watch``.
+    """A watch that survives failures of members and connections: ``async for update in watch``.
 
-    It delivers each change once, in order, and the changes of a revision together. It ends with
+    It delivers each change once and in order, and all changes of a revision together. It raises
     CompactedError if the cluster no longer has the next changes.
     """
 
     _MOST = 10_000
-    """How many updates are buffered. Then the watch pauses; the cluster keeps the rest."""
+    """The maximum number of buffered updates. After that, the watch pauses, and the cluster keeps
+    the rest.
+    """
 
     def __init__(self, mux: Mux, m: store_pb2.WatchRequest) -> None:
         self._mux, self._message = mux, m
@@ -402,7 +408,7 @@ class AsyncWatch:
 
     def take(self, r: stream_pb2.Response) -> None:
         m, revision = r.watch, r.watch.header.revision
-        if self._first:  # it says only that the watch has begun
+        if self._first:  # it only confirms that the watch has begun
             self._first, self._is_begun = False, True
             self._message.start_revision = self._message.start_revision or revision + 1
             self._ready.set()

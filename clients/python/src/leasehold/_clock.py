@@ -1,4 +1,4 @@
-"""The clock by which leases are valid."""
+"""The clock that determines how long leases are valid."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 
 class Clock:
-    """Counts the time that has passed, in nanoseconds, time of suspension included.
+    """Measures elapsed time in nanoseconds, including time while the machine is suspended.
 
-    The monotonic clock stops while the machine is suspended, and the wall clock can be set. So from
-    one reading to the next the clock advances by what the faster of the two did: too fast ends
-    validity early, which is safe. It is never slower than the monotonic clock.
+    The monotonic clock stops while the machine is suspended, and the wall clock can be set. So
+    between two readings, the clock advances by the larger of the two differences. If it advances
+    too fast, validity ends early, which is safe. It is never slower than the monotonic clock.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Where the members are, and who the client is."""
+"""The members' endpoints and the client's identity."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _LOGIN = "/etcdserverpb.Auth/Authenticate"
 
 @dataclass(frozen=True, slots=True)
 class TLS:
-    """Files in PEM. They are read for each connection, so they may be replaced."""
+    """PEM files. They are read for each connection, so they can be replaced."""
 
     ca: str | Path | None = None
-    """The certificates that vouch for members; the system's if it is not set."""
+    """The root certificates for members. By default, the system's are used."""
     cert: str | Path | None = None
     key: str | Path | None = None
     server_name: str | None = None
-    """The name in the members' certificates, if that is not the endpoint's."""
+    """The name in the members' certificates, if it differs from the endpoint's host."""
 
     def credentials(self) -> grpc.ChannelCredentials:
         def read(file: str | Path | None) -> bytes | None:
@@ -74,12 +74,12 @@ class Config:
 
     def channel_options(self) -> list[tuple[str, str | int]]:
         options: list[tuple[str, str | int]] = [
-            ("grpc.keepalive_time_ms", 6000),  # members allow a ping in five seconds
+            ("grpc.keepalive_time_ms", 6000),  # members allow one ping every five seconds
             ("grpc.keepalive_timeout_ms", int(self.member_timeout * 1000)),
             ("grpc.http2.max_pings_without_data", 0),
             ("grpc.http2.ping_timeout_ms", int(self.member_timeout * 1000)),
             ("grpc.max_receive_message_length", -1),
-            ("grpc.use_local_subchannel_pool", 1),  # so a new link is a new connection
+            ("grpc.use_local_subchannel_pool", 1),  # makes each new link a new connection
             ("grpc.enable_retries", 0),
         ]
         if self.tls.server_name:
@@ -88,7 +88,7 @@ class Config:
 
 
 class Login:
-    """The token of a client, for all connections. A password is exchanged for one."""
+    """The token of a client, shared by all connections. A password is exchanged for a token."""
 
     def __init__(self, user: str, password: str, token: str, token_file: str | Path | None) -> None:
         if sum(map(bool, (user, token, token_file))) > 1:
@@ -101,7 +101,7 @@ class Login:
         self._token = ""
 
     def current(self) -> str | None:
-        """The token, "" for none, or None if the client has to log in first."""
+        """Returns the token, "" if there is none, or None if the client must log in first."""
         if self._file:
             token = Path(self._file).read_text().strip()
             if not token:
@@ -113,13 +113,13 @@ class Login:
             return self._token or None
 
     def refused(self, token: str) -> None:
-        """A member does not accept the token: the next connection logs in again."""
+        """Discards a token that a member rejected. The next connection logs in again."""
         with self._lock:
             if token == self._token:
                 self._token = ""
 
-    # Of etcd's Auth service only this call is spoken, so its messages are written by hand: the name
-    # and the password have the fields 1 and 2, and so has the token in the answer.
+    # The client uses only this call of etcd's Auth service, so it encodes its messages by hand. The
+    # name is field 1 and the password is field 2. In the answer, the token is field 2.
 
     method = _LOGIN
 
@@ -139,7 +139,8 @@ class Login:
         return token
 
     def refusal(self, e: grpc.RpcError) -> NotLoggedInError | None:
-        """Why the login failed; None if the cluster has no users. Other errors are raised."""
+        """Returns why the login failed, or None if the cluster has no users. Raises other errors.
+        """
         code, details = e.code(), e.details() or ""
         if code == grpc.StatusCode.FAILED_PRECONDITION and "not enabled" in details:
             return None
@@ -157,7 +158,7 @@ def _varint(n: int) -> bytes:
 
 
 def _text(message: bytes, field: int) -> str:
-    """A text of a message whose fields are all delimited by their lengths."""
+    """Returns a text field of a message in which all fields are length-delimited."""
     at = 0
     while at < len(message):
         tag, at = _read_varint(message, at)

@@ -1,4 +1,4 @@
-"""Errors, one class for each thing that a program may want to handle."""
+"""The errors: one class for each condition that a program may need to handle."""
 
 from __future__ import annotations
 
@@ -9,19 +9,19 @@ from .v1 import leases_pb2 as pb
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """What the cluster knows of a lease."""
+    """The cluster's description of a lease."""
 
     id: int
     token: int
     ttl: float
-    """In seconds, as all times are."""
+    """In seconds, like all times."""
     remaining: float
-    """For how long the lease lives on; 0 in errors."""
+    """The remaining time of the lease; 0 in errors."""
     name: str = ""
     owner: str = ""
     labels: dict[str, str] = field(default_factory=dict)
     delayed: bool = False
-    """It has expired, and its lock delay has not passed."""
+    """The lease has expired, but its lock delay has not passed yet."""
     keys: tuple[bytes, ...] = ()
 
 
@@ -33,7 +33,7 @@ def lease_of(m: pb.Lease) -> Lease:
 
 
 class LeaseholdError(Exception):
-    """The base of all errors of this package."""
+    """The base class of all errors of this package."""
 
     code = "UNSPECIFIED"
 
@@ -46,9 +46,9 @@ class LeaseholdError(Exception):
     ) -> None:
         super().__init__(message or (self.__doc__ or self.code).splitlines()[0])
         self.holder = holder
-        """The lease that has the name or the ID, with NameTakenError and IDTakenError."""
+        """The lease that already has the name or the ID, for NameTakenError and IDTakenError."""
         self.metadata = metadata or {}
-        """What the message says, for programs: docs/api.md lists the keys."""
+        """The details in the message, for programs. docs/api.md lists the keys."""
 
 
 class InvalidError(LeaseholdError):
@@ -58,55 +58,55 @@ class InvalidError(LeaseholdError):
 
 
 class LeaseNotFoundError(LeaseholdError):
-    """There is no such lease, or it has another token."""
+    """The lease does not exist, or has a different token."""
 
     code = "LEASE_NOT_FOUND"
 
 
 class NameTakenError(LeaseholdError):
-    """A live lease has the name."""
+    """A live lease already has the name."""
 
     code = "NAME_TAKEN"
 
 
 class IDTakenError(LeaseholdError):
-    """A live lease has the ID."""
+    """A live lease already has the ID."""
 
     code = "ID_TAKEN"
 
 
 class KeyNotFoundError(LeaseholdError):
-    """There is no such key."""
+    """The key does not exist."""
 
     code = "KEY_NOT_FOUND"
 
 
 class TooManyKeysError(LeaseholdError):
-    """The lease has as many keys as it may."""
+    """The lease already has the maximum number of keys."""
 
     code = "TOO_MANY_KEYS"
 
 
 class CompactedError(LeaseholdError):
-    """The cluster no longer has the revision: read again, and watch from there."""
+    """The cluster no longer has the revision. Read again, and watch from that revision."""
 
     code = "COMPACTED"
 
 
 class FutureRevisionError(CompactedError):
-    """The store has not reached the revision, as after a restore: read again."""
+    """The store has not reached the revision, for example after a restore. Read again."""
 
     code = "FUTURE_REVISION"
 
 
 class NoSpaceError(LeaseholdError):
-    """The quota of the store is used up."""
+    """The store has reached its quota."""
 
     code = "NO_SPACE"
 
 
 class UnavailableError(LeaseholdError):
-    """No member answered in time, and nothing was done."""
+    """No member answered in time, and nothing has changed."""
 
     code = "UNAVAILABLE"
 
@@ -118,25 +118,25 @@ class UnknownOutcomeError(LeaseholdError):
 
 
 class SessionNotFoundError(LeaseholdError):
-    """The cluster has forgotten the idempotency session. Programs do not see this error."""
+    """The cluster has dropped the idempotency session. Programs never receive this error."""
 
     code = "SESSION_NOT_FOUND"
 
 
 class TooManyHoldsError(LeaseholdError):
-    """The leases hold as many ranges as they may."""
+    """The leases already hold the maximum number of ranges."""
 
     code = "TOO_MANY_HOLDS"
 
 
 class PermissionDeniedError(LeaseholdError):
-    """The user lacks a permission; the message says which."""
+    """The user lacks a permission. The message names the permission."""
 
     code = "PERMISSION_DENIED"
 
 
 class NotLoggedInError(LeaseholdError):
-    """The cluster has users, and does not accept the login, or there is none."""
+    """The cluster has users, and the client's login was rejected or is missing."""
 
     code = "NOT_LOGGED_IN"
 
@@ -160,31 +160,31 @@ class LockedError(LeaseholdError):
 
 
 class InUseError(LeaseholdError):
-    """The session already holds the lock or the lead, or waits for it."""
+    """The session already holds the lock or the leadership, or is waiting for it."""
 
     code = "IN_USE"
 
 
 class ExistsError(LeaseholdError):
-    """The group has a live member of this ID."""
+    """The group already has a live member with this ID."""
 
     code = "EXISTS"
 
 
 class NotHeldError(LeaseholdError):
-    """A session, or what depends on one, is not held any more."""
+    """A session, or something that depends on it, is no longer held."""
 
     code = "NOT_HELD"
 
 
 class LostError(NotHeldError):
-    """The cluster ended it: the lease, or the key attached to it, no longer exists."""
+    """The cluster ended it: the lease or the key attached to it no longer exists."""
 
     code = "LOST"
 
 
 class ExpiredError(NotHeldError):
-    """No renewal was acknowledged in time, by this machine's clock."""
+    """No renewal was acknowledged in time, according to this machine's clock."""
 
     code = "EXPIRED"
 
@@ -216,12 +216,14 @@ _REASONS: dict[int, type[LeaseholdError]] = {
 
 
 def error_of(e: pb.Error) -> LeaseholdError:
-    """Converts what a member answered. A reason of a later server says nothing of the outcome."""
+    """Converts an error from a member. If a newer server sends an unknown reason, the outcome is
+    unknown.
+    """
     kind = _REASONS.get(e.reason, UnknownOutcomeError)
     holder = lease_of(e.holder) if e.HasField("holder") else None
     return kind(e.message, holder=holder, metadata=dict(e.metadata))
 
 
 def reason_error(reason: int) -> LeaseholdError:
-    """The error of one lease of a batch."""
+    """Returns the error for one lease in a batch."""
     return _REASONS.get(reason, UnknownOutcomeError)()

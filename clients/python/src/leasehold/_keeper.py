@@ -1,7 +1,7 @@
-"""Renewal of leases, in a thread and over a stream of its own.
+"""Renews leases in a separate thread, over a separate stream.
 
-A program that keeps the event loop busy does not stall it. This is the only module that knows how
-leases are renewed.
+A program that keeps the event loop busy does not delay renewals. This is the only module that knows
+how leases are renewed.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _KINDS = leases_pb2.LeaseEvent.Kind
 
 
 class Hold:
-    """A lease that is kept alive. Its methods may be called from any thread.
+    """A lease that is kept alive. Its methods are thread-safe.
 
-    It is valid until sent + ttl, less the drift between clocks and a margin, where sent is the
-    moment just before the last acknowledged grant or renewal was sent.
+    Its validity is measured from the moment just before the last acknowledged grant or renewal was
+    sent. It lasts for the TTL, minus clock drift and a margin.
     """
 
     def __init__(self, keeper: Keeper, id: int, token: int, ttl: int, sent: int, left: int) -> None:
@@ -35,10 +35,13 @@ class Hold:
         self._until = sent + keeper.validity(left)
         self._error: NotHeldError | ClosedError | None = None
         self.renew_at = sent + ttl // 3
-        self.notify: Callable[[], None] = lambda: None  # called from the keeper's thread at the end
+        # called when the lease ends, usually on the keeper's thread
+        self.notify: Callable[[], None] = lambda: None
 
     def error(self) -> NotHeldError | ClosedError | None:
-        """Why the lease is not valid. It reads the clock, so it is right even after a pause."""
+        """Returns why the lease is not valid. It reads the clock, so it is correct even after a
+        pause.
+        """
         with self._lock:
             if self._error is None and self._keeper.clock.now() >= self._until:
                 self._error = ExpiredError(
@@ -48,7 +51,7 @@ class Hold:
             return self._error
 
     def left(self) -> int:
-        """For how many nanoseconds the lease is valid, if it is not renewed."""
+        """Returns how long the lease stays valid without a renewal, in nanoseconds."""
         if self.error():
             return 0
         with self._lock:
@@ -69,7 +72,7 @@ class Hold:
 
 
 class _Stream:
-    """A stream to one member, and the renewal that waits for its answer."""
+    """A stream to one member, with the renewals that are in flight."""
 
     def __init__(self, keeper: Keeper, index: int) -> None:
         self._keeper = keeper
@@ -122,7 +125,7 @@ class _Stream:
             if error.code() == grpc.StatusCode.UNAUTHENTICATED:
                 c.login.refused(token)
         except (LeaseholdError, OSError, ValueError):
-            pass  # files with a token or certificates: the next try reads them again
+            pass  # a token or certificate file is invalid; the next attempt reads it again
         finally:
             self._out.put(None)
             if self._channel:
@@ -150,20 +153,20 @@ class Keeper:
 
     def __init__(self, config: Config) -> None:
         self.config, self.clock = config, config.clock
-        self._wake = threading.Condition()  # guards what follows
+        self._wake = threading.Condition()  # guards the following attributes
         self._holds: dict[int, Hold] = {}
         self._stream: _Stream | None = None
-        self._next = 0  # endpoint
-        self._not_before = 0  # the next try after a failure
+        self._next = 0  # the next endpoint
+        self._not_before = 0  # earliest time of the next attempt after a failure
         self._thread: threading.Thread | None = None
         self._closed = False
 
     def validity(self, ttl: int) -> int:
-        """For how long after it was sent a grant or renewal is valid."""
+        """Returns how long a grant or renewal is valid after it was sent."""
         return ttl - int(ttl * self.config.drift) - self.config.margin
 
     def keep(self, lease: leases_pb2.Lease, sent: int) -> Hold:
-        """Keeps a lease alive that was granted by a request sent then."""
+        """Keeps a lease alive. ``sent`` is when the request that granted it was sent."""
         left = min(lease.remaining_ms, lease.ttl_ms) * _MS
         hold = Hold(self, lease.id, lease.token, lease.ttl_ms * _MS, sent, left)
         with self._wake:
@@ -203,7 +206,8 @@ class Keeper:
                 now = self.clock.now()
                 ended = [h for h in self._holds.values() if h.error()]
                 if not ended:
-                    # The wait is by the monotonic clock: the other is looked at once a second.
+                    # The wait uses the monotonic clock. The wall clock is checked at least once a
+                    # second.
                     self._wake.wait(min((self._step(now) - now) / 1e9, 1.0))
                     continue
             for h in ended:
@@ -212,20 +216,20 @@ class Keeper:
                     h.end(error)
 
     def _step(self, now: int) -> int:
-        """Does what is to be done now, and returns when there is more to do."""
+        """Does the work that is due, and returns when there is more to do."""
         if not self._holds:
             return now + 3600 * 10**9
         ends = min(now + h.left() for h in self._holds.values())
         stream, waiting = self._stream, set[int]()
         if stream:
             late = [d for _, d, _ in stream.waits.values() if d <= now]
-            if late:  # the member hangs, or the link does: try the next
+            if late:  # the member or the link hangs, so try the next member
                 stream.close()
                 self._stream = stream = None
             else:
                 waiting = {h.id for _, _, holds in stream.waits.values() for h in holds}
                 ends = min([ends, *(d for _, d, _ in stream.waits.values())])
-        if stream is None:  # it is there before the first renewal is due
+        if stream is None:  # the stream is opened before the first renewal is due
             if now < self._not_before:
                 return min(ends, self._not_before)
             self._stream = stream = _Stream(self, self._next)
@@ -264,13 +268,13 @@ class Keeper:
             h.end(error)
 
     def lost(self, stream: _Stream) -> None:
-        """Takes note of a stream that has ended."""
+        """Handles the end of a stream."""
         with self._wake:
             self._fail(stream)
             self._wake.notify()
 
     def _fail(self, stream: _Stream) -> None:
-        """Leaves a member that renews nothing. The next is tried soon."""
+        """Leaves a member that does not renew leases. The next member is tried soon."""
         if self._stream is stream:
             stream.close()
             self._stream = None

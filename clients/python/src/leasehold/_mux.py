@@ -1,4 +1,4 @@
-"""The stream to one member that carries all of a client's requests but renewals."""
+"""The stream to one member, which carries all of a client's requests except renewals."""
 
 from __future__ import annotations
 
@@ -29,18 +29,18 @@ from ._errors import (
 from .v1 import stream_pb2 as pb
 
 _MAX_AHEAD = 4000
-"""How many numbers may be open: the cluster remembers 4,096 answers of a session."""
+"""The maximum number of open numbers. The cluster keeps 4,096 answers per session."""
 
 
 class Kind(enum.Enum):
-    """How a request is repeated whose outcome is unknown."""
+    """How a request with an unknown outcome is retried."""
 
-    READ = 1  # it changes nothing
-    NUMBERED = 2  # its number makes it take effect once
+    READ = 1  # changes nothing
+    NUMBERED = 2  # its number makes it take effect only once
 
 
 class LinkError(Exception):
-    """A request has no answer. If it was sent, it may have taken effect."""
+    """A request was not answered. If it was sent, it may have taken effect."""
 
     def __init__(self, sent: bool, cause: str) -> None:
         super().__init__(cause)
@@ -52,7 +52,7 @@ class GivenUp(LinkError):  # noqa: N818
 
 
 class Follower(Protocol):
-    """A request with several responses, which is sent again on the next link."""
+    """A request with several responses, which is sent again on each new link."""
 
     def request(self) -> pb.Request: ...
     def take(self, r: pb.Response) -> None: ...
@@ -60,7 +60,10 @@ class Follower(Protocol):
 
 
 class _Numbers:
-    """An idempotency session. Numbers below acknowledged_below are done, and some up to last."""
+    """An idempotency session.
+
+    All numbers below acknowledged_below are done, and so are some of the numbers up to last.
+    """
 
     def __init__(self, ref: pb.SessionRef) -> None:
         self.ref = ref
@@ -83,11 +86,11 @@ class _Call:
         numbers: _Numbers | None = None,
     ) -> None:
         self.request, self.answer, self.lost, self.numbers = request, answer, lost, numbers
-        self.since: float | None = None  # when it was sent, until its first answer
+        self.since: float | None = None  # when it was sent; None again after its first answer
 
 
 class Link:
-    """One stream. It belongs to the event loop."""
+    """A stream to one member. It belongs to the event loop."""
 
     def __init__(self, config: Config, endpoint: Endpoint) -> None:
         self._config, self.endpoint = config, endpoint
@@ -99,7 +102,7 @@ class Link:
         self._cause = "the client left the member"
 
     async def run(self, up: Callable[[], None]) -> None:
-        """Connects, calls up when the member has answered, and returns when the stream ends."""
+        """Connects, calls ``up`` when the member has answered, and returns when the stream ends."""
         c, loop = self._config, asyncio.get_running_loop()
         if self.endpoint.secure:
             credentials = c.tls.credentials()
@@ -118,7 +121,7 @@ class Link:
                     request_serializer=pb.ClientMessage.SerializeToString,
                     response_deserializer=pb.ServerMessage.FromString,
                 )(metadata=(("token", token),) if token else ())
-                await stream.read()  # the member names the leader
+                await stream.read()  # the first message reports the leader
             self._heard = loop.time()
             up()
             await self._serve(stream)
@@ -126,7 +129,7 @@ class Link:
             self._cause = e.details() or str(e.code())
             if e.code() == grpc.StatusCode.UNAUTHENTICATED:
                 c.login.refused(token)
-                if earlier:  # a new login may be accepted
+                if earlier:  # a new login may succeed
                     raise UnavailableError(f"the login has expired: {self._cause}") from None
             raise _rpc_error(e) from None
         finally:
@@ -134,13 +137,14 @@ class Link:
             await channel.close()
 
     async def _serve(self, stream: Any) -> None:
-        """Reads and writes until the stream ends or its member does not respond."""
+        """Reads and writes until the stream ends or the member stops responding."""
         tasks = [
             asyncio.create_task(f(stream)) for f in (self._read, self._write, self._watch_member)
         ]
         try:
             done, _ = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
-            if tasks[0] not in done and tasks[1] in done:  # the reader says why, in a moment
+            # the reader is about to report the reason
+            if tasks[0] not in done and tasks[1] in done:
                 await asyncio.wait(tasks[:1], timeout=1)
             if tasks[0].done():
                 tasks[0].result()
@@ -171,7 +175,8 @@ class Link:
             self._work.clear()
             calls, self._queue = self._queue, []
             while calls:
-                # A message has one session: that of its first numbered request.
+                # A message belongs to one session, which is the session of its first numbered
+                # request.
                 numbers = next((c.numbers for c in calls if c.numbers), None)
                 now = [c for c in calls if c.numbers in (None, numbers)]
                 calls = [c for c in calls if c.numbers not in (None, numbers)]
@@ -182,14 +187,14 @@ class Link:
                 for call in now:
                     self._last += 1
                     call.request.id = self._last
-                    if not call.request.HasField("cancel"):  # which has no answer
+                    if not call.request.HasField("cancel"):  # a cancel request gets no answer
                         self._open[self._last] = call
                         call.since = loop.time()
                     message.requests.append(call.request)
                 await stream.write(message)
 
     async def _watch_member(self, stream: Any) -> None:
-        """Leaves a member that answers nothing while a request waits for its first answer."""
+        """Leaves a member that sends nothing while a request is waiting for its first answer."""
         limit, loop = self._config.member_timeout, asyncio.get_running_loop()
         while True:
             await asyncio.sleep(limit / 4)
@@ -203,7 +208,7 @@ class Link:
         self._work.set()
 
     def forget(self, call: _Call) -> bool:
-        """Cancels a request, and reports whether it was sent."""
+        """Cancels a request, and reports whether it had been sent."""
         if call in self._queue:
             self._queue.remove(call)
             return False
@@ -245,14 +250,14 @@ def _rpc_error(e: grpc.aio.AioRpcError) -> LeaseholdError:
 
 
 class Mux:
-    """Keeps a link to some member, and repeats requests for which that is safe."""
+    """Maintains a link to any member, and retries requests if that is safe."""
 
     def __init__(self, config: Config) -> None:
         self._config, self.clock = config, config.clock
         self._link: Link | None = None
         self._runner: asyncio.Task[None] | None = None
         self._changed = asyncio.Event()  # set and replaced when the link or the error changes
-        self._error: LeaseholdError | None = None  # of the last try to connect
+        self._error: LeaseholdError | None = None  # error of the last attempt to connect
         self._closed = False
         self._numbers: _Numbers | None = None
         self._opening = asyncio.Lock()
@@ -298,7 +303,7 @@ class Mux:
                 )
             except LeaseholdError as e:
                 self._error = e
-            except Exception as e:  # such as of files with certificates or tokens
+            except Exception as e:  # for example, an error from reading certificate or token files
                 self._error = UnavailableError(f"{link.endpoint.target}: {e}")
             finally:
                 self._link = None
@@ -308,7 +313,7 @@ class Mux:
             failures += 1
 
     async def link(self) -> Link:
-        """Returns the link, and waits until there is one."""
+        """Returns the link, waiting until there is one."""
         while True:
             if self._closed:
                 raise ClosedError()
@@ -317,7 +322,7 @@ class Mux:
             if self._link:
                 return self._link
             if isinstance(self._error, NotLoggedInError):
-                error, self._error = self._error, None  # the next call waits for the next try
+                error, self._error = self._error, None  # the next call waits for the next attempt
                 raise error
             await self._changed.wait()
 
@@ -328,10 +333,11 @@ class Mux:
         timeout: float,
         follower: Follower | None = None,
     ) -> tuple[pb.Response, int]:
-        """Sends a request until it has an answer. Returns when the try that was answered began.
+        """Sends a request until it is answered.
 
-        With a follower, the later responses are its. After a failure, or a cancellation, the
-        caller that must know the outcome has to find it out.
+        Also returns when the answered attempt began. If there is a follower, it receives the later
+        responses. After a failure or a cancellation, a caller that needs to know the outcome must
+        determine it itself.
         """
         attempt = _Attempt(self, request, kind, follower)
         try:
@@ -345,10 +351,10 @@ class Mux:
             attempt.settle()
 
     async def number(self, link: Link) -> _Numbers:
-        """Returns a session whose last number is the caller's."""
+        """Assigns the next number. It is the last number of the returned session."""
         async with self._opening:
             n = self._numbers
-            # Open a new session if there is none, or if an old write takes very long.
+            # Open a new session if there is none, or if an old write is taking very long.
             if n is None or n.last - n.acknowledged_below > _MAX_AHEAD:
                 open_session = pb.SessionRequest(nonce=secrets.randbits(64))
                 r = await self.attempt(link, pb.Request(session=open_session), None, None)
@@ -365,7 +371,7 @@ class Mux:
         numbers: _Numbers | None,
         follower: Follower | None,
     ) -> pb.Response:
-        """Sends a request once."""
+        """Makes one attempt to send a request."""
         done: asyncio.Future[pb.Response] = asyncio.get_running_loop().create_future()
 
         def answer(r: pb.Response) -> None:
@@ -386,11 +392,14 @@ class Mux:
         link.send(call)
         try:
             return await done
-        except asyncio.CancelledError:  # perhaps in the turn in which the answer came
+        # the answer may have arrived in the same turn of the event loop
+        except asyncio.CancelledError:
             raise GivenUp(link.forget(call), "given up") from None
 
     def follow(self, f: Follower) -> None:
-        """Sends a follower's request on this link and all later ones, until it ends."""
+        """Sends a follower's request on the current link and all later ones, until the follower
+        ends.
+        """
         if self._closed:
             raise ClosedError()
         self._followers[f] = None
@@ -441,7 +450,7 @@ class Mux:
 
 
 class _Attempt:
-    """A request, and what is known of its outcome."""
+    """A request, and what is known about its outcome."""
 
     def __init__(
         self, mux: Mux, request: pb.Request, kind: Kind, follower: Follower | None
@@ -449,7 +458,7 @@ class _Attempt:
         self._mux, self._request, self._kind, self._follower = mux, request, kind, follower
         self._numbers: _Numbers | None = None
         self._number = 0
-        self.unsure = False  # an earlier try may have taken effect
+        self.unsure = False  # an earlier attempt may have taken effect
         self.last: Exception | None = None
 
     async def run(self) -> tuple[pb.Response, int]:
@@ -485,13 +494,13 @@ class _Attempt:
             return await self._mux.number(link)
         except GivenUp:
             raise
-        except LinkError as e:  # of the session, not of the request
+        except LinkError as e:  # the outcome is unknown for the session, not for the request
             raise LinkError(False, str(e)) from None
 
     def _again(self, error: LeaseholdError) -> bool:
-        """Reports whether to try again after an error, and notes what the error means."""
+        """Reports whether to retry after an error, and records what the error implies."""
         if isinstance(error, UnavailableError | NotLoggedInError):
-            return True  # nothing was done
+            return True  # nothing has changed
         if isinstance(error, UnknownOutcomeError):
             self.unsure |= self._kind is not Kind.READ
             return True
@@ -501,7 +510,7 @@ class _Attempt:
             return not self.unsure
         last_alone = (InvalidError, NoSpaceError, LimitReachedError, PermissionDeniedError)
         if not isinstance(error, last_alone):
-            self.unsure = False  # it is the answer to all tries
+            self.unsure = False  # the error applies to all attempts
         return False
 
     def settle(self) -> None:

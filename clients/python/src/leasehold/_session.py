@@ -1,4 +1,4 @@
-"""Sessions, and what they hold: locks, leads and memberships."""
+"""Sessions and what is held through them: locks, leaderships and memberships."""
 
 from __future__ import annotations
 
@@ -54,11 +54,12 @@ _Ended = NotHeldError | ClosedError
 
 
 class AsyncHold:
-    """Something held by a lease: a session, a lock, a lead or a membership.
+    """Something held through a lease: a session, a lock, a leadership or a membership.
 
-    Call check before each step that depends on it: check reads the clock, so it is right even if
-    the process was stopped or the event loop was busy until just before. As a context manager it
-    cancels its body when it ends, and raises the reason; at the end of the body it is released.
+    Call check before each step that depends on it. check reads the clock, so it is correct even if
+    the process was paused or the event loop was busy until just before the call. As a context
+    manager, the hold cancels its body when it is lost, and raises the reason. At the end of the
+    body it is released.
     """
 
     def __init__(self) -> None:
@@ -70,31 +71,35 @@ class AsyncHold:
 
     @property
     def token(self) -> int:
-        """The fencing token, higher than that of every earlier holder. A resource that is to be
-        protected refuses smaller ones than it has seen."""
+        """The fencing token. It is higher than the token of every earlier holder.
+
+        A protected resource should reject tokens smaller than the largest it has seen.
+        """
         raise NotImplementedError
 
     def error(self) -> _Ended | None:
-        """Why it is not valid any more; None while it is."""
+        """Returns why it is no longer valid, or None while it is."""
         raise NotImplementedError
 
     def _left(self) -> int:
         raise NotImplementedError
 
     def check(self) -> None:
-        """Raises NotHeldError unless it is valid now."""
+        """Raises NotHeldError if it is no longer valid."""
         error = self.error()
         if error:
             raise error
 
     @property
     def valid_for(self) -> float:
-        """For how many seconds it stays valid if no renewal succeeds; 0 if it has ended."""
+        """How long it stays valid if no renewal succeeds, in seconds; 0 if it has ended."""
         return 0.0 if self.error() else self._left() / 1e9
 
     @property
     def valid_until(self) -> float:
-        """When the program must stop, by time.monotonic, if no renewal succeeds before."""
+        """When the program must stop unless a renewal succeeds first, on the scale of
+        time.monotonic.
+        """
         return time.monotonic() + self.valid_for
 
     async def wait_ended(self) -> _Ended:
@@ -105,7 +110,7 @@ class AsyncHold:
         return error
 
     async def release(self) -> None:
-        """Releases it. It stops being valid at once, even if the call fails."""
+        """Releases it. It stops being valid immediately, even if the call fails."""
         raise NotImplementedError
 
     def _end(self, why: _Ended) -> None:
@@ -133,11 +138,12 @@ class AsyncHold:
         if self._cancelled and task:
             self._cancelled = False
             delivered = kind is not None and issubclass(kind, asyncio.CancelledError)
-            if not delivered:  # the body has not waited since: the cancellation is still to come
+            # the body has not awaited anything since, so the cancellation is still pending
+            if not delivered:
                 with contextlib.suppress(asyncio.CancelledError):
                     await asyncio.sleep(0)
             ours = task.uncancel() <= self._cancelling
-            if not ours and not delivered:  # the task was cancelled from outside, too
+            if not ours and not delivered:  # the task was cancelled from outside as well
                 raise asyncio.CancelledError
             if ours and (kind is None or delivered):
                 with contextlib.suppress(LeaseholdError):
@@ -149,12 +155,12 @@ class AsyncHold:
 
 
 class AsyncSession(AsyncHold):
-    """A lease that is kept alive. Once it has ended it never becomes valid again."""
+    """A lease that is kept alive. Once it has ended, it never becomes valid again."""
 
     def __init__(self, client: AsyncClient, lease: Lease, hold: Hold) -> None:
         super().__init__()
         self.client, self.lease, self._hold = client, lease, hold
-        # Keys in wait queues; one that is being given up has an event for the end of that.
+        # Keys in wait queues. A key that is being given up has an event that is set afterwards.
         self._keys: dict[str, asyncio.Event | None] = {}
         self._loop = asyncio.get_running_loop()
         self._timer: asyncio.TimerHandle | None = None
@@ -169,8 +175,8 @@ class AsyncSession(AsyncHold):
     def _look(self) -> None:
         """Ends the session if the lease has ended.
 
-        The keeper reports that at once, but its thread may hang. The timer is by the monotonic
-        clock: the other is looked at once a second.
+        The keeper reports that immediately, but its thread may hang. The timer uses the monotonic
+        clock; the wall clock is checked at least once a second.
         """
         if self._timer:
             self._timer.cancel()
@@ -195,7 +201,7 @@ class AsyncSession(AsyncHold):
         return self._hold.left()
 
     async def release(self) -> None:
-        """Revokes the lease, which ends everything held by it."""
+        """Revokes the lease, which ends everything held through it."""
         was = self.error()
         self._end(was or ReleasedError())
         self._hold.end(ReleasedError())
@@ -206,7 +212,7 @@ class AsyncSession(AsyncHold):
             await self.client.revoke(self.id, token=self.token, timeout=min(ttl, 5.0))
 
     async def _during(self, work: Coroutine[Any, Any, T]) -> T:
-        """Does something that ends when the session does."""
+        """Runs work, but only until the session ends."""
         task = asyncio.ensure_future(work)
         ended = asyncio.ensure_future(self._ended.wait())
         try:
@@ -221,12 +227,18 @@ class AsyncSession(AsyncHold):
                 await asyncio.gather(task, return_exceptions=True)
 
     def mutex(self, name: str) -> AsyncMutex:
-        """The mutex of a name. etcd's concurrency.Mutex of that name excludes it, too."""
+        """Returns the mutex with the given name.
+
+        It also excludes etcd's concurrency.Mutex of that name.
+        """
         return AsyncMutex(self, name)
 
     async def campaign(self, name: str, value: Bytes = b"") -> AsyncLead:
-        """Waits until the session leads. Observers see the value. Candidates lead in order of
-        arrival; etcd's concurrency.Election takes part in the same election."""
+        """Waits until the session leads. Observers see the value.
+
+        Candidates lead in order of arrival. Candidates that use etcd's concurrency.Election take
+        part in the same election.
+        """
         lead = AsyncLead(await _Ticket.enter(self, name, raw(value)))
         await lead.ticket.wait(None)
         return lead
@@ -234,10 +246,11 @@ class AsyncSession(AsyncHold):
     async def register(
         self, group: str, id: str, metadata: Bytes = b"", *, wait: bool = True
     ) -> AsyncMembership:
-        """Makes the session a member of a group, until it is released or the session ends.
+        """Makes the session a member of a group until it is released or the session ends.
 
-        It waits until an earlier member of this ID has gone, such as the program before it was
-        restarted; without wait that raises ExistsError.
+        If an earlier member with this ID still exists, register waits until that member is gone. It
+        may belong to the same program before a restart. Without wait, register raises ExistsError
+        instead.
         """
         _check_name("group", group)
         if not id or "/" in id:
@@ -265,7 +278,7 @@ class AsyncSession(AsyncHold):
 
 
 class _Ticket:
-    """A key of the session in a wait queue."""
+    """One of the session's keys in a wait queue."""
 
     def __init__(self, session: AsyncSession, name: str, prefix: str, key: str) -> None:
         self.session, self.name, self.prefix, self.key = session, name, prefix, key
@@ -278,7 +291,7 @@ class _Ticket:
     async def enter(
         session: AsyncSession, name: str, value: bytes, *, idle: bool = False
     ) -> _Ticket:
-        """Takes a ticket; with idle only if the queue is empty, or else it raises LockedError."""
+        """Takes a ticket. With idle, raises LockedError unless the queue is empty."""
         _check_name("lock", name)
         session.check()
         prefix = name + "/"
@@ -325,7 +338,7 @@ class _Ticket:
         first = first_ticket(self.prefix.encode(), found.kvs)
         if first:
             raise self._locked(first)
-        await self._enter(value, False)  # other keys are there, without waiters
+        await self._enter(value, False)  # the queue has other keys, but no waiters
 
     def _locked(self, first: KeyValue) -> LockedError:
         return LockedError(
@@ -335,7 +348,7 @@ class _Ticket:
     def _wait(self) -> store_pb2.Wait:
         return store_pb2.Wait(key=self.key.encode(), prefix=self.prefix.encode())
 
-    # The ticket is followed on each new link.
+    # The following methods are called to follow the ticket on each new link.
 
     def request(self) -> stream_pb2.Request:
         m = txn_message(Txn([Compare.create_revision(self.key, "==", self.revision)]))
@@ -356,7 +369,7 @@ class _Ticket:
         self.changed()
 
     async def wait(self, limit: float | None) -> None:
-        """Waits for the turn, and gives the ticket up if it does not come."""
+        """Waits until the ticket is ready. If it does not become ready, wait gives it up."""
         try:
             async with asyncio.timeout(limit):
                 await self.session._during(self._turn())
@@ -381,20 +394,21 @@ class _Ticket:
         raise self._locked(first) if first else LockedError()
 
     def leave_later(self) -> None:
-        """Deletes the key, whether or not it is known to exist."""
+        """Deletes the key in the background, even if it is not known to exist."""
         ours = Compare.lease(self.key, "==", self.session.id)
         self.session._keys[self.key] = asyncio.Event()
         self.session.client._mux.unfollow(self)
         self.session.client._later(self._leave(ours))
 
     async def leave(self) -> bool:
-        """Deletes the key, and reports whether it was there."""
+        """Deletes the key, and reports whether it existed."""
         self.session.client._mux.unfollow(self)
         self.session._keys[self.key] = asyncio.Event()
         return await self._leave(self.condition())
 
     async def _leave(self, ours: Compare) -> bool:
-        ttl = max(self.session.lease.ttl, 1.0)  # afterwards the lease has taken the key along
+        # after this time, the key has been deleted with its lease
+        ttl = max(self.session.lease.ttl, 1.0)
         try:
             r = await self.session.client.txn([ours], [Delete(self.key)], timeout=ttl)
             return r.succeeded
@@ -417,7 +431,7 @@ def _gone(name: str, t: store_pb2.Ticket) -> LostError:
 
 
 class _Part(AsyncHold):
-    """Something held by a session."""
+    """Something held through a session."""
 
     def __init__(self, session: AsyncSession) -> None:
         super().__init__()
@@ -432,7 +446,7 @@ class _Part(AsyncHold):
             self._end(error)
 
     def _end(self, why: _Ended) -> None:
-        with contextlib.suppress(ValueError):  # it has ended before
+        with contextlib.suppress(ValueError):  # it has already ended
             self._session._listeners.remove(self._session_over)
         super()._end(why)
 
@@ -444,7 +458,7 @@ class _Part(AsyncHold):
 
 
 class AsyncHeld(_Part):
-    """A lock that is held."""
+    """A lock held by this program."""
 
     def __init__(self, ticket: _Ticket) -> None:
         super().__init__(ticket.session)
@@ -463,7 +477,7 @@ class AsyncHeld(_Part):
 
     @property
     def key(self) -> str:
-        """The key that exists while it is held."""
+        """The key that exists while the lock is held."""
         return self.ticket.key
 
     @property
@@ -476,11 +490,14 @@ class AsyncHeld(_Part):
         return self.ticket.revision
 
     def condition(self) -> Compare:
-        """The condition that it is still held, for transactions that only the holder may do."""
+        """Returns the condition that the lock is still held.
+
+        It is intended for transactions that only the holder should be able to commit.
+        """
         return self.ticket.condition()
 
     async def release(self) -> None:
-        """Releases it. It raises NotHeldError if it was not held until now."""
+        """Releases the lock. Raises NotHeldError if the lock was not held until now."""
         was = self.error()
         self._end(ReleasedError())
         if was:
@@ -492,10 +509,10 @@ class AsyncHeld(_Part):
 
 
 class AsyncLead(AsyncHeld):
-    """The lead of an election."""
+    """The leadership of an election."""
 
     async def proclaim(self, value: Bytes) -> None:
-        """Changes what observers see."""
+        """Changes the value that observers see."""
         self.check()
         r = await self._session.client.txn(
             [self.condition()], [Put(self.key, value, self._session.id)]
@@ -505,15 +522,17 @@ class AsyncLead(AsyncHeld):
 
 
 class AsyncMutex:
-    """A lock that one session at a time holds: ``async with session.mutex("name") as held``."""
+    """A lock held by one session at a time: ``async with session.mutex("name") as held``."""
 
     def __init__(self, session: AsyncSession, name: str) -> None:
         self.session, self.name = session, name
         self._held: AsyncHeld | None = None
 
     async def lock(self, wait: float | None = None) -> AsyncHeld:
-        """Waits until the session holds the lock; waiters get it in order of arrival. LockedError
-        means that others held it for longer than ``wait`` seconds."""
+        """Waits until the session holds the lock. Waiters get it in order of arrival.
+
+        LockedError means that others held it for longer than ``wait`` seconds.
+        """
         if wait is not None and wait <= 0:
             return await self.try_lock()
         ticket = await _Ticket.enter(self.session, self.name, b"")
@@ -521,7 +540,7 @@ class AsyncMutex:
         return AsyncHeld(ticket)
 
     async def try_lock(self) -> AsyncHeld:
-        """Raises LockedError at once if another session holds the lock."""
+        """Like lock, but raises LockedError immediately if another session holds the lock."""
         ticket = await _Ticket.enter(self.session, self.name, b"", idle=True)
         await ticket.wait(None if ticket.ready.is_set() else 0)
         return AsyncHeld(ticket)
@@ -541,7 +560,7 @@ class AsyncMutex:
 
 
 class AsyncMembership(_Part):
-    """A registration in a group. It is never made again by itself."""
+    """A registration in a group. Once it has ended, it is never made again automatically."""
 
     def __init__(self, session: AsyncSession, key: str, created: int) -> None:
         super().__init__(session)
@@ -558,7 +577,7 @@ class AsyncMembership(_Part):
         ]
 
     async def update(self, metadata: Bytes) -> None:
-        """Changes the metadata of the member."""
+        """Changes the member's metadata."""
         self.check()
         put = Put(self.key, metadata, self._session.id)
         r = await self._session.client.txn(self._ours(), [put])
@@ -579,7 +598,7 @@ class Member:
     metadata: bytes
     lease: int
     joined: int
-    """The revision at which it was registered."""
+    """The revision at which the member was registered."""
 
 
 async def members(client: AsyncClient, group: str, timeout: float | None) -> list[Member]:
@@ -600,7 +619,7 @@ class Leader:
     value: bytes
     lease: int
     since: int
-    """The revision at which it began to lead, which rises from leader to leader."""
+    """The revision at which it became the leader. Each later leader has a higher one."""
 
 
 def leader_of(name: str, kvs: Sequence[KeyValue]) -> Leader | None:

@@ -25,12 +25,14 @@ def raw(text: Bytes) -> bytes:
 
 
 def ms(seconds: float) -> int:
-    """Whole milliseconds, rounded up."""
+    """Converts to whole milliseconds, rounded up."""
     return -int(-seconds * 1000 // 1)
 
 
 def end_of(key: Bytes, end: Bytes | None, prefix: bool) -> bytes:
-    """The end of a range: of one key, to an end, or of all keys with a prefix."""
+    """Returns the end of a range, which is a single key, the keys up to end, or all keys with a
+    prefix.
+    """
     if not prefix:
         return raw(end) if end is not None else b""
     if end is not None:
@@ -47,7 +49,7 @@ class KeyValue:
     mod_revision: int
     version: int
     lease: int
-    """The lease that the key is attached to, 0 for none."""
+    """The lease to which the key is attached, or 0."""
 
 
 def kv_of(m: store_pb2.KeyValue) -> KeyValue:
@@ -80,8 +82,9 @@ class TxnResult:
     revision: int
     succeeded: bool
     results: tuple[OpResult, ...]
-    """One for each operation that was done: for Grant and Renew the lease, for Revoke how many
-    keys went with it, for DrawToken the token."""
+    """One result for each executed operation. Grant and Renew return the lease, Revoke returns the
+    number of keys deleted with it, and DrawToken returns the token.
+    """
 
 
 OpResult = PutResult | DeleteResult | RangeResult | TxnResult | Lease | int
@@ -89,15 +92,15 @@ OpResult = PutResult | DeleteResult | RangeResult | TxnResult | Lease | int
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A change of one key."""
+    """A change to one key."""
 
     kind: Literal["put", "delete"]
     kv: KeyValue
     previous: KeyValue | None = None
     cause: Literal["", "deleted", "expired", "revoked"] = ""
-    """What deleted the key: a request, or the end of its lease."""
+    """Why the key was deleted: by a request, or because its lease ended."""
     lease: int = 0
-    """The lease that took the key with it."""
+    """The lease with which the key was deleted."""
 
 
 _CAUSE: dict[int, Literal["", "deleted", "expired", "revoked"]] = {
@@ -115,7 +118,7 @@ def event_of(m: store_pb2.Event) -> Event:
 
 @dataclass(frozen=True, slots=True)
 class Update:
-    """The changes of one revision, whole."""
+    """All changes of one revision."""
 
     revision: int
     events: tuple[Event, ...]
@@ -153,7 +156,7 @@ class Compare:
 
     @staticmethod
     def missing(key: Bytes, *, prefix: bool = False) -> Compare:
-        """There is no such key, or none with the prefix."""
+        """The key does not exist or, with prefix, no key with the prefix exists."""
         m = store_pb2.Compare(key=raw(key), range_end=end_of(key, None, prefix))
         m.create_revision = 0
         return _compare(m, "==")
@@ -164,7 +167,7 @@ class Compare:
 
     @staticmethod
     def name_held(name: str, token: int) -> Compare:
-        """A live lease has the name with this token; with 0: no lease has the name."""
+        """A live lease with this token has the name. If the token is 0: no lease has the name."""
         held = store_pb2.NameToken(name=name, token=token)
         return _compare(store_pb2.Compare(name_token=held), "==")
 
@@ -179,9 +182,9 @@ class Put:
     key: Bytes
     value: Bytes = b""
     lease: int = 0
-    """The lease that the key is attached to."""
+    """The lease to which the key is attached."""
     ttl: float = 0
-    """Puts the key on a lease of its own: it goes when the TTL has passed, unless put again."""
+    """Gives the key its own lease: the key is deleted after the TTL unless it is put again."""
     ignore_value: bool = False
     ignore_lease: bool = False
     previous: bool = False
@@ -209,7 +212,7 @@ class Range:
 
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """Grants a lease. In a transaction it needs an ID."""
+    """Grants a lease. In a transaction, the ID is required."""
 
     ttl: float
     id: int = 0
@@ -233,12 +236,12 @@ class Revoke:
 
 @dataclass(frozen=True, slots=True)
 class DrawToken:
-    """Draws the next fencing token, for no lease."""
+    """Draws the next fencing token. It does not belong to any lease."""
 
 
 @dataclass(frozen=True, slots=True)
 class Txn:
-    """Does one of two lists of operations: the first if all conditions hold."""
+    """Executes the first list of operations if all conditions hold, and the second if not."""
 
     conditions: Sequence[Compare] = ()
     then: Sequence[Op] = ()
@@ -341,7 +344,10 @@ def _op_result(m: store_pb2.OpResponse, revision: int) -> OpResult:
 
 
 def is_ticket(prefix: bytes, kv: KeyValue) -> bool:
-    """Whether a key is in the wait queue of a prefix: the ID of its lease, and perhaps a number."""
+    """Reports whether a key is in the wait queue with a prefix.
+
+    It then consists of the prefix, the ID of its lease and, optionally, a number.
+    """
     rest = kv.key.removeprefix(prefix) if kv.key.startswith(prefix) else b""
     return kv.lease != 0 and rest != b"" and not rest.strip(b"0123456789abcdef.")
 

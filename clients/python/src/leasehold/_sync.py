@@ -1,4 +1,4 @@
-"""The blocking client: AsyncClient, on an event loop in a thread of its own."""
+"""The blocking client: an AsyncClient on an event loop in a separate thread."""
 
 from __future__ import annotations
 
@@ -46,7 +46,9 @@ class _Loop:
         self._thread.start()
 
     def run(self, work: Coroutine[Any, Any, T], timeout: float | None = None) -> T:
-        """Waits for a coroutine. If the wait ends early, as by Ctrl-C, the coroutine does, too."""
+        """Waits for a coroutine. If the wait ends early, for example by Ctrl-C, so does the
+        coroutine.
+        """
         if self.closed:
             work.close()
             raise ClosedError()
@@ -69,7 +71,7 @@ class _Loop:
         return self._loop.is_closed()
 
     def close(self) -> None:
-        """Ends everything that still waits, and the thread."""
+        """Ends all pending waits and the thread."""
         asyncio.run_coroutine_threadsafe(self._end_all(), self._loop).result()
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -83,7 +85,7 @@ class _Loop:
 
 
 class _Face(Protocol[A]):
-    """An object that stands before one of asyncio's."""
+    """A blocking wrapper of an asyncio object."""
 
     _loop: _Loop
     _of: A
@@ -92,7 +94,7 @@ class _Face(Protocol[A]):
 def _wait(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, T]],
 ) -> Callable[Concatenate[_Face[A], P], T]:
-    """Makes a method that waits for that of the asyncio face, with the same arguments."""
+    """Returns a method that calls an asyncio method with the same arguments and waits for it."""
 
     @functools.wraps(method)
     def call(face: _Face[A], /, *args: P.args, **kwargs: P.kwargs) -> T:
@@ -104,7 +106,7 @@ def _wait(
 def _wrap(
     method: Callable[Concatenate[A, P], Coroutine[Any, Any, R]], face_of: Callable[[_Loop, R], T]
 ) -> Callable[Concatenate[_Face[A], P], T]:
-    """Is like _wait, and puts a face before the result."""
+    """Like _wait, but also wraps the result."""
     wait = _wait(method)
 
     @functools.wraps(method)
@@ -117,7 +119,7 @@ def _wrap(
 def _like(
     method: Callable[Concatenate[Any, P], object],
 ) -> Callable[[Callable[Concatenate[A, ...], T]], Callable[Concatenate[A, P], T]]:
-    """Gives a method the arguments of another one."""
+    """Gives a method the signature of another method."""
 
     def typed(f: Callable[Concatenate[A, ...], T]) -> Callable[Concatenate[A, P], T]:
         f.__signature__ = inspect.signature(method)  # type: ignore[attr-defined]
@@ -127,7 +129,7 @@ def _like(
 
 
 class Client:
-    """A client of one cluster, with the arguments of AsyncClient. Any thread may use it."""
+    """A client for one cluster, with the same arguments as AsyncClient. It is thread-safe."""
 
     @_like(AsyncClient.__init__)
     def __init__(self, *args: Any, **kwargs: Any) -> None:
@@ -164,10 +166,11 @@ class Client:
     def run(
         self, work: Callable[[Session], T], ttl: float = 10.0, *, name: str = "", owner: str = ""
     ) -> T:
-        """Runs work with a session, and again with a new one after each loss, until it returns.
+        """Runs work with a session, and again with a new session after each loss.
 
-        A thread cannot be interrupted: work calls check, which raises NotHeldError. run ends with
-        the error that work raises while its session is valid.
+        This repeats until work returns. A thread cannot be interrupted, so work should call check,
+        which raises NotHeldError after a loss. If work raises an error while its session is valid,
+        run raises that error.
         """
         retries = Retries()
         while True:
@@ -181,7 +184,7 @@ class Client:
             time.sleep(pause)
 
     def observe(self, name: str) -> Iterator[Leader | None]:
-        """Yields the leader of an election, and then each change; None while there is none."""
+        """Yields the leader of an election and then every change, or None while there is none."""
         changes = self._of.observe(name)
 
         async def following() -> Leader | None:
@@ -201,10 +204,10 @@ class _Facade(Generic[A]):
 
 
 class Watch(_Facade[AsyncWatch]):
-    """A watch, which survives failures of members and connections: ``for update in watch``."""
+    """A watch that survives failures of members and connections: ``for update in watch``."""
 
     def next(self, timeout: float | None = None) -> Update:
-        """Waits for the next change; with a timeout it may raise TimeoutError."""
+        """Waits for the next change. If timeout is set, it can raise TimeoutError."""
 
         async def following() -> Update:
             async with asyncio.timeout(timeout):
@@ -235,33 +238,35 @@ class Watch(_Facade[AsyncWatch]):
 
 
 class Hold(_Facade[H]):
-    """Something held by a lease: a session, a lock, a lead or a membership.
+    """Something held through a lease: a session, a lock, a leadership or a membership.
 
-    Call check before each step that depends on it: a thread cannot be interrupted. As a context
-    manager it is released at the end.
+    Call check before each step that depends on it, because a thread cannot be interrupted. As a
+    context manager, the hold is released at the end of the body.
     """
 
     @property
     def token(self) -> int:
-        """The fencing token, higher than that of every earlier holder."""
+        """The fencing token. It is higher than the token of every earlier holder."""
         return self._of.token
 
     def error(self) -> NotHeldError | ClosedError | None:
-        """Why it is not valid any more; None while it is."""
+        """Returns why it is no longer valid, or None while it is."""
         return self._of.error()
 
     def check(self) -> None:
-        """Raises NotHeldError unless it is valid now."""
+        """Raises NotHeldError if it is no longer valid."""
         self._of.check()
 
     @property
     def valid_for(self) -> float:
-        """For how many seconds it stays valid if no renewal succeeds; 0 if it has ended."""
+        """How long it stays valid if no renewal succeeds, in seconds; 0 if it has ended."""
         return self._of.valid_for
 
     @property
     def valid_until(self) -> float:
-        """When the program must stop, by time.monotonic, if no renewal succeeds before."""
+        """When the program must stop unless a renewal succeeds first, on the scale of
+        time.monotonic.
+        """
         return self._of.valid_until
 
     def wait_ended(self, timeout: float | None = None) -> NotHeldError | ClosedError:
@@ -269,7 +274,7 @@ class Hold(_Facade[H]):
         return self._loop.run(self._of.wait_ended(), timeout)
 
     def release(self) -> None:
-        """Releases it. It stops being valid at once, even if the call fails."""
+        """Releases it. It stops being valid immediately, even if the call fails."""
         self._loop.run(self._of.release())
 
     def __enter__(self) -> Self:
@@ -282,14 +287,17 @@ class Hold(_Facade[H]):
 
 
 class Session(Hold[AsyncSession]):
-    """A lease that is kept alive. Once it has ended it never becomes valid again."""
+    """A lease that is kept alive. Once it has ended, it never becomes valid again."""
 
     @property
     def id(self) -> int:
         return self._of.id
 
     def mutex(self, name: str) -> Mutex:
-        """The mutex of a name. etcd's concurrency.Mutex of that name excludes it, too."""
+        """Returns the mutex with the given name.
+
+        It also excludes etcd's concurrency.Mutex of that name.
+        """
         return Mutex(self._loop, self._of.mutex(name))
 
     campaign = _wrap(AsyncSession.campaign, lambda loop, x: Lead(loop, x))
@@ -297,11 +305,11 @@ class Session(Hold[AsyncSession]):
 
 
 class Held(Hold[AsyncHeld]):
-    """A lock that is held."""
+    """A lock held by this program."""
 
     @property
     def key(self) -> str:
-        """The key that exists while it is held."""
+        """The key that exists while the lock is held."""
         return self._of.key
 
     @property
@@ -310,28 +318,31 @@ class Held(Hold[AsyncHeld]):
         return self._of.revision
 
     def condition(self) -> Compare:
-        """The condition that it is still held, for transactions that only the holder may do."""
+        """Returns the condition that the lock is still held.
+
+        It is intended for transactions that only the holder should be able to commit.
+        """
         return self._of.condition()
 
 
 class Lead(Hold[AsyncLead]):
-    """The lead of an election."""
+    """The leadership of an election."""
 
     proclaim = _wait(AsyncLead.proclaim)
 
     def condition(self) -> Compare:
-        """The condition that the session still leads."""
+        """Returns the condition that the session still leads."""
         return self._of.condition()
 
 
 class Membership(Hold[AsyncMembership]):
-    """A registration in a group. It is never made again by itself."""
+    """A registration in a group. Once it has ended, it is never made again automatically."""
 
     update = _wait(AsyncMembership.update)
 
 
 class Mutex(_Facade[AsyncMutex]):
-    """A lock that one session at a time holds: ``with session.mutex("name") as held``."""
+    """A lock held by one session at a time: ``with session.mutex("name") as held``."""
 
     lock = _wrap(AsyncMutex.lock, lambda loop, x: Held(loop, x))
     try_lock = _wrap(AsyncMutex.try_lock, lambda loop, x: Held(loop, x))

@@ -13,8 +13,8 @@ import (
 // tenant. "bound" is not a user but has the writer's role.
 var Principals = []string{"", "none", "reader", "writer", "owner", "other", "bound", "root"}
 
-// Users returns the commands that create the roles and all users except root. Their keys and names
-// begin with "a/", except for the user "other". No user has the role "spare".
+// Users returns the commands that create the roles and all users except root. The permitted keys
+// and names begin with "a/", except for the user "other". No user has the role "spare".
 func Users() []fsm.Command {
 	commands := []fsm.Command{&fsm.RoleAdd{Name: "spare"}, &fsm.RoleGrant{
 		Role: "spare", Permission: access.Permission{Kind: access.See, Key: "a/", End: "a0"},

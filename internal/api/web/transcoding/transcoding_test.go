@@ -32,9 +32,9 @@ import (
 	"google.golang.org/protobuf/types/known/emptypb"
 )
 
-// Requests and responses are the same as with the code that protoc-gen-grpc-gateway generates, for
-// each path of etcd's API and similar ones, with good and bad bodies. The server's responses echo
-// the requests.
+// TestGenerated compares requests and responses with the code that protoc-gen-grpc-gateway
+// generates. It uses each path of etcd's API and similar ones, with valid and invalid bodies. The
+// server echoes the requests.
 func TestGenerated(t *testing.T) {
 	conn := connected(t)
 	ours, theirs := runtime.NewServeMux(), runtime.NewServeMux()
@@ -71,7 +71,7 @@ func TestGenerated(t *testing.T) {
 	}
 }
 
-// A method that cannot be transcoded is refused at registration.
+// TestRegisterRefuses checks that a method that cannot be transcoded is rejected at registration.
 func TestRegisterRefuses(t *testing.T) {
 	for _, rule := range []*annotations.HttpRule{
 		{Pattern: &annotations.HttpRule_Get{Get: "/a"}, Body: "*"},
@@ -109,7 +109,7 @@ func paths(f protoreflect.FileDescriptor) map[string]bool {
 	return all
 }
 
-// fileWith returns a file with one method, which has the rule.
+// fileWith returns a file with one method that has the given rule.
 func fileWith(t *testing.T, rule *annotations.HttpRule) protoreflect.FileDescriptor {
 	empty := emptypb.File_google_protobuf_empty_proto
 	options := &descriptorpb.MethodOptions{}
@@ -131,7 +131,7 @@ func fileWith(t *testing.T, rule *annotations.HttpRule) protoreflect.FileDescrip
 	return f
 }
 
-// answer returns all of the answer to a request.
+// answer returns the complete answer to a request.
 func answer(h http.Handler, method, path, body string) string {
 	r := httptest.NewRequest(method, path, strings.NewReader(body))
 	r.Header.Set("Authorization", "token")
@@ -148,7 +148,7 @@ func answer(h http.Handler, method, path, body string) string {
 	return strings.ReplaceAll(fmt.Sprint(out.String(), res.Trailer), " ", "")
 }
 
-// plain is a codec that leaves messages as they are.
+// plain is a codec that passes messages through unchanged.
 type plain struct{}
 
 func (plain) Name() string { return "plain" }
@@ -160,8 +160,8 @@ func (plain) Unmarshal(data []byte, v any) error {
 	return nil
 }
 
-// connected returns a connection to a server with all methods, which answers every request except
-// those that contain an "a".
+// connected returns a connection to a server that has all methods. It answers every request that
+// does not contain an "a".
 func connected(t *testing.T) *grpc.ClientConn {
 	s := grpc.NewServer(grpc.ForceServerCodec(plain{}), grpc.UnknownServiceHandler(serve))
 	l := bufconn.Listen(1 << 16)
@@ -197,7 +197,7 @@ func serve(_ any, s grpc.ServerStream) error {
 		} else if err != nil {
 			return err
 		}
-		resp := []byte{1<<3 | 2, 2, 3 << 3, byte(len(req))} // in the header of the answer, the revision
+		resp := []byte{1<<3 | 2, 2, 3 << 3, byte(len(req))} // the revision in the answer's header
 		if err := s.SendMsg(&resp); err != nil {
 			return err
 		}

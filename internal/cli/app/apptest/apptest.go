@@ -9,15 +9,15 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// Evil is a text with control characters for the terminal.
+// Evil is a text that contains terminal control characters.
 const Evil = "a\x1b[2J\u009b31m\x7f\r\nb\xff"
 
-// Harmless checks that no readable output contains control characters for the terminal.
+// Harmless checks that no human-readable output contains terminal control characters.
 func Harmless(t *testing.T, answers map[string]app.Answer) {
 	t.Helper()
 	for name, ans := range answers {
 		for _, format := range []string{"simple", "fields", "table"} {
-			text, _ := ans.Text(format, false) // not every answer has every format
+			text, _ := ans.Text(format, false) // not every answer supports every format
 			if i := strings.IndexFunc(text, func(r rune) bool {
 				return r != '\n' && r != '\t' && !strconv.IsPrint(r) || r == '\ufffd'
 			}); i >= 0 {

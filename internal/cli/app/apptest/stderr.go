@@ -7,14 +7,15 @@ import (
 	"testing"
 )
 
-// Stderr is the standard error of a command. A test can wait until something is written to it.
+// Stderr is the standard error of a command. Tests can wait for the next write to it.
 type Stderr struct {
 	mu      sync.Mutex
 	text    bytes.Buffer
 	written chan struct{}
 }
 
-// NewStderr returns an empty Stderr. A write waits once as many are waiting to be read.
+// NewStderr returns an empty Stderr. Write blocks while the given number of earlier writes have not
+// been awaited.
 func NewStderr(writes int) *Stderr { return &Stderr{written: make(chan struct{}, writes)} }
 
 // Write implements io.Writer.
