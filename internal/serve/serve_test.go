@@ -241,7 +241,7 @@ func TestMistakes(t *testing.T) {
 		"--join a:1 --initial-cluster default=http://localhost:2380": "omit --initial-cluster",
 		"--max-learners=-1":         "--max-learners must not be negative",
 		"--peer-client-cert-file=a": "client key file",
-		"--join-user a":             "go with --join only",
+		"--join-user a":             "require --join",
 		"--join a:1 --join-user a":  "--join-user and --join-password-file must be set together",
 		"--join a:1 --join-user a --join-password-file b --join-token-file c": "are mutually exclusive",
 	} {
