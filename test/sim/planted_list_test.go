@@ -108,7 +108,7 @@ var plantedCore = []planted{
 	}},
 	{"not found is said without a confirm round", "T7", []edit{
 		{
-			renewGo, "may give that answer (T7).\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
+			renewGo, "can give that answer (T7).\n\t\tl.rounds.Next.renewals = append(l.rounds.Next.renewals, n)",
 			"gives it (T7).\n\t\tl.answerRenewal(n, 0, lease.ErrNotFound)",
 		},
 	}},
