@@ -339,7 +339,7 @@ var varying = []struct{ re, with string }{
 	},
 	{`gone: revoked by "127\.0\.0\.1:\d+"`, `gone: revoked by "CALLER"`},
 	{`is first in the wait queue, of "[^"]*"`, `is first in the wait queue, of HOST`},
-	{`\b(Member|cluster) +`, `$1 `}, // an id is padded to 16 digits
+	{`\b(Member|cluster) +`, `$1 `}, // an ID is padded to 16 digits
 	{`(took[ =":]+|"Took" : |responds in )[\d.]+[nµm]?s`, `${1}TIME`},
 	{`(true|false)( *│ *)[\d.]+[nµm]?s`, `${1}${2}TIME`},
 	{`("[sS]torageVersion"[ :]+)"[\d.]*"`, `${1}"STORAGE"`},

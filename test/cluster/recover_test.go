@@ -238,7 +238,7 @@ func TestRecoverMember(t *testing.T) {
 		other := append(slices.Clone(flags), "--member", first.name, "--yes")
 		if name == "identity" {
 			recoversServed(t, left, 128, other, "is the data directory of "+bad.name)
-		} else { // unreadable data does not name its member
+		} else { // unreadable data does not identify its member
 			recoversServed(t, left, 1, other, "a process responds at")
 			recoversServed(t, left, 9, append(slices.Clone(flags), "--yes"), x.want,
 				"only if it is that of "+bad.name)

@@ -56,7 +56,7 @@ func (s *Spec) all() ([]string, error) {
 			list = []string{text}
 		}
 		for _, id := range list {
-			if id == specID { // POOL/held/ids would be its holder's key
+			if id == specID { // the key of its holder would be POOL/held/ids
 				return nil, fmt.Errorf("%w: %q cannot be an ID, because its key could belong to another pool",
 					client.ErrInvalid, id)
 			}

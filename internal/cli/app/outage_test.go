@@ -66,7 +66,7 @@ func TestOutageMessages(t *testing.T) {
 	go func() { _ = s.Serve(l) }()
 	up <- l
 	errs.Await(t, "Connected to http://a.member:1")
-	errs.Await(t, "The cluster is not responding") // since this member never does
+	errs.Await(t, "The cluster is not responding") // because this member never answers
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}

@@ -100,7 +100,7 @@ func New(log *slog.Logger, more ...prometheus.Collector) *Metrics {
 		Namespace: "etcd", Name: "network_peer_round_trip_time_seconds",
 		Help: "Time that the other member takes to respond to a ping. It is pinged once a second, and " +
 			"more often when it does not respond.",
-		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16), // etcd's
+		Buckets: prometheus.ExponentialBuckets(0.0001, 2, 16), // same buckets as in etcd
 	}, []string{"To"})
 	m.Registry.MustRegister(renewals, m.caches.slow, m.roundTrip)
 	return m
