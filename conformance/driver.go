@@ -10,6 +10,8 @@ import (
 	"os/exec"
 	"sync"
 	"syscall"
+
+	"leasehold.dev/test/process"
 )
 
 // failure is an error reported by a client.
@@ -42,7 +44,7 @@ type driver struct {
 func startDriver(command []string) (*driver, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Stderr = os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = process.EndWithUs()
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		return nil, err

@@ -2,7 +2,7 @@ package process
 
 import "syscall"
 
-// endWithUs makes the kernel kill the process when this one ends for any reason.
-func endWithUs() *syscall.SysProcAttr {
+// EndWithUs makes the kernel kill the process when this one ends for any reason.
+func EndWithUs() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 }

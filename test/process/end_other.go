@@ -4,4 +4,5 @@ package process
 
 import "syscall"
 
-func endWithUs() *syscall.SysProcAttr { return nil }
+// EndWithUs returns nil: only Linux can kill a process when its parent ends.
+func EndWithUs() *syscall.SysProcAttr { return nil }

@@ -31,7 +31,7 @@ func Start(cmd *exec.Cmd, log, note string) (*Process, error) {
 		fmt.Fprintln(out, note)
 	}
 	cmd.Stdout, cmd.Stderr = out, out
-	cmd.SysProcAttr = endWithUs()
+	cmd.SysProcAttr = EndWithUs()
 	if err := cmd.Start(); err != nil {
 		return nil, err
 	}
