@@ -141,8 +141,8 @@ func fitting(list []keyrange.Range) (n int) {
 	return n
 }
 
-// tooLong reports whether a range does not fit into a message. Such a range is not acknowledged;
-// the cluster invalidates it when it is written.
+// tooLong reports whether a range does not fit into a message. Such ranges are not acknowledged;
+// the cluster invalidates them when they are written to.
 func (k *cacheLink) tooLong(r keyrange.Range) bool {
 	return len(r.Key)+len(r.End) > k.client.most
 }

@@ -24,8 +24,8 @@ func another(t *testing.T, c Config, f *fake) *Client {
 	return out
 }
 
-// TestT2OtherClient checks that a lease that one client granted and another keeps is counted from
-// before the grant was sent, regardless of when the two clients started.
+// TestT2OtherClient checks that a lease is timed from before its grant was sent, even if another
+// client keeps it alive. It does not matter which of the two clients started first.
 func TestT2OtherClient(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		pass(time.Hour + 300*time.Microsecond)

@@ -162,7 +162,7 @@ func (l *Lessor) Next() (at Instant, ok bool) {
 	return l.tracker.next()
 }
 
-// NextDue is like Next, but considers only Due. It is for callers that are not calling Silent.
+// NextDue is like Next, but considers only Due. It is for callers that do not call Silent.
 func (l *Lessor) NextDue() (at Instant, ok bool) {
 	if l.tracker == nil {
 		return 0, false

@@ -73,9 +73,9 @@ type table struct {
 	charged int   // Invariant: the number of leases charged to an account
 }
 
-// AttachBytes is the approximate memory of an attached key. KeepBytes is added if the lease has
-// KeepKeys: when such a lease expires, its keys are stored again without a lease, which takes that
-// much more memory.
+// AttachBytes is the approximate memory used by an attached key. KeepBytes is added if the lease
+// has KeepKeys: when such a lease expires, its keys are stored again without a lease, which takes
+// that much more memory.
 const (
 	AttachBytes = 100
 	KeepBytes   = 200

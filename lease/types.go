@@ -151,7 +151,7 @@ const (
 )
 
 // minRecheckpoint is the minimum time between two checkpoints of a lease with a short TTL.
-// Restarting all members takes about as long anyway, and no promise depends on this value.
+// Restarting all members takes about as long anyway, and no guarantee depends on this value.
 const minRecheckpoint TTL = 1000
 
 func (c Config) withDefaults() Config {

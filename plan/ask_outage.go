@@ -13,7 +13,8 @@ var Issuers = []string{"leasehold", "refreshing", "classic"}
 // OutageQuestion asks how long there is no holder after a holder has died.
 type OutageQuestion struct {
 	Holder Holder
-	// Kind is one of Issuers. Recovery is how long the issuer grants no leases after a failure.
+	// Kind is one of Issuers. Recovery is how long after a failure the issuer waits before it
+	// grants leases again.
 	Kind     string
 	Recovery time.Duration
 	// Silent means that the holder does not die but stops responding while its connection stays

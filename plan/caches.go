@@ -67,8 +67,8 @@ func (s Sharing) lost() time.Duration { return s.Propagation + 2*s.Processing + 
 //	max(0, t_s - (m_prop + 2 m_proc) - epsilon)
 func (s Sharing) Effective(term time.Duration) time.Duration { return max(0, term-s.lost()) }
 
-// Benefit returns alpha, the benefit factor 2R/(SW) (G2). If it is above 1, there is a term for
-// which the load on the server is lower than without leases. It is infinite if there are no writes.
+// Benefit returns alpha, the benefit factor 2R/(SW) (G2). Above 1, some term makes the load on the
+// server lower than it is without leases. Benefit is infinite if there are no writes.
 func (s Sharing) Benefit() float64 {
 	if s.Writes == 0 {
 		return math.Inf(1)

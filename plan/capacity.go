@@ -22,7 +22,7 @@ type Costs struct {
 	// ConnBytes is the resident memory per connection with an open stream, at its member.
 	// ConnTLSBytes is the same for an encrypted connection. ConnRenew is the CPU time per message
 	// if the leases of each connection are renewed in a separate message. ConnRenewBytes is the
-	// network traffic of such a message, in addition to RenewBytes.
+	// network traffic that each such message adds to RenewBytes.
 	ConnBytes, ConnTLSBytes, ConnRenewBytes float64
 	ConnRenew                               time.Duration
 	// LeaseState and KeyState are the number of bytes that a lease and a key add to

@@ -168,9 +168,9 @@ func (a attempts) allFail(first time.Duration) float64 {
 	return p
 }
 
-// fails returns the probability that a failure of the issuer ends the validity (N5). The failure
-// can begin at any time in a cycle. Attempts before the issuer has recovered are lost, and the
-// first attempt after that is sent up to one retry interval later.
+// fails returns the probability that a failure of the issuer causes the validity to lapse (N5). The
+// failure can begin at any time in a cycle. Attempts before the issuer has recovered are lost, and
+// the first attempt after that is sent up to one retry interval later.
 func (a attempts) fails(recovery time.Duration) float64 {
 	const steps = 200
 	sum := 0.0
@@ -189,9 +189,9 @@ func (a attempts) fails(recovery time.Duration) float64 {
 	return sum / steps
 }
 
-// pauses returns how many times per year a pause ends the validity (N4). A pause can begin at any
-// time in a cycle, and a renewal that became due during the pause is sent after it. Losses that
-// would have happened without the pause are not counted again.
+// pauses returns how many times per year a pause causes the validity to lapse (N4). A pause can
+// begin at any time in a cycle, and a renewal that became due during the pause is sent after it.
+// Losses that would have happened without the pause are not counted again.
 func (a attempts) pauses() float64 {
 	if a.w.Pauses.Count() == 0 {
 		return 0

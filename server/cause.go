@@ -99,8 +99,9 @@ func withCause(err error) error {
 }
 
 // NotStarted records in run.json, for leasehold recover, why a member did not start. It returns an
-// error whose method Cause returns the code. [New] calls NotStarted itself. Call NotStarted for
-// failures that occur before New. If another process is using the directory, it records nothing.
+// error whose Cause method returns the code. [New] calls NotStarted itself, so programs call it
+// only for failures that occur before New. If another process is using the directory, it records
+// nothing.
 func (c Config) NotStarted(err error) error {
 	code := causeOf(err)
 	if c.host.Files() == nil && code != cause.InUse && code != cause.ForeignData {

@@ -83,9 +83,9 @@ var started = time.Now().Add(-time.Nanosecond)
 // uptime returns the nanoseconds since started according to the monotonic clock. It is never 0.
 func uptime() int64 { return int64(time.Since(started)) }
 
-// put queues messages to be written. Messages that are not awaited, such as a new commit index,
-// wait until others follow, because waking up the writer and then the core takes longer than the
-// rest of a step.
+// put queues messages to be written. It wakes the writer only if a message is awaited. Other
+// messages, such as a new commit index, do not wake it, because waking the writer and then the core
+// takes longer than the rest of a step.
 func (w *writer) put(messages []*raftpb.Message) {
 	if len(messages) == 0 {
 		return

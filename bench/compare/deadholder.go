@@ -162,7 +162,7 @@ func (s *silence) run(ctx context.Context) error {
 	return s.count(gone, sent)
 }
 
-// grant grants the leases, and returns when each lease was renewed for the last time.
+// grant grants the leases and returns the time of each lease's last renewal.
 func (s *silence) grant(ctx context.Context) ([]time.Time, error) {
 	leases, err := s.env.grantMany(ctx, silentLeases, shortTTL)
 	if err != nil {

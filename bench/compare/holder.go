@@ -17,8 +17,8 @@ const (
 	shortTTL = 5
 )
 
-// A keeper keeps leases alive as a program does, with the Go client's KeepAlive, and records the
-// outcome.
+// Like a typical program, a keeper keeps leases alive with the Go client's KeepAlive. It records
+// the outcome.
 type keeper struct {
 	client *clientv3.Client
 	leases []*keptLease
@@ -157,8 +157,8 @@ func (c *callers) loop(ctx context.Context, call try) {
 	}
 }
 
-// once makes a call. If the leader died during the call, once records the call's duration, whether
-// or not it succeeded, because the time that a call hangs is what matters.
+// once makes a call. If the leader died during the call, once records the call's duration, even if
+// the call failed. What matters is how long callers hang.
 func (c *callers) once(ctx context.Context, call try) {
 	ctx, cancel := context.WithTimeout(ctx, userLimit)
 	defer cancel()

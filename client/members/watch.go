@@ -67,8 +67,8 @@ type Watch struct {
 
 // Watch starts watching the group. It first delivers the current members as Joined, ordered by ID,
 // and then each change once and in order. If changes were compacted while the program was
-// disconnected, the watch reads the group again and delivers the differences. If a member
-// registered again in the meantime, it is delivered first as Gone and then as Joined.
+// disconnected, the watch reads the group again and delivers the differences. A member that has
+// registered again in the meantime is reported as Gone and then as Joined.
 func (g *Group) Watch(ctx context.Context) (*Watch, error) {
 	w := &Watch{g: g, known: make(map[string]Member)}
 	w.ctx, w.cancel = context.WithCancelCause(context.Background())

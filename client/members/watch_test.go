@@ -157,8 +157,8 @@ func TestWatchOthers(t *testing.T) {
 	})
 }
 
-// TestWatchReplaced checks that a watch that restarts closes its old watcher, so that the client
-// can still open as many other watchers.
+// TestWatchReplaced checks that a watch closes its old watcher when it restarts. Otherwise, the old
+// watcher would still count against the client's limit.
 func TestWatchReplaced(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

@@ -24,8 +24,8 @@ var (
 	ErrPermissionNotGranted = errors.New("access: the role does not have the permission")
 	// ErrPermissionNotGiven means that a request to grant a permission does not specify one.
 	ErrPermissionNotGiven = errors.New("access: no permission specified")
-	// ErrInvalidAuthMgmt means that a change is not valid, or would remove something from root that
-	// access control needs. Errors that wrap it state the reason.
+	// ErrInvalidAuthMgmt means that a change is invalid, or would strip root of something that
+	// access control depends on. Errors that wrap it state the reason.
 	ErrInvalidAuthMgmt = errors.New("access: invalid change")
 	// ErrNotEnabled means that a client tried to log in while access control is disabled.
 	ErrNotEnabled = errors.New("access: access control is not enabled")

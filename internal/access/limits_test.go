@@ -79,8 +79,8 @@ func TestWhichLimit(t *testing.T) {
 }
 
 // TestLimitsEnd checks that limits are deleted with their user or role, and that a new user or role
-// with the same name starts without any. Limits count toward the state's size, and clients need not
-// log in again after a change.
+// with the same name starts without any. Limits count toward the state's size. Changing them does
+// not require clients to log in again.
 func TestLimitsEnd(t *testing.T) {
 	l := newLimits(t)
 	bytes, revision := l.Bytes(), l.Revision()

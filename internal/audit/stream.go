@@ -100,7 +100,7 @@ func bodyOf(q *native.Request) any {
 	return q.ProtoReflect().Get(f).Message().Interface()
 }
 
-// ask keeps track of a request, and reports whether it will be recorded regardless of its outcome.
+// ask tracks a request. It reports whether the request will be recorded even if it succeeds.
 func (s *auditedStream) ask(q *native.Request) bool {
 	body := bodyOf(q)
 	level := levelOf(body)

@@ -12,10 +12,10 @@ import (
 	"time"
 )
 
-// A target of backups has objects with these names:
+// A backup target has objects with these names:
 //
 //	leasehold.json                                        the history that all the others belong to
-//	full/INDEX-TERM-REVISION-TIME.backup                  the whole state, as a file of backup
+//	full/INDEX-TERM-REVISION-TIME.backup                  the whole state, as a backup file
 //	log/FIRST-LAST-BEFORE-TERM-REVISION-TIME-MEMBER.log   a piece of the log
 //
 // All objects but the first are immutable. INDEX, FIRST and LAST have twenty digits, so that names

@@ -7,7 +7,7 @@ import (
 )
 
 // Expired returns the names of the objects that can be removed if the newest keep full backups are
-// kept. These are older full backups, pieces of the log before the oldest backup kept, and
+// kept. These are older full backups, pieces of the log that end before the oldest backup kept, and
 // unfinished objects older than that backup. A full backup with a time after now does not count
 // toward keep; its place in the log determines whether it has expired.
 func (c *Catalog) Expired(keep int, now time.Time) (names []string) {

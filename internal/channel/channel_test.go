@@ -52,8 +52,8 @@ type served struct {
 	ctx  context.Context // canceled when the client cancels the call
 }
 
-// joined runs f in virtual time with the relay's end of a link and the calls received by the
-// member.
+// joined connects a relay to a member in virtual time. It runs f with the relay's end of the link
+// and the calls that the member receives.
 func joined(t *testing.T, most int, f func(t *testing.T, relay *Link, calls <-chan served)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -59,8 +59,8 @@ func TestReceiveAfterEnd(t *testing.T) {
 	})
 }
 
-// TestPatience checks that only opening a stream has a time limit. After a stream has ended, the
-// client closes the connection. The server waits briefly for that.
+// TestPatience checks that Options.Patience limits only the time to open a stream. After a stream
+// has ended, the client closes the connection. The server waits briefly for that.
 func TestPatience(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := serve(t, Options{Patience: time.Minute}, func(_ any, s grpc.ServerStream) error {

@@ -72,8 +72,8 @@ func textBytes(ranges []keyrange.Range) (sum int64) {
 }
 
 // holdSize returns the size of the ranges that a lease holds. It counts the lease itself a second
-// time, for the orphan that the lease may leave when it ends. So the state does not grow when that
-// happens.
+// time, because the lease may leave an orphan when it ends. So the state does not grow at that
+// point.
 func holdSize(l *lease.Terms, ranges []keyrange.Range) int64 {
 	if len(ranges) == 0 {
 		return 0

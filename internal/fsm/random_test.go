@@ -118,7 +118,7 @@ func randomCommand(rng *rand.Rand) Command {
 	}
 }
 
-// byItsName sometimes refers to a lease by name, usually without its ID.
+// byItsName occasionally sets a random lease name, usually in place of the ID.
 func byItsName(rng *rand.Rand, id *lease.ID, name *string) {
 	if rng.IntN(4) > 0 {
 		return

@@ -472,9 +472,9 @@ func TestAgentTwoGroups(t *testing.T) {
 	}
 }
 
-// TestAgentLateJoin covers a late answer to a join of one group that arrives after the answer to a
-// join of another. The lease stays in its current group, and leaves that group when its holder
-// falls silent.
+// TestAgentLateJoin covers joins of two groups in which the answer to one join arrives late, after
+// the answer to the other. The lease stays in its current group, and leaves that group when its
+// holder falls silent.
 func TestAgentLateJoin(t *testing.T) {
 	a := newAgent(t)
 	a.joined(0, 0, 2)

@@ -26,7 +26,7 @@ const (
 	// connections are closed.
 	smallUnread = 32 << 20
 
-	// unproven is how much the kernel might have accepted for a client that reads nothing.
+	// unproven is how much the kernel may have buffered for a client that is not reading.
 	unproven = 4 << 20
 	// unknownSize is the minimum charge for a response before it is built, and keySize is the
 	// charge for each of its keys. Before encoding, a response with many small pairs takes much
@@ -211,7 +211,7 @@ func (a *account) boundLocked() {
 // Before a response is built, its size is a guess. If the response turns out to be larger, it waits
 // again, this time for room among the responses of known size. Until then, it keeps the room for
 // the guess, so that not too many responses are built. Responses that have been built never wait
-// for guessed ones. Otherwise, they could all wait for each other.
+// for responses that have not. Otherwise, they could all wait for each other.
 type room struct {
 	account *account
 	call    bool          // counts towards maxWaiting while it waits

@@ -107,6 +107,6 @@ func (r *Renewer) receive(stream pb.Lease_LeaseKeepAliveClient, slots chan struc
 	}
 }
 
-// Sent returns when the latest renewal of the lease at index i was sent. From that time on, the
-// lease has its full TTL.
+// Sent returns the time at which the latest renewal of Leases[i] was sent. The lease has its full
+// TTL from that time on.
 func (r *Renewer) Sent(i int) time.Time { return r.base.Add(time.Duration(r.sent[i].Load())) }

@@ -44,8 +44,8 @@ func TestPasswords(t *testing.T) {
 	}
 }
 
-// TestShortPasswords covers etcd's CVE-2020-15115, in which a password of one letter was accepted.
-// A character counts once no matter how many bytes it has.
+// TestShortPasswords covers etcd's CVE-2020-15115, which allowed one-character passwords. A
+// character counts once no matter how many bytes it has.
 func TestShortPasswords(t *testing.T) {
 	p := NewPasswords(PasswordOptions{Cost: bcrypt.MinCost, Least: 8})
 	for _, password := range []string{"", "1234567", "äöüäöüä"} {

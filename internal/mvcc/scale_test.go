@@ -116,7 +116,7 @@ func checkLarge(t *testing.T, s *Store, v *View) {
 }
 
 // TestHotKey checks that every version of a key with many versions can be read, watched and
-// scrubbed. An earlier view keeps all of them. Each value is the revision in which it was written.
+// scrubbed. An earlier view keeps all of them. Each value is the revision at which it was written.
 func TestHotKey(t *testing.T) {
 	s := New()
 	const n = 30_000

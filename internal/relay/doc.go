@@ -1,5 +1,5 @@
-// Package relay implements a relay as a library: Config, New, Run. A relay serves many clients as a
-// member does. It forwards their calls to one member over a single stream (see package channel).
+// Package relay implements a relay as a library: Config, New, Run. Like a member, a relay serves
+// many clients. It forwards their calls to one member over a single stream (see package channel).
 //
 // A relay has no state and makes no promises. It never answers a call on its own, not even a
 // renewal. Every response comes from a member, and the client counts the validity of a lease from

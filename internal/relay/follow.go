@@ -79,7 +79,7 @@ func newMembers(c *client.Client, log *slog.Logger, count *metrics) *members {
 	}
 }
 
-// get returns the way to a member. If there is none, it waits for a while.
+// get returns the current upstream. If there is none, it waits for up to callsWait.
 func (m *members) get(ctx context.Context) (*upstream, error) {
 	if w, _ := m.known(); w != nil {
 		return w, nil
@@ -98,7 +98,7 @@ func (m *members) get(ctx context.Context) (*upstream, error) {
 	return nil, status.Errorf(codes.Unavailable, "leasehold: the relay has no member: %v", m.why)
 }
 
-// wait waits for a way to a member.
+// wait waits for an upstream.
 func (m *members) wait(ctx context.Context) (*upstream, error) {
 	for {
 		w, changed := m.known()
@@ -113,22 +113,22 @@ func (m *members) wait(ctx context.Context) (*upstream, error) {
 	}
 }
 
-// known returns the current way, or nil if there is none. It also returns a channel that is closed
-// when the way changes.
+// known returns the current upstream, or nil if there is none. It also returns a channel that is
+// closed when the upstream changes.
 func (m *members) known() (*upstream, <-chan struct{}) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.now, m.changed
 }
 
-// set sets the current way. Calls on an earlier way stay there.
+// set sets the current upstream. Calls on an earlier upstream stay there.
 func (m *members) set(w *upstream) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.setLocked(w)
 }
 
-// lose records that a way has ended.
+// lose records that an upstream has ended.
 func (m *members) lose(w *upstream, why error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -148,7 +148,7 @@ func (m *members) setLocked(w *upstream) {
 	m.changes(w != nil)
 }
 
-// run maintains a way until the context ends. Then it ends all ways.
+// run maintains an upstream until the context ends. Then it ends all upstreams.
 func (m *members) run(ctx context.Context) {
 	defer m.all.Wait()
 	m.all.Go(func() { m.probe(ctx) })
@@ -199,7 +199,7 @@ func (m *members) failed(ctx context.Context, endpoint string, err error) {
 	}
 }
 
-// connect opens a way to the member that the client is using.
+// connect opens an upstream to the member that the client is using.
 func (m *members) connect(ctx context.Context) (*upstream, error) {
 	conn, at, err := m.client.DialMember(ctx, grpc.WithWriteBufferSize(128<<10),
 		grpc.WithReadBufferSize(128<<10))
@@ -237,8 +237,8 @@ func (m *members) connect(ctx context.Context) (*upstream, error) {
 	return w, nil
 }
 
-// watch ends a way if its member does not respond. It also ends a way that the relay has left once
-// there are no more calls on it.
+// watch ends an upstream if its member does not respond. It also ends an upstream that the relay
+// has left, once no calls remain on it.
 func (m *members) watch(ctx context.Context, w *upstream) {
 	t := time.NewTicker(beat)
 	defer t.Stop()
@@ -300,7 +300,7 @@ func (s messages) Recv() ([]*pb.RelayFrame, error) {
 	return m.GetFrames(), err
 }
 
-// there reports whether there is a way to a member.
+// there reports whether there is an upstream.
 func (m *members) there() bool {
 	w, _ := m.known()
 	return w != nil

@@ -27,8 +27,8 @@ import (
 //
 // The relay tracks the revision that each client has reached (follower.at). A watch joins the
 // shared watch if the shared watch has, or will have, all events that the client is missing.
-// Otherwise, the watch first catches up with a separate call. A slow client's watch also catches up
-// with a separate call, once the client has read its waiting messages.
+// Otherwise, the watch first catches up through a separate call. If a client is slow, its watch
+// catches up in the same way, once the client has read its waiting messages.
 
 const (
 	// maxMerged limits the size, in bytes, of watch requests that can be merged.

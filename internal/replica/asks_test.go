@@ -136,8 +136,8 @@ func TestAskerIsEmpty(t *testing.T) {
 	}
 }
 
-// TestAskerChangesLeader checks that a new leader receives everything that the old leader did not
-// answer, once and in order, except reports of abandoned leases.
+// TestAskerChangesLeader checks that a new leader receives, once and in order, all requests that
+// the old leader left unanswered. Reports of abandoned leases are dropped.
 func TestAskerChangesLeader(t *testing.T) {
 	a := newAsker()
 	first, second := &Read{}, &Read{}

@@ -7,8 +7,8 @@ import (
 )
 
 // backlog holds entries that are committed but not yet applied. Many entries can be committed at
-// the same time, for example after a disk or other members were slow. A step applies only as many
-// as it has time for, and another step follows immediately.
+// once, for example after a disk or other members have been slow. A step applies only as many as it
+// has time for, and another step follows immediately.
 type backlog struct {
 	committed []*raftpb.Message // messages with entries
 	applied   int               // number of applied entries in the first message

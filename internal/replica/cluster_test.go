@@ -431,7 +431,7 @@ func (c *cluster) pass(d lease.Instant) {
 	}
 }
 
-// connect reports to a member how long each of its connections has existed, as the shell does.
+// Like the shell, connect tells a member when each of its current connections began.
 func (c *cluster) connect(p *peer) {
 	for _, id := range c.ids() {
 		o := c.members[id]

@@ -20,7 +20,7 @@
 //   - links and failover track how well each member can be reached, and decide when to campaign
 //     after the leader dies.
 //
-// A member has a leadership (leader.go) only while it leads. It consists of these parts:
+// A member holds leadership state (leader.go) only while it leads. It consists of these parts:
 //
 //   - The gate (gate.go, effects.go, single.go) delays changes to keys that may be cached
 //     (package directory).

@@ -50,7 +50,7 @@ func taking(l *lease.Lessor, due []lease.Due) (out []lease.ID) {
 type effects struct {
 	lessor *lease.Lessor
 	w      *directory.Write
-	// granted maps the ID of each lease that the transaction grants to the lease's name. If the
+	// granted maps the ID of each lease granted by the transaction to the lease's name. If the
 	// request is a retry, the ID refers to the existing lease with that name.
 	granted map[lease.ID]string
 }

@@ -49,8 +49,8 @@ func (f *failover) place(dead uint64) (n lease.Instant) {
 }
 
 // due reports whether to campaign now. If so, it schedules the next attempt. An attempt can fail
-// because other members have not detected yet that the leader is gone, or because they have longer
-// logs.
+// because other members have not yet detected that the leader is gone, or because their logs are
+// longer.
 func (f *failover) due() bool {
 	if f.at == 0 || f.m.now < f.at {
 		return false

@@ -79,9 +79,9 @@ func TestRevokeDoesNotWait(t *testing.T) {
 	}
 }
 
-// TestOrphanEndsWithItsTime checks that an unresponsive orphan delays writers until its lease would
-// have ended, since it is never renewed. Then the orphan is dropped, even if no write is waiting.
-// Until then it is reported as slow, with its owner.
+// TestOrphanEndsWithItsTime checks that an unresponsive orphan, which is never renewed, delays
+// writers only until its lease would have expired. Then the orphan is dropped, even if no write is
+// waiting. Until then it is reported as slow, with its owner.
 func TestOrphanEndsWithItsTime(t *testing.T) {
 	c := caching(t)
 	k, idle := c.hold(c.members[2], 1, 4000), c.hold(c.members[3], 2, 4000)

@@ -51,7 +51,7 @@ func (s *relayed) want(t *testing.T, leases, groups, left int) {
 	s.leases, s.groups, s.left = 0, 0, 0
 }
 
-// renewed renews leases at a member and fails the test unless each is answered with want.
+// renewed renews leases at a member and fails the test unless each result is want.
 func (c *cluster) renewed(p *peer, want string, ids ...lease.ID) {
 	c.t.Helper()
 	names := c.renewAll(p, ids...)

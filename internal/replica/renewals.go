@@ -2,10 +2,10 @@ package replica
 
 import "leasehold.dev/lease"
 
-// Renewals is a batch of renewals. All renewals that one promise can cover, usually the entire
-// batch, are answered together: Take returns the Renewals once, in Output.Together, with their
-// TTLs. Each of the others is answered separately, earlier or later. Its answer is a Renewal with
-// the same Owner and with its index as Place. So a slow lease does not delay the others (T15).
+// Renewals is a batch of renewals. The renewals covered by one promise, usually the entire batch,
+// are answered together: Take returns the Renewals once, in Output.Together, with their TTLs. Each
+// of the others is answered separately, earlier or later. Its answer is a Renewal with the same
+// Owner and with its index as Place. So a slow lease does not delay the others (T15).
 type Renewals struct {
 	IDs []lease.ID
 	// Tokens is nil or contains, for each lease, the holder's token or 0 for any token.

@@ -56,8 +56,8 @@ func TestLogNotRead(t *testing.T) {
 	})
 }
 
-// TestFatalEndIsOneLine checks that a fatal error is logged as one JSON line with its cause. The
-// command also prints the error only if the log goes solely to a file.
+// TestFatalEndIsOneLine checks that a fatal error is logged as one JSON line with its cause. If the
+// log goes only to a file, the command prints the error as well.
 func TestFatalEndIsOneLine(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "log")
 	for output, wantReported := range map[string]bool{"stderr": true, file: false} {

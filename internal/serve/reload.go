@@ -91,8 +91,8 @@ func (r *reloader) reloadConfig() {
 		}
 	})
 	now.log.apply(r.log.style)
-	// Update only these two settings. The others keep their values from the start, so that changes
-	// that need a restart are logged at each reload.
+	// Update only these two settings. The others keep their startup values, so each reload logs the
+	// changes that require a restart.
 	r.running.log.level, r.running.log.format = now.log.level, now.log.format
 	r.log.Info("reloaded the configuration file", "file", path,
 		"changed", strings.Join(changed, " "))

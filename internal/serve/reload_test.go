@@ -20,8 +20,8 @@ import (
 func text(c server.Config) string { return fmt.Sprintf("%+v", c) }
 
 // TestReload checks that reloading the file applies the log level and format immediately, even to
-// existing loggers, and lists settings that require a restart. A file with a mistake changes
-// nothing. Flags still take precedence.
+// existing loggers, and lists settings that require a restart. A file with an error has no effect.
+// Flags still take precedence.
 func TestReload(t *testing.T) {
 	path := file(t, "log-level: info\nname: a\n")
 	args := []string{"--config-file", path}

@@ -5,7 +5,8 @@ import "leasehold.dev/lease"
 // A snapshot is due when the log since the last snapshot is long, in entries or bytes, and is not
 // small compared with the last snapshot. Writing a large state because of a short log would cost
 // more disk I/O than it saves at a restart. Applying the log takes about four times as long per key
-// as loading a snapshot, so a restart after a kill can take twice as long as after a regular stop.
+// as loading a snapshot, so a restart after a kill can take twice as long as after a clean
+// shutdown.
 //
 // An idle member, whose log hardly grows, writes a snapshot even if the log is shorter. The disk
 // has nothing else to do, and the next restart is faster. Since the log may grow slowly forever,

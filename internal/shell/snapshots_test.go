@@ -115,8 +115,8 @@ func TestSnapshotsBeingSent(t *testing.T) {
 	keeps(900)
 }
 
-// TestSnapshotAtRest checks that if the log hardly grows, a shorter log is enough for a snapshot.
-// However, a small log is not enough, and snapshots are not written twice within a minute.
+// TestSnapshotAtRest checks that a log that hardly grows triggers a snapshot at a shorter length.
+// However, a small log never does, and snapshots are not written twice within a minute.
 func TestSnapshotAtRest(t *testing.T) {
 	const mib = 1 << 20
 	s := Snapshots{Count: 10_000, Tail: 10}

@@ -39,7 +39,7 @@ func TestSaveRun(t *testing.T) {
 }
 
 // TestSaveRunFails checks that SaveRun returns an error if it cannot save, and keeps the previous
-// record if possible. An unreadable file is treated as no record.
+// record if possible. LastRun returns a zero Run for a file that it cannot parse.
 func TestSaveRunFails(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, runFile)

@@ -17,7 +17,7 @@ type Traffic struct {
 // traffic holds the counters for Traffic. Successive links to a member share them.
 type traffic struct{ sent, received, dropped atomic.Uint64 }
 
-// Traffic returns the traffic with another member.
+// Traffic returns the traffic to and from another member.
 func (t *Transport) Traffic(member uint64) Traffic {
 	l := t.link(member)
 	if l == nil {

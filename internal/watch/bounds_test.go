@@ -11,7 +11,7 @@ func bounded(watches int64) *Hub[*event] {
 	return newStore(Options{Watches: watches * (watchCost + 1)}).hub
 }
 
-// watches adds up to n watches of a key, until one is rejected, and returns how many were added.
+// watches opens watches on a key until one is rejected or n are open. It returns the number opened.
 func watches(t *testing.T, s *Stream[*event], n int, key string) (added int) {
 	t.Helper()
 	for added < n {

@@ -159,8 +159,8 @@ func TestWorkWithCertificate(t *testing.T) {
 }
 
 // TestTokenFileIsReadAgain checks that a running command whose token expires continues with the
-// current token in its file. A new password for alice immediately ends her tokens and streams.
-// After a new token is written to the file, the lock's lease is still renewed.
+// current token in its file. Changing alice's password immediately revokes her tokens and ends her
+// streams. After a new token is written to the file, the lock's lease is still renewed.
 func TestTokenFileIsReadAgain(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

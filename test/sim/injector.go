@@ -373,7 +373,7 @@ func (n *injector) add() bool {
 	return true
 }
 
-// newcomer creates a member with an empty disk. The member is not started yet.
+// newcomer creates a member with an empty disk. The member has not been started yet.
 func (n *injector) newcomer() uint64 {
 	return n.w.addMember(uint64(len(n.w.members)+1), &disk{w: n.w, content: content{first: 1}}).id
 }

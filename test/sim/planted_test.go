@@ -68,7 +68,7 @@ type edit struct{ file, old, new string }
 // fault removes all of them.
 type planted struct {
 	name string
-	// breaks is the promise that the fault breaks or the trap that it reopens.
+	// breaks names the promise that the fault violates or the trap that it reintroduces.
 	breaks string
 	edits  []edit
 }

@@ -59,7 +59,7 @@ func (p *process) checkWaiters() {
 	}
 }
 
-// ticket is one wait of a client in a wait queue of a process. It replaces the code of
+// ticket is a client's wait in one wait queue of a process. It replaces the code of
 // internal/api/native around waitqueue.Queues at the member, client.Ticket at the client, and the
 // messages between them. The messages stay in order unless the connection breaks.
 type ticket struct {
@@ -104,7 +104,7 @@ func (x *ticket) isIn(r *mvcc.RangeResult) bool {
 	return len(r.KVs) > 0 && r.KVs[0].CreateRevision == x.rec.Made
 }
 
-// beginWait starts to wait for a key, as of a revision, once the operation is done. If the
+// beginWait starts waiting for a key, as of a revision, once the operation is complete. If the
 // answering goroutine is delayed, the wait starts a little later.
 func (q *call) beginWait(p *process, asOf int64) {
 	begin := func() { q.ticket.begin(q, p, asOf) }
@@ -132,7 +132,7 @@ func (x *ticket) begin(q *call, p *process, asOf int64) {
 		x.ended = true
 		w.cover["wait denied"]++
 		if q.op.Kind == opCommand {
-			q.reply(Done, nil) // the operation is done, without a waiter
+			q.reply(Done, nil) // the operation completes without a waiter
 		} else {
 			q.reply(Failed, err)
 		}

@@ -61,7 +61,7 @@ func (a *waker) wake(at Time) {
 	})
 }
 
-// alarms holds the instants for which the queue has an event for a process. When called, the
+// alarms holds the times at which the queue has an event for a process. When an event occurs, the
 // process steps only if it is due to wake. If mail causes an earlier step, the event for the later
 // step stays in the queue and is reused.
 type alarms struct {

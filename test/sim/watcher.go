@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// watcher is one watch of a client at a process. It includes the stream at the member and the
-// messages to the client, which stay in order unless the connection breaks.
+// watcher is a client's watch on one process. It includes the stream at the member and the messages
+// to the client, which stay in order unless the connection breaks.
 type watcher struct {
 	p      *process
 	t      *thread

@@ -10,7 +10,7 @@
 //
 // Limitations:
 //
-//   - The pool prefers the ID that an owner had before, but cannot guarantee it.
-//   - Revoking the lease of a loan by hand is not safe. The holder detects this only at its next
-//     renewal, so until then there may be two holders.
+//   - The pool prefers to give an owner its previous ID, but cannot guarantee it.
+//   - Revoking a loan's lease manually is unsafe. The holder detects this only at its next renewal,
+//     so until then there may be two holders.
 package pool

@@ -297,7 +297,7 @@ func TestCacheOpenedLate(t *testing.T) {
 	if err := c.begin(1, cacheRequest(1).GetCache()); err != nil {
 		t.Error(err)
 	}
-	// The stream closed the cache before it was open and again afterwards.
+	// The stream closed the cache twice: once before the cache was open, and once after.
 	if len(n.opened) != 1 || len(n.closed) != 2 {
 		t.Errorf("opened %v, closed %v", n.opened, n.closed)
 	}

@@ -30,7 +30,7 @@ func (s *leases) changeTTL(
 }
 
 // handOver hands a lease over to another owner. A repeated call returns no secret, because the
-// lease did not get the new secret drawn for that call.
+// lease already has the secret that was generated for the first call.
 func (s *leases) handOver(
 	ctx context.Context, r *pb.HandOverRequest, n number,
 ) (*pb.HandOverResponse, error) {

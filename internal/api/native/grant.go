@@ -24,7 +24,7 @@ type granting struct {
 	secret  []byte
 }
 
-// granting checks a request and draws an ID if the client did not choose one.
+// granting checks a request and generates an ID if the client did not choose one.
 func (s *leases) granting(ctx context.Context, r *pb.GrantRequest) (*granting, error) {
 	if err := s.checkGrant(r); err != nil {
 		return nil, err
@@ -213,8 +213,8 @@ func chooseID(t *lease.Terms, try uint64) lease.ID {
 	return lease.ID(max(1, binary.BigEndian.Uint64(sum[:])>>1))
 }
 
-// grantCommand returns the command that grants a lease and puts its keys. If the grant has a
-// request ID and was already granted, the command renews the lease and puts no keys.
+// grantCommand returns the command that grants a lease and puts its keys. If the request has an ID
+// and was already granted, the command renews the lease without putting any keys.
 func grantCommand(t lease.Terms, r *pb.GrantRequest) fsm.Command {
 	g := fsm.Grant{Terms: t, Holds: rangesOf(r.Holds)}
 	puts := make([]*fsm.Put, len(r.Keys))

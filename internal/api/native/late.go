@@ -20,7 +20,7 @@ type lateCheck struct {
 	look func()
 }
 
-// add schedules a call to look. The delay is between partialAfter and twice partialAfter.
+// add schedules a call to look, after a delay between partialAfter and 2*partialAfter.
 func (l *lateChecks) add(look func()) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

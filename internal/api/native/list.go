@@ -14,9 +14,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// The limits of a page are the number of leases, the total number of their keys, and the size in
-// bytes. The size must stay below the message limit of clients. The first lease on a page may
-// exceed the limits on keys and bytes.
+// A page is limited by the number of leases, the total number of their keys, and its size in bytes.
+// The size must stay below the message limit of clients. The first lease on a page may exceed the
+// limits on keys and bytes.
 const (
 	maxPage      = 1000
 	maxPageKeys  = 10_000

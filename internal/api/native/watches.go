@@ -89,8 +89,8 @@ func (w *watches) confirm(id, from int64) {
 	w.store.node.Submit([]Submission{{To: a}})
 }
 
-// refuseAhead rejects the watches that are still ahead after their confirm round. It retries
-// confirm rounds that failed.
+// refuseAhead rejects the watches that are still ahead after their confirm round. It retries failed
+// confirm rounds.
 func (w *watches) refuseAhead() {
 	w.mu.Lock()
 	list := w.confirmed

@@ -19,7 +19,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// fake stands in for a member behind the gateway. It echoes requests in its answers.
+// fake stands in for a member behind the gateway. It echoes requests in its responses.
 type fake struct {
 	pb.UnimplementedKVServer
 	pb.UnimplementedWatchServer
@@ -29,7 +29,7 @@ type fake struct {
 
 var header = &pb.ResponseHeader{ClusterId: 1 << 63, MemberId: 7, Revision: 3, RaftTerm: 2}
 
-// echoed maps a key to the metadata that the fake returns instead of an answer.
+// echoed maps a key to the metadata that the fake returns in place of its usual response.
 var echoed = map[string]string{
 	"token": "authorization", "visit": "leasehold-visit",
 	"parent": "traceparent", "state": "tracestate",

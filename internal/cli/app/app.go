@@ -76,7 +76,7 @@ func (p *Process) Relay(to chan<- os.Signal, signals ...os.Signal) (stop func())
 	return func() { signal.Stop(to) }
 }
 
-// App is one run of the command line.
+// App is a single invocation of the command.
 //
 // Once a client is open, its methods can be called by several goroutines.
 type App struct {

@@ -31,7 +31,7 @@ type claim struct {
 // name returns the name of the lock or the election.
 func (c *claim) name() string { return c.lock + c.elect }
 
-// A post is a lock that was acquired or an election that was won.
+// A post is a lock held or an election won.
 type post interface {
 	client.Hold
 	Key() string
@@ -159,7 +159,7 @@ leasehold run, which has more flags.`,
 	}))
 }
 
-// showKey prints a key as the get command does.
+// showKey prints a key in the same format as the get command.
 func (a commands) showKey(c *client.Client, key string) error {
 	ctx, cancel := a.CommandContext()
 	defer cancel()

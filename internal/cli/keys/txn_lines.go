@@ -56,7 +56,7 @@ func parseCompare(line string) (clientv3.Cmp, error) {
 	return none, app.BadInput("malformed comparison: %s (unknown target %s)", line, target)
 }
 
-// parseRequest parses a request in a transaction. A request is a get, put or del command, possibly
+// parseRequest parses a single request of a transaction: a get, put or del command, possibly
 // abbreviated, with the flags of that command. See delFlags.op for risky.
 func parseRequest(line string) (op clientv3.Op, risky bool, err error) {
 	words, err := splitWords(line)

@@ -42,8 +42,8 @@ func ownGroup(stdin io.Reader) (attr *syscall.SysProcAttr, leave func()) {
 	}
 }
 
-// stayOnThread keeps the goroutine on its thread until the returned function is called. When the
-// thread that started a program ends, Linux treats that as the end of the program's parent.
+// stayOnThread keeps the goroutine on its thread until the returned function is called. Linux
+// treats the exit of the thread that started a program as the death of the program's parent.
 func stayOnThread() (leave func()) {
 	runtime.LockOSThread()
 	return runtime.UnlockOSThread

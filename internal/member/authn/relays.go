@@ -17,8 +17,8 @@ func (l *Logins) CheckRelay(ctx context.Context) error {
 	return l.member.View().Access.CheckRelay(api.CallerOf(ctx))
 }
 
-// errRelayedRoot rejects the certificate of a principal that has the role root, if the certificate
-// comes through a relay.
+// errRelayedRoot rejects a certificate presented through a relay if its principal has the role
+// root.
 var errRelayedRoot = status.Error(codes.PermissionDenied, "leasehold: a relay does not vouch for "+
 	"certificates of principals that have the role root; connect to a member, or log in")
 

@@ -59,8 +59,8 @@ type streamUser struct {
 	hash    []byte
 	by      *binding.Evidence
 	unbound *binding.Evidence // see identified.unbound
-	// counted refers to the users and roles for which the login was last found to be valid. They
-	// are immutable. The pointer is weak because an idle stream must not keep them in memory.
+	// counted points to the users and roles against which the login was last validated. They are
+	// immutable. The pointer is weak because an idle stream must not keep them in memory.
 	counted atomic.Pointer[weak.Pointer[access.State]]
 	// boundTo is the last principal identified by the evidence in by.
 	boundTo atomic.Pointer[binding.Principal]

@@ -93,8 +93,8 @@ func TestBackupIsWholeSectors(t *testing.T) {
 	}
 }
 
-// TestBackupOfAnyLengthIsRead checks that the end of a backup is found wherever in a sector the
-// last chunk ends.
+// TestBackupOfAnyLengthIsRead checks that the end of a backup is found no matter where in a sector
+// the last chunk ends.
 func TestBackupOfAnyLengthIsRead(t *testing.T) {
 	for n := range backupSector + 1 {
 		m := machineWith(t, 0)

@@ -31,7 +31,7 @@ func newIncarnation() uint64 { return rand.Uint64() | 1 }
 // incarnations of members that have served. Until there is such a state, members record the
 // incarnations that they encounter. A founder stays passive until all other founders have recorded
 // it, or until a majority has and the rest are unreachable. So founders with empty directories do
-// not found a cluster while a reachable member remembers an earlier cluster.
+// not bootstrap a new cluster while a reachable member remembers an earlier one.
 type Peers struct {
 	c        PeersConfig
 	self     storage.Identity

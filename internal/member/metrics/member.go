@@ -49,8 +49,8 @@ type Member struct {
 	Backups      *keeper.Keeper // nil if there are no backups
 }
 
-// State contains statistics of the state. Only the state's owner can read them. The core publishes
-// them once per tick.
+// State contains statistics about the member's state. Only the state's owner can read them. The
+// core publishes them once per tick.
 type State struct {
 	fsm.Stats
 	Leases, Attached int
