@@ -231,7 +231,7 @@ func testSilenceIsNotGone(t *testing.T) {
 	if want(t, a.unreachable) != 2 {
 		t.Fatal("wrong member")
 	}
-	until(t, "the silence is in the log", func() bool { return a.log.Count("not answered") == 1 })
+	until(t, "the silence is in the log", func() bool { return a.log.Count("not responded") == 1 })
 	never(t, "gone", a.gone)
 	f.resume()
 	a.meet(b, "two")
