@@ -9,7 +9,8 @@ import (
 )
 
 // Session identifies a client that numbers its writes, so that each write takes effect only once,
-// no matter how often it is sent.
+// no matter how often it is sent. The request ID of a grant is a different mechanism: see
+// [Grant.Repeatable].
 type Session struct {
 	// ID is assigned by OpenSession. It is never assigned again, except possibly after a restore
 	// from a backup.

@@ -9,7 +9,7 @@ const (
 	leasesGo     = "internal/fsm/leases.go"
 	fsmTxnGo     = "internal/fsm/txn.go"
 	eventGo      = "internal/fsm/event.go"
-	silenceGo    = "internal/fsm/checkpoint.go"
+	silenceGo    = "internal/fsm/silence.go"
 	checkpointGo = "lease/checkpoint.go"
 	namedGo      = "internal/fsm/resolve.go"
 	fsmSnapGo    = "internal/fsm/snapshot.go"
