@@ -35,7 +35,7 @@ func (q *levelsQuestion) Flags(fs *pflag.FlagSet) {
 		"time that the first level takes to elect, in addition to its lease")
 	fs.DurationVar(&h.RoundTrip, "rtt", 0, "longest round trip of a request")
 	fs.DurationVar(&h.Retry, "retry", 0, "time between attempts to renew")
-	fs.Float64Var(&h.Drift, "drift", 0, "largest difference in rate of two clocks")
+	fs.Float64Var(&h.Drift, "drift", 0, "largest difference between the rates of two clocks")
 }
 
 // holders returns the given leases. If none were given, it returns leases that follow the rule of

@@ -29,7 +29,7 @@ func holderFlags(fs *pflag.FlagSet, h *Holder) {
 		"time from an unanswered renewal to the next attempt")
 	fs.DurationVar(&h.Margin, "margin", 0, "how much earlier the holder stops than it must")
 	fs.Float64Var(&h.Drift, "drift", DefaultDrift,
-		"largest difference in rate of two clocks (0.001: one part in a thousand)")
+		"largest difference between the rates of two clocks (0.001: one part in a thousand)")
 }
 
 // Flags implements [Question].

@@ -102,7 +102,7 @@ func TestHealthyHoldersCheckpointed(t *testing.T) {
 		}
 		text := strings.Join(o.Explain(), "\n")
 		if o.Noted() != c.noted || (got.Taken > 0) != c.noted || !o.HealthyLose() ||
-			strings.Contains(text, "RARELY") != c.noted ||
+			strings.Contains(text, "INFREQUENT") != c.noted ||
 			strings.Contains(text, "it refreshes their leases") == c.noted {
 			t.Errorf("renewed every %v: noted %v, %+v\n%s", c.renew, o.Noted(), got, text)
 		}

@@ -23,7 +23,7 @@ func (o Outage) Explain() []string {
 			often = fmt.Sprintf("every %v", rounded(i.Checkpoint/2))
 		}
 		out = append(out,
-			fmt.Sprintf("TOO RARELY: with the round trip, renewals may arrive %v apart, and this "+
+			fmt.Sprintf("TOO INFREQUENT: with the round trip, renewals may arrive %v apart, and this "+
 				"service records silence after %v, so each renewal costs a log entry. Renew %s.",
 				rounded(o.Holder.Renew+o.Holder.RoundTrip), rounded(i.Checkpoint), often))
 	}

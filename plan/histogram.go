@@ -64,7 +64,7 @@ func ReadHistogram(r io.Reader) (Histogram, error) {
 		count, err2 := strconv.ParseFloat(strings.TrimSpace(right), 64)
 		if !ok || err != nil || err2 != nil || math.IsNaN(upper) || upper >= math.MaxInt64/1e6 {
 			return Histogram{}, inputErrorf("histogram",
-				`write lines "upper_ms,count", such as "2.5,1800"`,
+				`use lines "upper_ms,count", such as "2.5,1800"`,
 				"has %q in line %d", line, n)
 		}
 		bins = append(bins, Bin{time.Duration(upper * float64(time.Millisecond)), count})
@@ -74,7 +74,7 @@ func ReadHistogram(r io.Reader) (Histogram, error) {
 	}
 	h, err := NewHistogram(bins)
 	if err == nil && h.Count() == 0 {
-		err = inputErrorf("histogram", `write lines "upper_ms,count", such as "2.5,1800"`,
+		err = inputErrorf("histogram", `use lines "upper_ms,count", such as "2.5,1800"`,
 			"counts nothing")
 	}
 	return h, err

@@ -66,7 +66,7 @@ func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
 	case n < 1 || n > 10:
 		return nil, inputErrorf("number of levels", "use 1 to 10", "is %d", n)
 	case factor <= 1:
-		return nil, inputErrorf("factor between levels", "use more than 1, such as 2.5",
+		return nil, inputErrorf("factor between levels", "use a factor above 1, such as 2.5",
 			"is %v", factor)
 	}
 	out := []Holder{of}

@@ -86,8 +86,8 @@ func shareBelow(f figure, below float64) error {
 		return err
 	}
 	if f.value >= below {
-		return inputErrorf(f.field, fmt.Sprintf("use a share from 0 to less than %v, such as 0.001", below),
-			"is %v", f.value)
+		hint := fmt.Sprintf("use a share of at least 0 and less than %v, such as 0.001", below)
+		return inputErrorf(f.field, hint, "is %v", f.value)
 	}
 	return nil
 }

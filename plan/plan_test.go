@@ -103,7 +103,7 @@ func TestBadInput(t *testing.T) {
 		},
 		"recovery":        {late, "recovery time of the issuer is negative"},
 		"no levels":       {none, "at least one"},
-		"factor":          {flat, "more than 1"},
+		"factor":          {flat, "a factor above 1"},
 		"too many levels": {deep, "1 to 10"},
 		"level":           {short, "plan: the renewal interval of core"},
 		"negative reads": {

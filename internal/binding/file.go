@@ -161,7 +161,7 @@ func (s *issuerSettings) check() error {
 	case s.URL == "":
 		return fmt.Errorf("issuer %s needs a url, the same as the iss claim of its tokens", s.Name)
 	case len(s.Audiences) == 0 || slices.Contains(s.Audiences, ""):
-		return fmt.Errorf("issuer %s needs audiences: the names of this cluster in its "+
+		return fmt.Errorf("issuer %s needs audiences: the names for this cluster in its "+
 			"tokens", s.Name)
 	case s.KeysURL != "" && s.KeysFile != "":
 		return fmt.Errorf("issuer %s has both keys-url and keys-file; omit one of them", s.Name)

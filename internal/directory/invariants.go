@@ -196,7 +196,7 @@ func (d *Directory) checkLine() error {
 		return errors.New("writes are stuck, but no command attaches keys to any lease")
 	}
 	if len(d.crowd) > 0 && d.urgentRoom() {
-		return errors.New("urgent writes wait although there is room")
+		return errors.New("urgent writes are waiting although there is room")
 	}
 	first, _, any := d.stuck.Min()
 	if len(d.attachers) > 0 && (!any || d.attachers[0].number < first) {

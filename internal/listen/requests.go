@@ -36,7 +36,7 @@ const (
 
 var (
 	errUnfinished = errors.New("too many bytes of unfinished requests")
-	errTooSlow    = errors.New("a request was not finished in time")
+	errTooSlow    = errors.New("a request did not finish in time")
 )
 
 // Requests limits what clients can make a server keep before their calls are served. This includes

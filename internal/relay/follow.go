@@ -37,7 +37,7 @@ const (
 
 var (
 	errSilent  = errors.New("the member does not respond")
-	errRetired = errors.New("the last calls to a previous member have ended")
+	errRetired = errors.New("all calls to the previous member have ended")
 )
 
 // upstream is the connection to a member and the stream over it.

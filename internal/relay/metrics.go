@@ -27,7 +27,7 @@ func newMetrics(more ...prometheus.Collector) *metrics {
 	}
 	m := &metrics{
 		registry:  prometheus.NewRegistry(),
-		open:      gauge("open_calls", "Calls and streams of clients in progress."),
+		open:      gauge("open_calls", "Client calls and streams in progress."),
 		connected: gauge("connected", "1 if the relay is connected to a member, else 0."),
 		calls:     counter("calls_total", "Calls and streams of clients."),
 		connects:  counter("connects_total", "Connections of the relay to members."),

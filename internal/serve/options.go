@@ -110,7 +110,7 @@ func (f *flags) addLimits() {
 		"History to keep: hours, a duration such as 90m, or revisions (0: all; default: an "+
 			"hour but at least 10,000 revisions, or 10,000 revisions with mode 'revision')")
 	fs.Var(streams{&c.GRPC.MaxConcurrentStreams}, "max-concurrent-streams",
-		"Largest number of streams of a connection, up to "+
+		"Maximum number of streams per connection, up to "+
 			strconv.FormatUint(math.MaxUint32, 10))
 	fs.DurationVar(&c.GRPC.KeepAliveMinTime, "grpc-keepalive-min-time", c.GRPC.KeepAliveMinTime,
 		"Shortest interval between a client's pings")

@@ -87,7 +87,7 @@ func (f *relayFlags) addMembers() {
 	fs.StringVar(&t.KeyFile, "key", "", "Private key of --cert (PEM)")
 	fs.BoolVar(&f.skipVerify, "insecure-skip-tls-verify", false,
 		"Do not verify the certificates of members; for tests only")
-	fs.StringVar(&c.User, "user", "", "User to log in as, who needs the role relay once access "+
+	fs.StringVar(&c.User, "user", "", "User to log in as, which needs the role relay once access "+
 		"control is enabled. A client certificate of such a user works too")
 	fs.StringVar(&f.passwordFile, "password-file", "", "File with the password of --user")
 	fs.StringVar(&c.TokenFile, "token-file", "",

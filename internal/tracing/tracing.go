@@ -186,10 +186,10 @@ func (c *counted) ExportSpans(ctx context.Context, spans []sdk.ReadOnlySpan) err
 	}
 	switch failing := err != nil; {
 	case failing && !c.failing:
-		c.log.Warn("the collector does not accept spans; they are dropped and counted in "+
+		c.log.Warn("the collector is rejecting spans; they are dropped and counted in "+
 			"leasehold_trace_spans_dropped_total", "error", err)
 	case c.failing && !failing:
-		c.log.Info("the collector accepts spans again")
+		c.log.Info("the collector is accepting spans again")
 	}
 	c.failing = err != nil
 	return nil

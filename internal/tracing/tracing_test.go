@@ -202,7 +202,7 @@ func TestCollectorHangs(t *testing.T) {
 		t.Errorf("%v spans were sent, not 4", n)
 	}
 	text := log.String()
-	if strings.Count(text, "does not accept spans") != 1 || strings.Count(text, "again") != 1 {
+	if strings.Count(text, "is rejecting spans") != 1 || strings.Count(text, "again") != 1 {
 		t.Error(text)
 	}
 	x.Close()

@@ -30,7 +30,7 @@ var (
 	// member's data, with its promises, has been lost. Handler.Admit can return it as well.
 	ErrLost = errors.New("transport: the member has returned without its data")
 	// ErrCopy means that another process of the same member is running.
-	ErrCopy = errors.New("transport: another process with the identity of this member is running")
+	ErrCopy = errors.New("transport: another process with this member's identity is running")
 	// errUnknown means that the last Update did not list the member.
 	errUnknown = errors.New("transport: no such member")
 	// ErrClosed means that Close was called.

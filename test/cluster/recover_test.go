@@ -137,10 +137,10 @@ func TestRecoverMajority(t *testing.T) {
 	for _, m := range others {
 		m.kill()
 	}
-	recovers(t, 9, []string{"--endpoints", rest.url}, "the majority does not respond",
+	recovers(t, 9, []string{"--endpoints", rest.url}, "no majority is responding",
 		"1 of 3 voters respond", "check first: m2", "check first: m3", "bring them back")
 	recovers(t, 9, []string{"--data-dir", rest.data, "--endpoints", rest.url, "--yes"},
-		"the majority does not respond", "is in use by a running member")
+		"no majority is responding", "is in use by a running member")
 	rest.kill()
 	here := []string{"--data-dir", rest.data}
 	recovers(t, 9, append(here, "--yes"), "the majority is lost, or out of reach",
@@ -225,7 +225,7 @@ func TestRecoverMember(t *testing.T) {
 		want string
 		code string
 	}{
-		{loseDisk, "the disk of the member is lost", "DISK_LOST"},
+		{loseDisk, "the member's disk is lost", "DISK_LOST"},
 		{damageLog, "the member's data is damaged", "DAMAGED"},
 		{rollBack, "the member's data is an older copy", "ROLLED_BACK"},
 	} {

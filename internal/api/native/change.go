@@ -71,7 +71,7 @@ func (s *leases) resume(
 		return nil, err
 	}
 	if len(r.Secret) != secretBytes {
-		return nil, invalid("secret must have %d bytes, not %d", secretBytes, len(r.Secret))
+		return nil, invalid("secret must be %d bytes long, not %d", secretBytes, len(r.Secret))
 	}
 	c, err := s.change(ctx, n.once(&fsm.Resume{
 		ID: lease.ID(r.Id), Name: r.Name, Secret: sha256.Sum256(r.Secret),

@@ -50,7 +50,7 @@ func checkLabels(labels map[string]string) error {
 		size += len(k) + len(v)
 	}
 	if size > maxLabelBytes {
-		return invalid("the labels have %d bytes; the limit is %d", size, maxLabelBytes)
+		return invalid("the labels take %d bytes; the limit is %d", size, maxLabelBytes)
 	}
 	return nil
 }

@@ -199,7 +199,7 @@ func TestInvalidRequests(t *testing.T) {
 		"a label has no name": func(ctx context.Context) (any, error) {
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Labels: map[string]string{"": "x"}})
 		},
-		"the labels have": func(ctx context.Context) (any, error) {
+		"the labels take": func(ctx context.Context) (any, error) {
 			labels := map[string]string{"x": strings.Repeat("x", 16<<10)}
 			return c.Grant(ctx, &pb.GrantRequest{TtlMs: 200, Labels: labels})
 		},
@@ -245,7 +245,7 @@ func TestInvalidRequests(t *testing.T) {
 		"id and name must not both be set": func(ctx context.Context) (any, error) {
 			return c.Resume(ctx, &pb.ResumeRequest{Id: 1, Name: "n", Secret: secret})
 		},
-		"secret must have 32 bytes, not 3": func(ctx context.Context) (any, error) {
+		"secret must be 32 bytes long, not 3": func(ctx context.Context) (any, error) {
 			return c.Resume(ctx, &pb.ResumeRequest{Id: 1, Secret: []byte("abc")})
 		},
 		"token must be set": func(ctx context.Context) (any, error) {

@@ -443,8 +443,8 @@ func (r *recovery) refuseLost() error {
 		}
 	}
 	if s.Voters-given > s.Voters/2 {
-		return app.BadArgs("--lost names %d of %d voters: the others are a majority: start them, and "+
-			"nothing is lost", given, s.Voters)
+		return app.BadArgs("--lost names %d of %d voters, but the others are a majority: start "+
+			"them, and nothing is lost", given, s.Voters)
 	}
 	return nil
 }

@@ -158,7 +158,7 @@ var disasters = map[string]kind{
 		{{end}}`,
 	},
 	"disk lost": {
-		code: cause.DiskLost, what: "the disk of the member is lost",
+		code: cause.DiskLost, what: "the member's disk is lost",
 		act: (*recovery).replace, says: `
 		- {{dir}} has no data, and {{name .X}} does not respond` + replaceHere,
 	},
@@ -247,7 +247,7 @@ var disasters = map[string]kind{
 	// Disasters of a cluster that is not serving.
 	"silence": {
 		code: cause.NoAnswer,
-		what: `{{if eq .Code "NO_MAJORITY"}}the majority does not respond{{else}}no member responds{{end}}`,
+		what: `{{if eq .Code "NO_MAJORITY"}}no majority is responding{{else}}no member responds{{end}}`,
 		says: runningHere + `
 		- at the endpoints: {{.Failure}}
 		{{range .All}}{{hint .}}{{end}}
@@ -261,7 +261,7 @@ var disasters = map[string]kind{
 			their logs say`,
 	},
 	"minority": {
-		code: cause.NoMajority, what: "the majority does not respond",
+		code: cause.NoMajority, what: "no majority is responding",
 		says: runningHere + `
 		- {{.Votes.Here}} of {{.Votes.Voters}} voters respond, and {{.Votes.Need}} are needed: nothing is
 			granted, renewed or expired, and holders stop by their own clocks

@@ -172,7 +172,7 @@ func TestDiagnoseDirectory(t *testing.T) {
 			r.dir = &rewind.Directory{Path: "/d"}
 			r.cluster.Members[2].Error = "refused"
 		}, []string{
-			"the disk of the member is lost", "its disk is mounted", "which member's directory /d is",
+			"the member's disk is lost", "its disk is mounted", "which member's directory /d is",
 			"only if it is that of m3 (m3:2379): leasehold recover " +
 				"--endpoints http://m1:2379,http://m2:2379 --data-dir /d --member m3 --yes",
 		}, false, ""},
@@ -183,7 +183,7 @@ func TestDiagnoseDirectory(t *testing.T) {
 		"lost disk, named": {func(r *recovery) {
 			r.dir, r.member = &rewind.Directory{Path: "/d"}, "m2"
 			r.cluster.Members[1].Error = "refused"
-		}, []string{"the disk of the member is lost", "member remove 2"}, true, ""},
+		}, []string{"the member's disk is lost", "member remove 2"}, true, ""},
 		"a new one": {func(r *recovery) { r.dir = &rewind.Directory{Path: "/d"} }, nil, false, ""},
 		"nothing anywhere": {func(r *recovery) {
 			down(r)

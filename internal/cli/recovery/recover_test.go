@@ -117,7 +117,7 @@ func TestDiagnose(t *testing.T) {
 			fails(r.cluster.Members[1], cause.Refused)
 			fails(r.cluster.Members[2], cause.Unreachable)
 		}, []string{
-			"NO_MAJORITY", "the majority does not respond", "1 of 3 voters respond, and 2 are needed",
+			"NO_MAJORITY", "no majority is responding", "1 of 3 voters respond, and 2 are needed",
 			"m2 (m2:2379): its host responds", "m3 (m3:2379): it is so; check whether its host is up",
 			"bring them back: with 1 more",
 		}},
@@ -143,7 +143,7 @@ func TestDiagnose(t *testing.T) {
 				{Name: "m2:2379", Endpoint: "m2:2379", Role: "voter", Error: "it is so", Cause: cause.Refused},
 			}}
 		}, []string{
-			"NO_MAJORITY", "the majority does not respond", "knows of none",
+			"NO_MAJORITY", "no majority is responding", "knows of none",
 			"m1:2379: it runs, and has lost nothing: logins need a majority",
 			"m2:2379: its host responds", "--endpoints",
 		}},

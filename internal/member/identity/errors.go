@@ -101,7 +101,7 @@ func leaveNote(dir, name, text string) error {
 
 // ErrCopied is wrapped by the error that a member returns when it stops because another process has
 // the same identity.
-var ErrCopied = errors.New("server: another process with the identity of this member is running")
+var ErrCopied = errors.New("server: another process with this member's identity is running")
 
 // copiedData returns the error for two processes with the same identity. It includes a remedy.
 func copiedData(dir string) error {

@@ -260,7 +260,7 @@ func (p *Peers) Copied(member uint64) {
 	if member == p.self.Member {
 		p.lastCopied.Store(time.Now().UnixMilli())
 		p.ownCopyLogged.Do(func() {
-			p.c.Logger.Error("another process with the identity of this member was refused: a copy of this "+
+			p.c.Logger.Error("another process with this member's identity was refused: a copy of this "+
 				"member's data directory is in use. Find that process, stop it and remove its data "+
 				"directory", "member", id, "data-dir", p.c.Dir)
 		})

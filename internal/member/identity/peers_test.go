@@ -146,7 +146,7 @@ func TestCopyLogRateLimited(t *testing.T) {
 		p.Copied(p.self.Member)
 		p.Copied(p.self.Member + 1)
 	}
-	if n := strings.Count(log.String(), "identity of"); n != 2 || p.Copies() != 2000 {
+	if n := strings.Count(log.String(), "data directory is in use"); n != 2 || p.Copies() != 2000 {
 		t.Errorf("%d lines of %d copies", n, p.Copies())
 	}
 }

@@ -156,7 +156,7 @@ func stateGauges(of *Member) []scraped {
 			func() float64 { return float64(of.Watchers()) }),
 		ownMetric("cluster_version", "Number of the cluster version.",
 			func() float64 { return float64(of.View().Version.Number) }),
-		ownMetric("storage_version", "Number of the newest cluster version that the data on disk needs: "+
+		ownMetric("storage_version", "Newest cluster version that the data on disk needs: "+
 			"a release that supports it can start on the data.",
 			func() float64 { return float64(of.StorageVersion()) }),
 		ownMetric("disk_full", "1 while the disk is full. A follower then forwards writes, a leader "+
