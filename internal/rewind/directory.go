@@ -76,7 +76,7 @@ func hex(id string) uint64 {
 	return n
 }
 
-// errStop stops the reading of a directory.
+// errStop makes a function stop reading a directory.
 var errStop = errors.New("stop")
 
 // Examine determines the condition of a data directory. It reads the entire directory and changes

@@ -28,7 +28,7 @@ const (
 // goroutine; Restored must be called first.
 type Snapshots struct {
 	Count uint64 // entries between two snapshots
-	Tail  uint64 // entries kept before the snapshot, for members that lag
+	Tail  uint64 // entries kept before the snapshot, for members that lag behind
 
 	last, looked uint64 // indexes of the last snapshot and the last check
 	lastBytes    uint64
@@ -66,7 +66,7 @@ func (s *Snapshots) DueAtRest(now lease.Instant, index uint64, logBytes func() u
 		return false
 	}
 	log := logBytes()
-	grown := log - min(s.rested, log) // log can be smaller if a new leader has replaced its end
+	grown := log - min(s.rested, log) // log can shrink: a new leader may have replaced its end
 	s.rested, s.nextLook = log, now+restLook
 	least := max(restLogBytes, s.lastBytes/restLogPart)
 	if log < least || grown >= least || now < s.nextRest {

@@ -15,7 +15,7 @@ const id = "0123456789abcdef."
 // isID reports whether the end of a key is a lease ID, optionally with a number.
 func isID(s string) bool { return s != "" && strings.Trim(s, id) == "" }
 
-// Prefix returns the prefix of the queue to which a key belongs, if the key is a ticket.
+// Prefix returns the prefix of the queue that a key belongs to, if the key is a ticket.
 func Prefix(key string) string { return strings.TrimRight(key, id) }
 
 // IsPrefix reports whether a queue can have this prefix. A prefix must not end like a key, so that
