@@ -45,9 +45,9 @@ type Forward struct {
 	First, Base uint64
 	Commands    []fsm.Command
 	body        []byte // the encoded commands, as in an entry; see add
-	// Traces are the traces of commands, in the order of the commands. Arrived is when the message
-	// arrived, according to whatever clock the caller of Step chooses. It is not sent over the
-	// network, but returned to the caller in the proposals of traced commands.
+	// Traces holds the traces of commands, in command order. Arrived is when the message arrived,
+	// according to whatever clock the caller of Step chooses. It is not sent over the network, but
+	// returned to the caller in the proposals of traced commands.
 	Traces  []TracedCommand
 	Arrived int64
 	// Round, if not 0, requests a confirm round for the queries.

@@ -133,7 +133,7 @@ func (q *queue) entry(unapplied int64) (data []byte, of batch) {
 
 // run encodes a run of commands from the start of list. All of them were forwarded by the same
 // member under consecutive numbers. It stops at the first command that would begin beyond room
-// bytes or for which l has no time. n is 0 if the first command is too large or takes too long.
+// bytes or that l has no time for. n is 0 if the first command is too large or takes too long.
 func (q *queue) run(list []*Proposal, room int, l *load) (body []byte, n int) {
 	body = q.spare.body[:0]
 	for next := list[0].origin; n < len(list) && list[n].origin == next &&
@@ -157,7 +157,7 @@ func (q *queue) remove(n int) {
 
 // ended records that a command has an outcome, or that this leader will not produce one. A command
 // that changes the cluster version is usually the one in the log, but it can also have been
-// rejected before it was proposed. The ceiling remains while another such change is waiting.
+// rejected before it was proposed. The ceiling stays in place while another such change is waiting.
 func (q *queue) ended(p *Proposal, log *inflight) {
 	if !p.setsVersion() {
 		return

@@ -144,9 +144,9 @@ func (r *remotes) renewedAll(b *Renewals) {
 	}
 }
 
-// reportWaiting informs the member that relayed a renewal that the renewal is waiting at this
-// leader. It can be waiting for the outcome of the lease's expiry or for the lease's own cache. The
-// leader repeats the message whenever the member resends the renewal. Otherwise the member would
+// reportWaiting tells the member that relayed a renewal that the renewal is waiting at this leader.
+// It can be waiting for the outcome of the lease's expiry or for the lease's own cache. The leader
+// repeats the message whenever the member resends the renewal. Otherwise the member would
 // eventually give up, as if there were no leader.
 func (r *remotes) reportWaiting(n *Renewal) {
 	if n.from != 0 {

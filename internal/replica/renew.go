@@ -168,7 +168,7 @@ func (p *parking) takeAll(now uint64) (all []Renewal) {
 // Abandon reports to the replica that a client of this member no longer keeps leases alive, because
 // its connection has ended. The leader soon replicates the remaining time of the leases, unless
 // they are renewed (lease.Lessor.Abandon). So a dead holder's lease ends on time even if the leader
-// fails next. The report is a hint. If it is lost, the remaining time is replicated somewhat later.
+// fails next. The report is a hint. If it is lost, the remaining time is replicated a little later.
 func (r *Replica) Abandon(ids []lease.ID) {
 	if r.lead == nil {
 		r.relay.asks.abandon(ids)

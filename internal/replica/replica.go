@@ -215,7 +215,7 @@ func (r *Replica) Refresh() {
 }
 
 // CheckpointAll replicates the current remaining time of each silent lease, because this leader is
-// about to stop. If all members stop, only the log survives. CheckpointAll calls done when that is
+// about to stop. If all members stop, only the log survives. CheckpointAll calls done when it has
 // finished, or immediately if this member does not lead.
 func (r *Replica) CheckpointAll(done func()) {
 	if !r.primary {

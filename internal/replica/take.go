@@ -59,8 +59,7 @@ type Output struct {
 	// SlowNews is true, on any member, if the slow caches may have changed: see
 	// [Replica.SlowCaches].
 	SlowNews bool
-	// Late holds, for each expired lease, the delay between its expiry and the application of the
-	// entry.
+	// Late holds, for each expired lease, how long after its expiry the entry was applied.
 	Late []lease.TTL
 }
 

@@ -45,7 +45,7 @@ type File struct {
 	ToTime     time.Time
 }
 
-// List lists the objects in a target, according to their names.
+// List lists the objects in a target, going by their names.
 type List struct {
 	backup.History
 	Fulls []File // oldest first

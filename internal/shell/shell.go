@@ -193,7 +193,8 @@ func (s *Shell) Epoch() lease.Instant { return s.clock.start.Boot }
 // advance moves the replica's clock. A member that did nothing for as long as an election takes was
 // stopped or starved. Holders could not renew during that time, through no fault of their own (T1),
 // so every lease gets its full TTL again. The same applies after a suspension. After a suspension,
-// it is also unknown how much time has passed, so silent leases get their remaining time again.
+// there is also no telling how much time has passed, so silent leases get their remaining time
+// again.
 func (s *Shell) advance() bool {
 	s.r.Advance(s.Now)
 	s.Stalled = s.Now-s.pace.last > s.pace.election

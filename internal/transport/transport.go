@@ -100,9 +100,9 @@ type Handler interface {
 	// messages are dropped. The handler can retain data.
 	Receive(from uint64, data []byte)
 	// Unreachable reports that messages to member may have been lost, because its connection broke
-	// or its queue overflowed. One call can stand for many messages.
+	// or its queue overflowed. One call can cover many messages.
 	Unreachable(member uint64)
-	// Gone reports that a member's process has certainly ended. Either a connection to or from it
+	// Gone reports that a member's process has definitely ended. Either a connection to or from it
 	// broke and a new one was refused at each of its URLs, or another process answers with its ID.
 	// Gone is called once per process. Messages that the dead process sent may still be received
 	// afterwards. Messages from a new process are received only later.
@@ -337,7 +337,8 @@ func (t *Transport) Serve(l net.Listener) error {
 	return err
 }
 
-// Since returns when the current connection to another member began.
+// Since returns when the current connection to another member began. ok is false if there is no
+// connection.
 func (t *Transport) Since(member uint64) (since time.Time, ok bool) {
 	l := t.link(member)
 	if l == nil {

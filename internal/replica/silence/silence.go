@@ -232,7 +232,7 @@ func (w *Watch) Look(now lease.Instant) (news News) {
 	return news
 }
 
-// Next returns when to call Look if no message arrives before that. ok is false if nothing is
+// Next returns when to call Look if no message arrives before then. ok is false if nothing is
 // pending. Advance detects when Look is called late.
 func (w *Watch) Next() (at lease.Instant, ok bool) { return w.due, w.due != 0 }
 
@@ -272,7 +272,7 @@ func (w *Watch) limit(p *peer, now lease.Instant) lease.TTL {
 	return max(limit, w.askAfter()+w.wait(p, now))
 }
 
-// silentAt returns when a probed member becomes silent if no message arrives before that.
+// silentAt returns when a probed member becomes silent if no message arrives before then.
 func (w *Watch) silentAt(p *peer, now lease.Instant) lease.Instant {
 	return max(p.lastSeen+lease.Instant(w.limit(p, now)), p.probed+lease.Instant(w.wait(p, now)))
 }
@@ -290,7 +290,7 @@ type State struct {
 	// Quiet is how long a watched member has gone without sending anything. Limit is how long it
 	// can be quiet.
 	Quiet, Limit lease.TTL
-	// RoundTrip is the longest time the member took to answer in the last few minutes.
+	// RoundTrip is the longest that the member has taken to answer in the last few minutes.
 	RoundTrip lease.TTL
 }
 
