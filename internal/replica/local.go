@@ -15,7 +15,7 @@ type local struct {
 	machine *fsm.Machine
 	lessor  *lease.Lessor // the machine's lessor
 	out     output
-	// lastGroup is the last group of leases that this process created as a leader.
+	// lastGroup is the newest lease group that this process has created as a leader.
 	lastGroup lease.GroupID
 }
 
@@ -30,7 +30,7 @@ type role struct {
 	term    uint64
 	leader  uint64 // ID of the leader; 0 if unknown
 	leading bool   // this member is the leader of term
-	primary bool   // this member has applied an entry of term, so its tracker runs
+	primary bool   // this member has applied an entry of term, so its tracker is running
 }
 
 // output collects the results for the next Take, and keeps the last Output that Take returned.

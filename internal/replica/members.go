@@ -44,8 +44,8 @@ func (r *Replica) flushChange(l *leadership) {
 
 // proposeChange proposes a membership change, and returns an error if Raft did not append it. If
 // Raft's log has no room, Raft appends nothing. If Raft believes that an earlier change has not
-// been applied yet, it appends an empty entry instead. It may believe that even if the earlier
-// change was never appended, because there was no room for it.
+// been applied yet, it appends an empty entry instead. Raft may believe this even if the earlier
+// change was never appended for lack of room.
 func (r *Replica) proposeChange(p *Proposal) error {
 	r.raft.proposeChange(confChange(p, r.machine.Version().Number))
 	r.inflight = append(r.inflight, batch{term: r.term, proposals: []*Proposal{p}})
@@ -58,13 +58,13 @@ func (r *Replica) proposeChange(p *Proposal) error {
 
 // leavesFirst hands over leadership if c removes this leader, so that its successor proposes the
 // removal. Otherwise, in a cluster of two, the leader could apply its own removal and stop before
-// the other member knows that the entry is committed. The other member could not win an election.
+// the other member learns that the entry is committed. The other member could not win an election.
 func (r *Replica) leavesFirst(c fsm.Command) bool {
 	remove, ok := fsm.Inner(c).(*fsm.RemoveMember)
 	return ok && remove.ID == r.cfg.ID && r.Yield()
 }
 
-// confChange returns the change of Raft's configuration for p. The change carries p in its context,
+// confChange returns the Raft configuration change for p. The change carries p in its context,
 // encoded as an entry of cluster version v.
 func confChange(p *Proposal, v byte) *raftpb.ConfChangeV2 {
 	data := fsm.AppendEntry(nil, v)
@@ -90,7 +90,7 @@ func confChange(p *Proposal, v byte) *raftpb.ConfChangeV2 {
 	return &raftpb.ConfChangeV2{Changes: []*raftpb.ConfChangeSingle{single}, Context: data}
 }
 
-// readChange decodes a membership change. Members never write Raft's older type of change. Such a
+// readChange decodes a membership change. Members never write Raft's older change type. Such a
 // change decodes as an empty change, which is rejected as impossible.
 func readChange(e *raftpb.Entry) (*raftpb.ConfChangeV2, error) {
 	change := &raftpb.ConfChangeV2{}

@@ -21,12 +21,12 @@ import (
 // immutable once Take has returned it.
 //
 // Messages may be lost, repeated and reordered; Raft and the other protocols tolerate that. A
-// snapshot's message (raftpb.MsgSnap) contains only the snapshot's position. The shell streams the
+// snapshot message (raftpb.MsgSnap) contains only the snapshot's position. The shell streams the
 // state separately; see [Replica.Restore].
 type Message struct {
 	From, To uint64
-	// Version is the cluster version in which the contents are encoded. The receiver is guaranteed
-	// to understand it.
+	// Version is the cluster version used to encode the contents. The receiver is guaranteed to
+	// understand it.
 	Version byte
 	Raft    *raftpb.Message
 	Forward *Forward
@@ -45,16 +45,16 @@ type Forward struct {
 	First, Base uint64
 	Commands    []fsm.Command
 	body        []byte // the encoded commands, as in an entry; see add
-	// Traces are the traces of commands, in the order of the commands. Arrived is when the message
-	// arrived, on any clock that the caller of Step chooses. It is not sent over the network, but
+	// Traces holds the traces of commands, in command order. Arrived is when the message arrived,
+	// according to whatever clock the caller of Step chooses. It is not sent over the network, but
 	// returned to the caller in the proposals of traced commands.
 	Traces  []TracedCommand
 	Arrived int64
-	// Round requests a confirm round for the queries if it is not 0.
+	// Round, if not 0, requests a confirm round for the queries.
 	Round   uint64
 	Queries []lease.ID
-	// Groups, if its number is not 0, is a round of the groups that the member keeps alive. The
-	// leases in Renewals join these groups if Access equals the leader's version of users and
+	// Groups, if its number is not 0, is a round for the lease groups that the member keeps alive.
+	// The leases in Renewals join these groups if Access equals the leader's version of users and
 	// roles.
 	Groups   holder.Round
 	Access   uint64
@@ -126,14 +126,14 @@ type Refusal struct {
 }
 
 // Left is how long a lease will live. If the lease is not found, a nonzero TTL means that it has
-// expired, and that this much of its lock delay remains.
+// expired, and is how much of its lock delay remains.
 type Left struct {
 	TTL   lease.TTL
 	Found bool
 }
 
-// Renewed is the outcome of one renewal. If Group is not 0, it is the group that contains the lease
-// as of the round of groups in the same Reply.
+// Renewed is the outcome of one renewal. Group, if not 0, is the group that the lease belongs to as
+// of the group round in the same Reply.
 type Renewed struct {
 	Seq   uint64
 	TTL   lease.TTL
@@ -197,7 +197,7 @@ func (m *Message) AppendTo(b []byte) []byte {
 	}
 }
 
-// fixedSize is an upper bound on the total size of the encoded parts with a bounded length.
+// fixedSize bounds the total encoded size of all parts whose length is bounded.
 const fixedSize = 256
 
 // tracedSize is an upper bound on the encoded size of a TracedCommand.

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// NumberedAck is an AckCache in a Forward. The number shows the leader whether the acknowledgement
+// NumberedAck is an AckCache in a Forward. The number tells the leader whether the acknowledgement
 // was sent before a round.
 type NumberedAck struct {
 	Number uint64

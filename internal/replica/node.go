@@ -6,16 +6,16 @@ import (
 	"go.etcd.io/raft/v3/tracker"
 )
 
-// node wraps the Raft library's node. Asking the library whether anything is ready allocates, and a
-// step asks several times. So node records whether any method has been called since the library
-// last had nothing ready.
+// node wraps the Raft library's node. Asking the library whether anything is ready allocates
+// memory, and a step asks several times. So node records whether any method has been called since
+// the library last had nothing ready.
 type node struct {
 	raw *raft.RawNode
 	// touched is true if something may be ready.
 	touched bool
 }
 
-// touch returns the node for a call that may make something ready.
+// touch marks the node as touched and returns it, for a call that may make something ready.
 func (n *node) touch() *raft.RawNode {
 	n.touched = true
 	return n.raw
@@ -27,7 +27,7 @@ func (n *node) HasReady() bool {
 	return n.touched
 }
 
-// These methods pass their calls to the library.
+// These methods pass their calls on to the library.
 
 func (n *node) Ready() raft.Ready             { return n.touch().Ready() }
 func (n *node) Tick()                         { n.touch().Tick() }

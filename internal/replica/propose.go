@@ -13,8 +13,8 @@ type Proposal struct {
 	Result  fsm.Result
 	// Err is the reason why there is no result.
 	Err error
-	// Index is the index of the entry in which the command was applied, or 0 if it was not applied.
-	// If this member was the leader, Wait describes how the command waited for caches before that.
+	// Index is the index of the entry that applied the command, or 0 if none did. If this member
+	// was the leader, Wait describes how the command waited for caches before it was applied.
 	Index uint64
 	Wait  CacheWait
 	// Trace is the trace of the command, or nil. It is sent to the leader with the command. Arrived
@@ -25,7 +25,7 @@ type Proposal struct {
 	Owner any
 	// internal is set for the leader's own commands. No client waits for them.
 	internal *internal
-	// origin is the member that forwarded the command, with that member's number for it.
+	// origin identifies the member that forwarded the command, and that member's number for it.
 	origin fsm.Origin
 	born   uint64 // tick at which it arrived
 	// write is the gate's record of the command while the gate needs it.
@@ -37,8 +37,8 @@ type CacheWait struct {
 	For   lease.TTL
 	Until lease.Instant
 	// Drops is the number of invalidations that the command waited for. For a command that changes
-	// one key, that is the number of caches. Last is the lease of the last cache; 0 if there was
-	// none.
+	// one key, this is the number of caches that it waited for. Last is the lease of the last
+	// cache; 0 if there was none.
 	Drops int
 	Last  lease.ID
 }
@@ -53,10 +53,11 @@ type Trace struct {
 // From returns the member that forwarded the command, or 0 for this member.
 func (p *Proposal) From() uint64 { return p.origin.Member }
 
-// internal is the leader's record of a timer's command. It is kept until the outcome is known.
+// internal is the leader's record of one of its own commands. It is kept until the outcome is
+// known.
 type internal struct {
 	decided lease.Instant // when the expiry was decided
-	single  *single       // set if the command expires a lease separately
+	single  *single       // set if the command expires one lease separately from the others
 	clears  *Renewal      // the renewal that waits for this command to clear a checkpoint
 }
 
@@ -67,9 +68,9 @@ func (p *Proposal) setsVersion() bool {
 }
 
 // Propose proposes a command from a client of this member. The command is answered when its entry
-// is applied on this member, so a client can read its own write on any member. A command that is
-// certain to be lost with its leader is proposed again. Internal commands are rejected, even from
-// another member (T1).
+// is applied on this member, so a client can read its own write on any member. If a command is
+// certain to have been lost with its leader, it is proposed again. Internal commands are rejected,
+// even from another member (T1).
 func (r *Replica) Propose(p *Proposal) {
 	p.born = r.ticks
 	switch {

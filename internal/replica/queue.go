@@ -30,7 +30,7 @@ type memory struct {
 	body    []byte      // nil while a part is being encoded
 }
 
-// add appends a command unless the cluster version at that point does not include it.
+// add appends a command unless the cluster version at that point lacks it.
 func (q *queue) add(p *Proposal) error {
 	if !has(q.version(), p.Command) {
 		return ErrVersion
@@ -87,8 +87,8 @@ type load struct {
 	time      int64
 }
 
-// takes adds a command and returns true, unless a step would have no time for it after the
-// preceding commands. The first command is always accepted.
+// takes adds a command and returns true if a step still has time for it after the preceding
+// commands. The first command is always accepted.
 func (l *load) takes(p *Proposal) bool {
 	t := l.machine.Time(p.Command, l.unapplied+l.time)
 	if l.time > 0 && l.time+t > stepTime {
@@ -99,9 +99,9 @@ func (l *load) takes(p *Proposal) bool {
 }
 
 // entry returns an entry with the first waiting commands. It contains at most groupMax commands,
-// and no more than one step has time to apply. It is empty if the first command is too large.
-// unapplied is the cost of the commands in the log that have not been applied. The data is valid
-// until the next call, because Raft copies what is proposed.
+// and no more of them than one step has time to apply. It is empty if the first command is too
+// large. unapplied is the cost of the commands in the log that have not been applied. The data is
+// valid until the next call, because Raft copies what is proposed.
 func (q *queue) entry(unapplied int64) (data []byte, of batch) {
 	data = fsm.AppendEntry(q.spare.entry[:0], q.m.machine.Version().Number)
 	of.number = q.first()
@@ -133,7 +133,7 @@ func (q *queue) entry(unapplied int64) (data []byte, of batch) {
 
 // run encodes a run of commands from the start of list. All of them were forwarded by the same
 // member under consecutive numbers. It stops at the first command that would begin beyond room
-// bytes or for which l has no time. n is 0 if the first command is too large or takes too long.
+// bytes or that l has no time for. n is 0 if the first command is too large or takes too long.
 func (q *queue) run(list []*Proposal, room int, l *load) (body []byte, n int) {
 	body = q.spare.body[:0]
 	for next := list[0].origin; n < len(list) && list[n].origin == next &&
@@ -157,7 +157,7 @@ func (q *queue) remove(n int) {
 
 // ended records that a command has an outcome, or that this leader will not produce one. A command
 // that changes the cluster version is usually the one in the log, but it can also have been
-// rejected before it was proposed. The ceiling remains while another such change is waiting.
+// rejected before it was proposed. The ceiling stays in place while another such change is waiting.
 func (q *queue) ended(p *Proposal, log *inflight) {
 	if !p.setsVersion() {
 		return
@@ -197,8 +197,8 @@ const groupMax = 4096
 const MaxCommand = 48 << 20
 
 // MaxBeside bounds the size of a message to another member, not counting Config.MaxBatch bytes of
-// commands and one command or cache message of any size. It covers the largest number of waiting
-// requests, twice maxCacheBytes, and parts of bounded length.
+// commands and one command or cache message of any size. It allows for the maximum number of
+// waiting requests, twice maxCacheBytes, and all parts of bounded length.
 const MaxBeside = 15 << 20
 
 // appendCommand appends a command to an entry. It returns false if the command is too large.

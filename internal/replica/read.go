@@ -13,8 +13,8 @@ type Read struct {
 	// It must be quick, and must copy anything that it retains.
 	Inspect func(*lease.Lessor)
 	// Leases lists leases whose remaining time the leader must report. Left holds the answers in
-	// the same order: the minimum time that each lease will live. It is set before Inspect is
-	// called.
+	// the same order: the minimum time that each lease has left to live. It is set before Inspect
+	// is called.
 	Leases []lease.ID
 	Left   []Left
 	// Fill, if not nil, requests permission to cache the result.
@@ -113,7 +113,8 @@ func (l *leadership) release() {
 	}
 }
 
-// left returns the minimum time that each lease will live. Only a primary can determine this.
+// left returns the minimum time that each lease has left to live. Only a primary can determine
+// this.
 func (m *local) left(ids []lease.ID) []Left {
 	out := make([]Left, len(ids))
 	for i, id := range ids {

@@ -11,8 +11,9 @@ type unanswered struct {
 	groups   []*Renewals // their groups have ended
 }
 
-// own returns the commands from this member's clients. The other members detect by themselves that
-// their clients' commands did not enter the log. No client waits for the leader's own commands.
+// own returns the commands from this member's clients. The other members find out for themselves
+// that their clients' commands did not enter the log. No client waits for the leader's own
+// commands.
 func own(all []*Proposal) (own []*Proposal) {
 	for _, p := range all {
 		if p.internal == nil && p.origin.Member == 0 {

@@ -6,14 +6,14 @@ import (
 )
 
 // cacheRelay sends messages from this member's caches to another leader. It resends an OpenCache
-// until that is answered, but sends an acknowledgement only once.
+// until it is answered, but sends an acknowledgement only once.
 type cacheRelay struct {
 	opens []OpenCache // not sent yet
 	acks  []AckCache  // not sent yet
 	sent  []sentOpen  // sorted by number
 }
 
-// sentOpen is an OpenCache that was sent.
+// sentOpen is an OpenCache that has been sent.
 type sentOpen struct {
 	number uint64
 	at     uint64 // tick at which it was last sent
@@ -56,7 +56,7 @@ func rest[T any](list []T, n int) []T {
 	return list[n:]
 }
 
-// again resends the messages that have not been answered for patience ticks, if they fit in m.
+// again resends the messages that have gone unanswered for patience ticks, if they fit in m.
 func (c *cacheRelay) again(m *Forward, now, patience uint64) {
 	size := 0
 	for i := range c.sent {

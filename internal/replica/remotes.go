@@ -18,7 +18,8 @@ type remotes struct {
 	keepers Keeper    // number of Keepers assigned so far
 }
 
-// remote is a leader's state, during one term, for a member that forwards requests to it.
+// remote is the state that a leader keeps, during one term, for a member that forwards requests to
+// it.
 type remote struct {
 	member uint64
 	term   uint64
@@ -143,9 +144,9 @@ func (r *remotes) renewedAll(b *Renewals) {
 	}
 }
 
-// reportWaiting informs the member that relayed a renewal that the renewal is waiting at this
-// leader. It can be waiting for the outcome of the lease's expiry or for the lease's own cache. The
-// leader repeats the message whenever the member resends the renewal. Otherwise the member would
+// reportWaiting tells the member that relayed a renewal that the renewal is waiting at this leader.
+// It can be waiting for the outcome of the lease's expiry or for the lease's own cache. The leader
+// repeats the message whenever the member resends the renewal. Otherwise the member would
 // eventually give up, as if there were no leader.
 func (r *remotes) reportWaiting(n *Renewal) {
 	if n.from != 0 {
@@ -196,9 +197,9 @@ func (l *leadership) forwarded(from uint64, f *Forward) {
 	}
 }
 
-// forwardedRenewals renews leases and groups of another member. If the message contains a round,
-// the leases join groups. Each round is processed only once, so that a repeated or late message
-// cannot add a lease to a group without the member's knowledge.
+// forwardedRenewals renews another member's leases and groups. If the message contains a round, the
+// leases join groups. Each round is processed only once, so that a repeated or late message cannot
+// add a lease to a group without the member's knowledge.
 func (l *leadership) forwardedRenewals(from uint64, now *incarnation, f *Forward) {
 	n := len(f.Renewals)
 	if n == 0 && f.Groups.Number == 0 || f.Groups.Number != 0 && f.Groups.Number <= now.round {
@@ -222,8 +223,8 @@ func (l *leadership) forwardedRenewals(from uint64, now *incarnation, f *Forward
 	l.renewAll(b)
 }
 
-// versionOf returns a number, never 0, that identifies the state of users and roles, without their
-// limits. It is the same on all members.
+// versionOf returns a number, never 0, that identifies the state of users and roles, apart from
+// their limits. It is the same on all members.
 func versionOf(s *access.State) uint64 {
 	if s.Enabled() {
 		return 2*s.Revision() + 1

@@ -9,14 +9,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Renewal requests that a lease be kept for its full TTL, counted from the call of Renew. Take
-// returns it once, with TTL or Err set.
+// Renewal requests that a lease be kept alive for its full TTL, counted from the call to Renew.
+// Take returns it once, with TTL or Err set.
 type Renewal struct {
 	ID lease.ID
 	// Token is the holder's token, or 0 for any token. If the lease has a different token, it is
 	// treated as not found (T28).
 	Token lease.Token
-	// Access is the state of users and roles that permits the caller to renew the lease. A follower
+	// Access is the state of users and roles under which the caller may renew the lease. A follower
 	// lets the lease join a group only if that state has not changed.
 	Access *access.State
 	// TTL is the lease's TTL, counted from when Renew was called.
@@ -67,8 +67,8 @@ func (l *leadership) renew(n Renewal) {
 		l.parked.add(n)
 		l.remotes.reportWaiting(&n)
 	case err != nil:
-		// The lease was not found: a primary's lessor returns no other error. Only a member that
-		// certainly leads can give that answer (T7).
+		// The lease was not found: a primary's lessor returns no other error. Only a member that is
+		// certain to be the leader can give that answer (T7).
 		l.rounds.Next.renewals = append(l.rounds.Next.renewals, n)
 	case renewed.Clear:
 		// The renewal of a checkpointed lease is acknowledged only after an entry that clears the
@@ -118,7 +118,7 @@ func (l *leadership) answerRenewal(n Renewal, ttl lease.TTL, err error) {
 	l.m.out.renewed(n, ttl, err)
 }
 
-// parking holds renewals that wait at the leader, by lease. The zero value is empty.
+// parking holds the renewals that are waiting at the leader, by lease. The zero value is empty.
 type parking struct {
 	of map[lease.ID][]Renewal
 	// asked identifies the renewals that other members have relayed.
@@ -152,7 +152,7 @@ func (p *parking) take(id lease.ID) []Renewal {
 	return list
 }
 
-// takeAll removes and returns all renewals, in ID order. They begin to wait for a leader at tick
+// takeAll removes and returns all renewals, in ID order. Their wait for a leader starts at tick
 // now.
 func (p *parking) takeAll(now uint64) (all []Renewal) {
 	for _, id := range slices.Sorted(maps.Keys(p.of)) {
@@ -168,7 +168,7 @@ func (p *parking) takeAll(now uint64) (all []Renewal) {
 // Abandon reports to the replica that a client of this member no longer keeps leases alive, because
 // its connection has ended. The leader soon replicates the remaining time of the leases, unless
 // they are renewed (lease.Lessor.Abandon). So a dead holder's lease ends on time even if the leader
-// fails next. The report is a hint. If it is lost, the remaining time is replicated somewhat later.
+// fails next. The report is a hint. If it is lost, the remaining time is replicated a little later.
 func (r *Replica) Abandon(ids []lease.ID) {
 	if r.lead == nil {
 		r.relay.asks.abandon(ids)

@@ -21,7 +21,7 @@ type Renewals struct {
 	GroupRenewals
 
 	tokens []lease.Token // tokens of the leases whose TTL was promised
-	// changes is the lessor's count of changes before the promise. If the count is still the same,
+	// changes is the lessor's change count from before the promise. If the count is still the same,
 	// the leases have not changed.
 	changes uint64
 	born    uint64 // tick at which it arrived
@@ -48,7 +48,7 @@ func (r *Replica) RenewAll(b *Renewals) {
 	}
 }
 
-// noGroups sets the answer of a member that has no groups because it does not lead.
+// noGroups gives the answer of a member that has no groups because it does not lead.
 func (o *output) noGroups(b *Renewals) {
 	b.Keeper = 0
 	if b.asks() && b.Renewed == nil {

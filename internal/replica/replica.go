@@ -25,13 +25,13 @@ type Config struct {
 	Log raft.Storage
 	// Machine is the state as of the snapshot in Log.
 	Machine *fsm.Machine
-	// ElectionTicks and HeartbeatTicks are measured in calls of Tick.
+	// ElectionTicks and HeartbeatTicks are measured in calls to Tick.
 	ElectionTicks, HeartbeatTicks int
 	// NoPreVote lets a member raise the term without first checking whether it could win.
 	NoPreVote bool
 	// Silence configures when a member that sends no messages counts as unresponsive. The zero
-	// value leaves that to Raft's election timeout. So does NoPreVote, because without the
-	// pre-vote, one mistaken member would depose a healthy leader.
+	// value leaves that to Raft's election timeout. NoPreVote has the same effect, because without
+	// the pre-vote, one mistaken member would depose a healthy leader.
 	Silence silence.Config
 	// MaxBatch is the approximate maximum size of an entry, in bytes.
 	MaxBatch int
@@ -61,8 +61,8 @@ type Config struct {
 type Membership struct {
 	// Strict rejects changes that the currently connected voters could not commit.
 	Strict bool
-	// Stable is how long contact with a voter must have been uninterrupted before the voter counts
-	// as connected when a member is added.
+	// Stable is how long a voter must have been in uninterrupted contact before it counts as
+	// connected when a member is added.
 	Stable lease.TTL
 	// MaxLearners is the maximum number of learners; 0 means no limit.
 	MaxLearners int
@@ -79,9 +79,9 @@ const maxInflightBytes = 32 << 20
 // Replica is one member of the Raft group. It is not safe for concurrent use: one goroutine owns
 // it.
 //
-// It connects parts that do not refer to each other. Each part takes values and returns values, or
-// appends to the output. lead is the state that this member has only while it leads. relay holds
-// this member's requests to the leader when another member leads.
+// It ties together parts that do not refer to one another. Each part takes values and returns
+// values, or appends to the output. lead is the state that this member has only while it leads.
+// relay holds this member's requests to the leader when another member leads.
 type Replica struct {
 	*local
 	raft     *driver
@@ -94,7 +94,7 @@ type Replica struct {
 	silence  *silence.Watch // nil if Config.Silence is disabled
 	slow     slowCaches
 	scratch  scratch
-	// lastRound is the last confirm round from earlier terms in which this member led.
+	// lastRound is the last confirm round of the earlier terms that this member led.
 	lastRound uint64
 }
 
@@ -190,7 +190,7 @@ func (r *Replica) stepReply(from uint64, m *Reply) {
 }
 
 // Persisted reports to the replica that a message from Output.Append is durable. It must be called
-// in the order in which Take returned the messages.
+// in the order that Take returned the messages.
 func (r *Replica) Persisted(m *raftpb.Message) {
 	r.raft.persisted(m)
 	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
@@ -205,9 +205,9 @@ func (r *Replica) Persisted(m *raftpb.Message) {
 // called.
 func (r *Replica) Recount() { r.lessor.Recount() }
 
-// Refresh gives every lease except silent ones its full TTL from now on, as a promotion does. The
-// member's loop calls it after a Recount, and after a pause of the member that was long enough to
-// keep holders from renewing (T10).
+// Refresh restores every lease, except silent ones, to its full TTL, counted from now, as a
+// promotion does. The member's loop calls it after a Recount, and after the member has paused for
+// long enough to keep holders from renewing (T10).
 func (r *Replica) Refresh() {
 	if r.lead != nil {
 		r.lead.distrust()
@@ -215,7 +215,7 @@ func (r *Replica) Refresh() {
 }
 
 // CheckpointAll replicates the current remaining time of each silent lease, because this leader is
-// about to stop. If all members stop, only the log survives. CheckpointAll calls done when that is
+// about to stop. If all members stop, only the log survives. CheckpointAll calls done when it has
 // finished, or immediately if this member does not lead.
 func (r *Replica) CheckpointAll(done func()) {
 	if !r.primary {
@@ -251,7 +251,7 @@ type Status struct {
 	Index, Applied   uint64
 	Leading, Primary bool
 	Pending          int
-	// Overdue is the time since the expiry of the most overdue lease; 0 if none is overdue (T12).
+	// Overdue is how long ago the most overdue lease expired; 0 if none is overdue (T12).
 	Overdue lease.TTL
 	// Refreshing is true while Refresh waits for the outcome of earlier decisions in the log.
 	Refreshing bool
@@ -259,7 +259,7 @@ type Status struct {
 	Elections uint64
 }
 
-// Status returns the replica's state as of the last call of Take.
+// Status returns the replica's state as of the last call to Take.
 func (r *Replica) Status() Status {
 	out := Status{
 		Term: r.term, Leader: r.leader, Index: r.raft.committed, Applied: r.machine.Index(),
@@ -278,7 +278,7 @@ func (r *Replica) Status() Status {
 func (r *Replica) ConfState() *raftpb.ConfState { return r.raft.conf }
 
 // Delayed reports whether commands are waiting only because of the commit delay. If so, the shell
-// calls EndDelay after about the time of one or two syncs.
+// calls EndDelay after roughly the time that one or two syncs take.
 func (r *Replica) Delayed() bool { return r.lead != nil && r.lead.queue.delayed(r.raft.appending) }
 
 // EndDelay ends the commit delay.

@@ -45,7 +45,7 @@ func (h health) affordable(c fsm.Command) error {
 }
 
 // affordAdd requires that the voters that have been connected for a while would form a majority of
-// all voters. These include the new voter, which is not connected yet (etcd's rule). The rule
+// all voters. The total includes the new voter, which is not connected yet (etcd's rule). The rule
 // applies to learners as well. A learner will soon be promoted, and the leader sends it the entire
 // state, which is too much for a degraded cluster.
 func (h health) affordAdd(learner bool) error {

@@ -15,7 +15,7 @@ type single struct {
 	due      lease.Due
 	decided  lease.Instant
 	proposal *Proposal
-	proposed bool          // whether it is in the queue or in the log
+	proposed bool          // whether it is already in the queue or the log
 	place    *list.Element // position in the list
 }
 
@@ -39,7 +39,7 @@ func (l *singles) remove(s *single) { l.list.Remove(s.place) }
 
 func (l *singles) any() bool { return l.list.Len() > 0 }
 
-// overdue returns the time since the expiry of the first lease, or 0 if the list is empty.
+// overdue returns how long ago the first lease expired, or 0 if the list is empty.
 func (l *singles) overdue(now lease.Instant) lease.TTL {
 	if !l.any() {
 		return 0

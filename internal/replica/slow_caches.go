@@ -35,8 +35,8 @@ type slowCaches struct {
 	news     bool // whether the list has changed since the last Take
 }
 
-// slowSilence is the number of election timeouts without a message after which a member clears its
-// list. The leader repeats its list after each timeout.
+// slowSilence is how many election timeouts a member waits for a message before it clears its list.
+// The leader repeats its list after each timeout.
 const slowSilence = 3
 
 // sendSlow sends the list of slow caches to the other members.

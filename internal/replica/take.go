@@ -17,12 +17,12 @@ type Output struct {
 	// Append holds messages to save, in order. Persisted must be called for each message once it is
 	// saved. A message without Responses need not be durable.
 	Append []*raftpb.Message
-	// Send holds messages for other members. For a snapshot's message (raftpb.MsgSnap), the shell
+	// Send holds messages for other members. For a snapshot message (raftpb.MsgSnap), the shell
 	// streams the current state and calls SnapshotSent when the stream ends. The state on disk may
 	// be too old: it can precede the membership change that added the receiver.
 	Send []*Message
-	// Ask lists members from which no message has been received for a while. The shell probes each
-	// member's process, not its core, and calls Answered if an answer arrives.
+	// Ask lists members that have not been heard from for a while. The shell probes each member's
+	// process, not its core, and calls Answered if an answer arrives.
 	Ask []uint64
 	// Silent lists members that have just become unresponsive.
 	Silent []silence.State
@@ -39,7 +39,7 @@ type Output struct {
 	// Hash, if not nil, is a state to be hashed. The shell must compute the hash outside its loop
 	// and pass it to ReportHash.
 	Hash *fsm.Image
-	// Changes lists the changes of the store, for watchers.
+	// Changes lists the changes to the store, for watchers.
 	Changes []fsm.Change
 	// Applied is true if the state has changed, so a new view must be published.
 	Applied bool
@@ -52,15 +52,14 @@ type Output struct {
 	// Opened holds the answers to OpenCache.
 	Opened []OpenCache
 	// Invalidations are for caches that are open on this member. An invalidation for a cache that
-	// is no longer open here has no effect. It is sent again through the member on which the cache
-	// is open now.
+	// is no longer open here has no effect. It is sent again through the member where the cache is
+	// open now.
 	Invalidations []Invalidation
 	CacheWaits
 	// SlowNews is true, on any member, if the slow caches may have changed: see
 	// [Replica.SlowCaches].
 	SlowNews bool
-	// Late holds, for each expired lease, the delay between its expiry and the application of the
-	// entry.
+	// Late holds, for each expired lease, how long after its expiry the entry was applied.
 	Late []lease.TTL
 }
 
@@ -70,11 +69,11 @@ type CacheWaits struct {
 	// writes had to wait unusually long for them.
 	Waits    []lease.TTL
 	WereSlow []SlowCache
-	// Forwarded holds applied commands with a trace that other members forwarded.
+	// Forwarded holds the applied commands that have a trace and were forwarded by other members.
 	Forwarded []*Proposal
 }
 
-// Take does all the work caused by the inputs since the last call, and returns the results. The
+// Take does all the work that the inputs since the last call require, and returns the results. The
 // slices, and the events in Changes, belong to the caller until it calls Take again.
 func (r *Replica) Take() Output {
 	r.machine.ReuseChanges()
@@ -139,7 +138,7 @@ func (r *Replica) drain() {
 	}
 }
 
-// follow handles changes of term and leadership. A leadership ends when its term ends.
+// follow handles changes in term and leadership. Leadership ends when its term ends.
 func (r *Replica) follow(now role) {
 	r.role = now
 	if r.lead != nil {

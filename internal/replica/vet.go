@@ -140,7 +140,7 @@ func (d *driver) checkChange(c *raftpb.ConfChangeV2) error {
 	return err
 }
 
-// A contradiction describes a message that is impossible if this member's disk is correct. The
+// A contradiction describes a message that cannot occur if this member's disk is correct. The
 // library detected it and panicked.
 type contradiction string
 

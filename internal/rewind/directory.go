@@ -53,7 +53,8 @@ type Directory struct {
 	Cluster, Member uint64
 	Name            string
 	Members         []Member // sorted by ID
-	// Index and Term identify the last log entry. Revision is the revision after the entire log.
+	// Index and Term identify the last log entry. Revision is the revision of the state after the
+	// entire log has been applied.
 	Index, Term uint64
 	Revision    int64
 	// Free is the free space on the directory's disk, in bytes. A member needs Reserve bytes for
@@ -76,7 +77,7 @@ func hex(id string) uint64 {
 	return n
 }
 
-// errStop stops the reading of a directory.
+// errStop makes a function stop reading a directory.
 var errStop = errors.New("stop")
 
 // Examine determines the condition of a data directory. It reads the entire directory and changes

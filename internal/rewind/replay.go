@@ -24,8 +24,8 @@ import (
 type Moment struct {
 	// Revision is the last revision to include.
 	Revision int64
-	// Time is the latest commit time to include, by the clock of the member that copied the log.
-	// Its precision is the interval at which the log was copied.
+	// Time is the latest commit time to include, according to the clock of the member that copied
+	// the log. It is only as precise as the time between copies of the log.
 	Time time.Time
 }
 
@@ -120,7 +120,7 @@ type replay struct {
 	Restored
 }
 
-// begin loads the newest full backup that is not damaged and not after the requested point in time.
+// begin loads the newest undamaged full backup that is not after the requested point in time.
 func (r *replay) begin(ctx context.Context) error {
 	fulls := r.catalog.Fulls
 	if len(fulls) == 0 {

@@ -33,7 +33,7 @@ func Open(name, credentialsFile string) (*Backups, error) {
 	return &Backups{t}, nil
 }
 
-// File is a full backup, and how far the copied log extends beyond it.
+// File describes a full backup, and how far the copied log extends beyond it.
 type File struct {
 	Name     string
 	Bytes    int64
@@ -45,7 +45,7 @@ type File struct {
 	ToTime     time.Time
 }
 
-// List lists the objects in a target, according to their names.
+// List lists the objects in a target, going by their names.
 type List struct {
 	backup.History
 	Fulls []File // oldest first
@@ -78,7 +78,7 @@ func (b *Backups) List(ctx context.Context) (List, error) {
 	return list, nil
 }
 
-// readCatalog returns the history to which the backups belong, and the objects in the target.
+// readCatalog returns the history that the backups belong to, and the objects in the target.
 func (b *Backups) readCatalog(ctx context.Context) (backup.History, backup.Catalog, error) {
 	h, err := target.History(ctx, b.target)
 	if errors.Is(err, target.ErrNotFound) {
@@ -201,7 +201,7 @@ type fetchedPiece struct {
 // fetchAhead is the number of pieces that are read at the same time. Each can be several mebibytes.
 const fetchAhead = 8
 
-// fetchPieces starts prefetching the pieces that continue a log from a place.
+// fetchPieces starts prefetching the pieces that continue a log from a given position.
 func (b *Backups) fetchPieces(
 	ctx context.Context, c *backup.Catalog, at backup.Place,
 ) *fetched {

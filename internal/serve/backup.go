@@ -34,7 +34,7 @@ needs to be running.`,
 // backupFrom contains the flags that specify where the backups are.
 type backupFrom struct{ to, credentials string }
 
-// command completes a command that uses do to read backups.
+// command finishes setting up a command that reads backups with do.
 func (f *backupFrom) command(
 	c *cobra.Command, do func(context.Context, *rewind.Backups) error,
 ) *cobra.Command {
@@ -209,7 +209,7 @@ log, accurate to --backup-log-interval.`,
 	})
 }
 
-// restorePoint parses the moment to which the state is restored.
+// restorePoint parses the moment to restore to.
 func restorePoint(revision, at string) (to rewind.Moment, err error) {
 	switch {
 	case revision != "" && at != "":

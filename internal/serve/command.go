@@ -244,8 +244,8 @@ func untilSignal(ctx context.Context, lg *processLog, reloads bool) (context.Con
 	})
 }
 
-// duplicateSignalTime is the time after the first signal during which another signal counts as the
-// same request. timeout(1) and some supervisors signal a process and then its process group.
+// duplicateSignalTime is how long after the first signal another signal counts as the same request.
+// timeout(1) and some supervisors signal a process and then its process group.
 const duplicateSignalTime = 500 * time.Millisecond
 
 // stopOnSignal ends the context at the first signal by calling stop. If a later signal demands an
@@ -270,7 +270,7 @@ func stopOnSignal(
 }
 
 // quietGRPC disables gRPC's own log unless gRPC's environment variable enables it. That log
-// consists of unstructured lines that any client can cause. quietGRPC takes effect only once,
+// consists of unstructured lines that any client can trigger. quietGRPC takes effect only once,
 // because gRPC reads its logger without a lock.
 var quietGRPC = sync.OnceFunc(func() {
 	if os.Getenv("GRPC_GO_LOG_SEVERITY_LEVEL") == "" {

@@ -32,7 +32,7 @@ type actor struct {
 }
 
 // sleepForever is a command that runs practically forever. It is for programs that hold something
-// as long as they run.
+// for as long as they run.
 var sleepForever = []string{"--", "sleep", "3600"}
 
 func actors() (all []actor) {
@@ -111,7 +111,7 @@ func (d *demo) play(ctx context.Context, a actor) {
 	}
 }
 
-// live runs a program for approximately the time in life.
+// live runs a program for about as long as life specifies.
 func (d *demo) live(ctx context.Context, a actor) {
 	life, end := context.WithTimeout(ctx, jitter(a.life))
 	defer end()

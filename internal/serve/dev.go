@@ -22,7 +22,7 @@ import (
 )
 
 // DevCommand returns the command "leasehold dev", which runs a whole cluster in this process. Users
-// can try things out with it, or test their programs.
+// can use it to try things out or to test their programs.
 func DevCommand() *cobra.Command {
 	d := &dev{}
 	c := &cobra.Command{

@@ -188,7 +188,7 @@ func (d *doctor) syncs(took []time.Duration, election time.Duration) {
 	}
 }
 
-// room assesses the free disk space for a state of up to quota bytes.
+// room assesses whether there is enough free disk space for a state of up to quota bytes.
 func (d *doctor) room(free uint64, quota int64) {
 	need := uint64(max(quota, 1<<30)) * 3 // a snapshot, the next snapshot, and the log between them
 	switch {
@@ -202,7 +202,7 @@ func (d *doctor) room(free uint64, quota int64) {
 	}
 }
 
-// memory assesses the memory size for a state of up to quota bytes.
+// memory assesses whether there is enough memory for a state of up to quota bytes.
 func (d *doctor) memory(total uint64, quota int64) {
 	if quota > 0 && total < 2*uint64(quota) {
 		d.say(advice, "memory", "%d MiB, and the quota is %d MiB: the state is in memory, so lower "+
@@ -285,7 +285,7 @@ func (d *doctor) certificates(what string, t *server.TLS) {
 	}
 }
 
-// expiryWarning is the remaining validity at which a certificate should be replaced.
+// expiryWarning is how long before its expiry a certificate should be replaced.
 const expiryWarning = 14 * 24 * time.Hour
 
 func (d *doctor) expiry(what, file string, c *x509.Certificate) {

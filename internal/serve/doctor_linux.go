@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/server"
 )
 
-// system makes the checks that are available only on Linux.
+// system runs the checks that are available only on Linux.
 func (d *doctor) system(cfg *server.Config) {
 	if memory := host.Memory(); memory > 0 {
 		d.memory(memory, cfg.Limits.QuotaBackendBytes)

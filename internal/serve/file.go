@@ -59,8 +59,8 @@ type setting struct {
 }
 
 // readFile sets flags from the file named by --config-file, if any. The command line and
-// environment variables override the file. Even then, unknown names and values of the wrong type
-// are errors.
+// environment variables override the file. Unknown names are errors, and so are values of the wrong
+// type, even if they are overridden.
 func (f *flags) readFile() (warnings []string, err error) {
 	if f.configFile == "" {
 		return nil, nil

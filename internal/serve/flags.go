@@ -98,8 +98,9 @@ func (f *flags) names() []string {
 	return names
 }
 
-// parse reads a command line like etcd: -name and --name, with "=value" or with the value as the
-// next argument. Booleans stand alone or have "=value". If a flag is repeated, the last value wins.
+// parse reads a command line the way etcd does: -name and --name, with "=value" or with the value
+// as the next argument. Booleans stand alone or have "=value". If a flag is repeated, the last
+// value wins.
 func (f *flags) parse(args []string) error {
 	for len(args) > 0 {
 		arg := args[0]

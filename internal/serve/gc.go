@@ -38,7 +38,7 @@ func loadGC() {
 //
 // Almost all of a member's live heap is its state. By default, Go lets the heap grow to twice its
 // live size. A factor of 1.5 is enough here, because most garbage comes from short-lived requests.
-// However, a percentage of a small heap is very little. With 4 MiB of live data, the collector
+// But a percentage of a small heap is very little memory. With 4 MiB of live data, the collector
 // would run hundreds of times per second under load. So below 128 MiB, the percentage is larger, to
 // allow for smallestSlack bytes of garbage. Above 128 MiB, it is constant and costs nothing to
 // maintain.
@@ -126,7 +126,7 @@ func returnMemory(ctx context.Context) {
 type rest struct {
 	allocated uint64 // one second ago
 	seconds   int    // how long the process has been idle
-	// over is how much memory stayed resident beyond the live heap the last time, because of
+	// over is how much memory beyond the live heap stayed resident last time because of
 	// fragmentation. The same amount is expected to stay resident the next time.
 	over uint64
 }

@@ -17,7 +17,7 @@ import (
 	"leasehold.dev/server"
 )
 
-// clientPorts are the client ports for members on one machine, in the order of preference. The peer
+// clientPorts are the client ports for members on one machine, in order of preference. The peer
 // port of a member is its client port plus one. The first port is the default. The others come from
 // etcd's examples.
 var clientPorts = []int{2379, 22379, 32379, 42379, 52379, 62379, 12379}
@@ -45,8 +45,8 @@ func (j *joiner) chooseAddresses(cfg server.Config) (server.Config, error) {
 	if j.nameGiven || j.dirGiven {
 		return j.addressesIn(cfg, host)
 	}
-	// The name of a directory contains addresses. Prefer a directory from an earlier start to a new
-	// one, if its ports are free.
+	// The default directory's name contains the addresses. Prefer a directory from an earlier start
+	// to a new one, if its ports are free.
 	for _, old := range []bool{true, false} {
 		for _, port := range clientPorts {
 			c := j.setName(choose(host, port).in(cfg))

@@ -69,7 +69,7 @@ type processLog struct {
 	shown  bool // whether the log goes to standard output or standard error
 }
 
-// flushTime is how long a process that is exiting waits for its log to be read.
+// flushTime is how long an exiting process waits for its log to be read.
 const flushTime = time.Second
 
 // open opens the log.

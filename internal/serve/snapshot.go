@@ -133,7 +133,7 @@ type revisionFlags struct {
 	mark bool
 }
 
-// apply sets the options. Without flags, it sets the safe ones.
+// apply sets the options. If no flags are given, the options are the safe ones.
 func (r *revisionFlags) apply(o *server.RestoreOptions, given func(name string) bool) error {
 	o.BumpRevision = int64(r.bump)
 	o.KeepRevision = given("bump-revision") && r.bump == 0
@@ -214,8 +214,8 @@ func notRestored(from string, err error, cfg server.Config) error {
 	return err
 }
 
-// unreadable explains why a backup cannot be read. If another release can read it, it adds that as
-// a remedy.
+// unreadable explains why a backup cannot be read. If another release can read the backup, the
+// explanation says so.
 func unreadable(path string, err error) error {
 	if errors.Is(err, encoding.ErrNewer) {
 		err = fmt.Errorf("a newer release wrote this backup: restore it with that release or a "+
@@ -261,8 +261,8 @@ history. "leasehold snapshot dump" prints everything.`,
 	return c
 }
 
-// statusFormats maps the values of --write-out for status. The values that etcdutl also has come
-// first.
+// statusFormats maps the values of --write-out for status. The values that etcdutl also accepts
+// come first.
 var statusFormats = map[string]func(io.Writer, server.BackupInfo) error{
 	"simple": func(w io.Writer, i server.BackupInfo) error {
 		_, err := fmt.Fprintf(w, "%x, %d, %d, %s, %s, %d, %d, %d, %016x, %s\n",

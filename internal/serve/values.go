@@ -123,7 +123,7 @@ func (v seconds) Set(s string) error {
 	return nil
 }
 
-// streams is a flag that holds a uint32. The maximum is displayed by name.
+// streams is a flag that holds a uint32. The maximum is shown as a name rather than a number.
 type streams struct{ to *uint32 }
 
 // String implements flag.Value.

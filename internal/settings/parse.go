@@ -14,7 +14,7 @@ import (
 // yamlPrefix matches the line number in an error from the YAML library.
 var yamlPrefix = regexp.MustCompile(`^yaml: (?:line (\d+): )?`)
 
-// Parse returns the only document in a text, or nil if the text is empty.
+// Parse returns the single document in a text, or nil if the text is empty.
 func Parse(text []byte) (*yaml.Node, error) {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	var doc, next yaml.Node
@@ -49,7 +49,7 @@ func IsNull(n *yaml.Node) bool {
 	return n.Kind == yaml.ScalarNode && n.Tag == "!!null"
 }
 
-// Resolve returns n or, if n is an alias, the node to which it refers.
+// Resolve returns n or, if n is an alias, the node it refers to.
 func Resolve(n *yaml.Node) *yaml.Node {
 	for n.Kind == yaml.AliasNode {
 		n = n.Alias

@@ -18,7 +18,7 @@ type Cache interface {
 	Reopen(term uint64)
 }
 
-// CacheMail is a message from a cache, which opens the cache, acknowledges invalidations, or closes
+// CacheMail is a message from a cache: it opens the cache, acknowledges invalidations, or closes
 // the cache.
 type CacheMail struct {
 	From   Cache
@@ -35,12 +35,12 @@ type caches map[fsm.Holding]*cache
 
 type cache struct {
 	to Cache
-	// term is the leader's term in which the cache was opened; 0 while it is being opened.
+	// term is the leader's term when the cache was opened; 0 while it is being opened.
 	term uint64
 }
 
-// fromCache handles a message from a cache. If the cache was opened in another place since, the
-// message is ignored, because it may be older than messages from the new place.
+// fromCache handles a message from a cache. If the cache has since been opened in another place,
+// the message is ignored, because it may be older than messages from the new place.
 func (c caches) fromCache(r *replica.Replica, m *CacheMail) {
 	switch x := c[m.Of]; {
 	case m.Open != nil:

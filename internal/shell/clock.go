@@ -7,8 +7,8 @@ import "leasehold.dev/lease"
 const jumpLimit = 250 * lease.Instant(1)
 
 // Reading is a reading of a machine's clocks, in milliseconds. Leases are timed by boot time, which
-// continues while the machine is suspended, like the holders' time. The monotonic clock stops
-// during a suspension (rule 2).
+// keeps running while the machine is suspended, as the holders' clocks do. The monotonic clock
+// stops during a suspension (rule 2).
 type Reading struct{ Boot, Mono lease.Instant }
 
 // clock converts readings to instants.
@@ -18,13 +18,12 @@ type clock struct {
 	last   lease.Instant // the last reading
 }
 
-// read returns the current instant. It also reports whether the machine was suspended. It concludes
-// that from the two clocks, if they have diverged since the last reading by more than scheduling
-// explains.
+// read returns the current instant. It also reports whether the machine was suspended. It infers
+// this if the two clocks have diverged since the last reading by more than scheduling can explain.
 //
 // On a healthy machine, boot time never goes back. If it does, for example after a virtual machine
-// was migrated, it is unknown how much time has passed. In that case the instants continue from the
-// last one, and read returns jumped=true, however small the step back was.
+// has been migrated, there is no telling how much time has passed. In that case the instants
+// continue from the last one, and read returns jumped=true, however small the step back was.
 func (c *clock) read(r Reading) (now lease.Instant, jumped bool) {
 	now = r.Boot - c.start.Boot
 	back := c.last - now

@@ -37,7 +37,7 @@ type Saving struct {
 }
 
 // Awaited reports whether a message must become durable because another part of the member is
-// waiting for that (see replica.Output.Append).
+// waiting for it (see replica.Output.Append).
 func Awaited(m *raftpb.Message) bool {
 	return len(m.GetEntries()) > 0 || len(m.GetResponses()) > 0 || asksForSnapshot(m)
 }
@@ -89,7 +89,7 @@ func (s *Saver) Save(batch []*raftpb.Message) iter.Seq[Saving] {
 // if there are no such answers.
 //
 // A voter has compared the candidate's log with its own, part of which is not durable. But a crash
-// can only make the voter's log shorter, and then the vote is even more justified.
+// can only make the voter's log shorter, in which case the vote is all the more justified.
 func (s *Saver) Votes(
 	queued []*raftpb.Message, save func(term, vote uint64) error,
 ) (*raftpb.Message, error) {

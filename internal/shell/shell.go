@@ -25,7 +25,7 @@ const (
 	Advance
 	// HeartbeatDue: a heartbeat interval has passed; call Beat.
 	HeartbeatDue
-	// Feed: report the messages in Refused, and the snapshots in Declined, which are not needed.
+	// Feed: report the messages in Refused, and the unneeded snapshots in Declined.
 	Feed
 	// Work: call Work, which can take a while. Always.
 	Work
@@ -35,8 +35,8 @@ const (
 	Ask
 	// Send: send Out.Send.
 	Send
-	// Save: save Out.Append in order, without waiting for completion. If Arrived is not nil, it is
-	// the owner of the snapshot to which one of the messages refers.
+	// Save: save Out.Append in order, without waiting for completion. Arrived, if not nil, is the
+	// owner of the snapshot that one of the messages refers to.
 	Save
 	// Show: make View the view that all goroutines read.
 	Show
@@ -193,7 +193,8 @@ func (s *Shell) Epoch() lease.Instant { return s.clock.start.Boot }
 // advance moves the replica's clock. A member that did nothing for as long as an election takes was
 // stopped or starved. Holders could not renew during that time, through no fault of their own (T1),
 // so every lease gets its full TTL again. The same applies after a suspension. After a suspension,
-// it is also unknown how much time has passed, so silent leases get their remaining time again.
+// there is also no telling how much time has passed, so silent leases get their remaining time
+// again.
 func (s *Shell) advance() bool {
 	s.r.Advance(s.Now)
 	s.Stalled = s.Now-s.pace.last > s.pace.election

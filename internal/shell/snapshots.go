@@ -12,15 +12,16 @@ import "leasehold.dev/lease"
 // has nothing else to do, and the next restart is faster. Since the log may grow slowly forever,
 // the member writes at most one such snapshot per minute, and fewer if they are large.
 const (
-	snapshotLogBytes   = 16 << 20 // a log of this size is long, even with fewer than Count entries
-	snapshotLogPart    = 4        // less than 1/4 of the last snapshot is small
-	snapshotCheckEvery = 256      // entries between two checks
+	// a log of this size counts as long, even with fewer than Count entries
+	snapshotLogBytes   = 16 << 20
+	snapshotLogPart    = 4   // less than 1/4 of the last snapshot counts as small
+	snapshotCheckEvery = 256 // entries between two checks
 
 	restLook     = 5_000   // ms between two checks of the log
 	restEvery    = 60_000  // minimum ms between two idle snapshots
 	restRate     = 128     // bytes of idle snapshots per ms, on average
-	restLogBytes = 1 << 20 // a log of this size is long for an idle member
-	restLogPart  = 64      // for an idle member, less than 1/64 is small
+	restLogBytes = 1 << 20 // a log of this size counts as long for an idle member
+	restLogPart  = 64      // for an idle member, less than 1/64 counts as small
 )
 
 // Snapshots decides when a member writes a snapshot of its own state, and how much of the log to
@@ -28,7 +29,7 @@ const (
 // goroutine; Restored must be called first.
 type Snapshots struct {
 	Count uint64 // entries between two snapshots
-	Tail  uint64 // entries kept before the snapshot, for members that lag
+	Tail  uint64 // entries kept before the snapshot, for members that lag behind
 
 	last, looked uint64 // indexes of the last snapshot and the last check
 	lastBytes    uint64
@@ -66,7 +67,7 @@ func (s *Snapshots) DueAtRest(now lease.Instant, index uint64, logBytes func() u
 		return false
 	}
 	log := logBytes()
-	grown := log - min(s.rested, log) // log can be smaller if a new leader has replaced its end
+	grown := log - min(s.rested, log) // log can shrink: a new leader may have replaced its end
 	s.rested, s.nextLook = log, now+restLook
 	least := max(restLogBytes, s.lastBytes/restLogPart)
 	if log < least || grown >= least || now < s.nextRest {

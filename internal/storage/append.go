@@ -30,7 +30,7 @@ func (d *Disk) HasRoom() bool {
 	return err == nil
 }
 
-// HasRoomToFree reports whether there is room for entries with which clients free space on a full
+// HasRoomToFree reports whether there is room for entries that clients use to free space on a full
 // disk. Even if there is not, AppendReserved still has some room.
 func (d *Disk) HasRoomToFree() bool {
 	if d.HasRoom() {

@@ -27,7 +27,7 @@ type Disk struct {
 	// the fields below.
 	write   turn
 	closed  bool
-	failure error // error of an earlier write; the state of the files is unknown
+	failure error // error from an earlier write; the state of the files is unknown
 	writer
 
 	spares *spares
@@ -189,8 +189,8 @@ func (d *Disk) Entries(lo, hi, maxSize uint64) ([]*raftpb.Entry, error) {
 		d.mu.RUnlock()
 		return entries, nil
 	}
-	// Leave entries in the tail to the next call. Raft calls again, and sends one message at a time
-	// to a member that lags this far behind.
+	// Leave the entries in the tail for the next call. Raft calls again, and sends one message at a
+	// time to a member that lags this far behind.
 	hi = min(hi, tailFirst)
 	cuts, places := d.cuts, d.log.placesOf(lo, hi)
 	d.mu.RUnlock()

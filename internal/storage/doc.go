@@ -29,7 +29,7 @@
 // Everything except the chunks of snapshots is a record in the log: entries, the hard state, what
 // the member has recorded about its peers, the name of the newest snapshot, and where the log
 // begins. A commit is a list of records that one system call writes durably. Commits are atomic and
-// are on disk in order. The first commit of a segment begins with the entire state except the
+// reach the disk in order. The first commit of a segment begins with the entire state except the
 // entries, so that earlier segments can be removed.
 //
 // Each commit begins at a new block, so no commit ever writes to a block with acknowledged data.
@@ -51,8 +51,8 @@
 //
 // # Failure
 //
-// When a write or a sync of the log fails, it is unknown what is on disk, and a second sync would
-// not reveal it. So the Disk fails permanently, and only a new Open can continue.
+// If a write or a sync of the log fails, there is no telling what is on disk, and a second sync
+// would not reveal it. So the Disk fails permanently, and only a new Open can continue.
 //
 // Open writes the last commit again, byte for byte, and zeros after it. This is necessary because
 // after a failed sync the kernel considers the bytes written, although the disk may contain others.

@@ -19,14 +19,14 @@ var (
 // Every method that writes can return these errors.
 var (
 	// ErrNoSpace means that the disk is full, or that a new segment cannot be created for another
-	// reason. Nothing was written. The call can be repeated when there is room.
+	// reason. Nothing was written. The call can be repeated once there is room.
 	ErrNoSpace = errors.New("storage: no space for the log")
 
 	// ErrFailed means that a write failed permanently, that a read failed, or that a file could not
-	// be opened. After a failed write, it is unknown whether its data is on disk, and every later
-	// call that writes returns ErrFailed. Only Close and a new Open can continue. Open finds
-	// everything that was acknowledged. An error is never both ErrFailed and ErrNoSpace. If a disk
-	// fills up during a write, the error is ErrFailed and also wraps syscall.ENOSPC.
+	// be opened. After a failed write, its data may or may not be on disk, and every later call
+	// that writes returns ErrFailed. Only Close and a new Open can continue. Open finds everything
+	// that was acknowledged. An error is never both ErrFailed and ErrNoSpace. If a disk fills up
+	// during a write, the error is ErrFailed and also wraps syscall.ENOSPC.
 	ErrFailed = errors.New("storage: disk failed")
 )
 

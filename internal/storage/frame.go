@@ -8,8 +8,8 @@ import (
 )
 
 // A segment consists of frames. A frame is one commit. It begins at a block, so that no later write
-// touches a block with acknowledged data. It consists of sectors with a checksum each, because
-// after a crash any sectors of an unfinished commit may be missing.
+// touches a block with acknowledged data. It consists of sectors, each with its own checksum,
+// because after a crash any sectors of an unfinished commit may be missing.
 //
 // A sector:
 //

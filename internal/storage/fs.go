@@ -7,9 +7,8 @@ import (
 	"syscall"
 )
 
-// An FS is the file system of a data directory. Names are paths of the operating system. A
-// directory's entries become durable with the Sync of its Dir, and a file's content with the file's
-// own Sync.
+// An FS is the file system of a data directory. Names are operating system paths. A directory's
+// entries become durable with the Sync of its Dir, and a file's content with the file's own Sync.
 type FS interface {
 	// MkdirAll creates a directory and its parents.
 	MkdirAll(dir string) error
@@ -52,11 +51,11 @@ type File interface {
 	io.WriterAt
 	io.Closer
 	Size() (int64, error)
-	// Sync makes all writes durable. After an error, it is unknown which writes are durable, even
-	// if a second call succeeds.
+	// Sync makes all writes durable. After an error, there is no telling which writes are durable,
+	// even if a second call succeeds.
 	Sync() error
 	// WriteSync overwrites whole blocks, durably. Other writes still need a Sync. After an error,
-	// it is unknown what is durable.
+	// there is no telling what is durable.
 	WriteSync(b []byte, at int64) error
 }
 
@@ -119,7 +118,7 @@ func (OS) Create(name string, size int64) (File, error) {
 	return withDirect(f)
 }
 
-// writeZeros writes zeros to a part of a file.
+// writeZeros writes zeros to part of a file.
 func writeZeros(f io.WriterAt, from, to int64) error {
 	zeros := make([]byte, min(max(to-from, 0), 1<<20))
 	for ; from < to; from += int64(len(zeros)) {

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// loadedTails is the multiple of Config.TailBytes that stays in memory after Open. The member will
-// apply these entries next, so keeping them avoids reading the log a second time.
+// loadedTails times Config.TailBytes limits the size of the entries that stay in memory after Open.
+// The member will apply these entries next, so keeping them avoids reading the log a second time.
 const loadedTails = 8
 
 // found describes the files of a log.
@@ -66,9 +66,9 @@ func (f *found) close() {
 	}
 }
 
-// findCurrent finds the segment in which the log continues. A segment is empty until the seal of
-// the previous one is durable. So any content in a later segment is damage, except for an
-// unfinished first commit after a seal.
+// findCurrent finds the segment where the log continues. A segment is empty until the seal of the
+// previous one is durable. So any content in a later segment is damage, except for an unfinished
+// first commit after a seal.
 func (f *found) findCurrent(d *Disk) error {
 	before, number := cursor{}, uint64(1) // Bootstrap was interrupted
 	if f.newest != nil {

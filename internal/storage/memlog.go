@@ -185,7 +185,7 @@ func (l *memlog) cached(lo, hi, maxBytes uint64) []*raftpb.Entry {
 	return slices.Clone(from[:limit(from, maxBytes)])
 }
 
-// limit returns how many entries fit in maxBytes, but at least one.
+// limit returns how many entries fit in maxBytes, always counting the first one.
 func limit(entries []*raftpb.Entry, maxBytes uint64) int {
 	var size uint64
 	for i, e := range entries {

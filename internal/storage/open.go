@@ -180,7 +180,7 @@ func (d *Disk) load() error {
 }
 
 // repair makes the loaded data durable: the last commit, followed by zeros where an unfinished
-// write may have left sectors. It writes both even though exactly these contents have been read.
+// write may have left sectors. It writes both even though it has just read exactly these contents.
 // After a failed sync, the kernel considers its bytes written, but the disk may have different
 // ones.
 func (d *Disk) repair(f *found) error {

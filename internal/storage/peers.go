@@ -15,7 +15,7 @@ type Peers struct {
 	// Claimed means that a member of another cluster considers this member part of that cluster.
 	Claimed bool
 
-	// Incarnations maps the ID of each member with which this one has been in contact to that
+	// Incarnations maps the ID of each member that this one has been in contact with to that
 	// member's incarnation.
 	Incarnations map[uint64]uint64
 }

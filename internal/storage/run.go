@@ -12,7 +12,7 @@ import (
 )
 
 // runFile is a file in a data directory that describes the process that is using the directory, or
-// that used it last. No promise of a member depends on this file.
+// that used it last. None of a member's promises depend on this file.
 const runFile = "run.json"
 
 // Run describes one run of a member. It is stored in its own file, because another process cannot
@@ -34,7 +34,7 @@ type Run struct {
 }
 
 // SaveRun replaces the record of the previous run. It does not record the end of a run if the
-// record of the run's start no longer exists, because in that case the directory is being removed.
+// record of its start is gone, because that means that the directory is being removed.
 func SaveRun(dir string, r Run) error {
 	text, err := json.Marshal(r)
 	if err != nil {
@@ -66,7 +66,7 @@ func LastRun(dir string) (r Run) {
 
 // NoteFailedStart replaces the record of the last run with a failed start. It does so only while it
 // holds the directory's lock, because if another process runs there, the record belongs to that
-// process. It writes nothing to a directory in which no member ever ran.
+// process. It writes nothing to a directory where no member has ever run.
 func NoteFailedStart(dir string, code cause.Code, text string) error {
 	lock, err := OS{}.Lock(filepath.Join(dir, logDir, lockFile), false)
 	if errors.Is(err, ErrLocked) || errors.Is(err, fs.ErrNotExist) {

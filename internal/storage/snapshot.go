@@ -45,7 +45,7 @@ type SnapshotWriter struct {
 	name     string // name of the file
 	file     File   // nil once all chunks are durable
 	synced   int64  // number of bytes that have been synced
-	err      error  // error of an earlier call; permanent
+	err      error  // error from an earlier call; permanent
 	done     bool
 	buf      []byte
 }
@@ -276,7 +276,7 @@ func (w *SnapshotWriter) end(keep bool) {
 	w.d.writing = false
 }
 
-// A SnapshotReader reads a snapshot from beginning to end. It continues to read the same snapshot
+// A SnapshotReader reads a snapshot from beginning to end. It keeps reading the same snapshot even
 // after a newer one is committed, and keeps its disk space in use until Close.
 type SnapshotReader struct {
 	name     string

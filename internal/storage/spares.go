@@ -9,7 +9,7 @@ import (
 )
 
 const (
-	// maxSpares is the number of segments that are kept as spares when the log becomes shorter.
+	// maxSpares is the number of segments that are kept as spares when the log gets shorter.
 	maxSpares = 3
 
 	// spareRetry is the interval between attempts to make a spare.

@@ -32,7 +32,7 @@ const (
 	forRelief
 )
 
-// writer is the end of the log.
+// writer is the end of the log, where commits are written.
 type writer struct {
 	seg     *segment // the current segment
 	cursor           // where the next commit begins
@@ -42,8 +42,8 @@ type writer struct {
 	records, blocks []byte // empty slices that keep the memory of the last commit
 }
 
-// room returns how many bytes of frames fit in the current segment without the relief. The last
-// block of a segment is for the seal.
+// room returns how many bytes of frames fit in the current segment, not counting the relief. The
+// last block of a segment is for the seal.
 func (w *writer) room() int64 { return w.seg.size - blockBytes - relief - w.at }
 
 // payload returns the content of a commit. The first commit of a segment begins with the state
@@ -140,7 +140,7 @@ func (d *Disk) commit(p purpose, records []byte, apply func(*frame)) error {
 	return nil
 }
 
-// put writes a frame to a segment, durably. After an error, it is unknown what is on disk.
+// put writes a frame to a segment, durably. After an error, there is no telling what is on disk.
 func (d *Disk) put(to *segment, f *frame) error {
 	if n := int(f.size); cap(d.blocks) < n {
 		d.blocks = make([]byte, max(n, alignedBytes))
@@ -204,8 +204,8 @@ func (d *Disk) grow(n int64) error {
 }
 
 // Settle writes an empty commit after the last one, unless there has been a commit since the last
-// call. It is called regularly. This matters because until another commit follows, sectors of the
-// last commit that the disk has lost look like sectors of an unfinished write.
+// call. It is called regularly. This matters because, until another commit follows, lost sectors of
+// the last commit look like an unfinished write.
 func (d *Disk) Settle() error {
 	return d.update(func() error {
 		if d.seen != d.cursor.commit {

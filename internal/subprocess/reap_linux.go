@@ -54,7 +54,7 @@ func Wait(cmd *exec.Cmd) error {
 	return err
 }
 
-// reap waits for the children of this process that have ended and that are orphans.
+// reap waits for children of this process that have ended and are orphans.
 func reap(orphan func(pid int) bool) {
 	started.Lock()
 	defer started.Unlock()

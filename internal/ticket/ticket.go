@@ -15,11 +15,11 @@ const id = "0123456789abcdef."
 // isID reports whether the end of a key is a lease ID, optionally with a number.
 func isID(s string) bool { return s != "" && strings.Trim(s, id) == "" }
 
-// Prefix returns the prefix of the queue to which a key belongs, if the key is a ticket.
+// Prefix returns the prefix of the queue that a key belongs to, if the key is a ticket.
 func Prefix(key string) string { return strings.TrimRight(key, id) }
 
-// IsPrefix reports whether a queue can have this prefix. A prefix must not end like a key, so that
-// no key is in two queues.
+// IsPrefix reports whether a queue can have this prefix. A prefix must not end the way a key does,
+// so that no key is in two queues.
 func IsPrefix(prefix string) bool { return prefix != "" && Prefix(prefix) == prefix }
 
 // Is reports whether key is a ticket in the queue with the given prefix. lease is the lease of the

@@ -117,8 +117,8 @@ func (t *Transport) endReplaced(member, process uint64) {
 // alive reports whether the process at the other end currently answers.
 func (c *outbound) alive() bool { return c.ping(false) == nil }
 
-// ping requests an answer from the process at the other end. If copied is true, it also informs
-// that process that another process with the same identity was rejected.
+// ping requests an answer from the process at the other end. If copied is true, it also tells that
+// process that another process with the same identity was rejected.
 func (c *outbound) ping(copied bool) error {
 	ctx, cancel := context.WithTimeout(c.ctx, pingTimeout)
 	defer cancel()

@@ -6,15 +6,15 @@
 // are sent together in one frame. A snapshot has its own connection, so that a heartbeat never
 // waits behind it. gRPC's flow control lets a slow receiver of a snapshot slow down its sender.
 //
-// The transport guarantees order, but not delivery. Messages arrive in the order in which they were
-// sent, possibly with gaps, never twice, and never damaged (each frame has a checksum). The
-// caller's protocol must tolerate loss, as Raft does. [Handler.Unreachable] reports losses.
+// The transport guarantees order, but not delivery. Messages arrive in the order they were sent,
+// possibly with gaps, never twice, and never damaged (each frame has a checksum). The caller's
+// protocol must tolerate loss, as Raft does. [Handler.Unreachable] reports losses.
 //
 // The transport also detects quickly that a process has died. The kernel closes the connections of
 // a killed process immediately and refuses new ones. So when a connection breaks, the transport
 // redials immediately. If the connection is refused, or a new process answers, the old process is
 // certainly dead, and the transport calls [Handler.Gone]. It does not do so for a member that
-// merely does not answer.
+// merely fails to answer.
 //
 // If two live processes have the same identity, because a data directory was copied, the transport
 // rejects one of them; see [ErrCopy] and [Handler.Copied].

@@ -17,8 +17,8 @@ const (
 	frameHead  = 1 + crc32.Size
 	lengthSize = 4
 
-	// frameTarget is the size at which a frame is full. A member handles a frame in one piece, so a
-	// heartbeat behind it has to wait.
+	// frameTarget is the size at which a frame is considered full. A member handles a frame in one
+	// piece, so a heartbeat behind it has to wait.
 	frameTarget = 1 << 20
 	// maxFrame is the largest frame that a receiver accepts. The last message in a frame can have
 	// any size up to MaxMessage.

@@ -18,7 +18,7 @@ import (
 const (
 	keyHello   = "leasehold-hello"   // sent by the member that opens a stream
 	keyFormats = "leasehold-formats" // sent with it; see Formats
-	// sent with it: the sender's cluster version, and where it was decided
+	// sent with it: the sender's cluster version, and the index of the entry that decided it
 	keyVersion = "leasehold-version"
 	keyURL     = "leasehold-url"     // sent with it: where the sender listens, one value per URL
 	keyProcess = "leasehold-process" // sent by the member that answers: its process and incarnation
@@ -44,8 +44,7 @@ const maxURLs = 16
 // maxWords bounds the length of the text in an answer, which is sent in a header.
 const maxWords = 1 << 10
 
-// A hello identifies the member that opens a stream and the member to which the stream is
-// addressed.
+// A hello identifies the member that opens a stream and the member that the stream is addressed to.
 type hello struct {
 	cluster, from, to uint64
 	instance          // process and incarnation of from

@@ -12,7 +12,7 @@ var (
 	idleLimits      = limits{count: 64, bytes: 1 << 20}
 )
 
-// A queue holds messages in the order in which they were pushed. It is not safe for concurrent use.
+// A queue holds messages in the order they were pushed. It is not safe for concurrent use.
 type queue struct {
 	items []queued // the queue begins at head
 	head  int
@@ -57,7 +57,7 @@ func (q *queue) pop() Message {
 	return first.m
 }
 
-// take moves messages with a total of about size bytes to dst. It moves at least one.
+// take moves messages totaling about size bytes to dst. It moves at least one.
 func (q *queue) take(dst []Message, size int) []Message {
 	for left := size; q.len() > 0; {
 		next := q.items[q.head].size + lengthSize

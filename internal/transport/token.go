@@ -54,7 +54,7 @@ var (
 
 var challengeDesc = grpc.MethodDesc{MethodName: "Challenge", Handler: serveChallenge}
 
-// A proof holds the data with which the two ends of a connection prove that they have the token.
+// A proof holds the data that the two ends of a connection use to prove that they have the token.
 type proof struct {
 	token              []byte
 	listeners, callers []byte // nonces

@@ -27,7 +27,7 @@ var (
 	// ErrVersion means that a member does not support the cluster version.
 	ErrVersion = errors.New("transport: the member does not support the cluster version")
 	// ErrLost means that the cluster has recorded a different incarnation of the member, so the
-	// member's data, with its promises, has been lost. Handler.Admit can return it as well.
+	// member's data has been lost, along with its promises. Handler.Admit can return it as well.
 	ErrLost = errors.New("transport: the member has returned without its data")
 	// ErrCopy means that another process of the same member is running.
 	ErrCopy = errors.New("transport: another process with this member's identity is running")
@@ -48,7 +48,7 @@ func (e *remoteError) Error() string { return "transport: the other member respo
 const MaxMessage = 64 << 20
 
 // A Message is anything that can be encoded. The transport encodes it on its own goroutine, once
-// for each member to which it is sent, so the message must not change after Send.
+// for each member it is sent to, so the message must not change after Send.
 type Message interface {
 	// Size returns approximately the number of bytes that AppendTo will append. It is used to bound
 	// queues. Send calls it, so it should be cheap.
@@ -86,8 +86,8 @@ type Handler interface {
 	// may be unknown here because it has just joined. Admit is called when a stream begins, and
 	// after each Update that changed something.
 	Admit(v Visitor) error
-	// Met reports that another member has admitted this one, and the incarnation with which that
-	// member answered. If Met returns an error, as Admit can, the connection ends.
+	// Met reports that another member has admitted this one, and the incarnation that member
+	// answered with. If Met returns an error, as Admit can, the connection ends.
 	Met(member, incarnation uint64) error
 	// Expelled reports that another member will never admit this one again. Either its Admit
 	// returned ErrRemoved, ErrLost or ErrVersion, or another live process of this member is
@@ -95,14 +95,14 @@ type Handler interface {
 	// ended for such a reason. Dialing continues, slowly.
 	Expelled(by uint64, why error)
 
-	// Receive receives one message. Calls for the same sender are sequential, in the order in which
-	// the messages were sent. Blocking creates back-pressure: the sender's queue fills up, and
-	// further messages are dropped. The handler can retain data.
+	// Receive receives one message. Calls for the same sender are sequential, in the order the
+	// messages were sent. Blocking creates back-pressure: the sender's queue fills up, and further
+	// messages are dropped. The handler can retain data.
 	Receive(from uint64, data []byte)
 	// Unreachable reports that messages to member may have been lost, because its connection broke
-	// or its queue overflowed. One call can stand for many messages.
+	// or its queue overflowed. One call can cover many messages.
 	Unreachable(member uint64)
-	// Gone reports that a member's process has certainly ended. Either a connection to or from it
+	// Gone reports that a member's process has definitely ended. Either a connection to or from it
 	// broke and a new one was refused at each of its URLs, or another process answers with its ID.
 	// Gone is called once per process. Messages that the dead process sent may still be received
 	// afterwards. Messages from a new process are received only later.
@@ -112,8 +112,8 @@ type Handler interface {
 	// was copied. One of the processes was rejected. The member can be this one, if another member
 	// reports it.
 	Copied(member uint64)
-	// Claimed reports that a member of another cluster mistakes this member for the member of its
-	// own cluster with the same ID.
+	// Claimed reports that a member of another cluster mistakes this member for the one with the
+	// same ID in its own cluster.
 	Claimed(cluster, by uint64)
 
 	// Snapshot receives one snapshot. header is the sender's header. next returns the chunks, which
@@ -337,8 +337,8 @@ func (t *Transport) Serve(l net.Listener) error {
 	return err
 }
 
-// Since returns the time at which the current connection to another member began. ok is false if
-// there is no connection.
+// Since returns when the current connection to another member began. ok is false if there is no
+// connection.
 func (t *Transport) Since(member uint64) (since time.Time, ok bool) {
 	l := t.link(member)
 	if l == nil {

@@ -18,7 +18,7 @@
 // No guarantee depends on this. A mistake costs an election, and only if a majority makes the
 // mistake at the same time.
 //
-// The package is pure: instants are arguments.
+// The package is pure: the caller passes in the time.
 package silence
 
 import (
@@ -30,7 +30,7 @@ import (
 
 // Config configures a Watch. The zero value watches no members.
 type Config struct {
-	// Heartbeat is the interval at which watched members send heartbeats, in milliseconds.
+	// Heartbeat is the time between a watched member's heartbeats, in milliseconds.
 	Heartbeat lease.TTL
 	// Most is the upper bound on the limit, except for slow links. It is the election timeout.
 	Most lease.TTL
@@ -40,16 +40,16 @@ const (
 	// leastWait is the minimum time to wait for an answer, in milliseconds. Even a process that has
 	// answered promptly for minutes may have to wait for a processor or its garbage collector.
 	leastWait = 100
-	// tolerance is how late the watching member can be, in milliseconds. If it is later, it ignores
-	// that there were no messages.
+	// tolerance is how late the watching member can be, in milliseconds. If it is any later, it
+	// disregards the lack of messages.
 	tolerance = 50
-	// restEvery is the interval at which all members that are not watched are probed, in
+	// restEvery is the time between probes of the members that are not being watched, in
 	// milliseconds.
 	restEvery = 1000
-	// memory is the minimum time that a measurement counts, in milliseconds. The maximum is twice
-	// as long.
+	// memory is the minimum time for which a measurement is remembered, in milliseconds. The
+	// maximum is twice as long.
 	memory = 5 * 60_000
-	// lostAfter is the number of limits after which a silent member counts as lost.
+	// lostAfter is how many times its limit a silent member must be quiet to count as lost.
 	lostAfter = 2
 )
 
@@ -162,7 +162,7 @@ func (p *peer) begin(now lease.Instant) {
 }
 
 // Received records a message from a member. A pause longer than the maximum limit is an outage, not
-// a stutter. No limit could have bridged it, so it is not measured.
+// a stutter. No limit could have covered it, so it is not recorded as a measurement.
 func (w *Watch) Received(member uint64, now lease.Instant) {
 	p := w.of[member]
 	if p == nil {
@@ -232,7 +232,7 @@ func (w *Watch) Look(now lease.Instant) (news News) {
 	return news
 }
 
-// Next returns when to call Look if no message arrives before that. ok is false if nothing is
+// Next returns when to call Look if no message arrives before then. ok is false if nothing is
 // pending. Advance detects when Look is called late.
 func (w *Watch) Next() (at lease.Instant, ok bool) { return w.due, w.due != 0 }
 
@@ -272,7 +272,7 @@ func (w *Watch) limit(p *peer, now lease.Instant) lease.TTL {
 	return max(limit, w.askAfter()+w.wait(p, now))
 }
 
-// silentAt returns when a probed member becomes silent if no message arrives before that.
+// silentAt returns when a probed member becomes silent if no message arrives before then.
 func (w *Watch) silentAt(p *peer, now lease.Instant) lease.Instant {
 	return max(p.lastSeen+lease.Instant(w.limit(p, now)), p.probed+lease.Instant(w.wait(p, now)))
 }
@@ -287,9 +287,10 @@ func (w *Watch) Lost(member uint64) bool {
 // State describes the responsiveness of a member.
 type State struct {
 	Member uint64
-	// Quiet is how long a watched member has sent nothing. Limit is how long it can be quiet.
+	// Quiet is how long a watched member has gone without sending anything. Limit is how long it
+	// can be quiet.
 	Quiet, Limit lease.TTL
-	// RoundTrip is the longest time the member took to answer in the last few minutes.
+	// RoundTrip is the longest that the member has taken to answer in the last few minutes.
 	RoundTrip lease.TTL
 }
 
