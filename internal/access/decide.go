@@ -30,11 +30,11 @@ type Bound struct {
 	Roles []string
 }
 
-// Check returns nil if the caller may perform an action on all keys in a range. If the range is
-// empty, it checks the first key. The error is ErrUserEmpty for an anonymous caller. For a caller
-// that must log in again, it is ErrInvalidLogin or, if users or roles have changed since the login,
-// ErrOldRevision. In all other cases, it is a DeniedError, or a plain ErrPermissionDenied for a
-// user that does not exist.
+// Check returns nil if the caller may perform an action on all keys in a range. For an empty range,
+// it checks the key at which the range starts. The error is ErrUserEmpty for an anonymous caller.
+// For a caller that must log in again, it is ErrInvalidLogin or, if users or roles have changed
+// since the login, ErrOldRevision. In all other cases, it is a DeniedError, or a plain
+// ErrPermissionDenied for a user that does not exist.
 func (s *State) Check(c Caller, what Kind, of keyrange.Range) error {
 	s = s.orEmpty()
 	if !s.enabled {
@@ -50,7 +50,7 @@ func (s *State) Check(c Caller, what Kind, of keyrange.Range) error {
 	return nil
 }
 
-// CheckKnown returns nil if the caller is logged in as an existing user, which is sufficient for
+// CheckKnown returns nil if the caller is logged in as an existing user, which is enough for
 // requests that involve no keys. It returns the same errors as Check.
 func (s *State) CheckKnown(c Caller) error {
 	s = s.orEmpty()
@@ -83,7 +83,7 @@ func (s *State) CheckRoot(c Caller) error {
 	return nil
 }
 
-// relayRole is the role of relays, which are permitted to forward requests of other callers: see
+// relayRole is the role of relays, which may forward requests on behalf of other callers: see
 // [State.CheckRelay].
 const relayRole = "relay"
 
@@ -124,7 +124,7 @@ func (s *State) UserOf(c Caller) (u User, ok bool) {
 }
 
 // user returns the caller's user, or an equivalent user for a Bound caller. A Bound caller must not
-// have the name of a user, because code that compares only names would mistake it for that user.
+// share its name with a user, because code that compares only names would mistake it for that user.
 func (s *State) user(c Caller) (*User, bool) {
 	u, ok := s.users[c.User]
 	switch {

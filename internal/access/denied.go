@@ -16,14 +16,14 @@ type DeniedError struct {
 	// User and Roles describe the caller.
 	User  string
 	Roles []string
-	// What and Of are the missing permission. Of is empty if it must not be disclosed: see
+	// What and Of describe the missing permission. Of is empty if it must not be disclosed: see
 	// CheckLease and OfLease.
 	What Kind
 	Of   keyrange.Range
 }
 
-// OfLease removes the key from an error that Check returned for a key of a lease, because the
-// caller named only the lease.
+// OfLease removes the key from an error that Check returned for a key attached to a lease, because
+// the caller named only the lease.
 func OfLease(err error) error {
 	if err == nil {
 		return nil

@@ -11,8 +11,8 @@ type Lease struct {
 	Principal string
 }
 
-// CheckLease returns nil if the caller may See or Hold a lease. To Hold a lease means to do
-// everything that its owner may do with it.
+// CheckLease returns nil if the caller may See or Hold a lease. A caller that may Hold a lease may
+// do anything with it that its owner may.
 //
 // A lease can be seen by its owner, and by users that may see its name. It can be held by its
 // owner, and by users that may manage its name. If the lease has a name, the owner must still be

@@ -16,7 +16,7 @@ const (
 	// Leases counts leases owned by the principal, plus leases without an owner that were granted
 	// to it.
 	Leases Resource = iota
-	// LeaseKeys counts keys on leases whose last writer was the principal.
+	// LeaseKeys counts the keys that are attached to leases and were last written by the principal.
 	LeaseKeys
 	// Bytes is the total size of the principal's leases and of the keys that it wrote, including
 	// history.
@@ -52,7 +52,7 @@ const NoLimit int64 = -1
 // Limits has one limit per resource: a positive number, NoLimit, or 0 if it is not set.
 type Limits [Resources]int64
 
-// HolderKind is the type of a holder of limits.
+// HolderKind is the kind of a Holder.
 type HolderKind uint8
 
 // The kinds of holders. The numbers are stored on disk.
@@ -68,7 +68,7 @@ const (
 // Known reports whether k is one of the constants.
 func (k HolderKind) Known() bool { return k <= OfUser }
 
-// Holder is what limits apply to. Only Default has no name.
+// A Holder is anything that can have limits. Only Default has no name.
 type Holder struct {
 	Kind HolderKind
 	Name string
@@ -87,13 +87,13 @@ const limitBytes = 64
 type LimitError struct {
 	Principal string
 	What      Resource
-	// Used is the principal's current use. It is negative if it must not be disclosed.
+	// Used is the principal's current usage. It is negative if it must not be disclosed.
 	Limit, Used int64
 	// Asked is the additional amount that was requested.
 	Asked int64
 }
 
-// Error describes the limit and its use.
+// Error describes the limit and how much of it is in use.
 func (e *LimitError) Error() string {
 	of := fmt.Sprintf("limit of %s is reached: %s may have %d",
 		resourceNames[int(e.What)%Resources].of, readable(e.Principal), e.Limit)
@@ -146,7 +146,7 @@ func larger(a, b int64) int64 {
 // Limits returns the limits of a holder.
 func (s *State) Limits(of Holder) Limits { return s.orEmpty().limits[of] }
 
-// LimitHolders returns all holders of limits, sorted.
+// LimitHolders returns every holder that has limits, sorted.
 func (s *State) LimitHolders() []Holder {
 	return slices.SortedFunc(maps.Keys(s.orEmpty().limits), func(a, b Holder) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))

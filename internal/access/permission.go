@@ -21,10 +21,9 @@ const (
 // before it: a user that may take a name may see who holds it, and a user that may end other users'
 // leases could take their names anyway.
 const (
-	// See permits viewing leases with the names, including their owners and events.
+	// See permits viewing the leases with these names, including their owners and events.
 	See Kind = 16 + iota
-	// Hold permits being granted leases with the names, and using such leases if the user owns
-	// them.
+	// Hold permits being granted leases with these names, and using those that the user owns.
 	Hold
 	// Manage permits using leases owned by others, and granting leases to others.
 	Manage
@@ -99,7 +98,7 @@ func (r *role) spans(what Kind) []keyrange.Span {
 	return nil
 }
 
-// joined returns the keys or names on which permissions together permit an action.
+// joined returns the keys or names on which the permissions, taken together, permit an action.
 func joined(permissions []Permission, what Kind) []keyrange.Span {
 	var list []keyrange.Span
 	for _, p := range permissions {

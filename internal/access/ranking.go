@@ -5,13 +5,13 @@ import (
 	"slices"
 )
 
-// Ranking finds the principals that use the most of each resource, and the total use of all others,
-// in bounded memory.
+// Ranking finds the principals with the highest usage of each resource, and the total usage of all
+// others, in bounded memory.
 type Ranking struct {
 	most int
-	// Top lists the principals with the highest use of each resource, in descending order.
+	// Top lists the principals with the highest usage of each resource, in descending order.
 	Top [Resources][]Portion
-	// Rest is the total use of all other principals.
+	// Rest is the total usage of all other principals.
 	Rest [Resources]int64
 }
 
@@ -24,7 +24,7 @@ type Portion struct {
 // NewRanking returns a Ranking with at most the given number of principals per resource.
 func NewRanking(most int) *Ranking { return &Ranking{most: most} }
 
-// Add adds a principal's use of a resource. Call it at most once per principal and resource. The
+// Add adds a principal's usage of a resource. Call it at most once per principal and resource. The
 // order of calls does not matter.
 func (r *Ranking) Add(principal string, what Resource, has int64) {
 	if has == 0 {

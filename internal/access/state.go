@@ -34,7 +34,7 @@ type State struct {
 	limits   map[Holder]Limits // only for existing users and roles; no entry is empty; may be nil
 }
 
-// empty is what a nil State stands for.
+// empty is the State that nil stands for.
 var empty = &State{revision: 1}
 
 // New returns a State with the given users and roles.
@@ -161,7 +161,7 @@ func (s *State) dropRole(name string) {
 	}
 }
 
-// Enable enables access control. There must be a user root that has the role root. As in etcd, the
+// Enable enables access control. The user root must exist and have the role root. As in etcd, the
 // revision does not change.
 func (s *State) Enable() (*State, error) {
 	u, ok := s.User(Root)
@@ -222,8 +222,8 @@ func (s *State) DeleteUser(name string) (*State, error) {
 	return c, nil
 }
 
-// SetPassword changes the password hash of a user. It fails with ErrUserNotFound. As in etcd, a
-// user that was added without a password never gets one.
+// SetPassword changes the password hash of a user. It fails with ErrUserNotFound. As in etcd, it
+// does not give a password to a user that was added without one.
 func (s *State) SetPassword(name string, hash []byte) (*State, error) {
 	u, ok := s.User(name)
 	if !ok {
@@ -359,7 +359,7 @@ func (s *State) RevokeNames(name string, of keyrange.Range) (*State, error) {
 	return s.revoke(name, Permission{See, of.Key, of.End})
 }
 
-// revoke removes from a role the permission that would be replaced by of.
+// revoke removes from a role the permission that of would replace if it were granted.
 func (s *State) revoke(name string, of Permission) (*State, error) {
 	r, ok := s.Role(name)
 	if !ok {

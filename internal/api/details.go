@@ -143,8 +143,8 @@ func withDetails(s *status.Status, list ...protoadapt.MessageV1) error {
 	return s.Err() // unreachable: these messages can always be marshaled
 }
 
-// withFacts adds the metadata of err to sent, an error of the etcd API. Most errors have no
-// metadata and are returned unchanged. Inform later adds their reason.
+// withFacts adds the metadata of err to sent, an etcd API error. Most errors have no metadata and
+// are returned unchanged. Inform later adds their reason.
 func withFacts(sent, err error) error {
 	if dataOf(err).facts == nil {
 		return sent

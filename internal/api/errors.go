@@ -85,8 +85,8 @@ func (e *TimeoutError) facts() map[string]string {
 func (e *TimeoutError) Unwrap() error { return ErrTimeout }
 
 // wire is the only table that maps internal errors to the errors that clients receive. In each
-// entry, to is the error in the etcd API, with etcd's text, because client libraries compare it.
-// reason is reported for a failed command in leasehold.v1.
+// entry, to is the etcd API error, with etcd's exact text, because client libraries compare that
+// text. reason is reported for a failed command in leasehold.v1.
 var wire = []struct {
 	from, to error
 	reason   pb.Reason
@@ -228,9 +228,9 @@ var wire = []struct {
 	{from: context.DeadlineExceeded, to: rpctypes.ErrGRPCDeadlineExceeded, reason: unknown},
 }
 
-// Error returns the gRPC status of err for a client of the etcd API. A nil error or a gRPC status
-// is returned unchanged. As in etcd, an error that is not in the table becomes Unknown and keeps
-// its text.
+// Error returns the gRPC status of err for etcd API clients. A nil error or a gRPC status is
+// returned unchanged. As in etcd, an error that is not in the table becomes Unknown and keeps its
+// text.
 func Error(err error) error {
 	if err == nil {
 		return nil
@@ -291,8 +291,8 @@ func ProposalError(err error) error {
 }
 
 // ReadError is Error for a read of keys or members that required a confirm round. As in etcd, a
-// call that waits in vain for a leader gets a timeout. Only renewals, lease queries, and calls that
-// require a leader get ErrNoLeader.
+// call that gives up waiting for a leader gets a timeout error. Only renewals, lease queries, and
+// calls that require a leader get ErrNoLeader.
 func ReadError(err error) error {
 	if errors.Is(err, replica.ErrNoLeader) {
 		return rpctypes.ErrGRPCTimeout

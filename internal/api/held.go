@@ -80,7 +80,7 @@ func (x *Held) read(l *lease.Lessor, room int) (whole bool) {
 }
 
 // last returns the last key found that is still attached to the lease, or "". New keys are inserted
-// before all existing keys, so only the keys after it remain to be found.
+// before all existing ones, so only the keys after this one remain to be found.
 func (x *Held) last(l *lease.Lessor) string {
 	for i := len(x.Keys) - 1; i >= 0; i-- {
 		if l.LeaseOf(x.Keys[i]) == x.ID {

@@ -15,8 +15,8 @@ var ErrDuplicateKey = errors.New("api: a key is written twice in one transaction
 // ErrTooDeep means that transactions are nested too deeply.
 var ErrTooDeep = errors.New("api: transactions are nested too deeply")
 
-// A transaction and its nested transactions together can have up to nestedFactor times as many
-// operations as one list can, but at most maxNestedOps, because comparing operations takes
+// A transaction, together with the transactions nested in it, can have up to nestedFactor times as
+// many operations as a single list, but at most maxNestedOps, because comparing operations takes
 // quadratic time. Three full lists are always allowed.
 const (
 	nestedFactor = 64

@@ -20,7 +20,7 @@ type RateError struct {
 // Unwrap returns the LimitError.
 func (e *RateError) Unwrap() error { return &e.LimitError }
 
-// RateLimiter rejects requests from principals that exceed their rate on this member. It also
+// RateLimiter rejects requests from principals that exceed their rate limit on this member. It also
 // counts the rejections caused by any limit. It is safe for concurrent use.
 type RateLimiter struct {
 	by    func() *access.State
@@ -28,7 +28,7 @@ type RateLimiter struct {
 
 	mu    sync.Mutex // guards the following fields
 	rates map[string]*rate.Limiter
-	sweep int // number of rates that triggers dropping unused ones
+	sweep int // unused rates are dropped once there are this many
 	// refused counts the rejections of each principal. It counts the first principals to be
 	// rejected separately and all others under "".
 	refused map[string]*[access.Resources]uint64
@@ -48,7 +48,7 @@ func NewRateLimiter(by func() *access.State, names int) *RateLimiter {
 }
 
 // Admit counts a request from the caller in ctx. It returns a *RateError if the caller exceeds its
-// rate. Do not call it for renewals, because a limit must not cause a lease to expire.
+// rate limit. Do not call it for renewals, because a limit must not cause a lease to expire.
 func (l *RateLimiter) Admit(ctx context.Context) error {
 	by := l.by()
 	if !by.Limited() {

@@ -133,8 +133,8 @@ func Detail(err error) *pb.Error {
 	return nil
 }
 
-// text returns the text of an error for people. It removes the prefix with the package name, except
-// for "lease", because readers understand that word.
+// text returns the human-readable text of an error. It removes the prefix with the package name,
+// except for "lease", because readers understand that word.
 func text(err error) string {
 	if s, ok := status.FromError(err); ok {
 		return s.Message()

@@ -13,13 +13,13 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// Limits on the renewals of one principal at a member.
+// Limits on one principal's renewals at a member.
 const (
 	// maxRenewing limits the number of leases in renewals whose responses have not been sent yet.
 	// It also limits, separately, the number of leases in renewals that are waiting to start.
 	maxRenewing = 1 << 18
-	// A principal can renew lostRate leases per second that do not exist or belong to another
-	// principal, with bursts of lostBurst.
+	// Each principal can renew leases that do not exist or belong to another principal at up to
+	// lostRate leases per second, with bursts of lostBurst.
 	lostRate, lostBurst = 2000, 100_000
 	// maxDebt limits how long such renewals can delay the principal's other renewals.
 	maxDebt = 2 * time.Second

@@ -35,7 +35,7 @@ func (s *authService) change(ctx context.Context, c fsm.Command) (*pb.ResponseHe
 	return s.headerAt(s.node.View(), res.Revision), nil
 }
 
-// read returns a state that is at least as new as the call.
+// read returns a state at least as recent as the start of the call.
 func (s *authService) read(ctx context.Context) (*fsm.View, error) {
 	if err := s.node.Confirm(ctx); err != nil {
 		return nil, api.ReadError(err)
@@ -110,7 +110,7 @@ func (s *authService) UserAdd(
 	return &pb.AuthUserAddResponse{Header: h}, err
 }
 
-// UserGet implements pb.AuthServer. Users other than root may get only themselves.
+// UserGet implements pb.AuthServer. Users other than root may look up only themselves.
 func (s *authService) UserGet(
 	ctx context.Context, r *pb.AuthUserGetRequest,
 ) (*pb.AuthUserGetResponse, error) {
@@ -190,7 +190,7 @@ func (s *authService) RoleAdd(
 	return &pb.AuthRoleAddResponse{Header: h}, err
 }
 
-// RoleGet implements pb.AuthServer. Users other than root may get only their own roles.
+// RoleGet implements pb.AuthServer. Users other than root may look up only their own roles.
 func (s *authService) RoleGet(
 	ctx context.Context, r *pb.AuthRoleGetRequest,
 ) (*pb.AuthRoleGetResponse, error) {

@@ -41,8 +41,8 @@ func checkDelete(r *pb.DeleteRangeRequest) error {
 	return nil
 }
 
-// checkTxn checks a transaction and all transactions nested in it. The length of the longest of its
-// three lists counts toward maxOps, and the remainder limits the nested transactions.
+// checkTxn checks a transaction and all transactions nested in it. The longest of its three lists
+// counts against maxOps, and the rest of maxOps is the limit for the nested transactions.
 func checkTxn(r *pb.TxnRequest, maxOps int) error {
 	n := max(len(r.GetCompare()), len(r.GetSuccess()), len(r.GetFailure()))
 	if n > maxOps {

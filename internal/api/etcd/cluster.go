@@ -43,8 +43,8 @@ func (s *clusterService) MemberList(
 	return &pb.MemberListResponse{Header: s.header(v), Members: members(v)}, nil
 }
 
-// MemberAdd implements pb.ClusterServer. It draws the ID, because apply must be deterministic. If
-// the ID has ever been in use, which is unlikely, it draws another.
+// MemberAdd implements pb.ClusterServer. It generates the ID here, because apply must be
+// deterministic. If the ID has ever been in use, which is unlikely, it generates another.
 func (s *clusterService) MemberAdd(
 	ctx context.Context, r *pb.MemberAddRequest,
 ) (*pb.MemberAddResponse, error) {
@@ -124,8 +124,8 @@ func (s *clusterService) change(ctx context.Context, c fsm.Command) error {
 	return err
 }
 
-// fewStarted reports whether, after the change c, fewer than a quorum of the voters would ever have
-// been started. Started voters have names.
+// fewStarted reports whether, after the change c, the voters that have ever been started would be
+// too few for a quorum. Started voters have names.
 func fewStarted(v *fsm.View, c fsm.Command) bool {
 	var voters, started int
 	count := func(without uint64) {
@@ -168,7 +168,7 @@ func members(v *fsm.View) []*pb.Member {
 	return out
 }
 
-// validURLs reports whether all URLs are valid addresses of a member. The rules are etcd's.
+// validURLs reports whether all URLs are valid member addresses. The rules are etcd's.
 func validURLs(urls []string) bool {
 	for _, s := range urls {
 		u, err := url.Parse(strings.TrimSpace(s))

@@ -17,7 +17,7 @@ type frame interface {
 }
 
 // codec is gRPC's codec for protocol buffers, with three exceptions: the stream messages of
-// leasehold.v1, frames, which encode themselves, and keep-alive requests, because hundreds of
+// leasehold.v1; frames, which encode themselves; and keep-alive requests, because hundreds of
 // thousands of them can arrive per second.
 type codec struct{ encoding.CodecV2 }
 

@@ -12,8 +12,8 @@ import (
 // The commands below share byte slices with the request. This is safe because gRPC decodes every
 // request into new memory and nothing modifies it afterwards.
 
-// putCommand converts a put. If the put attaches the key to a lease, the lease can have at most
-// maxKeys keys.
+// putCommand converts a put. If the put attaches the key to a lease, it fails if the lease would
+// then have more than maxKeys keys.
 func putCommand(r *pb.PutRequest, maxKeys int) *fsm.Put {
 	c := &fsm.Put{
 		Key:         string(r.Key),
@@ -250,7 +250,7 @@ func pair(kv *mvcc.KeyValue) *mvccpb.KeyValue {
 	}
 }
 
-// pairs converts any number of key-value pairs with three allocations.
+// pairs converts any number of key-value pairs in three allocations.
 func pairs(kvs []*mvcc.KeyValue, keysOnly bool) []*mvccpb.KeyValue {
 	if len(kvs) == 0 {
 		return nil

@@ -16,7 +16,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// etcd uses the same texts, with the code Unknown.
+// etcd uses the same error strings, with the code Unknown.
 var (
 	errNotLeader = status.Error(codes.Unknown, "election: not leader")
 	errNoLeader  = status.Error(codes.Unknown, "election: no leader")

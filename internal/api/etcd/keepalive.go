@@ -54,7 +54,7 @@ type keepAlive struct {
 	mu   sync.Mutex // guards the following fields
 	done []*renewal // outcomes to send
 	free []*renewal
-	// open is the number of renewals in use.
+	// open is the number of outstanding renewals.
 	//
 	// Invariant: open <= maxRenewals.
 	open int
@@ -233,8 +233,8 @@ func (k *keepAlive) release(batch []*renewal) (bool, error) {
 	}
 }
 
-// isGone reports whether a renewal's error means that the lease has ended or must be considered
-// ended.
+// isGone reports whether a renewal's error means that the lease has ended or must be treated as if
+// it had.
 func isGone(err error) bool {
 	return errors.Is(err, lease.ErrNotFound) || errors.Is(err, lease.ErrExpiring)
 }

@@ -12,10 +12,10 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// leaderPatience is how many successive checks must find no leader before streams that require one
-// are ended. Waiting for an election costs a client less than reconnecting does. The same applies
-// to new streams. When a leader dies, its clients reconnect during the election, and etcd clients
-// end a watch permanently if they receive the error for a missing leader.
+// leaderPatience is how many checks in a row must find no leader before the streams that require
+// one are ended. Waiting for an election costs a client less than reconnecting does. The same
+// applies to new streams. When a leader dies, its clients reconnect during the election, and etcd
+// clients end a watch permanently if they receive the error for a missing leader.
 const leaderPatience = 3
 
 // leaderGuard handles calls and streams that require a leader (etcd's "hasleader" metadata). When
@@ -122,7 +122,7 @@ func (g *leaderGuard) monitor(none chan struct{}) {
 	}
 }
 
-// endAll ends all streams. The channel identifies the goroutine that calls it.
+// endAll ends all streams. The channel identifies the calling goroutine.
 func (g *leaderGuard) endAll(none chan struct{}) {
 	g.mu.Lock()
 	defer g.mu.Unlock()

@@ -11,7 +11,8 @@ import (
 )
 
 // learnerGuard rejects the calls that learners do not serve in etcd. Our learners could serve all
-// calls. But clients, and programs that wait for a promotion, recognize a learner by the rejection.
+// calls. But clients, and programs waiting for a promotion, rely on the rejection to recognize a
+// learner.
 type learnerGuard struct {
 	identity
 	node Node

@@ -62,8 +62,8 @@ func (s *leaseService) LeaseGrant(
 	}, nil
 }
 
-// grant grants a lease. If t has no ID, grant draws one, because apply must be deterministic. If
-// that ID is in use, which is unlikely, it draws another.
+// grant grants a lease. If t has no ID, grant generates one, because apply must be deterministic.
+// If that ID is in use, which is unlikely, it generates another.
 func grant(ctx context.Context, n Node, t lease.Terms) (*lease.Info, int64, error) {
 	chosen := t.ID == 0
 	for {

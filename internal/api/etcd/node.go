@@ -10,21 +10,21 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Node is the member to which the services belong. It is safe for concurrent use.
+// Node is the member that the services belong to. It is safe for concurrent use.
 type Node interface {
 	api.Node
 	// Confirm returns once View is guaranteed to include every write that was acknowledged before
 	// the call.
 	Confirm(ctx context.Context) error
 	// InspectLease is Inspect with additional data from the leader about one lease: whether it
-	// exists, and how long it will last at least. Only the leader has this data. Everything else
+	// exists, and the minimum time that it has left. Only the leader has this data. Everything else
 	// that f sees is this member's state, which is at least as new as the leader's data.
 	InspectLease(
 		ctx context.Context, id lease.ID, f func(l *lease.Lessor, left lease.TTL, ok bool),
 	) error
 	// Renew submits a renewal without blocking. It reports the outcome exactly once, possibly
-	// before it returns. If it returns an error, it does not report an outcome. The caller must
-	// have permission to renew the lease under the given users and roles or newer ones.
+	// before it returns. If it returns an error, it does not report an outcome. The caller must be
+	// permitted to renew the lease under the given users and roles, or under newer ones.
 	Renew(id lease.ID, by *access.State, to api.Renewed) error
 	// Abandon reports that the client renewing these leases is gone, because its stream has ended.
 	Abandon(ids []lease.ID)
@@ -56,11 +56,11 @@ type Status struct {
 	Leader uint64
 	// Term is the Raft term. Index is the committed index, and Applied the applied index.
 	Term, Index, Applied uint64
-	// DBSize is the size of the data, DBSizeInUse is the size of the live part of it, and Quota is
-	// the limit. All are in bytes.
+	// DBSize is the size of the data, DBSizeInUse is how much of it is live, and Quota is the
+	// limit. All are in bytes.
 	DBSize, DBSizeInUse, Quota int64
 	// StorageVersion is the newest cluster version of any record on the member's disk, as a
-	// semantic version. A release that supports this version can start on the data.
+	// semantic version. A release that supports this version can start with the data.
 	StorageVersion string
 	// Learner is true if the member is a learner, which does not vote.
 	Learner bool

@@ -49,22 +49,23 @@ type Options struct {
 	// metrics, for example.
 	Unary  []grpc.UnaryServerInterceptor
 	Stream []intercept.Stream
-	// Admit rejects a request on a stream if its caller exceeds its rate. If it is nil, no requests
-	// are rejected.
+	// Admit rejects a request on a stream if its caller exceeds its rate limit. If it is nil, no
+	// requests are rejected.
 	Admit func(context.Context) error
 	// Renewals limits the load from one principal's renewals. If it is nil, the services create
 	// their own.
 	Renewals *api.Renewals
 	// Panics recovers panics in calls. If it is nil, a panic ends the process.
 	Panics *listen.Panics
-	// Answers limits the unread responses of each connection. The connection must be accepted with
-	// [listen.Credentials] created from it. If it is nil, one limit applies to all connections
-	// together.
+	// Answers limits the unread responses of each connection. Each connection must be accepted with
+	// [listen.Credentials] created from the same Answers. If Answers is nil, one limit applies to
+	// all connections together.
 	Answers *listen.Answers
 	// Requests limits the bytes of incomplete requests. Like Answers, it applies to each
 	// connection. If it is nil, there is no limit.
 	Requests *listen.Requests
-	// Codec replaces the codec on a server of other services. It is nil for these services.
+	// Codec replaces the codec for a server that provides other services. It is nil for these
+	// services.
 	Codec encoding.CodecV2
 	// When Stop is closed, all streams and waiting calls end, and the health service reports "not
 	// serving". It may be nil.
@@ -72,7 +73,7 @@ type Options struct {
 }
 
 const (
-	// requestOverhead is how much a message can exceed MaxRequestBytes before gRPC itself rejects
+	// requestOverhead is how far a message can exceed MaxRequestBytes before gRPC itself rejects
 	// it. The margin lets most oversized requests receive a better error message.
 	requestOverhead = 512 << 10
 

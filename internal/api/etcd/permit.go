@@ -59,8 +59,8 @@ func allKeys(ctx context.Context, v *fsm.View, what access.Kind, keys []string) 
 	return nil
 }
 
-// checkSee returns an error if the caller may not see a lease. It ignores leases without a name and
-// a principal, because the permissions for these depend on their keys.
+// checkSee returns an error if the caller may not see a lease. It ignores leases with neither a
+// name nor a principal, because the permissions for these depend on their keys.
 func checkSee(ctx context.Context, v *fsm.View, of access.Lease) error {
 	if !v.Access.Enabled() || of == (access.Lease{}) {
 		return nil

@@ -60,7 +60,8 @@ type ticket struct {
 // queuePrefix returns the key prefix of a lock or an election.
 func queuePrefix(name []byte) string { return string(name) + "/" }
 
-// prefixEnd returns the end of the range of a prefix. The prefix must end in a slash.
+// prefixEnd returns the end of the range of keys that begin with a prefix. The prefix must end in a
+// slash.
 func prefixEnd(prefix string) string { return prefix[:len(prefix)-1] + "0" }
 
 // enter creates the lease's key in the queue. If the key already exists, enter returns it with its

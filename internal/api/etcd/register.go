@@ -15,7 +15,7 @@ import (
 )
 
 // Register registers all services, server reflection and the health service. The server must have
-// been created with ServerOptions for the same options. n must already know its identity.
+// been created with ServerOptions, called with the same options.
 func Register(s reflection.GRPCServer, n Node, o Options) {
 	o = o.withDefaults()
 	st := n.Status()

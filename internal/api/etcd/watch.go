@@ -32,8 +32,8 @@ type watchService struct {
 	admit    func(context.Context) error
 }
 
-// watcher is a stream's data about one of its watchers. The receiving goroutine creates it. From
-// then on, the sending goroutine owns it.
+// watcher is what a stream keeps about one of its watchers. The receiving goroutine creates it.
+// From then on, the sending goroutine owns it.
 type watcher struct {
 	prev     bool // include the previous key-value pair in events
 	fragment bool // split large responses
@@ -68,12 +68,13 @@ type watchStream struct {
 
 	// The fields below belong to the sending goroutine.
 	watchers map[int64]*watcher // watchers whose creation has been reported to the client
-	// allowed holds the users and roles, and who the caller, as of the last check of the watchers.
+	// allowed holds the users and roles as of the last check of the watchers, and who holds the
+	// caller as of that check.
 	allowed *access.State
 	who     access.Caller
 	quiet   map[int64]*watcher // watchers with progress notifications
 	ticker  *time.Ticker       // runs while quiet is not empty
-	due     []int64            // watchers for which progress must still be requested
+	due     []int64            // watchers whose progress must still be requested
 	pending int                // number of outstanding progress requests
 	frame   watchFrame
 }
@@ -199,7 +200,7 @@ func (w *watchStream) end(id int64, t *watcher, v *fsm.View) {
 // errWatchID rejects negative IDs, because they have a different meaning in responses.
 var errWatchID = errors.New("etcdserver: watch ID is negative")
 
-// reason returns the text for rejecting a watch.
+// reason returns the text that tells the client why a watch was rejected.
 func reason(err error) string {
 	switch {
 	case errors.Is(err, watch.ErrRevision):
@@ -240,7 +241,7 @@ func (w *watchStream) send(ctx context.Context) error {
 	}
 }
 
-// watchEnd returns the error of a stream whose receiving goroutine has ended with err.
+// watchEnd returns the error for a stream whose receiving goroutine has ended with err.
 func watchEnd(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return rpctypes.ErrGRPCWatchCanceled

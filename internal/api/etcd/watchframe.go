@@ -51,7 +51,7 @@ func (f *watchFrame) fits(events []*api.Event, limit int) int {
 	return len(events)
 }
 
-// buffers implements frame. Small events are copied behind the head or the preceding large event.
+// buffers implements frame. Small events are copied after the head or the preceding large event.
 // Large events are shared by all responses.
 func (f *watchFrame) buffers() mem.BufferSlice {
 	room, large := f.headSize(), 0

@@ -8,8 +8,8 @@ import (
 )
 
 // The messages below are encoded by hand, because they are sent millions of times. This avoids
-// reflection. It also lets many messages share a part that is encoded only once. A test compares
-// every encoding with proto.Marshal.
+// reflection. Encoding by hand also lets many messages share a part that is encoded only once. A
+// test compares every encoding with proto.Marshal.
 
 // Field keys. A key is the field number times eight plus the type, which is 0 for a varint and 2
 // for bytes.

@@ -57,8 +57,8 @@ func (a authorizer) heldInfo(l *lease.Lessor, i *lease.Info) api.Held {
 }
 
 // checkSee returns an error if the caller may not see a lease. The caller referred to the lease by
-// name, or by ID if name is "". As in etcd, a lease without a name and a principal is visible to
-// callers that may read all of its keys.
+// name, or by ID if name is "". As in etcd, a lease with neither a name nor a principal is visible
+// to callers that may read all of its keys.
 func (a authorizer) checkSee(x api.Held, name string) error {
 	if name != "" {
 		return a.State.CheckNamed(a.Caller, access.See, x.Of)

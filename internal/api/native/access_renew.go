@@ -73,9 +73,9 @@ func (s *leases) unsure(
 }
 
 // denied returns the indexes of the leases that the caller may not renew. It queries the core once
-// about the leases that the caller is not yet known to hold. It avoids contacting the leader if
-// possible, because a lease keeps its holder for as long as it keeps its token. The leader makes
-// the final decision but only checks tokens.
+// about the leases that the caller is not yet known to hold. This member's state is enough if it
+// has the tokens that the caller sent, because a lease keeps its holder for as long as it keeps its
+// token. The leader makes the final decision but only checks tokens.
 func (s *leases) denied(
 	ctx context.Context, known *renewable, r *pb.RenewRequest, b *batch,
 ) (out map[int]bool, err error) {
@@ -125,9 +125,9 @@ func (s *leases) denied(
 }
 
 // checkRenew returns an error if the caller may not renew a lease. The caller referred to the lease
-// by name, or by ID if name is "". A lease without a name and a principal can be renewed under the
-// same condition as in the etcd API. Otherwise, any client could keep other clients' keys alive.
-// Only callers that may see a name learn whether it is taken.
+// by name, or by ID if name is "". A lease with neither a name nor a principal can be renewed under
+// the same condition as in the etcd API. Otherwise, any client could keep other clients' keys
+// alive. Only callers that may see a name learn whether it is taken.
 func (a authorizer) checkRenew(f *api.Held, name string) error {
 	switch {
 	case !f.Found && name != "":

@@ -67,8 +67,8 @@ func attached(key string, to *pb.LeaseRef) (out []fsm.Compare) {
 
 // moves returns the operations that attach keys to a lease or detach them from it. If the reference
 // contains a token, a renewal in the same transaction checks that it is the lease's current one.
-// The limit on the keys of a lease is checked when the transaction is applied, so that concurrent
-// calls cannot exceed it together. The limit bounds the work when a lease ends (T14).
+// The limit on a lease's keys is checked when the transaction is applied, so that concurrent calls
+// cannot jointly exceed it. The limit bounds the work done when a lease ends (T14).
 func (s *leases) moves(ref *pb.LeaseRef, keys [][]byte, attach bool) []fsm.Op {
 	var ops []fsm.Op
 	if ref.GetToken() != 0 {
@@ -84,8 +84,8 @@ func (s *leases) moves(ref *pb.LeaseRef, keys [][]byte, attach bool) []fsm.Op {
 	return ops
 }
 
-// move proposes the transaction. It returns failed if the condition of the transaction does not
-// hold. If a key is missing, the error names the key.
+// move proposes the transaction. It returns failed if the transaction's condition does not hold. If
+// a key is missing, the error names the key.
 func (s *leases) move(
 	ctx context.Context, c fsm.Command, keys [][]byte, failed error,
 ) (*pb.Header, error) {

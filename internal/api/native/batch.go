@@ -17,12 +17,12 @@ type batch struct {
 	asks    replica.Renewals
 	header  *pb.Header
 	columns bool // the request used columns, so the response must use them too
-	// report is called once, when all outcomes are known or the batch is cut. If done is set, done
-	// is closed instead. report may be nil if wait is called.
+	// report is called once, when all outcomes are known or the batch is cut short. If done is set,
+	// done is closed instead. report may be nil if wait is called.
 	report func()
 
 	mu   sync.Mutex    // guards the fields below
-	done chan struct{} // closed when all outcomes are known or the batch is cut; nil before wait
+	done chan struct{} // closed when all outcomes are known or b is cut short; nil before wait
 	open int           // number of outstanding outcomes
 	over bool          // there will be no more responses
 	// together is true once the leases with a TTL in asks have been renewed. reported is true once
@@ -94,7 +94,8 @@ func newBatch(r *pb.RenewRequest, h *pb.Header) *batch {
 	return b
 }
 
-// deny removes leases from asks. The response repeats only what the request said about them.
+// deny removes leases from asks. For these leases, the response contains only what the request said
+// about them.
 func (b *batch) deny(places map[int]bool, r *pb.RenewRequest) {
 	for i := range places {
 		if b.denied == nil {
@@ -127,7 +128,7 @@ func (b *batch) RenewedGroups() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.over {
-		return // a client that gets no response considers its groups ended
+		return // a client that gets no response treats its groups as ended
 	}
 	b.groups = groupsKnown
 	b.settle(1)
@@ -168,8 +169,8 @@ func (b *batch) finish() {
 	}
 }
 
-// wait returns a channel that is closed when all outcomes are known or the batch is cut. It returns
-// nil if report has already been called.
+// wait returns a channel that is closed when all outcomes are known or the batch is cut short. It
+// returns nil if report has already been called.
 func (b *batch) wait() <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()

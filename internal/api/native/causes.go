@@ -14,7 +14,7 @@ import (
 const maxCauses = 1 << 16
 
 // causes records, by token, why leases ended recently. It reads lease events only when a cause is
-// requested, so events cost nothing otherwise. The zero value is empty.
+// requested, so otherwise events cost nothing. The zero value is empty.
 type causes struct {
 	mu sync.Mutex // guards the fields below
 	at uint64     // number of the last event read
@@ -69,8 +69,8 @@ func belonging(i *lease.Info) lease.Terms {
 	return lease.Terms{Name: i.Name, Principal: i.Principal}
 }
 
-// explain sets the causes in the results of lost leases that the caller may see. It returns the
-// leases whose cause is unknown.
+// explain fills in the cause in the result of each lost lease that the caller may see. It returns
+// the leases whose cause is unknown.
 func (c *causes) explain(a authorizer, list []lostLease) (rest []lostLease) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -96,9 +96,9 @@ type lostLease struct {
 	token  lease.Token
 }
 
-// explain sets the causes in the results of lost leases. The leader reported the loss, so it may be
-// ahead of this member. A confirm round lets this member catch up. explain waits for that only
-// briefly, and only if the caller sent a token.
+// explain fills in the cause in the result of each lost lease. The leader reported the loss, so it
+// may be ahead of this member. A confirm round lets this member catch up. explain waits for that
+// only briefly, and only if the caller sent a token.
 func (s *leases) explain(ctx context.Context, list []lostLease) {
 	if len(list) == 0 {
 		return

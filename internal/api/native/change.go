@@ -89,9 +89,9 @@ type changed struct {
 	repeated bool
 }
 
-// change proposes a command that restarts the TTL of a lease. If the command is a repetition, its
-// result is the stored outcome of the first attempt. The TTL has been running since then, so change
-// renews the lease.
+// change proposes a command that restarts the TTL of a lease. If the command repeats an earlier
+// one, its result is the stored outcome of the first attempt. The TTL has been running since then,
+// so change renews the lease.
 func (s *leases) change(ctx context.Context, c fsm.Command) (changed, error) {
 	res, err := s.propose(ctx, c)
 	if err != nil {

@@ -68,8 +68,8 @@ func (s *store) checkTxn(r *pb.TxnRequest) error {
 	return s.checkSize(r, txnBound(r))
 }
 
-// checkNested checks a transaction and all transactions nested in it. The length of its longest
-// list counts toward the limit. The rest of the limit applies to the nested transactions.
+// checkNested checks a transaction and all transactions nested in it. Its longest list counts
+// against the limit. The nested transactions get the rest of the limit.
 func (s *store) checkNested(r *pb.TxnRequest, most int) error {
 	n := max(len(r.GetCompare()), len(r.GetSuccess()), len(r.GetFailure()))
 	if n > most {

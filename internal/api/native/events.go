@@ -145,7 +145,7 @@ func (e *events) run(ctx context.Context) error {
 	}
 }
 
-// pass sends all events so far.
+// pass sends all events that are available so far.
 func (e *events) pass(ctx context.Context) error {
 	for {
 		v := e.node.View()
@@ -180,7 +180,8 @@ func (e *events) pass(ctx context.Context) error {
 	}
 }
 
-// choose converts matching events, up to the limits of one response, and advances at.
+// choose converts matching events, up to the limits of one response, and sets at to the last event
+// that it looked at.
 func (e *events) choose(piece []fsm.LeaseEvent) []*pb.LeaseEvent {
 	var list []*pb.LeaseEvent
 	size := 0
@@ -237,7 +238,7 @@ func (e *events) respond(v *fsm.View, list []*pb.LeaseEvent) error {
 	})
 }
 
-// idle returns how long there will be nothing to send unless something new happens.
+// idle returns how long there will be nothing to send, assuming that nothing new happens.
 func (e *events) idle() time.Duration {
 	wait := progressAfter
 	if e.expiring != nil {
@@ -248,8 +249,8 @@ func (e *events) idle() time.Duration {
 	return wait
 }
 
-// wants reports whether a lease matches the request. The owner may match before or after a
-// handover.
+// wants reports whether a lease matches the request. If the lease was handed over, either the old
+// or the new owner may match.
 func (e *events) wants(i *lease.Info, before string) bool {
 	r := e.request
 	if !strings.HasPrefix(i.Name, r.NamePrefix) {

@@ -14,8 +14,8 @@ import (
 // canceled. Only one goroutine may call next. Any goroutine may call the other methods. A feed
 // wakes the stream when next has something to return.
 type feed interface {
-	// end ends the request with the given ID, if there is one. The last response to the request
-	// does not have more set.
+	// end ends the request with the given ID, if there is one. In the last response to the
+	// request, the field more is not set.
 	end(id uint64)
 	// refuse is end with an error for the client.
 	refuse(id uint64, why error)
@@ -110,8 +110,8 @@ func (t *stream) addFromFeeds(m *pb.ServerMessage, size int) (_ int, added bool,
 
 // review ends the open requests for which the caller no longer has permission.
 //
-// A view that withdraws a permission is published no later than the events covered by that
-// permission. So if a stream takes a response from a feed and then calls review, it knows whether
+// A view that withdraws a permission is published no later than any event that the permission would
+// have covered. So if a stream takes a response from a feed and then calls review, it knows whether
 // it may send the response. An error ends the stream, and the caller must log in again.
 func (t *stream) review() error {
 	f := t.feeds.Load()

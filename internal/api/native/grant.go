@@ -46,8 +46,8 @@ func (g *granting) command() fsm.Command { return grantCommand(g.terms, g.reques
 
 // finish creates the response from the outcome of the command.
 //
-// The ID that the member drew may already be in use, although that is unlikely. If so, finish tries
-// other IDs. These proposals are not numbered, because the number already has an outcome.
+// The ID that the member generated may already be in use, although that is unlikely. If so, finish
+// tries other IDs. These proposals are not numbered, because the number already has an outcome.
 //
 // If the request repeats an earlier number, the result is the stored outcome of the first attempt.
 // The lease's TTL has been running since then, so finish renews the lease first.
@@ -182,7 +182,7 @@ func (s *leases) terms(r *pb.GrantRequest) lease.Terms {
 	}
 }
 
-// secret draws a secret if one is wanted and stores its hash in the terms. The secret itself
+// secret generates a secret if one is wanted and stores its hash in the terms. The secret itself
 // appears only in the response to the client.
 func (s *leases) secret(wanted bool, t *lease.Terms) []byte {
 	if !wanted {
@@ -196,9 +196,9 @@ func (s *leases) secret(wanted bool, t *lease.Terms) []byte {
 
 const secretBytes = 32
 
-// chooseID chooses a lease ID, because apply must not draw random numbers. A request with a request
-// ID may be repeated, so its lease ID is derived from the request. The repetition can then find the
-// lease even if the lease has no name (T3).
+// chooseID chooses a lease ID here, because apply must not generate random numbers. A request with
+// a request ID may be repeated, so its lease ID is derived from the request. The repeated request
+// can then find the lease even if the lease has no name (T3).
 func chooseID(t *lease.Terms, try uint64) lease.ID {
 	if t.RequestID == "" {
 		return lease.ID(1 + rand.Int64N(1<<63-1))

@@ -72,7 +72,7 @@ func (s names) ListLimits(
 	// Buffered, because the core may send to it after this call has ended.
 	found := make(chan []fsm.Use, 1)
 	wants := r.GetRole() == ""
-	if wants { // root only, because it takes the core's time
+	if wants { // root only, because it takes up the core's time
 		if v, err = s.viewOfRoot(ctx, func(*lease.Lessor) { found <- s.node.Uses() }); err != nil {
 			return nil, err
 		}
@@ -110,7 +110,7 @@ func limitsMessage(by *access.State, of access.Holder) *pb.Limits {
 	return m
 }
 
-// usesMessages converts the usage of all principals, or of one if only is set.
+// usesMessages converts the usage of all principals or, if only is set, of that principal.
 func usesMessages(all []fsm.Use, only string) (out []*pb.Usage) {
 	for _, u := range all {
 		if only == "" || u.Principal == only {

@@ -9,9 +9,9 @@ import (
 // lookEvery is the interval at which a stream checks its open requests for timeouts.
 const lookEvery = 50 * time.Millisecond
 
-// look schedules the next time to check a stream's requests for timeouts and its watches for
-// progress responses. A stream without open requests has no running timer. This matters because
-// most streams only renew leases.
+// look schedules a stream's next check for requests that have timed out and watches that are due a
+// progress response. A stream without open requests has no running timer. This matters because most
+// streams only renew leases.
 type look struct {
 	timer *time.Timer // nil until first used
 	at    time.Time   // time of the next check; zero if none is scheduled

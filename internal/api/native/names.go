@@ -10,8 +10,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// names serves leasehold.v1.AccessService. When its commands are applied, they require the root
-// role.
+// names serves leasehold.v1.AccessService. Its commands require the root role when they are
+// applied.
 type names struct {
 	pb.UnsafeAccessServiceServer
 	*leases
@@ -103,8 +103,8 @@ func (s names) ListNames(
 	return resp, nil
 }
 
-// viewOfNow returns a linearizable view, and the caller with the users and roles in that view. If
-// look is not nil, the core calls it first.
+// viewOfNow returns a linearizable view, and the caller together with the users and roles of that
+// view. If look is not nil, the core calls it first.
 func (s names) viewOfNow(
 	ctx context.Context, look func(*lease.Lessor),
 ) (*fsm.View, authorizer, error) {

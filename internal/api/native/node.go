@@ -63,7 +63,7 @@ type SlowCaches struct{ List []SlowCache }
 type SlowCache struct {
 	// Lease is a copy of the cache's lease from when the cache became slow.
 	Lease lease.Info
-	// Since is the instant at which the cache began to delay writes, by the clock of Now.
+	// Since is the instant at which the cache began to delay writes, as measured by Now.
 	Since lease.Instant
 }
 
@@ -78,7 +78,7 @@ type Node interface {
 	// not retain the list.
 	Submit(list []Submission)
 	// InspectLeases is Inspect with additional data from the leader about some leases: whether each
-	// exists, and how long it will last at least. Only the leader has this data. f sees this
+	// exists, and the minimum time that it has left. Only the leader has this data. f sees this
 	// member's state, which is at least as new as the leader's data.
 	InspectLeases(
 		ctx context.Context, ids []lease.ID, f func(*lease.Lessor, []replica.Left),
@@ -95,8 +95,8 @@ type Node interface {
 	OnLeaseNews(f func()) (stop func())
 	// Now returns the current instant. It uses the same clock as fsm.Silence.
 	Now() lease.Instant
-	// Uses returns each principal's use of the state, in no particular order. It may be called only
-	// from the f passed to Inspect.
+	// Uses returns how much of the state each principal uses, in no particular order. It may be
+	// called only from the f passed to Inspect.
 	Uses() []fsm.Use
 	// Holds returns the ranges that a lease holds for caches. It may be called only from the f
 	// passed to Inspect. The caller must not modify the result.
@@ -112,7 +112,7 @@ type Node interface {
 	AckCache(a replica.AckCache, from Cache)
 	// CloseCache closes a cache opened by OpenCache.
 	CloseCache(of fsm.Holding, to Cache)
-	// WaitQueues returns the wait queues. It always returns the same ones.
+	// WaitQueues returns the wait queues. It always returns the same Queues.
 	WaitQueues() *waitqueue.Queues
 	// Leader returns the ID of the leader, or 0 if none is known. It also returns a channel that is
 	// closed when the leader changes.

@@ -19,8 +19,8 @@ import (
 // concurrently. JSON, the framed stream, and relays use the same calls and streams.
 
 // job describes how to get from a request to its response. Either the run function does everything,
-// or the answer function creates the response. Before answer, the job proposes a command, waits for
-// a confirm round, or does neither.
+// or the answer function creates the response. Before answer is called, the job proposes a command,
+// waits for a confirm round, or does neither.
 type job struct {
 	// command is proposed if it is not nil.
 	command fsm.Command

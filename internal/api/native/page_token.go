@@ -20,8 +20,8 @@ type cursor struct {
 	name string
 }
 
-// A page token encodes, in base64, a version, a checksum of the query and the position, and the
-// position itself, which is an ID or a name.
+// A page token is the base64 encoding of a version, a checksum of the query and the position, and
+// the position itself, which is an ID or a name.
 const (
 	cursorVersion = 1
 	cursorHead    = 1 + 4

@@ -22,7 +22,7 @@ const (
 )
 
 // sendLarge sends a large message. It first sends the urgent responses, which would arrive too late
-// after the message. Renewals are urgent because a lease could end while its client is still
+// behind the message. Renewals are urgent because a lease could end while its client is still
 // reading large responses on the same stream. Invalidations are urgent because writes would have to
 // wait for that client.
 //
@@ -172,9 +172,9 @@ func (t *stream) takeRenewals(
 // message.
 type blocked map[uint64]bool
 
-// mayOvertake reports whether part of a response is a small renewal that may overtake because all
-// earlier parts have too. Parts must stay in order: the first part lists the leases that later
-// parts refer to, and the last part marks the end.
+// mayOvertake reports whether part of a response may overtake: it must be a small renewal, and no
+// earlier part may have stayed behind. Parts must stay in order: the first part lists the leases
+// that later parts refer to, and the last part marks the end.
 func (s blocked) mayOvertake(id uint64, m *pb.RenewResponse) bool {
 	about := len(m.GetJoined())+len(m.GetGroups()) > 0
 	if m == nil || s[id] || about && s[groupsID] {

@@ -85,9 +85,9 @@ func (s *leases) named(ctx context.Context, name string) (lease.Info, error) {
 }
 
 // message converts a lease, using the remaining time reported by the leader. It returns nil if the
-// lease has ended on this member or on the leader, whichever is newer. It also uses the leader's
-// report to determine whether the lease is delayed. Otherwise, the remaining time of a live lease
-// could be mistaken for the remaining time of a lock delay that started in the meantime.
+// lease has ended according to this member or the leader, whichever is newer. It also uses the
+// leader's report to determine whether the lease is delayed. Otherwise, the remaining time of a
+// live lease could be mistaken for the remaining time of a lock delay that started in the meantime.
 func message(l *lease.Lessor, id lease.ID, left replica.Left, keys bool) *pb.Lease {
 	info, ok := l.Lookup(id)
 	if !ok || !left.Found && left.TTL == 0 && !info.Delayed {
@@ -111,9 +111,9 @@ func keysOf(l *lease.Lessor, id lease.ID) [][]byte {
 	return out
 }
 
-// checkToken reports whether a token is the current one of its lease. A token is valid until the
-// end of its lease is in the log. After a confirm round, the state includes the end, regardless of
-// the leader's timers.
+// checkToken reports whether a token is its lease's current one. A token is valid until the end of
+// its lease is in the log. After a confirm round, the state includes the end, regardless of the
+// leader's timers.
 func (s *leases) checkToken(
 	ctx context.Context, r *pb.CheckTokenRequest,
 ) (*pb.CheckTokenResponse, error) {

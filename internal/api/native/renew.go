@@ -122,7 +122,7 @@ func (s *leases) sendPart(ctx context.Context, b *batch, part func(*pb.RenewResp
 
 // renew renews leases on a stream. The outcomes almost always arrive soon. In that case, renew
 // needs no goroutine, no deadline, and no second check of the caller. This matters because these
-// renewals are most of the cost of idle clients.
+// renewals account for most of the cost of idle clients.
 func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	if err := checkRenew(r); err != nil {
 		return err
@@ -156,8 +156,8 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 	b.report = func() { q.over(nil) }
 	if err := t.node.RenewAll(&b.asks); err != nil {
 		t.mu.Lock()
-		// The error is the response. Clear renewals, so that a cancel does not cut renewals that
-		// were never requested.
+		// The error is the response. Clear renewals, so that a cancel does not cut short renewals
+		// that were never requested.
 		q.renewals = nil
 		t.mu.Unlock()
 		return err
@@ -186,8 +186,8 @@ func (t *stream) renew(q *request, r *pb.RenewRequest) error {
 }
 
 // renewSlowly is renew on a separate goroutine. Its leases do not join groups, so the caller's
-// permission is checked at each renewal. It handles leases without a token, and leases without a
-// name and a principal, for which the keys determine the permission.
+// permission is checked at each renewal. It handles leases without a token, and leases with neither
+// a name nor a principal, for which the keys determine the permission.
 func (t *stream) renewSlowly(q *request, r *pb.RenewRequest) error {
 	t.run(q, func(ctx context.Context) (proto.Message, error) {
 		return t.leases.renew(ctx, r, t.renewable, func(m *pb.RenewResponse) { t.part(q, m) })

@@ -298,8 +298,8 @@ func (q *request) answer(m proto.Message, err error) {
 // part sends a partial response to a request.
 func (q *request) part(m *pb.RenewResponse) { q.deliver(m, nil) }
 
-// deliver is part for any type of response. It sends a token to sent when the response is being
-// sent.
+// deliver is part for any type of response. When the response is being sent, it also sends a token
+// to the channel sent.
 func (q *request) deliver(m proto.Message, sent chan<- struct{}) {
 	given := &request{stream: q.stream, id: q.id, response: m, more: true, sent: sent}
 	given.over(nil)

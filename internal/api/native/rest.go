@@ -11,8 +11,9 @@ import (
 )
 
 // A stream that does not use HTTP/2, or that comes through a relay, has no goroutines while its
-// client is idle and waits only for renewals. The stream rests: it has no receiving goroutine until
-// something arrives. The stream also pauses: it has no sending goroutine until something wakes it.
+// client is idle and only renewals are outstanding. The stream rests: it has no receiving goroutine
+// until something arrives. The stream also pauses: it has no sending goroutine until something
+// wakes it.
 
 // usualLinger is how long a stream keeps its receiving goroutine after a request other than a
 // renewal. A client that has sent such a request may soon send another.
@@ -109,7 +110,7 @@ func (t *stream) pause() bool {
 }
 
 // mayPause reports whether the stream can pause. It can pause only if it is resting, only renewals
-// are open, and none of the events that pauses waits for has happened.
+// are open, and none of the events that wake paused streams has happened.
 func (t *stream) mayPause() bool {
 	if !t.resting.Load() {
 		return false

@@ -102,7 +102,7 @@ func (t *stream) flush() (over bool, err error) {
 		return true, err
 	}
 	if more {
-		t.waker.wake() // send the outcomes that have arrived in the meantime first
+		t.waker.wake() // first send the outcomes that have arrived in the meantime
 	}
 	if isDue {
 		t.lookNow(time.Now())

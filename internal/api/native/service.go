@@ -40,8 +40,8 @@ type Options struct {
 	Guard func(grpc.ServiceDesc) *grpc.ServiceDesc
 	// GuardStream is Guard for the streams of StreamService. Use intercept.Chain to create it.
 	GuardStream intercept.Stream
-	// Admit rejects a request on a stream if its caller exceeds its rate. If it is nil, no requests
-	// are rejected.
+	// Admit rejects a request on a stream if its caller exceeds its rate limit. If it is nil, no
+	// requests are rejected.
 	Admit func(context.Context) error
 	// Renewals limits the load from one principal's renewals. If it is nil, the service creates its
 	// own.

@@ -20,7 +20,7 @@ func (s *store) checkSize(m proto.Message, bound int) error {
 	return nil
 }
 
-// refuse replaces a response that does not fit into a message with an error. size is the size of
+// refuse returns the error that replaces a response too large for a message. size is the size of
 // that response in bytes. If the request is a write, it has already taken effect.
 func (t *stream) refuse(q *request, size int) *pb.Response {
 	reason := pb.Reason_REASON_INVALID

@@ -25,11 +25,12 @@ const (
 	// maxRenewing limits the leases in the unanswered renewals of a stream, because each lease
 	// takes a few hundred bytes. A single renewal may exceed the limit.
 	maxRenewing = 16_384
-	// roomPatience is how long these limits may block a stream before it ends. A blocked stream
-	// does not read renewals either, so the member cannot detect whether the client is still alive.
+	// roomPatience is how long these limits may block a stream before the stream is ended. A
+	// blocked stream does not read renewals either, so the member cannot detect whether the client
+	// is still alive.
 	roomPatience = time.Minute
-	// maxPages limits the number of a stream's long responses that are being created or waiting to
-	// be sent. A client that requests thousands of lists without reading them must not exhaust the
+	// maxPages limits how many of a stream's long responses are being created or waiting to be
+	// sent. A client that requests thousands of lists without reading them must not exhaust the
 	// memory.
 	maxPages = 4
 )
@@ -95,7 +96,7 @@ func (s *streams) begin(g pb.StreamService_OpenServer, resume func()) (begun *st
 	}
 	t.rest = direct.RestOf(ctx)
 	t.relay = channel.Of(ctx)
-	// The receiver and the sender detect the end of the connection or relay without this.
+	// The receiver and the sender notice on their own when the connection or the relay ends.
 	if _, ends := ctx.Deadline(); resume != nil && (ends || inner != outer) {
 		context.AfterFunc(ctx, t.waker.wake)
 	}
@@ -412,7 +413,7 @@ func (t *stream) cancel(id uint64) {
 		t.followsLocked(q, false)
 	case q.renewals != nil:
 		renewals = q.renewals
-	default: // also for a request whose first step is done and that may be about to wait
+	default: // also if the request's first step is done and it may be about to wait
 		given = q.givenLocked()
 	}
 	t.mu.Unlock()

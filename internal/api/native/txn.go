@@ -14,7 +14,7 @@ import (
 )
 
 // txnConverter converts a transaction that checkTxn has accepted to a command. It also converts the
-// result to a response. It records the secrets that it draws.
+// result to a response. It records the secrets that it generates.
 type txnConverter struct {
 	*store
 	request    *pb.TxnRequest
@@ -272,7 +272,7 @@ func leasesOf(r *pb.TxnResponse) (list []*pb.Lease) {
 	return list
 }
 
-// secretOf returns the secret drawn for a grant. It returns nil if the lease was granted by an
+// secretOf returns the secret generated for a grant. It returns nil if the lease was granted by an
 // earlier request.
 func (c *txnConverter) secretOf(r *pb.GrantRequest, made *lease.Info) []byte {
 	secret := c.secrets[r]

@@ -15,7 +15,7 @@ type Calls struct {
 	methods map[string]method
 }
 
-// method is a method of a service. It has either unary or stream.
+// method is a method of a service. Exactly one of unary and stream is set.
 type method struct {
 	name   string // "/" service "/" method
 	impl   any

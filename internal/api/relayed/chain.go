@@ -31,7 +31,7 @@ func (r *relay) chains() (grpc.UnaryServerInterceptor, intercept.Stream) {
 		intercept.Chain(append(slices.Clone(r.o.Stream), many)...)
 }
 
-// impersonated is a stream with the context of the client on whose behalf the relay calls.
+// impersonated is a stream with the context of the client that the relay is acting for.
 type impersonated struct {
 	grpc.ServerStream
 	ctx context.Context

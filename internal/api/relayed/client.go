@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/internal/channel"
 )
 
-// client represents a client's connection to a relay while the connection has calls. It is a
+// client represents a client's connection to a relay while the connection has open calls. It is a
 // net.Conn so that it has an address and can be closed.
 type client struct {
 	net.Conn

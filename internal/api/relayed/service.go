@@ -36,7 +36,7 @@ type Options struct {
 	// Panics converts panics in streams to errors. If it is nil, they end the process.
 	Panics intercept.Panics
 	// MayRelay returns an error if the caller may not act as a relay. AccessChanged returns a
-	// channel that is closed when May must be called again.
+	// channel that is closed when MayRelay must be called again.
 	MayRelay      func(context.Context) error
 	AccessChanged func() <-chan struct{}
 	// Account returns the context for calls made over one client's connection to the relay. It

@@ -15,10 +15,10 @@ import (
 	"leasehold.dev/plan"
 )
 
-// plans is the path, relative to the page, that serves the computations of "leasehold plan" as
-// JSON. The parameters are the command's flags without dashes. A computation does not use any data
-// from the cluster and changes nothing. Therefore it requires no permission, like the files of the
-// page.
+// plans is the path, relative to the page, at which the computations of "leasehold plan" are served
+// as JSON. The parameters are the command's flags without dashes. A computation does not use any
+// data from the cluster and changes nothing. Therefore it requires no permission, like the files of
+// the page.
 const plans = "plan/"
 
 // Limits on the inputs, so that every computation terminates. No realistic plan has a TTL of a

@@ -6,8 +6,9 @@
 // commands. When a ticket is removed, finding the next waiter takes O(log n). A notification
 // includes the outcome, so the waiter does not have to read anything.
 //
-// A notification was correct at some revision that this member has applied: all tickets that count
-// before the waiter's own were gone, and the waiter's own ticket existed. A notification may be
-// late if the member is behind or partitioned. Events can be missing because there were too many,
-// or because a snapshot replaced the state. In these cases the package reads the queues again.
+// A notification that a ticket is ready was correct at some revision that this member has applied:
+// the ticket existed, and fewer than Permits of the tickets that count were ahead of it. A
+// notification may be late if the member is behind or partitioned. Events can be missing because
+// there were too many, or because a snapshot replaced the state. In these cases the package reads
+// the queues again.
 package waitqueue

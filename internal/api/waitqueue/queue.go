@@ -41,7 +41,7 @@ type kind struct {
 	ranks   []*rank
 }
 
-// rank contains the waiters of a kind that have the same number of permits.
+// rank contains those waiters of one kind that have the same number of permits.
 //
 // Invariant: between steps, all entries in waiting come after the key that has permits-1 keys
 // before it.
@@ -265,7 +265,7 @@ func (r *rank) ready(k *key) bool {
 // lastReady returns the last key that is ready. ok is false if all keys are ready.
 func (r *rank) lastReady() (_ *key, ok bool) {
 	if r.permits >= int64(len(r.kind.queue.keys)) {
-		return nil, false // no key can have that many keys before it
+		return nil, false // no key can have that many keys ahead of it
 	}
 	if r.kind.sort(); r.permits > int64(r.kind.order.Len()) {
 		return nil, false

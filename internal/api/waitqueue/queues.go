@@ -16,7 +16,7 @@ import (
 type Ask struct {
 	// Key is the key of a ticket in the queue with the given Prefix.
 	Key, Prefix string
-	// Permits is at least 1. A ticket is ready when fewer than Permits tickets are before it.
+	// Permits is at least 1. A ticket is ready when fewer than Permits tickets are ahead of it.
 	Permits int64
 	// If Skips is set, tickets whose value is IgnoredValue do not count.
 	Skips        bool
@@ -30,9 +30,9 @@ type State uint8
 const (
 	// None means that the ticket does not exist.
 	None State = iota
-	// Waiting means that too many tickets are before it.
+	// Waiting means that too many tickets are ahead of it.
 	Waiting
-	// Ready means that fewer than Permits tickets are before it.
+	// Ready means that fewer than Permits tickets are ahead of it.
 	Ready
 	// Gone means that the key was deleted or detached from its lease.
 	Gone

@@ -15,7 +15,7 @@ import (
 )
 
 // guard rejects unknown hosts and answers CORS preflight requests. It also rejects state-changing
-// requests that may come from pages of other origins.
+// requests that may come from other origins.
 func (o Options) guard(next http.Handler) http.Handler {
 	return o.hosts(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		o.addCORS(w, r)
@@ -27,7 +27,7 @@ func (o Options) guard(next http.Handler) http.Handler {
 		case http.MethodGet, http.MethodHead:
 		default:
 			if origin := r.Header.Get("Origin"); !o.mayCall(origin, r.Host) {
-				// Browsers send some requests for pages of other origins without a preflight.
+				// Browsers send some cross-origin requests without a preflight.
 				o.Logger.Warn("refused a request from a page of a different origin",
 					"origin", origin)
 				text := fmt.Sprintf("Pages of %q may not call this server.", origin)
@@ -42,7 +42,7 @@ func (o Options) guard(next http.Handler) http.Handler {
 			r.URL.Path = "/v3/" + rest // like etcd, support clients of etcd 3.3
 		}
 		if strings.HasPrefix(r.URL.Path, "/v1/") && r.Method == http.MethodPost && !isJSON(r) {
-			// Browsers send forms and plain text for any page, so these are rejected here. They are
+			// Browsers let any page send forms and plain text, so these are rejected here. They are
 			// accepted under /v3/, because curl -d and etcd clients that do not set a content type
 			// must work there.
 			writeJSON(w, http.StatusUnsupportedMediaType, failure{
@@ -101,7 +101,7 @@ func (o Options) mayCall(origin, host string) bool {
 	return origin == "" || slices.Contains(o.CORS, origin) || err == nil && u.Host == host
 }
 
-// isOrigin reports whether a text can be on the list of origins. It must have the form
+// isOrigin reports whether text can be on the list of origins. It must have the form
 // SCHEME://HOST[:PORT], as sent by browsers: in lower case and without the scheme's default port.
 // "null" is not allowed because it stands for many pages. Patterns are not allowed either.
 func isOrigin(text string) bool {

@@ -12,8 +12,8 @@ import (
 // message.
 const maxBuffer = 16 << 10
 
-// body is a request body. The limit applies to each message in it separately, because the body of a
-// watch is an endless series of messages.
+// body is a request body. The limit applies to each message in the body rather than to the whole
+// body, because the body of a watch is an endless series of messages.
 type body struct {
 	io.ReadCloser
 	limit, left int64

@@ -62,7 +62,7 @@ func traceOf(h http.Header) metadata.MD {
 	return md
 }
 
-// unprintable reports whether a text contains bytes that are not allowed in gRPC headers.
+// unprintable reports whether text contains bytes that are not allowed in gRPC headers.
 func unprintable(text string) bool {
 	return strings.ContainsFunc(text, func(r rune) bool { return r < ' ' || r > '~' })
 }
@@ -149,7 +149,7 @@ func (g *gateway) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	g.mux.ServeHTTP(w, r)
 }
 
-// dropForgedAddress removes the header with which a client on a Unix socket could forge its
+// dropForgedAddress removes the header that a client on a Unix socket could use to forge its
 // address. On other connections, the library appends the address of the connection to the header,
 // but a Unix socket has no address.
 func dropForgedAddress(r *http.Request) {

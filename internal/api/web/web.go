@@ -33,11 +33,11 @@ type Health interface {
 	Learner() bool
 	// Alarms returns the names of the active alarms, as in etcd: "NOSPACE", "CORRUPT".
 	Alarms() []string
-	// Disk returns an error if clients should use another member because of the state of this
-	// member's disk.
+	// Disk returns an error if the state of this member's disk means that clients should use
+	// another member.
 	Disk() error
-	// Read reads a key. It uses a confirm round, or only this member if serializable is true. It
-	// returns an error if the key cannot be read.
+	// Read reads a key. It goes through a confirm round unless serializable is true. It returns an
+	// error if the key cannot be read.
 	Read(ctx context.Context, serializable bool) error
 }
 

@@ -57,7 +57,7 @@ func addFile(
 ) error {
 	f := protodesc.ToFileDescriptorProto(d)
 	for i, dep := range f.Dependency {
-		// The files import each other by paths that include a directory. They are linked under
+		// The files import each other by paths that include a directory, but they are linked under
 		// paths without it.
 		if strings.HasPrefix(dep, "etcd/api/") {
 			f.Dependency[i] = path.Base(dep)

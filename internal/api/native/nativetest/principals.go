@@ -57,7 +57,7 @@ var mayBy = map[string][]string{
 	"NEEDS_ROOT":              {"root"},
 }
 
-// parts lists the principals that may send the sample requests whose parts declare their own needs.
+// parts lists the principals that may send each sample request whose parts declare their own needs.
 var parts = map[string][]string{
 	"AttachRequest": {"owner", "root"}, "TxnRequest": {"writer", "bound", "owner", "root"},
 }
