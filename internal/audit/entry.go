@@ -1,6 +1,6 @@
-// Package audit keeps a log of callers and their actions. Each record is a line of JSON, either in
-// a file that is rotated or on a stream. The callers of this package decide what a record contains.
-// The package guarantees that no name, key or error can forge a line or a field.
+// Package audit logs who made a call and what they did. Each record is one line of JSON, written to
+// a rotated file or to a stream. The callers of this package decide what a record contains. The
+// package guarantees that no name, key or error can forge a line or a field.
 package audit
 
 import (
@@ -21,7 +21,8 @@ const (
 	Failed Outcome = "failed"
 )
 
-// maxText limits each text in a record, in bytes. maxKeys limits the number of keys in a record.
+// maxText is the maximum length of each string in a record, in bytes. maxKeys is the maximum number
+// of keys in a record.
 const (
 	maxText = 512
 	maxKeys = 64
@@ -30,12 +31,12 @@ const (
 // Entry is one record. Zero and empty fields are omitted.
 type Entry struct {
 	Time time.Time
-	// Event is the type of the record: "call" or the event of a lease.
+	// Event is the type of the record: "call", or the kind of lease event.
 	Event string
 	// Principal is the caller's principal, or empty if the caller is anonymous.
 	Principal Text
-	// Address is where the call comes from. Trace is the trace that the call belongs to, as
-	// specified by the caller.
+	// Address is the address that the call comes from. Trace is the ID of the trace that the call
+	// belongs to, as sent by the caller.
 	Address Text
 	Trace   Text
 	Call    Text
@@ -44,13 +45,12 @@ type Entry struct {
 	// Keys are keys and key ranges. More is the number of keys and ranges that were omitted.
 	Keys []Range
 	More int
-	// Lease is the ID of a lease, in the same format as in the output of commands. Name is the
-	// lease's name.
+	// Lease is a lease ID, formatted as in command output. Name is the lease's name.
 	Lease int64
 	Name  Text
-	// Owner is the owner named by a lease. It is not a principal.
+	// Owner is the owner that the lease specifies. It is not a principal.
 	Owner Text
-	// Seq is the number of a lease event.
+	// Seq is the lease event's number.
 	Seq      uint64
 	Outcome  Outcome
 	Error    Text
@@ -66,7 +66,8 @@ func (e *Entry) Reset() {
 	*e = Entry{Keys: e.Keys[:0]}
 }
 
-// AddKey adds a key or a range of keys. If there are already too many, it only counts them.
+// AddKey adds a key or a range of keys. Once there are maxKeys of them, it only counts further
+// ones.
 func (e *Entry) AddKey(key, end []byte) {
 	if len(e.Keys) >= maxKeys {
 		e.More++
@@ -75,17 +76,17 @@ func (e *Entry) AddKey(key, end []byte) {
 	e.Keys = append(e.Keys, Range{cut(key), cut(end)})
 }
 
-// Text is text from any source. In JSON, it is a string if it is valid UTF-8 and not too long.
-// Otherwise, it is an object that contains the first bytes in base64 and whether there were more.
-// This way, no text can look like another.
+// Text is text from any source, trusted or not. In JSON, it is a string if it is valid UTF-8 and
+// not too long. Otherwise, it is an object with the first bytes in base64 and a flag that says
+// whether there were more. This way, one text can never pass for another.
 type Text string
 
-// cut returns as much of b as a record can contain, plus one byte if b is longer than that.
+// cut returns the part of b that fits in a record, plus one more byte if b is longer.
 func cut(b []byte) Text { return Text(b[:min(len(b), maxText+1)]) }
 
-// append appends the record as a line.
+// append appends the record to b as one line.
 //
-// Package json would take several times as long, and on a busy member this is called for each
+// Package encoding/json would take several times as long, and a busy member calls append for every
 // write.
 func (e *Entry) append(b []byte) []byte {
 	b = append(b, `{"time":"`...)
@@ -124,7 +125,7 @@ func field(b []byte, name string, t Text) []byte {
 	return t.append(append(append(append(b, `,"`...), name...), `":`...))
 }
 
-// lease appends the ID of a lease in hexadecimal, like the output of commands.
+// lease appends a lease ID in hexadecimal, as commands print it.
 func lease(b []byte, id int64) []byte {
 	if id == 0 {
 		return b

@@ -39,10 +39,10 @@ type Log struct {
 	mu      sync.Mutex // guards the fields below
 	next    *batch
 	writing *batch // batch being written, or nil
-	spare   []byte // memory of a written batch, reused for the next batch
+	spare   []byte // buffer of the last batch written, reused for the next batch
 	running bool   // the writing goroutine is running
-	broken  bool   // the last write failed or hangs
-	hung    bool   // the write has taken longer than hungTime
+	broken  bool   // the last write failed or is hung
+	hung    bool   // a write has been in progress for longer than hungTime
 
 	// the last write might have ended in the middle of a line; used only by the writing goroutine
 	torn bool
@@ -72,7 +72,8 @@ func Open(o Options) (*Log, error) {
 	case "stderr":
 		l.to = unclosed{os.Stderr}
 	default:
-		// The library creates a file only at the first write. Check now whether it will be able to.
+		// The library does not create the file until the first write. So check now that it will be
+		// able to.
 		f, err := os.OpenFile(filepath.Clean(o.File), os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 		if err != nil {
 			return nil, fmt.Errorf("audit: %w", err)
@@ -105,13 +106,13 @@ func endsInsideLine(file string) bool {
 	return err == nil && last[0] != '\n'
 }
 
-// rotated is a file that accepts writes larger than its maximum size, which lumberjack rejects.
-// Lumberjack names each old file after the current millisecond. If two files get the same name,
-// only the later one remains, so large writes are delayed.
+// rotated is a log file that, unlike lumberjack's, accepts writes larger than its maximum size.
+// Lumberjack names each old file after the current millisecond. If two files got the same name,
+// only the later one would survive, so large writes are delayed.
 type rotated struct{ lumberjack.Logger }
 
-// Write writes complete lines, in parts that each fit into a file. Every record fits into a file; a
-// longer one would be split between two files.
+// Write writes complete lines, split into parts that each fit in one file. Every record fits in one
+// file; a longer one would be split across two.
 func (r *rotated) Write(text []byte) (n int, err error) {
 	for most := max(r.MaxSize, 1) << 20; err == nil && n < len(text); {
 		part := text[n:min(len(text), n+most)]
@@ -130,7 +131,7 @@ func (r *rotated) Write(text []byte) (n int, err error) {
 	return n, err
 }
 
-// unclosed is a standard stream of the process. It is never closed.
+// unclosed is one of the process's standard streams. It is never closed.
 type unclosed struct{ io.Writer }
 
 // Close implements io.Closer.
@@ -142,7 +143,7 @@ func counter(name, help string) prometheus.Counter {
 	})
 }
 
-// Collectors returns the metrics of the log.
+// Collectors returns the log's metrics.
 func (l *Log) Collectors() []prometheus.Collector {
 	return []prometheus.Collector{l.written, l.dropped}
 }
@@ -210,8 +211,8 @@ func (l *Log) Flush() error {
 	return l.flush(b)
 }
 
-// flush returns the result of writing a batch, which must contain a record. It does not wait for a
-// disk that hangs.
+// flush has a batch written and returns the result. The batch must contain a record. It does not
+// wait for a hung disk.
 func (l *Log) flush(b *batch) error {
 	l.mu.Lock()
 	if !l.running {
@@ -264,7 +265,8 @@ func (l *Log) writeBatch(b *batch) {
 	l.mu.Unlock()
 	b.text = nil
 	if err != nil {
-		// Some complete lines might have been written. It is safer to count too many as dropped.
+		// Some complete lines might have been written. But it is safer to count too many as
+		// dropped.
 		l.dropped.Add(float64(b.count))
 		b.err = fmt.Errorf("%w: %w", errUnwritten, err)
 		return
@@ -291,7 +293,7 @@ func (l *Log) Run(ctx context.Context, failed func(error)) {
 	}
 }
 
-// Close closes the file, unless the disk hangs.
+// Close closes the file, unless the disk is hung.
 func (l *Log) Close() error {
 	err := l.Flush()
 	l.mu.Lock()

@@ -27,8 +27,8 @@ import (
 // Member is the member whose calls and leases are recorded.
 type Member interface {
 	View() *fsm.View
-	// OnLeaseNews registers f to be called after the view has received new lease events, until stop
-	// is called.
+	// OnLeaseNews registers f to be called each time the view has received new lease events.
+	// Calling stop unregisters f.
 	OnLeaseNews(f func()) (stop func())
 }
 
@@ -52,7 +52,7 @@ func NewRecorder(o Options, of Member, logger *slog.Logger) (*Recorder, error) {
 	return &Recorder{log, level(slices.Index(Levels, o.Level)), of, logger}, nil
 }
 
-// Collectors returns the metrics of the log.
+// Collectors returns the log's metrics.
 func (a *Recorder) Collectors() []prometheus.Collector {
 	if a == nil {
 		return nil
@@ -142,8 +142,8 @@ func traceOf(ctx context.Context) Text {
 	return Text(c.TraceID().String())
 }
 
-// refusals are the errors of etcd's API that report a missing permission with a code that other
-// errors use as well.
+// refusals are the etcd API errors that report a missing permission but share their code with other
+// errors.
 var refusals = map[string]bool{
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCUserEmpty):                 true,
 	rpctypes.ErrorDesc(rpctypes.ErrGRPCAuthFailed):                true,
@@ -160,7 +160,7 @@ func isDenied(err error) bool {
 		refusals[s.Message()]
 }
 
-// Run writes records in batches until ctx ends. It also records the lease events after number at.
+// Run writes records in batches until ctx ends. It also records lease events with numbers above at.
 func (a *Recorder) Run(ctx context.Context, at uint64) {
 	done := make(chan struct{})
 	go func() { defer close(done); a.followLeases(ctx, at) }()
@@ -171,8 +171,8 @@ func (a *Recorder) Run(ctx context.Context, at uint64) {
 	<-done
 }
 
-// followLeases records the lease events after number at until ctx ends. When the member starts, the
-// events since the last snapshot are repeated with the same numbers.
+// followLeases records lease events with numbers above at until ctx ends. When the member starts,
+// the events since the last snapshot are repeated with the same numbers.
 func (a *Recorder) followLeases(ctx context.Context, at uint64) {
 	news := make(chan struct{}, 1)
 	stop := a.member.OnLeaseNews(func() {
@@ -192,7 +192,7 @@ func (a *Recorder) followLeases(ctx context.Context, at uint64) {
 	a.recordLeases(at)
 }
 
-// recordLeases records the lease events after number at, and returns the number of the last event.
+// recordLeases records lease events with numbers above at, and returns the number of the last one.
 func (a *Recorder) recordLeases(at uint64) uint64 {
 	all := a.member.View().LeaseEvents
 	for at < all.Last() {

@@ -16,7 +16,8 @@ import (
 type level uint8
 
 const (
-	// changes covers permissions, members, settings, and leases being granted or ending.
+	// changes covers changes to permissions, members and settings, and the granting and ending of
+	// leases.
 	changes level = iota
 	writes        // changes to keys as well
 	reads
@@ -146,7 +147,7 @@ func fill(e *Entry, req any) {
 	}
 }
 
-// limitsOf describes the holder of the limits.
+// limitsOf describes whom the limits apply to.
 func limitsOf(l *native.Limits) string {
 	switch {
 	case l.GetUser() != "":

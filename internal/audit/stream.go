@@ -37,7 +37,8 @@ type auditedStream struct {
 	audit  *Recorder
 	call   string
 	single bool // the stream has only one request
-	// from is where the stream comes from. trace is the trace in which it was opened.
+	// from is the address that the stream comes from. trace is the ID of the trace that it was
+	// opened in.
 	from, trace Text
 
 	mu      sync.Mutex // guards the fields below
@@ -45,7 +46,7 @@ type auditedStream struct {
 	level   level // level of opening
 	// requests contains the unanswered leasehold.v1 requests by ID.
 	requests map[uint64]pending
-	// watches contains the watches of etcd's API that have been requested but not created.
+	// watches contains the etcd API watches that have been requested but not yet created.
 	watches []pending
 }
 
@@ -105,8 +106,8 @@ func (s *auditedStream) ask(q *native.Request) bool {
 	body := bodyOf(q)
 	level := levelOf(body)
 	recorded := level <= s.audit.level
-	// A request that would not be recorded could still be denied, unless access control is
-	// disabled.
+	// A request that would not be recorded if it succeeded is still tracked, because it could be
+	// denied, unless access control is disabled.
 	if body == nil || !recorded && !s.audit.member.View().Access.Enabled() {
 		return false
 	}
@@ -178,7 +179,7 @@ func answerOf(x *native.Response) any {
 	return x.ProtoReflect().Get(f).Message().Interface()
 }
 
-// watch records that a watch of etcd's API has been created, or has been denied now or after its
+// watch records that an etcd API watch was created, or was denied, either right away or after its
 // creation.
 func (s *auditedStream) watch(r *pb.WatchResponse) error {
 	p := pending{entry: new(Entry)}

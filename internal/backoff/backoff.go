@@ -1,4 +1,4 @@
-// Package backoff provides delays between attempts.
+// Package backoff computes the delays between attempts.
 package backoff
 
 import (
@@ -7,9 +7,9 @@ import (
 	"time"
 )
 
-// Delay returns how long to wait after the given number of consecutive failures. The delay is about
-// first, doubles with each failure, and is at most most. It has jitter, so that clients that failed
-// at the same time do not retry at the same time.
+// Delay returns how long to wait after the given number of consecutive failures. The delay starts
+// at about first, doubles with each failure, and never exceeds most. It has jitter, so that clients
+// that failed at the same time do not retry at the same time.
 func Delay(failures int, first, most time.Duration) time.Duration {
 	d := min(first<<min(failures, 20), most)
 	return d/2 + rand.N(max(d/2, 1))

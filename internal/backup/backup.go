@@ -28,14 +28,14 @@ import (
 )
 
 // A backup consists of the magic line, then chunks, then a length of zero, then zeros up to the
-// next multiple of a sector. Each chunk is a 4-byte length, the CRC32-C of its bytes, and the
-// bytes. The version is in the magic line. All numbers are big-endian.
+// next sector boundary. Each chunk is a 4-byte length, the CRC32-C of its bytes, and the bytes. The
+// version is in the magic line. All numbers are big-endian.
 //
-// A backup that was fetched through the API ends with the SHA-256 of everything before it. etcd
-// clients recognize the SHA-256 because the length of the file is not a multiple of a sector, which
-// is why the rest fills whole sectors.
+// A backup fetched through the API ends with the SHA-256 of everything before it. etcd clients
+// detect the SHA-256 by the length of the file, which is then not a multiple of the sector size.
+// That is why everything before it fills whole sectors.
 //
-// The first chunk is the ID of the cluster, in clusterChunk bytes. The chunks after it are the
+// The first chunk is the ID of the cluster, in clusterChunk bytes. The remaining chunks contain the
 // state.
 const (
 	magic  = "leasehold backup 1\n"
@@ -48,7 +48,7 @@ const Version = "leasehold 1"
 // clusterChunk is the length of the chunk that contains the ID of the cluster.
 const clusterChunk = 8
 
-// maxChunk is the maximum length of a chunk. It bounds how much a corrupt length can make a reader
+// maxChunk is the maximum length of a chunk. It limits how much a corrupt length can make a reader
 // read.
 const maxChunk = 256 << 20
 
@@ -167,7 +167,7 @@ func (b *Reader) took(p []byte) {
 
 // read returns the next n bytes.
 func (b *Reader) read(n int64) ([]byte, error) {
-	// The buffer grows with the data, because a length may be corrupt.
+	// The buffer grows as data arrives, because the length may be corrupt.
 	var buf bytes.Buffer
 	buf.Grow(int(min(n, 64<<10)))
 	switch _, err := io.CopyN(&buf, b.r, n); {

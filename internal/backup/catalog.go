@@ -22,7 +22,8 @@ import (
 // sort in order. BEFORE is the term of the entry before FIRST, and TERM is the term of LAST. TIME
 // is the time of the newest entry. Objects with other names do not belong to Leasehold.
 const (
-	// ManifestName is the name of the object that contains the history to which the others belong.
+	// ManifestName is the name of the object that records which history the other objects belong
+	// to.
 	ManifestName = "leasehold.json"
 	// PartSuffix is the suffix of objects that are still being written, on targets where such
 	// objects are visible.
@@ -74,7 +75,7 @@ func PieceName(i PieceInfo) string {
 		i.Last.Term, i.Revision, i.Time.UTC().Format(timeForm), i.Member)
 }
 
-// Catalog lists the contents of a target, according to the names of its objects.
+// Catalog lists the contents of a target, based on the names of its objects.
 type Catalog struct {
 	Fulls  []Full      // sorted by place in the log, because times may be wrong
 	Pieces []PieceInfo // sorted by first entry, longest first
@@ -131,11 +132,11 @@ type Walk struct{ left, open []PieceInfo }
 // Walk returns a Walk that starts at the first piece.
 func (c *Catalog) Walk() *Walk { return &Walk{left: c.Pieces} }
 
-// Next returns the pieces that contain the entry after a place and that, according to their names,
-// follow that place. Pieces with the newest term come first and, within a term, pieces that reach
-// farthest. If a cluster lost entries and continued without them, its current log therefore comes
-// before the lost entries, because terms never decrease along a log. Places must not decrease from
-// call to call.
+// Next returns the pieces that contain the entry after a place and, judging by their names,
+// continue the log from that place. Pieces with the newest term come first; within a term, those
+// that reach farthest come first. So if a cluster lost entries and continued without them, its
+// current log comes before the lost entries: terms never decrease along a log. Places must not
+// decrease from call to call.
 func (w *Walk) Next(at Place) (out []PieceInfo) {
 	for len(w.left) > 0 && w.left[0].First <= at.Index+1 {
 		w.open = append(w.open, w.left[0])
@@ -155,7 +156,7 @@ func (w *Walk) Next(at Place) (out []PieceInfo) {
 	return out
 }
 
-// Reach returns how far the copied log continues without a gap after a place, according to the
+// Reach returns how far the copied log extends past a place without a gap, judging by the object
 // names. It also returns the piece that ends there, or a zero value if there is none.
 func (c *Catalog) Reach(at Place) (Place, PieceInfo) {
 	var last PieceInfo

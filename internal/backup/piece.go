@@ -16,8 +16,8 @@ const pieceMagic = "leasehold log 1\n"
 
 var pieceFormat = encoding.Format{Name: "a piece of a log", Version: 1, Corrupt: ErrNotWhole}
 
-// Place is a position in a log, just after one of its entries. If two logs have the same entry at a
-// place, all their entries before it are the same.
+// Place is a position in a log, just after one of its entries. If two logs have a place in common,
+// they are the same up to it.
 type Place struct{ Index, Term uint64 }
 
 // before reports whether p precedes q in the history of a cluster, in which terms never decrease.
@@ -40,7 +40,7 @@ func (h History) String() string {
 	return fmt.Sprintf("cluster %016x since restore %016x", h.Cluster, h.Restore)
 }
 
-// Entry is a log entry. Its index follows from its position in a [Piece].
+// Entry is a log entry. Its index is implied by its position in a [Piece].
 type Entry struct {
 	Term uint64
 	Type byte // as in Raft: 0 for commands, 2 for a membership change
@@ -73,7 +73,7 @@ func (p *Piece) Last() Place {
 	return Place{p.Previous.Index + uint64(n), p.Entries[n-1].Term}
 }
 
-// TermAt returns the term of the entry at an index. The index can also refer to the entry just
+// TermAt returns the term of the entry at an index. The index may also be that of the entry just
 // before the piece.
 func (p *Piece) TermAt(index uint64) (term uint64, ok bool) {
 	switch at := index - p.Previous.Index; {

@@ -20,7 +20,7 @@ import (
 // pollInterval is how often files are checked for changes.
 const pollInterval = time.Second
 
-// Bindings are the rules of a file, as last read without errors. A nil *Bindings has no rules.
+// Bindings holds the rules of a file, as last read without errors. A nil *Bindings has no rules.
 type Bindings struct {
 	path    string
 	log     *slog.Logger
@@ -32,7 +32,7 @@ type Bindings struct {
 	cancel context.CancelFunc
 	group  sync.WaitGroup // running fetches
 
-	mu     sync.Mutex // guards the fields below, and changes to now
+	mu     sync.Mutex // guards the fields below, and writes to now
 	text   []byte     // content of the file in effect
 	loaded time.Time  // when text was read
 	failed string     // why a newer version was rejected
@@ -189,7 +189,7 @@ func (b *Bindings) Run(ctx context.Context) {
 	}
 }
 
-// CommonNames reports whether the common name of a certificate is treated as a user if no rule
+// CommonNames reports whether a certificate's common name is taken as a user name if no rule
 // matches.
 func (b *Bindings) CommonNames() bool { return b == nil || b.now.Load().CommonNames }
 

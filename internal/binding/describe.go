@@ -7,8 +7,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// Describe fills a response with the rules in effect and the error in the current file, if any. The
-// response contains no secrets: the file has none, and the keys are public.
+// Describe fills in a response with the rules in effect and, if the current file has an error, that
+// error. The response contains no secrets: the file has none, and the keys are public.
 func (b *Bindings) Describe(m *pb.ListBindingsResponse) {
 	if m.CommonNames = b.CommonNames(); b == nil {
 		return

@@ -24,7 +24,7 @@ var algorithms = []string{
 
 // file is the content of an --auth-config file.
 type file struct {
-	// CommonNames means that the common name of a certificate is treated as a user if no rule
+	// CommonNames means that a certificate's common name is taken as a user name if no rule
 	// matches.
 	CommonNames bool             `yaml:"common-names"`
 	Issuers     []issuerSettings `yaml:"issuers"`
@@ -44,8 +44,8 @@ type issuerSettings struct {
 	// KeysURL or KeysFile specifies where the keys are if they are not in the discovery document.
 	KeysURL  string `yaml:"keys-url"`
 	KeysFile string `yaml:"keys-file"`
-	// CAFile contains the authorities for the issuer's URLs. The default is the system's
-	// authorities.
+	// CAFile contains the certificate authorities that are trusted for the issuer's URLs. The
+	// default is the system's authorities.
 	CAFile     string   `yaml:"ca-file"`
 	Algorithms []string `yaml:"algorithms"`
 	// Leeway is how much clock skew between the issuer and this member is tolerated.
@@ -150,7 +150,8 @@ func (s *issuerSettings) setDefaults() {
 // issuer name in principals.
 var issuerName = regexp.MustCompile(`^[a-z0-9][a-z0-9.-]*$`)
 
-// reserved are the prefixes of the names of other principals.
+// reserved lists names that no issuer can have, because they are prefixes of other principals'
+// names.
 var reserved = []string{"dns", "spiffe"}
 
 func (s *issuerSettings) check() error {

@@ -27,8 +27,8 @@ type issuer struct {
 	parser *jwt.Parser
 
 	mu sync.Mutex // guards the fields below
-	// verified caches the evidence of tokens by the tokens' hashes. The tokens were verified with
-	// the keys in text.
+	// verified caches the evidence from tokens, by token hash. The tokens were verified with the
+	// keys in text.
 	verified map[[sha256.Size]byte]*Evidence
 	text     string
 }

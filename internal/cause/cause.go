@@ -1,12 +1,12 @@
-// Package cause defines the codes with which members report problems and "leasehold recover"
-// reports its findings. Programs should compare the codes. The accompanying texts are for people
-// and may change. docs/operations.md explains each code.
+// Package cause defines the codes that members use to report problems and that "leasehold recover"
+// uses for its findings. Programs should compare the codes. The accompanying texts are written for
+// humans and may change. docs/operations.md explains each code.
 package cause
 
 import "strings"
 
-// The location of the code in an error's google.rpc.ErrorInfo. Errors of this domain contain the
-// code in their metadata under this key.
+// Where the code is found in an error's google.rpc.ErrorInfo. Errors in this domain carry the code
+// in their metadata under this key.
 const (
 	Domain = "leasehold.dev"
 	Key    = "cause"
@@ -34,20 +34,21 @@ const (
 	TooOld Code = "TOO_OLD"
 	// VersionNotSpoken means that this release does not support the cluster version.
 	VersionNotSpoken Code = "VERSION_NOT_SPOKEN"
-	// LostData means that the cluster knows this member with different data.
+	// LostData means that the cluster has recorded this member with different data.
 	LostData Code = "LOST_DATA"
-	// CopiedData means that two processes are running as the same member. The process that
-	// continues also reports it.
+	// CopiedData means that two processes are running as the same member. The process that keeps
+	// running also reports it.
 	CopiedData Code = "COPIED_DATA"
 	// Removed means that the cluster has removed this member.
 	Removed Code = "REMOVED"
 	// StatesDiffer means that the member's state differs from the majority's.
 	StatesDiffer Code = "STATES_DIFFER"
-	// RolledBack means that the data is older than the member's promises to the cluster.
+	// RolledBack means that the data is older than promises that the member has made to the
+	// cluster.
 	RolledBack Code = "ROLLED_BACK"
 	// Contradicted means that another member contradicts this member's disk in some other way.
 	Contradicted Code = "CONTRADICTED"
-	// NotApplicable means that members running this release cannot apply an entry of the log.
+	// NotApplicable means that members running this release cannot apply an entry in the log.
 	NotApplicable Code = "ENTRY_NOT_APPLICABLE"
 	// Damaged means that the data differs from what was written.
 	Damaged Code = "DAMAGED"

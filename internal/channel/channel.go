@@ -33,7 +33,7 @@ type Channel struct {
 	// overtake pieces of other messages.
 	delivered   [][]byte
 	undelivered int  // total bytes in delivered
-	recvUsed    int  // window used by received frames: their cost minus the window returned so far
+	recvUsed    int  // window used by received frames and not yet returned
 	consumed    int  // part of recvUsed that the receiver has consumed
 	halfClosed  bool // the other end has half-closed the channel, and all pieces have arrived
 	sendWindow  int  // number of bytes that may be sent
@@ -43,7 +43,7 @@ type Channel struct {
 	end         *pb.RelayEnd // received from the other end
 	sendClosed  bool         // nothing more will be sent
 	ended       bool         // the channel has ended
-	reason      error        // why the link ended, if it ended the channel
+	reason      error        // why the link ended, if that ended the channel
 	onReceive   func()       // see Park; nil while a receiver is active
 	count       func(int)    // see Count
 	kept        int          // bytes in pieces and delivered
@@ -63,7 +63,7 @@ type header struct {
 type piece struct {
 	bytes      []byte
 	last       bool
-	windowless bool // whether it does not count toward the window
+	windowless bool // whether it is exempt from the window
 }
 
 // receiveLocked processes a frame of this channel.
@@ -80,8 +80,8 @@ func (c *Channel) receiveLocked(f *pb.RelayFrame) error {
 	}
 	if len(f.Data) > 0 || f.EndMessage {
 		n := len(f.Data) + cost
-		// The other end may exceed the window only with the last frame, because it may send a frame
-		// while any of the window is left.
+		// The other end may send a frame as long as any of the window is left, so only its last
+		// frame may exceed the window.
 		if len(f.Data) > pieceSize || c.recvUsed >= window || c.halfClosed {
 			return fmt.Errorf("%w: %d bytes on channel %d with %d unread",
 				errProtocol, len(f.Data), c.id, c.recvUsed)
@@ -405,7 +405,8 @@ func (c *Channel) Deliver(message []byte) {
 	}
 }
 
-// Behind returns the number of frames waiting to be sent and of pieces waiting to be received.
+// Behind returns the number of frames waiting to be sent plus the number of pieces waiting to be
+// received.
 func (c *Channel) Behind() int {
 	c.link.mu.Lock()
 	defer c.link.mu.Unlock()

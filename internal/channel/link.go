@@ -28,7 +28,7 @@ const (
 	shortMessage = 4 << 10
 	// maxBatch limits the bytes in one message of the stream, not counting its last frame, so that
 	// the message is smaller than 64 KiB. If other clients leave large responses unread, a member
-	// delays larger messages, and renewals in them would have to wait.
+	// delays messages larger than that, including any renewals in them.
 	maxBatch = 40 << 10
 	// maxChannels limits the number of channels that a link accepts. maxCall limits the size of a
 	// call's description, in bytes.
@@ -154,7 +154,7 @@ func (l *Link) receiveAll() {
 	}
 }
 
-// reason returns the reason why the link has ended.
+// reason returns why the link has ended.
 func (l *Link) reason() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -342,7 +342,8 @@ func callAll(list []func()) {
 	}
 }
 
-// pushLocked queues a frame. If the frame has a channel, it follows the channel's queued pieces.
+// pushLocked queues a frame. A channel's frame never overtakes the pieces that the channel has
+// already queued.
 func (l *Link) pushLocked(f *pb.RelayFrame, c *Channel) {
 	if c != nil {
 		c.queued++

@@ -93,7 +93,7 @@ func newRoot(a *app.App, more []*cobra.Command) *cobra.Command {
 		}
 		if _, without := cmd.Annotations[withoutSettings]; without ||
 			cmd.Name() == cobra.ShellCompRequestCmd || cmd.Name() == cobra.ShellCompNoDescRequestCmd {
-			// the word list later reads the flags of the command being completed, and then the
+			// completion itself reads the flags of the command being completed later, and then the
 			// variables
 			return nil
 		}
@@ -124,7 +124,7 @@ func completion(root *cobra.Command) {
 	}
 }
 
-// help makes "help" fail for an unknown command, as running that command does.
+// help makes "help" fail for an unknown command, just as running that command does.
 func help(root *cobra.Command) {
 	root.InitDefaultHelpCmd()
 	for _, c := range root.Commands() {

@@ -239,8 +239,8 @@ func (s *Set[V]) holdsOf(list []keyrange.Span) (out []keyrange.Span) {
 	return out
 }
 
-// These bound the list that Reopen returns, in ranges and in bytes of their keys. The held ranges
-// alone may exceed them.
+// These limit the list that Reopen returns: the number of ranges, and the bytes of their keys. The
+// held ranges alone may exceed them.
 const (
 	maxReopenRanges = 4096
 	maxReopenBytes  = 256 << 10

@@ -10,11 +10,11 @@
 //
 //	leasehold/1 /leasehold.v1.StreamService/Open
 //
-// The server responds with a line that contains the first word. Over TLS, the client also offers
-// that word with ALPN (RFC 7301). After that, both sides send frames similar to gRPC-Web's: one
-// byte of flags, the length as 4 bytes in big-endian order, and the data. Flags of 0 denote a
-// protobuf message. Flags of 0x80 denote metadata, with a line "name: value" for each entry,
-// terminated by CR LF. If a name ends in -bin, its values are encoded as base64.
+// The server responds with a line that contains only the first word of the client's line. Over TLS,
+// the client also offers that word with ALPN (RFC 7301). After that, both sides send frames similar
+// to gRPC-Web's: one byte of flags, the length as 4 bytes in big-endian order, and the data. Flags
+// of 0 denote a protobuf message. Flags of 0x80 denote metadata, with a line "name: value" for each
+// entry, terminated by CR LF. If a name ends in -bin, its values are encoded as base64.
 //
 //   - The client's first frame is metadata. A later metadata frame without lines means that there
 //     are no more messages.

@@ -18,9 +18,9 @@ import (
 const (
 	headSize = 5
 	// chunk is the size of the first read of a frame that does not fit into the buffer. Later reads
-	// are larger, because more of the frame is then known to have arrived. The gRPC buffer pools
-	// have buffers of this size, and the next larger size is largest. Sizes in between are not
-	// pooled. Otherwise, a frame slightly longer than chunk would use a buffer of size largest.
+	// are larger, because by then more of the frame has arrived. The gRPC buffer pools have buffers
+	// of this size, and the next larger size is largest. Sizes in between are not pooled.
+	// Otherwise, a frame slightly longer than chunk would use a buffer of size largest.
 	chunk   = 32 << 10
 	largest = 1 << 20
 )

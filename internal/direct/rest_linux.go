@@ -11,7 +11,7 @@ import (
 )
 
 // Rest lets a stream do without a receiving goroutine while its client is idle. A single server
-// goroutine waits for all such connections and starts a receiving goroutine when something arrives.
+// goroutine watches all such connections, and starts a receiving goroutine when something arrives.
 // A nil Rest never rests.
 type Rest struct {
 	stream *serverStream
@@ -33,7 +33,7 @@ func RestOf(ctx context.Context) *Rest {
 	return r
 }
 
-// withRest returns a context from which RestOf gets the stream's Rest. It returns ctx unchanged if
+// withRest returns a context that carries the stream's Rest for RestOf. It returns ctx unchanged if
 // the connection has no socket.
 func (g *serverStream) withRest(ctx context.Context) context.Context {
 	raw := socketOf(g.raw)
@@ -132,11 +132,11 @@ func (g *serverStream) readBy(at time.Time) bool {
 	return g.ctx.Err() == nil && g.c.SetReadDeadline(at) == nil
 }
 
-// poller waits for the connections of all resting streams. Each rest waits for a single event. The
-// poller has its own epoll instance, for which Go's runtime waits as it does for any file, so
-// waiting blocks one goroutine but no thread. Each connection has a number that is never reused.
-// Therefore, an event of a closed connection is never mistaken for an event of a later connection
-// with the same file descriptor.
+// poller watches the connections of all resting streams. Each rest waits for a single event. The
+// poller has its own epoll instance, which Go's runtime polls like any other file, so waiting
+// blocks a goroutine but not a thread. Each connection has a number that is never reused. So an
+// event for a closed connection is never mistaken for one for a later connection with the same file
+// descriptor.
 type poller struct {
 	file   *os.File
 	raw    syscall.RawConn
@@ -210,7 +210,7 @@ func (p *poller) newID() uint64 {
 	return p.last
 }
 
-// arm starts waiting for a connection. The kernel removes a connection when it is closed. The first
+// arm starts watching a connection. The kernel removes a connection when it is closed. The first
 // event only disarms the connection, so the next rest takes only one system call.
 func (p *poller) arm(r *Rest) error {
 	op := syscall.EPOLL_CTL_MOD

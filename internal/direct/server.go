@@ -42,7 +42,7 @@ type Options struct {
 
 // Requests limits the resources that clients can use before their messages are complete.
 type Requests interface {
-	// Stream opens the account of a stream or rejects the stream. Calling end closes the
+	// Stream opens an account for a stream, or rejects the stream. Calling end closes the
 	// connection. The stream uses the returned context.
 	Stream(ctx context.Context, from string, end func()) (context.Context, Account, error)
 }
@@ -234,7 +234,7 @@ func (s *Server) leave(raw net.Conn) {
 	s.wg.Done()
 }
 
-// expiredDeadline is a deadline that unblocks everything waiting for a connection.
+// expiredDeadline is a deadline that unblocks everything waiting on a connection.
 var expiredDeadline = time.Unix(1, 0)
 
 // serverStream implements grpc.ServerStream. As in gRPC, one goroutine can receive while another

@@ -3,7 +3,7 @@ package directory
 import "leasehold.dev/lease"
 
 // backlog is work caused by acknowledgments and by the ends of leases. Many writes can be waiting
-// for many caches. So one step does at most Limits.Freed of this work, and leaves the rest to the
+// for many caches. So one step processes at most Limits.Freed items, and leaves the rest to the
 // next step, which follows immediately. Until then, ranges remain pending and writes wait, as if
 // the acknowledgments had arrived later.
 type backlog struct {
@@ -117,7 +117,8 @@ func (d *Directory) answer(c *cache, most int) (n int) {
 	return n
 }
 
-// unblock records that each of the writes waits for one drop fewer. by is the lease of the cache.
+// unblock records that each of the writes has one less drop to wait for. by is the lease of the
+// cache.
 func (d *Directory) unblock(by lease.ID, writes []*Write) {
 	for _, w := range writes {
 		w.blocked--
@@ -133,7 +134,7 @@ func (d *Directory) Behind() bool { return d.left || len(d.freed)+len(d.answers)
 // log.
 type urgentWrites struct {
 	urgent     int      // number of urgent writes in flight
-	endingKeys int      // number of keys of their leases
+	endingKeys int      // number of keys attached to their leases
 	crowd      []*Write // writes held back only by this limit, in order
 }
 
@@ -142,8 +143,8 @@ type urgentWrites struct {
 const keysPerUrgent = 4
 
 // room reports whether a write can leave, given the urgent writes in flight. If an urgent write
-// cannot leave, it is added to crowd, unless it has been stuck. In that case, commands that attach
-// keys have already overtaken it, and must not do so again.
+// cannot leave, it is added to crowd, unless it has been stuck. Commands that attach keys have
+// already overtaken a write that has been stuck, and must not do so again.
 func (d *Directory) room(w *Write) bool {
 	if !w.Urgent || d.urgentRoom() {
 		return true

@@ -26,7 +26,8 @@ type cache struct {
 	// renewers are commands that renew the lease and wait until nothing is pending.
 	renewers []*Write
 	orphanState
-	// endsAt is the instant of the cache in Directory.ends, or 0.
+	// endsAt is the instant at which the cache is due in Directory.ends, or 0 if it is not listed
+	// there.
 	endsAt lease.Instant
 }
 
@@ -53,7 +54,8 @@ type orphanState struct {
 	until  lease.Instant // when it expires
 	// stopped means that the orphan's cache is empty and remains empty.
 	stopped bool
-	// overAt is the instant of the cache in Directory.orphans, or 0.
+	// overAt is the instant at which the cache is due in Directory.orphans, or 0 if it is not
+	// listed there.
 	overAt lease.Instant
 }
 
@@ -65,8 +67,8 @@ type delivery struct {
 	sent     lease.Instant // when the last invalidation was sent
 	pause    lease.TTL     // delay until the next one; 0 means none
 	unsent   bool          // the cache is in Directory.unsent
-	// resendAt and lateSince are the instants of the cache in Directory.resends and Directory.late,
-	// or 0.
+	// resendAt and lateSince are the instants under which Directory.resends and Directory.late list
+	// the cache, or 0.
 	resendAt, lateSince lease.Instant
 }
 
@@ -169,7 +171,7 @@ type Opening struct {
 // messages have larger numbers.
 type Origin struct{ Member, Incarnation, Number uint64 }
 
-// before reports whether o was certainly sent no later than p.
+// before reports whether o is known to have been sent no later than p.
 func (o Origin) before(p Origin) bool {
 	return o.Member == p.Member && o.Incarnation == p.Incarnation && o.Number <= p.Number
 }
@@ -269,9 +271,8 @@ func (d *Directory) Ack(a Ack) {
 
 // over reports whether the lease of a cache has expired, so that the cache is no longer used. A
 // lease whose expiry has passed can still be renewed until it is ended, but only after its cache
-// has acknowledged everything. A renewal that is already in the log counts as a renewal. If the
-// lease does not exist, it has just been revoked, and nothing changes until the cache becomes an
-// orphan.
+// has acknowledged everything. A renewal counts as soon as it is in the log. If the lease does not
+// exist, it has just been revoked, and nothing changes until the cache becomes an orphan.
 func (d *Directory) over(c *cache) bool {
 	if !c.orphan && d.leases[c.id].value().renewing > 0 {
 		return false
@@ -334,8 +335,8 @@ func (d *Directory) Invalidations() []Invalidation {
 }
 
 // dueNow returns the caches that get an invalidation now, within the limits of a step. The caches
-// in unsent come first, in the order in which they got something pending. Those that have not
-// acknowledged for a long time come after them.
+// in unsent come first, in the order in which something became pending for them. Those that have
+// not acknowledged for a long time come after them.
 func (d *Directory) dueNow() (due []*cache) {
 	ranges, n := 0, 0
 	for ; n < len(d.unsent) && ranges < d.limits.Invalidated; n++ {

@@ -21,8 +21,8 @@ var errFull = errors.New("directory: too many writes wait for caches")
 type State interface {
 	// Keys yields the keys attached to a lease, in any order.
 	Keys(lease.ID) iter.Seq[string]
-	// Expiry returns the instant from which a lease may have ended, taking into account every
-	// promise to its holder. If ok is false, there is no such lease.
+	// Expiry returns the earliest instant at which a lease may have ended, given every promise made
+	// to its holder. If ok is false, there is no such lease.
 	Expiry(lease.ID) (at lease.Instant, ok bool)
 }
 
@@ -34,9 +34,9 @@ type Limits struct {
 	// Drops limits the number of ranges that are pending for a cache, and DropBytes the bytes of
 	// their keys. If either is exceeded, the cache must drop everything.
 	Drops, DropBytes int
-	// Waiting limits the number of waiting writes. Links limits the number of pairs of a write and
-	// an earlier write that it waits for. A write to a range waits for every earlier write to one
-	// of its keys.
+	// Waiting limits the number of waiting writes. Links limits the number of links, each from a
+	// write to an earlier write that it waits for. A write to a range waits for every earlier write
+	// to one of its keys.
 	Waiting, Links int
 	// Work limits, roughly, the caches and keys that admissions examine per step: see Spent.
 	Work int
@@ -49,7 +49,7 @@ type Limits struct {
 	// writes are not stuck behind them in the log. Fewer are admitted if they end leases with many
 	// keys.
 	Freed, Ending int
-	// Slow is the delay at which an acknowledgment is considered slow.
+	// Slow is how long an acknowledgment may take before it counts as slow.
 	Slow lease.TTL
 }
 
@@ -89,7 +89,7 @@ type invalidations struct {
 	// unsent lists the caches that may need an invalidation immediately. resends schedules the
 	// caches that have not acknowledged the last one.
 	unsent  []*cache
-	left    bool // the last step left some of unsent because of its limit
+	left    bool // the last step hit its limit before it got through unsent
 	resends schedule
 	// ends schedules the caches that writes wait for. Each is scheduled no later than when it
 	// expires or becomes slow. orphans schedules the expiry of orphans.

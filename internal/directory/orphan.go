@@ -47,7 +47,7 @@ func (d *Directory) Orphan(o Orphan, wide bool) {
 }
 
 // Refresh restarts the full TTL of every orphan. It is called when the clock may not have measured
-// the time before.
+// the time that passed before the call.
 func (d *Directory) Refresh(now lease.Instant) {
 	for _, c := range d.holds.caches {
 		if c.orphan && !c.stopped {

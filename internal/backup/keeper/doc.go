@@ -37,9 +37,9 @@ type Source interface {
 	Entries(first, last uint64, bytes int) ([]backup.Entry, error)
 	// State returns the current state.
 	State(ctx context.Context) (State, error)
-	// History returns the history to which the member's state belongs.
+	// History returns the history that the member's state belongs to.
 	History() backup.History
-	// Keep requests that the log after an index be retained, unless it becomes too long. 0
+	// Keep asks for the log after an index to be retained, unless it grows too long. An index of 0
 	// withdraws the request.
 	Keep(index uint64)
 }
@@ -76,7 +76,7 @@ type Stats struct {
 	// follower.
 	Lag time.Duration
 	// Fulls counts the full backups that were made, and Copied counts the entries that were copied.
-	// Gaps counts how many times the leader no longer had the entries to copy next.
+	// Gaps counts the times that the leader no longer had the entries that were to be copied next.
 	Fulls, Copied, Gaps uint64
 	// These fields count failed attempts to make a full backup, to copy the log, to open the
 	// target, and to remove old backups.

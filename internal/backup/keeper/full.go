@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/internal/backup/target"
 )
 
-// makeFulls makes full backups when they are due. It also makes one when now requests a full backup
-// at a given place or later.
+// makeFulls makes full backups when they are due. It also makes one when now requests it, at the
+// given place or later.
 func (k *Keeper) makeFulls(ctx context.Context, now <-chan backup.Place) {
 	var made backup.Place
 	for {
@@ -96,8 +96,7 @@ func (c *counter) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// watch cancels a context when no byte has been transferred for a while, regardless of the size of
-// the transfer.
+// watch cancels a context when a transfer of any size has made no progress for a while.
 type watch struct {
 	timer *time.Timer
 	stop  context.CancelFunc
@@ -129,7 +128,7 @@ type watchedWriter struct {
 	to io.Writer
 }
 
-// wrap returns a function like write whose output is watched.
+// wrap returns a version of write whose output is watched.
 func (w *watch) wrap(write func(io.Writer) error) func(io.Writer) error {
 	return func(to io.Writer) error { return write(&watchedWriter{w, to}) }
 }

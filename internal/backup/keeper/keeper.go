@@ -65,8 +65,8 @@ func (k *Keeper) Stats() Stats {
 // failingAfter is how long work must have been failing before Failing reports it.
 const failingAfter = time.Minute
 
-// Failing describes the work that this leader has failed to do for a minute or longer. It returns
-// "" if there is no such work.
+// Failing describes the work that has been failing on this leader for a minute or longer. It
+// returns "" if there is no such work.
 func (k *Keeper) Failing() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -154,7 +154,7 @@ const (
 	pruning = "remove old backups"
 )
 
-// reason returns the innermost text of an error. It omits the name of the object, which differs
+// reason returns the text of the innermost error. It omits the name of the object, which differs
 // from attempt to attempt.
 func reason(err error) string {
 	for inner := errors.Unwrap(err); inner != nil; inner = errors.Unwrap(err) {
@@ -195,7 +195,7 @@ func (k *Keeper) failed(what string, err error) {
 		"retry", "target", k.cfg.Target.String(), "error", err)
 }
 
-// succeeded records that work has succeeded. If the work failed before, succeeded logs that it
+// succeeded records that work has succeeded. If the work had been failing, succeeded logs that it
 // works again.
 func (k *Keeper) succeeded(what string) {
 	k.mu.Lock()

@@ -16,12 +16,12 @@ type Settings struct {
 	CredentialsFile string
 }
 
-// DefaultSettings returns settings that make no backups.
+// DefaultSettings returns the default settings, with which no backups are made.
 func DefaultSettings() Settings {
 	return Settings{Schedule: "@daily", Keep: 7, Interval: 500 * time.Millisecond}
 }
 
-// minInterval protects against a wrong unit, which could create an object every millisecond.
+// minInterval guards against a wrong time unit, which could create an object every millisecond.
 const minInterval = 10 * time.Millisecond
 
 // Check returns the first error in the settings. It does no I/O.

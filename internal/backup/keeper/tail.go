@@ -79,8 +79,8 @@ func (t *tail) open(ctx context.Context) bool {
 }
 
 // resume returns where to continue. For each full backup, it finds the end of the copied log after
-// that backup. It chooses the first such end at which this member's log continues. The newest full
-// backup may be later than that end, because its leader may have lost leadership before it had
+// that backup. It picks the first of these ends that this member's log can continue. The newest
+// full backup may be later than that end, because its leader may have lost leadership before it had
 // copied the log that far.
 func (t *tail) resume(c *backup.Catalog) (end backup.Place, revision int64) {
 	for _, f := range c.Fulls {

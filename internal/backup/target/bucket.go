@@ -28,7 +28,7 @@ type bucket struct {
 
 const (
 	defaultRegion = "us-east-1"
-	// answerLimit is the timeout for making a connection, and for receiving the start of an answer.
+	// answerLimit is the timeout for connecting, and for receiving the beginning of a response.
 	answerLimit = 30 * time.Second
 	// roleLimit is the timeout for requesting the credentials of the machine's role.
 	roleLimit = 5 * time.Second
@@ -177,7 +177,8 @@ func (b *bucket) explain(err error) error {
 	return fmt.Errorf("%s: the server answered %d %s: %w", b, e.StatusCode, e.Code, err)
 }
 
-// withoutURL removes the URL from an error, because the URL is long and String names the bucket.
+// withoutURL removes the URL from an error, because the URL is long and String already names the
+// bucket.
 func withoutURL(err error) error {
 	var e *url.Error
 	if errors.As(err, &e) {
@@ -186,9 +187,9 @@ func withoutURL(err error) error {
 	return err
 }
 
-// Put implements Target. It sends content of more than 16 MiB in parts, and the object appears
-// after the last part. The signature includes the MD5 of each part, which the server verifies.
-// Buckets with object lock require the MD5, and not every store can verify signatures of chunks.
+// Put implements Target. It sends content larger than 16 MiB in parts, and the object appears after
+// the last part. The signature includes the MD5 of each part, which the server verifies. Buckets
+// with object lock require the MD5, and not every store can verify signatures of chunks.
 func (b *bucket) Put(ctx context.Context, c Content) error {
 	r, w := io.Pipe()
 	defer r.Close() // makes Write return

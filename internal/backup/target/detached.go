@@ -10,14 +10,14 @@ import (
 )
 
 // detached is a target whose calls return when their context ends, even if the operating system is
-// stuck, for example because the server of a network file system is gone. Hanging calls remain in
-// their goroutines. Once there are mostHanging of them, further calls fail immediately.
+// stuck, for example because the server of a network file system is gone. Hung calls stay in their
+// goroutines. Once there are mostHanging of them, further calls fail immediately.
 type detached struct {
 	Target
 	places chan struct{}
 }
 
-// mostHanging is the maximum number of hanging calls.
+// mostHanging is the maximum number of hung calls.
 const mostHanging = 8
 
 func detach(t Target) *detached { return &detached{t, make(chan struct{}, mostHanging)} }

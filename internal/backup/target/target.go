@@ -21,11 +21,11 @@ import (
 var (
 	// ErrNotFound means that a target has no object with the given name.
 	ErrNotFound = errors.New("target: object not found")
-	// errExists means that a target already has an object that was required to be new.
+	// errExists means that a target already has an object that was supposed to be new.
 	errExists = errors.New("target: the object already exists")
 	// ErrDamaged means that the data read back differs from the data written.
 	ErrDamaged = errors.New("target: the data read back differs from the data written")
-	// errURL means that a text does not name a target.
+	// errURL means that a string does not name a target.
 	errURL = errors.New("not a target for backups")
 )
 
@@ -50,7 +50,7 @@ type Content struct {
 	Sum   [sha256.Size]byte
 	// Write writes the bytes. It must write the same bytes each time it is called.
 	Write func(io.Writer) error
-	// New requires that the object not exist yet.
+	// New means that the object must not exist yet.
 	New bool
 }
 
@@ -91,7 +91,7 @@ func Open(name, credentialsFile string) (Target, error) {
 		errURL, u.Redacted())
 }
 
-// withoutSecrets returns the reason why a URL cannot be parsed. The text does not contain the URL.
+// withoutSecrets returns why a URL cannot be parsed. The result does not contain the URL.
 func withoutSecrets(err error, name string) string {
 	var e *url.Error
 	if errors.As(err, &e) {

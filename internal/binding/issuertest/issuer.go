@@ -52,7 +52,7 @@ func New(t testing.TB, encrypted bool) *Issuer {
 	return i.started(t)
 }
 
-// On is New without encryption, using the test's listener.
+// On is like New without encryption, but uses the test's own listener.
 func On(t testing.TB, l net.Listener) *Issuer {
 	t.Helper()
 	i, mux := newIssuer()
@@ -109,7 +109,7 @@ func encode(v any) []byte {
 	return b
 }
 
-// KeySet returns the public keys in the form in which the issuer publishes them.
+// KeySet returns the public keys as the issuer publishes them.
 func (i *Issuer) KeySet() []byte {
 	i.mu.Lock()
 	defer i.mu.Unlock()

@@ -201,8 +201,8 @@ func (a commands) userPasswd() app.Command {
 	}
 }
 
-// newPassword reads a new password: either one word from standard input or, interactively, typed
-// twice.
+// newPassword reads a new password: one word from standard input or, interactively, a password that
+// the user types twice.
 func (a commands) newPassword(user string, interactive bool) (string, error) {
 	if !interactive {
 		var password string

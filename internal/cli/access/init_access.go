@@ -149,7 +149,7 @@ func (f *firstAccess) addUser(ctx context.Context, c *clientv3.Client, user, rol
 	return nil
 }
 
-// undo removes everything that was created before the error why, and returns that error.
+// undo removes everything that was created before the error why occurred, and returns why.
 func (f *firstAccess) undo(why error) error {
 	ctx, cancel := context.WithTimeout(context.Background(), undoTime)
 	defer cancel()

@@ -19,7 +19,7 @@ import (
 // A Process is the part of the operating system's process that commands can use.
 type Process struct {
 	Args   []string // without the program's name
-	Env    []string // "NAME=value"; the last of several duplicates counts
+	Env    []string // "NAME=value"; the last duplicate wins
 	Stdin  io.Reader
 	Stdout io.Writer
 	Stderr io.Writer
@@ -105,8 +105,8 @@ func (a *App) Warnf(format string, args ...any) {
 	a.messageLocked([]byte(Harmless(fmt.Sprintf(format, args...))))
 }
 
-// messageLocked writes to standard error, in order with other output as long as a reader consumes
-// it. If the reader stops, a command that holds a lease must still continue.
+// messageLocked writes to standard error, in order with other output as long as standard error is
+// being read. If the reader stops, a command that holds a lease must still continue.
 func (a *App) messageLocked(text []byte) {
 	if a.Stderr == io.Discard { // while a full-screen view is shown
 		return

@@ -18,7 +18,7 @@ import (
 )
 
 // Prepare evaluates the connection and output flags. Commands call it after they have checked their
-// own arguments. If both are invalid, the user therefore sees the same error as with etcdctl.
+// own arguments. So if both are invalid, the user sees the same error as with etcdctl.
 func (a *App) Prepare() (*clientv3.ConfigSpec, error) {
 	a.startLogging()
 	eps, err := a.discover()

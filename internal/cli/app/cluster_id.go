@@ -35,8 +35,8 @@ func (c *clusterID) Set(text string) error {
 // Type implements pflag.Value.
 func (c *clusterID) Type() string { return "hex" }
 
-// options configure a client of etcd's API to send the expected cluster ID with each request.
-// Leasehold members reject requests for a different cluster.
+// options make an etcd API client send the expected cluster ID with each request. Leasehold members
+// reject requests for a different cluster.
 func (c clusterID) options() []grpc.DialOption {
 	if c == 0 {
 		return nil

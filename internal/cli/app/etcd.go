@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// EtcdAnswer returns the Answer for a response of etcd's API.
+// EtcdAnswer returns the Answer for an etcd API response.
 func EtcdAnswer(m proto.Message, simple func(*Page)) Answer {
 	return Answer{JSON: m, Proto: m, Simple: simple}
 }
@@ -101,7 +101,7 @@ func NativeKV(kv *store.KV) *native.KeyValue {
 	}
 }
 
-// EtcdKV converts a key to etcd's API.
+// EtcdKV converts a key to the etcd API's type.
 func EtcdKV(kv *native.KeyValue) *mvccpb.KeyValue {
 	return &mvccpb.KeyValue{
 		Key: kv.Key, Value: kv.Value, Lease: kv.Lease, Version: kv.Version,

@@ -9,8 +9,8 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// The prefixes of environment variables that set flags, most important first. Flags on the command
-// line override both.
+// EnvPrefixes are the prefixes of environment variables that set flags, in order of precedence.
+// Flags on the command line override both.
 var EnvPrefixes = []string{"LEASEHOLD_", "ETCDCTL_"}
 
 // globalFlags are the flags of all client commands.

@@ -11,8 +11,7 @@ import (
 	"github.com/spf13/pflag"
 )
 
-// maxTypos is the maximum number of characters by which a suggested name can differ from the typed
-// text.
+// maxTypos is the maximum edit distance between the typed text and a suggested name.
 const maxTypos = 2
 
 // UnknownCommand runs commands that only have subcommands. It prints the help, or returns an error
@@ -108,7 +107,7 @@ func nearest(typed string, names []string) string {
 		if len(typed) > maxTypos && strings.HasPrefix(n, typed) {
 			d = 1
 		}
-		// Every two-letter name is within two typos of any text.
+		// Any two-letter text is within two typos of any two-letter name.
 		if d < distance && d < len(n) {
 			best, distance = n, d
 		}

@@ -10,8 +10,8 @@ import (
 )
 
 // ParseLease parses a reference to a lease. It is either an ID, always in hexadecimal as in
-// etcdctl, or a name. A name that looks like an ID needs the prefix "name:". The error text for an
-// invalid ID is bad.
+// etcdctl, or a name. A name that looks like an ID needs the prefix "name:". bad is the error text
+// for an invalid ID.
 func ParseLease(s, bad string) (*pb.LeaseRef, error) {
 	name, isName := strings.CutPrefix(s, "name:")
 	id, err := strconv.ParseInt(s, 16, 64)

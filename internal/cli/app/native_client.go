@@ -75,9 +75,9 @@ func (a *App) OpenStrict() (*client.Client, error) {
 	return c, WithCode(ExitBadArgs, err)
 }
 
-// lastWord is how long a command can take to give up after its timeout. After that, it reports that
-// it is still retrying. lastWord has its own timer because the process might have been stopped
-// until the timeout.
+// lastWord is how long a command may take to give up once its timeout has passed. After that, it
+// reports that it is still retrying. lastWord is timed separately, because the process might have
+// been stopped until the timeout passed.
 const lastWord = time.Second
 
 // reportOutages reports an outage once it has lasted longer than patience (the command timeout)

@@ -9,7 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// silence disables the echo of a terminal until restore is called or the user interrupts. It does
+// silence turns off a terminal's echo until restore is called or the user interrupts. It does
 // nothing if f is not a terminal.
 func silence(f *os.File) (restore func()) {
 	fd := int(f.Fd())

@@ -152,7 +152,7 @@ func NewTurn(c *client.Client, name string, own lease.ID) *turn {
 	}
 }
 
-// Text names the holder and the minimum time for which it has held the lease.
+// Text names the holder and says for how long, at least, it has held the lease.
 func (t *turn) Text(ctx context.Context) string {
 	all, err := t.places(ctx)
 	if err != nil || len(all) == 0 {

@@ -130,7 +130,7 @@ func (a commands) check(spec *clientv3.ConfigSpec, ep string) health {
 	if err == nil {
 		h.cluster = resp.Header.GetClusterId()
 	}
-	// Even a request that was denied has been confirmed by the cluster.
+	// A denied request is fine, because the cluster confirmed it first.
 	if err != nil && !errors.Is(err, rpctypes.ErrPermissionDenied) {
 		h.Error = err.Error()
 		return h

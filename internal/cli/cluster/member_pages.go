@@ -28,8 +28,7 @@ func NewMemberPages(secure *tls.Config, limit time.Duration) MemberPages {
 // maxPage is the maximum size of a page in bytes.
 const maxPage = 64 << 20
 
-// Get fetches a page of a member. If the page reports that the member is unhealthy, that is not an
-// error.
+// Get fetches a page of a member. A page that reports an unhealthy member is not an error.
 func (p *MemberPages) Get(x *Member, path string) ([]byte, error) {
 	base := x.URL
 	switch {

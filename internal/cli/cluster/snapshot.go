@@ -126,7 +126,7 @@ func fetchSnapshot(ctx context.Context, c *clientv3.Client, w io.Writer) (string
 	if err != nil {
 		return "", fmt.Errorf("could not write snapshot: %w", err)
 	}
-	// If a server sends no checksum, the size is a multiple of the disk sector size.
+	// If the server had sent no checksum, the size would be a multiple of the disk sector size.
 	if size%512 != sha256.Size {
 		return "", fmt.Errorf("sha256 checksum not found [bytes: %d]", size)
 	}

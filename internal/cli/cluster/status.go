@@ -75,7 +75,7 @@ type State struct {
 	listed bool // whether the member list comes from the cluster
 	// Others are the members found at given endpoints but missing from the member list.
 	Others []*Member `json:"-"`
-	// Failure is the error from a read that the leader confirmed.
+	// Failure is the error from a read that the leader had to confirm.
 	Failure error `json:"-"`
 	alarms  []string
 	// IDs of the members that raised each alarm; 0 means no particular member
@@ -248,7 +248,7 @@ func (s *State) ask(a *app.App, c *clientv3.Client) []*pb.Member {
 	s.Failure = within(func(ctx context.Context) error {
 		_, err := c.Get(ctx, "health")
 		if errors.Is(err, rpctypes.ErrPermissionDenied) {
-			return nil // even a denied request has been confirmed by the leader
+			return nil // a denied request is fine, because the leader confirmed it first
 		}
 		return err
 	})
@@ -343,7 +343,7 @@ type SelfReport struct {
 }
 
 // reportedBy returns the problems that a member reports. It omits alarms and a missing leader.
-// Members report these as etcd does, and they are detected in other ways.
+// Members report these the way etcd does, and they are detected in other ways.
 func reportedBy(m *pb.StatusResponse) (out []SelfReport) {
 	for _, line := range m.GetErrors() {
 		code, text := cause.OfReport(line)
@@ -366,7 +366,7 @@ func texts(list []SelfReport) string {
 
 const (
 	lagEntries = 10_000 // a larger lag is reported
-	fullPart   = 0.8    // a larger share of the quota in use is reported
+	fullPart   = 0.8    // usage above this share of the quota is reported
 )
 
 // Judge determines the verdict, based only on the observed state.

@@ -21,7 +21,7 @@ import (
 
 // A claim describes a lock to acquire or an election to win.
 type claim struct {
-	command     string // command that acquires it, for the label of the lease
+	command     string // command that acquires it, for the lease's label
 	lock, elect string // exactly one of them is set
 	candidate   lock.Candidate
 	ttl         time.Duration
@@ -31,7 +31,7 @@ type claim struct {
 // name returns the name of the lock or the election.
 func (c *claim) name() string { return c.lock + c.elect }
 
-// A post is a lock held or an election won.
+// A post is a lock that is held or an election that has been won.
 type post interface {
 	client.Hold
 	Key() string

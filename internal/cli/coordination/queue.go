@@ -250,7 +250,7 @@ func (a commands) claimOne(name string, f *workFlags, command []string) error {
 }
 
 // claim waits for an item within the limits set by flags. With --try, it does not wait for an item,
-// and waits for a member no longer than --command-timeout.
+// and waits at most --command-timeout for a member.
 func (a commands) claim(
 	ctx context.Context, c *client.Client, name string, f *workFlags,
 ) (*queue.Item, error) {
@@ -436,7 +436,7 @@ func showItems(s *queue.Stats, list []queue.Info) app.Answer {
 		app.RowsAnswer([]string{"ID", "State", "Tries", "Worker", "Payload"}, rows, out), len(rows))
 }
 
-// summarized puts a line before a table. If the table has no rows, it is omitted.
+// summarized puts a line before a table. A table without rows is omitted.
 func summarized(line string, ans app.Answer, rows int) app.Answer {
 	table := ans.Simple
 	ans.Simple = func(p *app.Page) {

@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// interruptTime is how long a range delete waits so that the user can interrupt it.
+// interruptTime is how long a range delete waits to give the user a chance to interrupt it.
 const interruptTime = 2 * time.Second
 
 type delFlags struct {

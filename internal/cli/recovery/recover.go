@@ -75,7 +75,7 @@ type recovery struct {
 	found   []*disaster
 }
 
-// disaster is a disaster that was found.
+// disaster is a disaster that recover has diagnosed.
 type disaster struct {
 	Cause cause.Code `json:"cause"`
 	What  string     `json:"what"`

@@ -93,7 +93,7 @@ func shownAt(address string, within time.Duration) (shown []*x509.Certificate) {
 		return nil
 	}
 	defer conn.Close()
-	_ = tls.Client(conn, &tls.Config{ // any error concerns only the certificates
+	_ = tls.Client(conn, &tls.Config{ // any error here is only about the certificates
 		MinVersion: tls.VersionTLS12, InsecureSkipVerify: true,
 		VerifyPeerCertificate: func(raw [][]byte, _ [][]*x509.Certificate) error {
 			for _, der := range raw {
@@ -130,7 +130,7 @@ func (r *recovery) ownCertificates() (out []badCertificate) {
 				Text: fmt.Sprintf("the certificate in %s %s", file, why), File: file, Authority: c.IsCA,
 			})
 		}
-		// an expired authority can remain next to a new one
+		// an expired CA certificate may stay in the file alongside its successor
 		if file == r.spec.Secure.Cert || valid == 0 {
 			out = append(out, bad...)
 		}

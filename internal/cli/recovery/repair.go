@@ -148,8 +148,8 @@ func (r *recovery) forceNewCluster(d *disaster) error {
 	return nil
 }
 
-// answers returns one of the addresses at which a process accepts connections, or "". If one
-// address hangs, the others are still tried.
+// answers returns one of the addresses where a process accepts connections, or "" if there is none.
+// If one address hangs, the others are still tried.
 func (r *recovery) answers(urls []string) (at string) {
 	ctx, cancel := context.WithTimeout(context.Background(), r.Flags.DialTimeout)
 	defer cancel()

@@ -143,9 +143,9 @@ type Notice struct{ Term, Kill time.Duration }
 // DefaultNotice returns the notice for a TTL.
 func DefaultNotice(ttl time.Duration) Notice { return Notice{Term: ttl / 4, Kill: ttl / 40} }
 
-// Under waits until the program has ended, and makes sure that it ends before the tenure does. It
-// reports in lost whether it had to stop the program. If the tenure is extended after the program
-// has been asked to terminate, the program is not notified, but has more time to terminate.
+// Under waits until the program has ended, and makes sure that it ends before the tenure does. The
+// result lost reports whether it had to stop the program. If the tenure is extended after the
+// program has been asked to terminate, the program is not notified, but has more time to terminate.
 func (c *child) Under(t Tenure, n Notice) (lost bool) {
 	group := c.cmd.Process.Pid
 	defer c.watchdog.disarm(group)
@@ -215,5 +215,5 @@ func (c *child) Exit() error {
 	}
 }
 
-// WatchdogCommand is the argument with which this program runs [Watchdog].
+// WatchdogCommand is the argument that makes this program run [Watchdog].
 const WatchdogCommand = "_watchdog"

@@ -94,8 +94,8 @@ func (m *Model) picked() []*leases.Info {
 	return list
 }
 
-// matches reports whether a lease matches all words of the filter. The words are looked up in its
-// name, owner, user, labels, ID and token.
+// matches reports whether a lease matches all words of the filter. The words are matched against
+// its name, owner, user, labels, ID and token.
 func (m *Model) matches(l *leases.Info) bool {
 	all := []string{l.Name, l.Owner, l.Principal, hexID(l.ID), fmt.Sprint(uint64(l.Token))}
 	for k, v := range l.Labels {

@@ -1,9 +1,9 @@
 // Package top is the screen of "leasehold top". It shows snapshots of a cluster on a terminal, or
 // as a single page.
 //
-// The displayed remaining time of a lease is the cluster's last value minus the time since the
-// request was sent. So unless a lease is revoked, it lives at least that long. Countdowns stop
-// while the cluster does not respond.
+// The remaining time shown for a lease is the last value from the cluster minus the time since the
+// request for it was sent. So unless a lease is revoked, it lives at least that long. Countdowns
+// stop while the cluster does not respond.
 package top
 
 import (

@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// Evil is a text that contains terminal control characters.
+// Evil is a string that contains terminal control characters.
 const Evil = "a\x1b[2J\u009b31m\x7f\r\nb\xff"
 
 // Harmless checks that no human-readable output contains terminal control characters.

@@ -14,8 +14,8 @@ type Stderr struct {
 	written chan struct{}
 }
 
-// NewStderr returns an empty Stderr. Write blocks while the given number of earlier writes have not
-// been awaited.
+// NewStderr returns an empty Stderr. Write blocks while the given number of earlier writes are
+// still waiting for Await.
 func NewStderr(writes int) *Stderr { return &Stderr{written: make(chan struct{}, writes)} }
 
 // Write implements io.Writer.
