@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"sync"
+	"syscall"
 )
 
 // blockSize is the number of ports in a block. A process claims a block by listening on its first
@@ -34,9 +35,8 @@ func MustFreeAddr() string {
 		}
 		port := blocks.next
 		blocks.next++
-		if l, err := listen(port); err == nil {
-			_ = l.Close()
-			return l.Addr().String()
+		if addr, ok := free(port); ok {
+			return addr
 		}
 	}
 	panic("process: no port is free")
@@ -53,6 +53,18 @@ func claimBlock() bool {
 	blocks.claims = append(blocks.claims, l)
 	blocks.next, blocks.end = first+1, first+blockSize
 	return true
+}
+
+// free reports whether nothing listens on a port. No process is started meanwhile: until it executes
+// its program, it would have a copy of the listener, which would keep the port in use.
+func free(port int) (addr string, ok bool) {
+	syscall.ForkLock.RLock()
+	defer syscall.ForkLock.RUnlock()
+	l, err := listen(port)
+	if err != nil {
+		return "", false
+	}
+	return l.Addr().String(), l.Close() == nil
 }
 
 func listen(port int) (net.Listener, error) {

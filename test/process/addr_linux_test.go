@@ -1,0 +1,39 @@
+package process
+
+import (
+	"net"
+	"os/exec"
+	"sync"
+	"testing"
+)
+
+// TestFreeAddrWhileForking checks that an address is free when it is returned, even if other
+// goroutines start processes. A process has copies of all open files until it executes its program.
+func TestFreeAddrWhileForking(t *testing.T) {
+	done := make(chan struct{})
+	var forks sync.WaitGroup
+	for range 4 {
+		forks.Go(func() {
+			for {
+				select {
+				case <-done:
+					return
+				default:
+					_ = exec.Command("/nonexistent").Run()
+					_ = exec.Command("true").Run()
+				}
+			}
+		})
+	}
+	for range 500 {
+		addr := MustFreeAddr()
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			t.Error(err)
+			break
+		}
+		_ = l.Close()
+	}
+	close(done)
+	forks.Wait()
+}
