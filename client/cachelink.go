@@ -18,8 +18,8 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// cacheLink keeps a cache connected to the cluster when members or streams fail. Each cache of
-// package cache has one.
+// cacheLink keeps a cache connected to the cluster when members or streams fail. Every cache.Cache
+// has one.
 type cacheLink struct {
 	client *Client
 	lease  leases.Ref
@@ -51,7 +51,8 @@ func init() {
 	})
 }
 
-// linkCache connects a cache to the cluster. l is the cache's lease, which has held ranges.
+// linkCache connects a cache to the cluster. l is the cache's lease, granted with the ranges that
+// the cache may hold.
 func (c *Client) linkCache(l *Lease, to cachelink.Events) (*cacheLink, error) {
 	k := &cacheLink{client: c, lease: l.Ref(), to: to}
 	now, err := c.mux.enter(k)
@@ -205,8 +206,8 @@ func (k *cacheLink) check(r *pb.Request) error {
 	return nil
 }
 
-// take handles a response, or the error that ends the call. Invalidations are valid regardless of
-// the call on which they arrive.
+// take handles a response, or the error that ends the call. Invalidations count no matter which
+// call they arrive on.
 func (k *cacheLink) take(l *link, q *call, r *pb.Response, err error) {
 	m := r.GetCache()
 	if m.GetSeq() != 0 || len(m.GetDrop()) > 0 {

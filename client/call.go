@@ -68,7 +68,7 @@ func (c *Client) retry(
 		}
 		if !s.retryable(err) {
 			if !errors.Is(err, errOver) {
-				last = nil // the error is the answer itself
+				last = nil // err is the answer; earlier errors no longer matter
 			}
 			return s.fail(err, last)
 		}
@@ -111,7 +111,7 @@ func (s *spec) retryable(err error) bool {
 	default:
 		if s.kind == numbered && !errors.Is(err, ErrInvalid) && !errors.Is(err, ErrNoSpace) &&
 			!errors.Is(err, ErrLimitReached) && !errors.Is(err, ErrPermissionDenied) {
-			s.unsure = false // these four errors may apply only to the last attempt
+			s.unsure = false // these four errors may say nothing about earlier attempts
 		}
 		return false
 	}
@@ -131,7 +131,7 @@ func (s *spec) fail(err, before error) error {
 // errOver marks the error from an attempt whose context ended.
 var errOver = errors.New("given up")
 
-// overBy returns an errOver whose text is the reason why the context ended.
+// overBy returns an errOver whose text says why the context ended.
 func overBy(ctx context.Context) error { return &over{fault.Cause(ctx)} }
 
 type over struct{ cause error }
@@ -152,8 +152,8 @@ func (c *Client) do(
 	return resp, err
 }
 
-// timed is like do, for a request that starts a TTL. sent is a time just before the answered
-// attempt.
+// timed is like do, for a request that starts a TTL. sent is a time just before the attempt that
+// was answered.
 func (c *Client) timed(
 	ctx context.Context, s *spec, r *pb.Request,
 ) (resp *pb.Response, sent moment, err error) {

@@ -9,9 +9,9 @@ import (
 
 // clock measures the time since it was created, including time during which the machine was
 // suspended. Go's monotonic clock stops during a suspend. The wall clock continues, but it can be
-// set. So between two readings, the clock advances by the larger of the two differences. If the
-// clock advances too fast, validity ends early, which is safe. It is never slower than the
-// monotonic clock.
+// set. So from one reading to the next, this clock advances as far as whichever of the two advanced
+// further. If the clock advances too fast, validity ends early, which is safe. It is never slower
+// than the monotonic clock.
 type clock struct {
 	source func() time.Time
 
@@ -46,7 +46,7 @@ func (c *clock) readLocked() time.Duration {
 // have advanced.
 func step(monotonic, wall time.Duration) time.Duration { return max(monotonic, wall, 0) }
 
-// window is a time span for callers that cannot wait for the clock's mutex.
+// window is a time span that can be checked without taking the clock's mutex.
 type window struct {
 	base time.Time
 	wall int64 // wall time of base, in nanoseconds

@@ -50,8 +50,8 @@ type Config struct {
 	// hop.
 	AnyMember bool
 	// Dial, if set, makes the connections. endpoint is one of Endpoints, exactly as given there. If
-	// the endpoint uses TLS, the client runs it over the returned connection. Dial is called from
-	// multiple goroutines. It must return when the context ends.
+	// the endpoint uses TLS, the client runs it over the returned connection. Dial may be called
+	// from several goroutines at once. It must return when the context ends.
 	Dial func(ctx context.Context, endpoint string) (net.Conn, error)
 	// GRPC makes the client use only gRPC. By default its stream uses a connection without HTTP/2,
 	// which costs less, and the client falls back to gRPC if a proxy requires it.
@@ -65,26 +65,27 @@ type Config struct {
 	DialTimeout time.Duration
 	// Silence is how long the client waits for a member that sends nothing while a request is
 	// pending. After that it switches to the next member. 0 means 3 s. Renewals do not wait that
-	// long. Clients of relays need at least 3 s, because a relay may delay a renewal by half a
-	// second.
+	// long. Clients that connect to relays need at least 3 s, because a relay may delay a renewal
+	// by half a second.
 	Silence time.Duration
 	// Grace applies to leases whose Grant.Grace is 0.
 	Grace time.Duration
 	// Drift is the maximum difference between the rates of this machine's clock and the members'
 	// clocks. 0 means 1e-3, and a negative value means no drift.
 	Drift float64
-	// Margin is the time that the program needs to stop. The client subtracts it from the validity
-	// of each lease. 0 means 5 ms, and a negative value means no margin.
+	// Margin is how long the program needs in order to stop. The client subtracts it from the
+	// validity of each lease. 0 means 5 ms, and a negative value means no margin.
 	Margin time.Duration
-	// RenewAfter is the fraction of its TTL after which a lease is renewed, from 0.01 to 0.5. 0
-	// means a third. Above 0.4, each renewal costs the members a log entry. The first renewal of a
-	// lease is sent 100 ms after the grant if that is sooner.
+	// RenewAfter is the fraction of a lease's TTL after which the client renews it, from 0.01 to
+	// 0.5. 0 means a third. Above 0.4, each renewal costs the members a log entry. The first
+	// renewal of a lease is sent 100 ms after the grant if that is sooner.
 	RenewAfter float64
 	// MaxRequestBytes is the size of the largest request that the client sends. 0 means 1.5 MiB,
-	// which is the default limit of the members.
+	// which is the members' default limit.
 	MaxRequestBytes int
-	// Now, if set, replaces time.Now for the validity of leases. It is intended for tests in which
-	// clocks differ. It must not take a lock that is held by a goroutine waiting for the client.
+	// Now, if set, replaces time.Now for measuring how long leases are valid. It is intended for
+	// tests in which clocks differ. It must not take a lock that a goroutine may hold while it
+	// waits for the client.
 	Now func() time.Time
 }
 
@@ -169,7 +170,7 @@ func start(c Config, list []endpoint, dial dialer) (*Client, error) {
 
 // firstRenewal is the delay before a new lease is first renewed. After a quarter of a second
 // without a renewal, the leader would checkpoint the lease, and would later have to clear the
-// checkpoint. An earlier renewal makes the lease join a group instead. A lease released before
+// checkpoint. A lease that is renewed sooner joins a group instead. A lease released before
 // firstRenewal needs no renewal at all.
 const firstRenewal = 100 * time.Millisecond
 
@@ -194,9 +195,9 @@ func (c *Config) defaults() {
 
 // Close closes the client. For the program, its leases end immediately, with [ErrClosed]. Close
 // waits up to 5 s for releases that continue in the background, such as a [Lease.Revoke] whose
-// context has ended. Then it ends all watches and calls. Close itself revokes nothing: a lease that
-// the program did not revoke ends after its TTL. Close returns when all goroutines of the client
-// have exited.
+// context has ended. Then it ends all watches and calls. Close itself revokes nothing: any lease
+// that the program has not revoked ends after its TTL. Close returns when all goroutines of the
+// client have exited.
 func (c *Client) Close() error {
 	c.keeper.close()
 	c.releases.close()

@@ -14,8 +14,8 @@ const (
 	longestStagger  = 100 * time.Millisecond
 	shortestStagger = 10 * time.Millisecond
 	// leisurelyStagger replaces longestStagger if no caller is waiting for a link. When many
-	// clients connect at the same time, members answer slowly, and a shorter delay would triple the
-	// number of connections.
+	// clients connect at once, members answer slowly, and with a shorter delay the clients would
+	// make three times as many connections.
 	leisurelyStagger = time.Second
 )
 
@@ -89,7 +89,7 @@ func (m *mux) race(
 	}
 }
 
-// discard closes links that were established too late to be used.
+// discard closes links that came too late to be used.
 func discard(results <-chan attempt, n int) {
 	for range n {
 		if l := (<-results).link; l != nil {
@@ -98,7 +98,7 @@ func discard(results <-chan attempt, n int) {
 	}
 }
 
-// connect opens a link to one member. The context applies only to the opening.
+// connect opens a link to one member. The context applies only to opening it.
 func (m *mux) connect(ctx context.Context, place int) (*link, error) {
 	conn, err := m.dial(m.endpoints[place], &m.cfg)
 	if err != nil {
@@ -122,8 +122,8 @@ func (m *mux) connect(ctx context.Context, place int) (*link, error) {
 	return l, nil
 }
 
-// cut shortens a delay during which no lease is renewed, to at most a third of the time until the
-// first lease ends. The result is never less than least.
+// cut caps a delay during which no lease can be renewed at a third of the time until the first
+// lease ends. The result is never less than least.
 func (m *mux) cut(d, least time.Duration) time.Duration {
 	if left, ok := m.left(); ok {
 		d = max(least, min(d, left/3))

@@ -3,16 +3,16 @@ package client
 import "context"
 
 // Connection describes the client's connection to a member, for status displays and readiness
-// checks. Other programs do not need it, because calls wait for a member themselves.
+// checks. Other programs do not need it, because calls already wait for a member.
 type Connection struct {
-	// Endpoint is the endpoint of the member, as in Config.Endpoints.
+	// Endpoint is the member's endpoint, as in Config.Endpoints.
 	Endpoint string
 	// Changed is closed when the client may have a different connection, or none.
 	Changed <-chan struct{}
 }
 
 // Connection waits until the client is connected to a member. If ctx ends first, the error wraps
-// ErrUnavailable and includes the reason why the last connection attempt failed.
+// ErrUnavailable and says why the last connection attempt failed.
 func (c *Client) Connection(ctx context.Context) (Connection, error) {
 	l, err := c.mux.get(ctx)
 	if err != nil {

@@ -89,7 +89,8 @@ func heldOf(list []*pb.KeyRange) []keyrange.Range {
 	return out
 }
 
-// duration converts milliseconds to a Duration. It caps them at the longest Duration, 292 years.
+// duration converts milliseconds to a Duration. The result is capped at the longest Duration, 292
+// years.
 func duration(ms int64) time.Duration {
 	return time.Duration(min(ms, int64(1<<63-1)/int64(time.Millisecond))) * time.Millisecond
 }

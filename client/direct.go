@@ -40,7 +40,7 @@ type way struct {
 	grpc   bool      // the endpoint rejected the direct protocol
 	direct bool      // the endpoint has used the direct protocol
 	late   int       // connections that received no response; irrelevant once direct is set
-	since  time.Time // when the client began to use gRPC
+	since  time.Time // when the client switched to gRPC
 }
 
 const (
@@ -48,7 +48,7 @@ const (
 	// gRPC. An intermediate proxy may be waiting for a protocol that it understands.
 	maxUnanswered = 3
 	// gRPCTime is how long the client keeps using gRPC for an endpoint before it tries the direct
-	// protocol again. After that time, another program may be listening there, or it may be less
+	// protocol again. By then, another program may be listening there, or the same one may be less
 	// busy.
 	gRPCTime = time.Hour
 )
@@ -99,8 +99,8 @@ func (d *directConnection) Open(ctx context.Context) (pb.StreamService_OpenClien
 }
 
 // openGRPC opens the stream with gRPC. If that succeeds, the client uses gRPC for this endpoint
-// from now on. The exception is an endpoint that has used the direct protocol before. It may just
-// have been shutting down, so the direct protocol is tried again next time.
+// from now on. The exception is an endpoint that has used the direct protocol before. It may simply
+// have been shutting down, so the next attempt uses the direct protocol again.
 func (d *directConnection) openGRPC(ctx context.Context) (pb.StreamService_OpenClient, error) {
 	conn, err := dialGRPC(d.endpoint, d.cfg)
 	if err != nil {
@@ -190,7 +190,7 @@ func tlsFor(c *tls.Config, network, address string) *tls.Config {
 	if c.ServerName != "" {
 		return c
 	}
-	c.ServerName = "localhost" // as gRPC does for Unix sockets
+	c.ServerName = "localhost" // for a Unix socket, as in gRPC
 	if host, _, err := net.SplitHostPort(address); network == "tcp" && err == nil {
 		c.ServerName = host
 	}

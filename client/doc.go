@@ -27,11 +27,11 @@
 //
 // The client measures the validity of a [Lease] from just before it sent the grant or renewal that
 // was acknowledged, and subtracts clock drift and a margin. So the lease stops being valid before
-// another holder can get it, regardless of failures of the network, the members or this process, as
-// long as all clocks run at about the same rate. Time during which the machine is suspended counts
-// as elapsed time. The client renews all its leases in batches until they are revoked, closed or
-// lost. It never replaces a lease that has ended; the program must grant a new one, which gets a
-// new token. A lease is never valid after Revoke, Close or HandOver has been called.
+// another holder can get it, no matter how the network, the members or this process fail, as long
+// as all clocks run at about the same rate. Time during which the machine is suspended counts as
+// elapsed time. The client renews all its leases in batches until they are revoked, closed or lost.
+// It never replaces a lease that has ended; the program must grant a new one, which gets a new
+// token. A lease is never valid after Revoke, Close or HandOver has been called.
 //
 // A [Watcher] reports each change exactly once and in order, and each revision as a whole, no
 // matter how often the stream breaks. If the cluster no longer has the changes, the Watcher fails

@@ -17,8 +17,8 @@ type ending struct {
 	err error // why the lease must not be kept again, or nil
 }
 
-// note records why the lease has ended, if that is permanent: the program has given up the lease,
-// or the cluster has reported it as gone. A lease that merely was not kept alive can be kept again.
+// note records why the lease has ended if it has ended for good: the program has given it up, or
+// the cluster has reported it gone. A lease that simply was not kept alive can be kept again.
 func (e *ending) note(why error) {
 	if e == nil || !errors.Is(why, ErrReleased) && !errors.Is(why, ErrHandedOver) &&
 		!errors.Is(why, ErrLost) {
@@ -42,7 +42,8 @@ func (e *ending) why() error {
 }
 
 // endings maps IDs to the endings of leases that the program still references. A call that ends
-// leases by reference records in it why they ended. endings does not keep any lease reachable.
+// leases by reference looks them up here to record why they ended. endings does not keep any lease
+// reachable.
 type endings struct {
 	mu    sync.Mutex // guards the following fields
 	of    map[lease.ID]incarnation
@@ -52,7 +53,7 @@ type endings struct {
 }
 
 // endingsTogether is the number of endings in a block. A block stays in memory while the program
-// references any of its leases. The runtime searches for the cleanup of an object in a list that
+// references any of its leases. The runtime finds an object's cleanup by searching a list that
 // covers several kilobytes of small objects. With one cleanup per lease, that search would dominate
 // the cost of a grant.
 const endingsTogether = 16

@@ -41,12 +41,12 @@ const (
 	// ErrTooManyKeys means that the lease already has the maximum number of keys.
 	ErrTooManyKeys Error = "too many keys on the lease"
 	// ErrTooManyHolds means that the owner's leases, or all leases together, have reached their
-	// limit of held ranges. The message names the limit and a remedy.
+	// limit of held ranges. The message names the limit and suggests a remedy.
 	ErrTooManyHolds Error = "too many held ranges"
 	// ErrCompacted means that the cluster no longer has the requested revision.
 	ErrCompacted Error = "revision was compacted"
 	// ErrFutureRevision means that the store has not reached the requested revision. This happens
-	// when a restore has returned the cluster to an earlier state and a program continues from a
+	// when the cluster has been restored to an earlier state and a program tries to continue from a
 	// revision that it saw before the restore. The program must then read everything again, as
 	// after [ErrCompacted]. That is why errors.Is matches ErrCompacted as well.
 	ErrFutureRevision Error = "revision is in the future"
@@ -85,7 +85,7 @@ const (
 )
 
 // These errors are the reasons why a [Hold] or a lease has ended. The Err method returns the
-// reason, which is also the cause of the context. After [Client.Close] the reason is [ErrClosed].
+// reason, which is also the context's cause. After [Client.Close] the reason is [ErrClosed].
 const (
 	// ErrJeopardy means that no renewal has been acknowledged in time. The lease may still be
 	// alive.
@@ -128,8 +128,8 @@ var reasons = map[pb.Reason]error{
 
 // TakenError means that another lease already has the requested name, ID or lock.
 type TakenError struct {
-	// Holder is the lease, without its remaining time. For the holder of a lock, only the ID is
-	// set.
+	// Holder describes that lease, without its remaining time. For the holder of a lock, only the
+	// ID is set.
 	Holder leases.Info
 	// Err is ErrNameTaken, ErrIDTaken or lock.ErrLocked.
 	Err error
@@ -154,8 +154,8 @@ func (e *TakenError) Error() string {
 // Unwrap returns Err.
 func (e *TakenError) Unwrap() error { return e.Err }
 
-// errSessionDropped means that the cluster has dropped the client's session, so nothing has
-// changed.
+// errSessionDropped means that the request changed nothing because the cluster has dropped the
+// client's session.
 var errSessionDropped = errors.New("the session was dropped")
 
 // plainWords lists messages from members that only repeat the reason.

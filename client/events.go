@@ -38,8 +38,8 @@ type slowCache struct {
 
 // LeaseEvents starts a stream of lease events. The stream has begun when LeaseEvents returns: it
 // delivers all events from then on, or all events after the requested one. If the cluster no longer
-// has those events, LeaseEvents fails with [ErrCompacted]. The context applies only to the start;
-// Close ends the stream.
+// has those events, LeaseEvents fails with [ErrCompacted]. The context applies only to starting the
+// stream; Close ends it.
 func (c *Client) LeaseEvents(ctx context.Context, ask leases.Watch) (*LeaseWatcher, error) {
 	ask.Labels = maps.Clone(ask.Labels)
 	w := &LeaseWatcher{ask: ask, after: ask.After}
@@ -59,9 +59,9 @@ func (c *Client) LeaseEvents(ctx context.Context, ask leases.Watch) (*LeaseWatch
 	return w, nil
 }
 
-// Next waits for the next events and returns them. Any error other than the context's ends the
-// stream. The error is [ErrClosed] after Close, and [ErrCompacted] if the cluster no longer has the
-// next events. After ErrCompacted, list the leases to get the current state.
+// Next waits for the next events and returns them. Any error ends the stream, unless it only means
+// that ctx has ended. The error is [ErrClosed] after Close, and [ErrCompacted] if the cluster no
+// longer has the next events. After ErrCompacted, list the leases to get the current state.
 func (w *LeaseWatcher) Next(ctx context.Context) (leases.Update, error) {
 	for {
 		w.mu.Lock()

@@ -18,9 +18,9 @@ import (
 // dialer creates a connection. The connection may be established later.
 type dialer func(endpoint, *settings) (connection, error)
 
-// inFlight is the number of bytes that a member can send before this client has read them. A fixed
-// window keeps gRPC from estimating one. On an idle stream, gRPC would send a ping for nearly every
-// message, which would double the number of packets.
+// inFlight is the number of bytes that a member can send before this client has read them. Setting
+// a fixed window keeps gRPC from estimating one. On an idle stream, gRPC would send a ping for
+// nearly every message, which would double the number of packets.
 const inFlight = 1 << 20
 
 // dialGRPC is the dialer for gRPC connections.

@@ -13,7 +13,7 @@ import (
 type Hold interface {
 	// Token returns the fencing token. Every later holder has a higher one.
 	Token() lease.Token
-	// ValidUntil returns the time at which the program must stop unless a renewal succeeds first.
+	// ValidUntil returns the time by which the program must stop unless a renewal succeeds first.
 	// It is in the past if Err is not nil.
 	ValidUntil() time.Time
 	// Context returns a context that is canceled when the program must stop, before another holder

@@ -16,8 +16,8 @@ import (
 // maxRenewals is the maximum number of leases in one renewal request.
 const maxRenewals = 5000
 
-// longestSleep caps how long the keeper sleeps while it has leases. If the machine is suspended,
-// timers stop but leases do not.
+// longestSleep caps how long the keeper sleeps while it has leases. While the machine is suspended,
+// timers stand still but leases do not.
 const longestSleep = time.Second
 
 // keeper keeps the leases of a client alive. Its goroutine drives a holder.Set with the clock and
@@ -125,8 +125,8 @@ func (k *keeper) left() (_ time.Duration, ok bool) {
 	return max(0, k.clock.until(at)), true
 }
 
-// send sends a batch. If the member has not answered since the previous batch, send leaves the
-// member.
+// send sends a batch. If the member has not answered since the previous batch was sent, send leaves
+// the member.
 func (k *keeper) send(l *link, b holder.Batch) {
 	if l == nil {
 		k.answered(b, nil)
@@ -169,16 +169,16 @@ func columns(b *holder.Batch) *pb.RenewRequest {
 	return r
 }
 
-// checkMember makes the client leave a member that is not renewing leases with the given TTL in
-// time.
+// checkMember makes the client leave a member that has been rejecting all requests for too long,
+// given the TTL of a lease that it has not renewed.
 func (k *keeper) checkMember(l *link, ttl time.Duration) {
 	if ttl > 0 && l.refusal() >= min(refusals, ttl/8) {
 		notify(l.bad)
 	}
 }
 
-// answered processes the answer to a batch. r is nil if there will be no answer. answered returns
-// the shortest TTL among the leases that were not renewed, or 0.
+// answered processes the answer to a batch. r is nil if no answer will come. answered returns the
+// shortest TTL among the leases that were not renewed, or 0.
 func (k *keeper) answered(b holder.Batch, r *pb.Response) (refused time.Duration) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -269,8 +269,8 @@ func (k *keeper) advanceLocked() {
 	k.changedLocked(nil)
 }
 
-// changedLocked applies state changes to the leases. lost contains the reasons for leases that the
-// cluster has just reported as gone.
+// changedLocked applies state changes to the leases. lost says what happened to the leases that the
+// cluster has just reported gone.
 func (k *keeper) changedLocked(lost map[lease.ID]*LostError) {
 	for _, ch := range k.set.Changes() {
 		l := k.leases[ch.ID]

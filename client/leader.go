@@ -44,14 +44,14 @@ func (l *link) leads() bool {
 	return lead.known && lead.leader == lead.member
 }
 
-// elsewhere reports whether a member other than the client's leads.
+// elsewhere reports whether the leader is a member other than the client's.
 func (l leadership) elsewhere() bool { return l.leader != 0 && l.leader != l.member }
 
 const (
 	// When a member reports that another member leads, its clients look for the leader within
 	// minSearchDelay. The delay is random because all of them receive the report at the same time.
-	// It doubles with each move, up to maxSearchDelay, because following a leader that keeps
-	// changing is not worthwhile. It is reset once the client has stayed with a member for calm.
+	// It doubles with each move, up to maxSearchDelay, because it is not worth chasing a leadership
+	// that keeps changing. It is reset once the client has stayed with a member for calm.
 	minSearchDelay = 20 * time.Millisecond
 	maxSearchDelay = 30 * time.Second
 	calm           = time.Minute
@@ -128,9 +128,9 @@ func (s *seeker) look(not int) {
 	s.search(places, func(l leadership) bool { return l.leader == l.member })
 }
 
-// suspect is called when the client's member has stopped responding. If that member led according
-// to its last report, suspect asks the other members whether one of them leads now. It has to ask,
-// because a machine that has failed does not close its streams.
+// suspect is called when the client's member has stopped responding. If that member's last report
+// said that it was the leader, suspect asks the other members whether one of them leads now. It has
+// to ask, because a machine that has failed does not close its streams.
 func (s *seeker) suspect(l *link) {
 	if s.armed || s.searching != nil || !l.leads() {
 		return
@@ -207,10 +207,10 @@ func (m *mux) identify(place int, member uint64) {
 	m.members[place] = member
 }
 
-// candidates returns the endpoints that may belong to the leader: the endpoint known to belong to
-// that member or, on the first call, those at the leader's addresses. If there are none, the first
-// call returns all endpoints except the client's current one. Later calls return only the endpoints
-// whose member is unknown.
+// candidates returns the endpoints that may belong to the leader: those known to belong to that
+// member or, failing that and only on the first call, those at the leader's addresses. If there are
+// none of either kind, the first call returns all endpoints except the client's current one. Later
+// calls return those whose member is unknown.
 func (m *mux) candidates(lead leadership, not int, first bool) []int {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -253,7 +253,7 @@ func (m *mux) connectIf(
 	defer cancel()
 	l, err := m.connect(ctx, place)
 	if err != nil {
-		if search.Err() == nil { // otherwise the member is not at fault
+		if search.Err() == nil { // otherwise the search has ended; the member is not at fault
 			m.identify(place, 0)
 		}
 		return nil, err

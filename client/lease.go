@@ -109,8 +109,8 @@ func (l *Lease) Err() error {
 	return l.err
 }
 
-// ValidUntil returns the time at which the program must stop unless a renewal succeeds first.
-// Compare the result with time.Now soon: it becomes wrong when the wall clock is set.
+// ValidUntil returns the time by which the program must stop unless a renewal succeeds first.
+// Compare the result with time.Now right away: it becomes wrong if the wall clock is set.
 func (l *Lease) ValidUntil() time.Time {
 	l.keeper.mu.Lock()
 	defer l.keeper.mu.Unlock()
@@ -174,7 +174,7 @@ func (l *Lease) HandOverResumable(ctx context.Context, owner string) (*Granted, 
 func (l *Lease) handOver(ctx context.Context, owner string, resumable bool) (*Granted, error) {
 	l.ending.note(ErrHandedOver)
 	l.client.endings.note(l.Ref(), ErrHandedOver)
-	l.keeper.giveUp(l.Ref(), ErrHandedOver) // even if it now has a newer handle
+	l.keeper.giveUp(l.Ref(), ErrHandedOver) // even if a newer Lease now represents it
 	s := &spec{op: fmt.Sprintf("hand over lease %016x", l.info.ID), kind: numbered}
 	r, sent, err := l.client.timed(ctx, s, &pb.Request{Body: &pb.Request_HandOver{
 		HandOver: &pb.HandOverRequest{
@@ -190,10 +190,11 @@ func (l *Lease) handOver(ctx context.Context, owner string, resumable bool) (*Gr
 	}), nil
 }
 
-// ChangeTTL sets the TTL of the lease and restarts its lifetime. A shorter TTL limits the validity
-// from just before the request is sent, even if the call fails. After [ErrUnknownOutcome] it also
-// limits the validity after each renewal, because the change may still take effect. A TTL of 0 or
-// less fails with [ErrInvalid] and changes nothing. Concurrent calls are executed one at a time.
+// ChangeTTL sets the TTL of the lease and restarts its lifetime. A shorter TTL limits the lease's
+// validity, starting just before the request is sent, even if the call fails. After
+// [ErrUnknownOutcome] it also limits the validity after each renewal, because the change may still
+// take effect. A TTL of 0 or less fails with [ErrInvalid] and changes nothing. Concurrent calls run
+// one at a time.
 func (l *Lease) ChangeTTL(ctx context.Context, ttl time.Duration) error {
 	if ttl <= 0 {
 		return fmt.Errorf("client: change ttl of lease %016x to %v: %w", l.info.ID, ttl, ErrInvalid)
@@ -214,7 +215,7 @@ func (l *Lease) ChangeTTL(ctx context.Context, ttl time.Duration) error {
 	case err != nil:
 		l.keeper.refused(l, ttlOf(ttl))
 		return err
-	case m.GetRemainingMs() <= 0: // an earlier attempt was applied, and the lease has since ended
+	case m.GetRemainingMs() <= 0: // an earlier attempt was applied, but the lease has ended since
 		return s.fail(ErrLeaseNotFound, nil)
 	}
 	l.keeper.confirmed(l, ttlOf(ttl), lease.TTL(m.GetTtlMs()), sent)

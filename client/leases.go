@@ -29,8 +29,8 @@ type Grant struct {
 	ID lease.ID
 	// Name is the name of the lease, or empty. At most one live lease can have a given name.
 	Name string
-	// Owner is a label chosen by the program, such as its host. It is shown to operators, and to
-	// programs that find a name or a lock taken.
+	// Owner is a label chosen by the program, such as its host name. It is shown to operators, and
+	// to programs that find a name or a lock taken.
 	Owner  string
 	Labels map[string]string
 	// RequestID makes a grant idempotent. If the same owner repeats the grant while the lease is
@@ -54,7 +54,7 @@ type Grant struct {
 	holds []keyrange.Range // what the holder may cache while the lease is valid
 }
 
-// Granted is a lease that has been granted, but that no client is keeping alive yet.
+// Granted is a lease that has been granted but that no client keeps alive yet.
 type Granted struct {
 	leases.Info
 	// Secret is set if the lease is resumable and this request created it.
@@ -132,7 +132,7 @@ func (c *Client) Resume(
 
 // Revoke ends leases and deletes their keys. It tries every lease and joins the errors. The error
 // for a lease that does not exist is [ErrLeaseNotFound]. For the program, leases that this client
-// keeps alive end before the request is sent. Revoke sends one request per 10,000 leases. It
+// keeps alive end before the request is sent. Revoke sends at most 10,000 leases in one request. It
 // resolves each Name first, so that a retried request cannot end a lease that acquires the name
 // later.
 func (c *Client) Revoke(ctx context.Context, refs ...leases.Ref) error {
@@ -221,7 +221,7 @@ func (v *revocation) take(results []*pb.RevokeResult) error {
 		case r.Reason == pb.Reason_REASON_LEASE_NOT_FOUND && v.tried[ref]:
 		case r.Reason == pb.Reason_REASON_UNAVAILABLE:
 			left = append(left, ref)
-			if again == nil { // otherwise it would hide an unknown outcome
+			if again == nil { // do not hide an unknown outcome
 				again = ErrUnavailable
 			}
 		case r.Reason == pb.Reason_REASON_UNKNOWN_OUTCOME:

@@ -69,8 +69,8 @@ type outbox struct {
 	urgent fifo // renewals
 	queue  fifo
 	notes  []*pb.Request // requests that get no answer
-	// answered counts the callers that have received an answer and have not made another request.
-	// asking counts the queued calls. delay reads both without the mutex.
+	// answered counts the callers that have received an answer and have not made another request
+	// since. asking counts the queued calls. delay reads both without the mutex.
 	answered, asking atomic.Int32
 }
 
@@ -162,7 +162,7 @@ func (l *link) forget(c *call) (sent bool) {
 	return c.id != 0
 }
 
-// cancelOf returns a request that cancels a call that has been sent.
+// cancelOf returns a request that cancels a call already sent.
 func cancelOf(c *call) *pb.Request {
 	m := &struct {
 		request pb.Request
@@ -235,8 +235,8 @@ func (l *link) take() *pb.ClientMessage {
 	return m
 }
 
-// addNotesLocked adds notes that fill up to half of a message, which leaves room for renewals. It
-// returns their approximate size.
+// addNotesLocked fills at most about half of a message with notes, which leaves room for renewals.
+// It returns their approximate size.
 func (l *link) addNotesLocked(m *pb.ClientMessage) (size int) {
 	n := 0
 	for ; n < len(l.notes) && size < maxMessage/2 && n < maxRequests/2; n++ {
@@ -258,8 +258,8 @@ func (l *link) addLocked(m *pb.ClientMessage, r *pb.Request) {
 }
 
 // next removes and returns the next call that can be sent. If the message already belongs to a
-// session (of is not nil), the call must belong to that session as well. Only renewals are sent
-// before notes.
+// session (of is not nil), the call must belong to the same session. Only renewals are sent before
+// notes.
 func (l *link) next(of *pb.SessionRef) *call {
 	for {
 		from := &l.urgent
@@ -401,7 +401,7 @@ func (l *link) idle(d time.Duration) bool {
 	return l.load.watches > 0 && l.oldestRequest.IsZero() && time.Since(l.lastResponse) >= d
 }
 
-// wasUseful reports whether the member has ever done anything other than reject requests.
+// wasUseful reports whether the member has ever answered a request other than by rejecting it.
 func (l *link) wasUseful() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -416,8 +416,8 @@ func (l *link) end(why error) {
 }
 
 // handOver leaves the link for a link to the leader. Unsent calls, reads and watches move there.
-// The remaining calls will probably be answered soon, and sending them again would cost more, so
-// the link waits briefly for their answers.
+// The other calls will probably be answered soon, and sending them again would cost more than
+// waiting, so the link waits briefly for their answers.
 func (l *link) handOver() {
 	l.fail(errMoved, func(c *call) bool { return c.kind == read || c.kind == watching })
 	l.mu.Lock()
@@ -476,7 +476,7 @@ func (l *link) fail(why error, match func(*call) bool) {
 		}
 		l.open.remove(c)
 		l.count(c, -1)
-		if c.kind == watching { // other calls may keep the stream open, and with it the watch
+		if c.kind == watching { // other calls may keep the stream open, and the watch with it
 			l.noteLocked(cancelOf(c))
 		}
 		if !c.gone {

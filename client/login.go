@@ -110,7 +110,7 @@ func (l *logins) logIn(ctx context.Context, conn grpc.ClientConnInterface) (stri
 	return token, nil
 }
 
-// refused drops a token that was rejected by a member. It returns the reason why the client cannot
+// refused drops a token that a member has rejected. It returns the reason why the client cannot
 // connect.
 func (l *logins) refused(token string, why error) error {
 	l.mu.Lock()

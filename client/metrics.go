@@ -32,10 +32,10 @@ func (n *callCounts) of(err error) *atomic.Uint64 {
 	}
 }
 
-// connectCounts counts connection events of a mux.
+// connectCounts counts a mux's connection events.
 type connectCounts struct{ made, lost, moved, failed atomic.Uint64 }
 
-// leaseCounts counts what happened to a keeper's leases.
+// leaseCounts counts what happens to a keeper's leases.
 type leaseCounts struct {
 	inJeopardy                                    int
 	renewals, repeated, jeopardies, expired, lost uint64

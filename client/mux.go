@@ -172,8 +172,8 @@ const loginPause = 5 * time.Second
 // mostSpread caps the delay before a client connects if no caller is waiting.
 const mostSpread = 3 * time.Second
 
-// spread delays reconnecting by a random part of the remaining validity of the leases, if the
-// client has only leases to renew. When a member fails, all its clients lose their links at the
+// spread delays reconnecting for a random part of the time that the leases can spare, if the client
+// has nothing to do but renew them. When a member fails, all its clients lose their links at the
 // same time. If all of them connected to the other members immediately, none would be served in
 // time. The delay ends when a call, a watch or a cache needs a link.
 func (m *mux) spread() {
@@ -194,8 +194,8 @@ func (m *mux) spread() {
 	}
 }
 
-// slack returns how long the client can do without a link, up to most. It returns 0 if the client
-// has no leases, has watches, or has a call waiting.
+// slack returns how long the client can safely go without a link, up to most. It returns 0 if the
+// client has no leases, has watches, or has a call waiting.
 func (m *mux) slack(most time.Duration) time.Duration {
 	left, ok := m.left()
 	if !ok {
@@ -214,7 +214,7 @@ func (m *mux) slack(most time.Duration) time.Duration {
 // leastPause is the minimum interval between connection attempts when leases are about to end.
 const leastPause = 20 * time.Millisecond
 
-// reports holds the servers' reports about themselves since the client last had a useful link.
+// reports holds what servers have said about themselves since the client last had a useful link.
 type reports struct {
 	foreign error // error from a server other than Leasehold, or nil
 	// elsewhere lists endpoints that belong to other clusters. other is the latest error from such
@@ -379,7 +379,7 @@ func (m *mux) move(from, to *link) {
 	m.lead(to)
 }
 
-// lead begins the requests of all followers on a link.
+// lead begins all followers' requests on a link.
 func (m *mux) lead(l *link) {
 	m.mu.Lock()
 	list := slices.Collect(maps.Keys(m.followers))
@@ -426,7 +426,7 @@ func (m *mux) watch(l *link, s *seeker) (next *link, why error) {
 }
 
 // newProbe returns a request that shows whether a member can still serve reads. Without it, a
-// client that only watches could not detect that its member no longer can.
+// client that only watches would not notice that its member no longer can.
 func newProbe() *call {
 	return &call{
 		kind: read, done: func(*pb.Response, error) {},

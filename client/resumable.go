@@ -18,7 +18,7 @@ type resumable struct {
 	// ready has capacity 1 and wakes the waiter. It is nil if there is no waiter.
 	ready chan struct{}
 
-	mu    sync.Mutex // guards the following fields, and the fields so marked in embedding types
+	mu    sync.Mutex // guards the fields below, and those marked in types that embed this one
 	link  *link      // the link that call is on
 	call  *call      // the current request, or nil
 	fresh bool       // call has not received a response yet
@@ -29,7 +29,7 @@ type resumable struct {
 	err   error // why no more responses follow
 }
 
-// resumption builds the next request of a resumable, continuing where it left off, and handles
+// resumption builds the requests with which a resumable resumes where it left off, and handles the
 // responses. Its methods are called with mu held.
 type resumption interface {
 	// requestLocked returns a request that resumes from the current position.
@@ -39,7 +39,7 @@ type resumption interface {
 	handleLocked(m *pb.Response, first bool) bool
 	// lostLocked discards responses that will be sent again.
 	lostLocked()
-	// endedLocked is called once, with the reason why no more responses follow.
+	// endedLocked is called once, with the reason why there will be no more responses.
 	endedLocked(why error)
 }
 
@@ -66,7 +66,7 @@ func (w *resumable) await(ctx context.Context) error {
 			return err
 		}
 		if begun {
-			notify(w.ready) // for responses that have already arrived
+			notify(w.ready) // responses may already have arrived
 			return nil
 		}
 		select {
@@ -95,7 +95,7 @@ func (w *resumable) end(why error) {
 	w.stopLocked()
 }
 
-// overLocked records that no more responses follow.
+// overLocked records that there will be no more responses.
 func (w *resumable) overLocked(why error) {
 	if w.err == nil {
 		w.err = why
@@ -171,8 +171,8 @@ func (w *resumable) take(q *call, r *pb.Response, err error) {
 	}
 }
 
-// refusedAs returns the reason why a request was rejected, or why the wait of an applied request
-// was rejected. It returns nil if neither was.
+// refusedAs returns the reason why a request was rejected or, if it was applied, why its wait was
+// rejected. It returns nil if nothing was rejected.
 func refusedAs(r *pb.Response) *pb.Error {
 	if e := r.GetTxn().GetWaitRefused(); e != nil {
 		return e

@@ -6,23 +6,22 @@ import (
 )
 
 const (
-	// idleTurns is a number of scheduler turns, which take a few microseconds in total. If that
-	// many turns pass without a new request, the link assumes that the callers it has answered are
-	// not about to make another one.
+	// idleTurns is a number of scheduler turns that together take a few microseconds. If that many
+	// pass without a new request, the link assumes that the callers it has answered are not about
+	// to make another one.
 	idleTurns = 32
 	// longestDelay caps the wait when the machine is overloaded and turns take long.
 	longestDelay = time.Millisecond
 )
 
 // delay waits briefly for callers that were answered together. If they immediately make another
-// request, their requests share a message. Without the delay, a separate message would be sent each
-// time the sender runs while the scheduler is still waking callers. delay yields instead of
-// sleeping, because a timer would take longer. A caller never waits for itself, so a single caller
-// is not delayed.
+// request, their requests share a message. Without the delay, the sender would send a message each
+// time it runs while the scheduler is still waking callers. delay yields instead of sleeping,
+// because a timer would take longer. A caller never waits for itself, so a single caller is not
+// delayed.
 //
-// If some of the callers do not return, delay halves the number of callers it expects next time,
-// but does not give up on them entirely. Usually the scheduler has delayed all of them, and they
-// return together later.
+// If some of the callers do not return in time, delay expects half of those next time, rather than
+// none. Usually the scheduler has merely held them up, and they return together later.
 func (l *link) delay() {
 	begun := time.Time{}
 	for had, idle := int32(0), 0; ; idle++ {

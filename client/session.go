@@ -55,10 +55,10 @@ func (l *Lease) Session() *Session {
 // Client returns the client that opened the session.
 func (s *Session) Client() *Client { return s.lease.client }
 
-// Lease returns the lease of the session.
+// Lease returns the session's lease.
 func (s *Session) Lease() *Lease { return s.lease }
 
-// Token returns the fencing token of the lease. A lock acquired in the session has its own token.
+// Token returns the lease's fencing token. A lock acquired in the session has its own token.
 func (s *Session) Token() lease.Token { return s.lease.Token() }
 
 // Context returns a context that is canceled when the session is lost or released. That happens
@@ -78,7 +78,7 @@ func (s *Session) Err() error {
 	}
 }
 
-// ValidUntil returns the time at which the program must stop unless a renewal succeeds first. It is
+// ValidUntil returns the time by which the program must stop unless a renewal succeeds first. It is
 // zero if the session has ended.
 func (s *Session) ValidUntil() time.Time {
 	if s.Err() != nil {
@@ -95,8 +95,8 @@ func (s *Session) Release(ctx context.Context) error { return s.lease.Revoke(ctx
 // releases the session, even if ctx has ended.
 //
 // If the session was lost before f returned, Run logs the loss, waits (longer after each short
-// session), and calls f again in a new session. It first revokes the lost lease, in case the
-// cluster still has it. In all other cases Run returns the result of f.
+// session in a row), and calls f again in a new session. It first revokes the lost lease, in case
+// the cluster still has it. In all other cases Run returns the result of f.
 //
 // Run returns an error if it cannot open the first session. If it cannot open a later one, it keeps
 // trying until ctx ends.
@@ -140,7 +140,7 @@ func (s *Session) run(
 		last, done := context.WithTimeout(context.WithoutCancel(ctx), background.Wait)
 		defer done()
 		if lost = s.Err(); lost != nil {
-			done() // the cluster may be unreachable; the lease will expire in any case
+			done() // do not wait: the cluster may be unreachable, and the lease expires anyway
 		}
 		if byProgram(lost) {
 			lost = nil

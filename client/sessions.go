@@ -13,7 +13,7 @@ import (
 )
 
 // maxAhead bounds how far a session's numbers can run ahead of its oldest open write. The cluster
-// stores the same number of answers per session.
+// stores that many answers per session.
 const maxAhead = 4096
 
 // sessions assigns numbers to a client's writes, so that a retried write takes effect only once.
@@ -112,7 +112,7 @@ func (c *Client) openSession(ctx context.Context, l *link) (*pb.SessionRef, erro
 		return resp.GetSession().GetSession(), nil
 	case errors.As(err, &broken):
 		return nil, &linkError{cause: broken.cause}
-	// the outcome is unknown for the session, not for the write
+	// only the session's outcome is unknown: the write has not been sent
 	case errors.Is(err, ErrUnknownOutcome):
 		return nil, fmt.Errorf("%w: no session was opened: %v", ErrUnavailable, err)
 	default:
@@ -135,7 +135,7 @@ func (n number) settle() {
 	}
 }
 
-// below returns the number below which all numbers are settled.
+// below returns the lowest number that is not settled yet.
 func (s *session) below() uint64 {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()

@@ -10,8 +10,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// shared is the state that a client's connections have in common: its login, its cluster, and the
-// protocol of each endpoint.
+// shared is the state that all of a client's connections share: its login, its cluster, and each
+// endpoint's protocol.
 type shared struct {
 	pin    pin
 	logins logins

@@ -46,7 +46,7 @@ type Ticket struct {
 	revision int64
 	has      bool // the key is ready
 	after    string
-	polls    bool          // the stream has no room for another watch, so the client polls
+	polls    bool          // the client polls, because the stream has no room for another watch
 	ready    chan struct{} // closed when the key is ready; nil until used
 	ctx      context.Context
 	cancel   context.CancelCauseFunc // like ctx, nil until used
@@ -61,9 +61,9 @@ const pollInterval = time.Second
 // sends a message after each later change.
 //
 // If the conditions did not hold, Enter returns no Ticket. Otherwise the caller must close the
-// Ticket. If Enter returns both an error and a result with Succeeded set, the transaction was
-// applied but there is no Ticket. This happens with [ErrPermissionDenied] if the user has just lost
-// the permission to read the queue.
+// Ticket. If Enter returns an error together with a result whose Succeeded is set, the transaction
+// was applied but there is no Ticket. This happens with [ErrPermissionDenied] if the user has just
+// lost the permission to read the queue.
 func (c *Client) Enter(ctx context.Context, t store.Txn, a store.Wait) (TxnResult, *Ticket, error) {
 	if n := 2*len(a.Key) + len(a.Prefix) + len(a.IgnoredValue) + 2*fixedBytes; n > c.most {
 		return TxnResult{}, nil, fmt.Errorf("client: enter %.100q: %w: a request for its turn "+
@@ -275,7 +275,8 @@ func (w *Ticket) handleLocked(r *pb.Response, _ bool) bool {
 	}
 	t := m.GetTicket()
 	if w.revision == 0 {
-		w.revision = t.GetCreateRevision() // recorded even if the key is gone: the cleanup needs it
+		// set even if the key is gone, because cleaning up requires it
+		w.revision = t.GetCreateRevision()
 	}
 	switch {
 	case w.err != nil:

@@ -11,7 +11,7 @@ import (
 
 // TxnResult is the result of a transaction.
 type TxnResult struct {
-	// Revision is the revision of the store after the transaction.
+	// Revision is the store's revision after the transaction.
 	Revision int64
 	// Succeeded reports whether the conditions held.
 	Succeeded bool
@@ -19,13 +19,13 @@ type TxnResult struct {
 	Results []Result
 }
 
-// Result is the result of one operation of a transaction. Only the field of that operation is set.
+// Result is the result of one operation in a transaction. Only the field of that operation is set.
 type Result struct {
 	Put    *store.PutResult
 	Delete *store.DeleteResult
 	Range  *store.RangeResult
 	Txn    *TxnResult
-	// Grant is a lease that no client is keeping alive yet. See [Client.Keep]. Keep rejects a lease
+	// Grant is a lease that no client keeps alive yet. See [Client.Keep]. Keep rejects a lease
 	// granted with a request ID: it may be an older lease, and a transaction does not return its
 	// remaining time.
 	Grant *Granted
@@ -57,7 +57,7 @@ func (c *Client) txn(ctx context.Context, s spec, t store.Txn) (TxnResult, error
 }
 
 // sending returns the moment before the first attempt to send a transaction that can grant a lease.
-// It has to be the first attempt, because that attempt may be the one that was answered.
+// It has to be before the first attempt, because that may be the one that granted the lease.
 func (c *Client) sending(m *pb.TxnRequest) moment {
 	if !grants(m) {
 		return moment{}

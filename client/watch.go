@@ -22,11 +22,12 @@ const maxEvents = 32 << 10
 const maxEventBytes = 32 << 20
 
 // progressInterval is the interval of progress notifications for a watch that does not request
-// them. With them, the watch can resume from a recent revision when it moves to another member. The
-// revision at which it began may have been compacted by that time.
+// them. Thanks to them, the watch can resume from a recent revision when it moves to another
+// member. By then, the revision at which it began may have been compacted.
 const progressInterval = 10 * time.Second
 
-// errTooManyWatches is returned immediately, because the stream has no room for another watch.
+// errTooManyWatches means that the stream has no room for another watch; calls return it without
+// waiting.
 var errTooManyWatches = fmt.Errorf("%w: more than %d watches", ErrInvalid, maxWatches)
 
 // Watcher is a watch. It survives failures of members and connections, and lasts until it is
@@ -46,8 +47,8 @@ type Watcher struct {
 // Watch starts a watch. The watch has begun when Watch returns: it reports all changes from then
 // on, or from the requested revision. If that revision has been compacted, Watch fails with
 // [ErrCompacted]. If the store has not reached that revision, Watch or Next fails with
-// [ErrFutureRevision]; etcd's client would wait. The context applies only to the start; Close ends
-// the watch.
+// [ErrFutureRevision]; etcd's client would wait. The context applies only to starting the watch;
+// Close ends it.
 func (c *Client) Watch(ctx context.Context, ask store.Watch) (*Watcher, error) {
 	w, err := c.WatchFrom(ask)
 	if err != nil {
@@ -76,9 +77,9 @@ func (c *Client) WatchFrom(ask store.Watch) (*Watcher, error) {
 	return w, nil
 }
 
-// Next waits for the next changes and returns them. Any error other than the context's ends the
-// watch. The error is [ErrClosed] after Close, and [ErrCompacted] if the cluster no longer has the
-// next changes.
+// Next waits for the next changes and returns them. Any error ends the watch, unless it only means
+// that ctx has ended. The error is [ErrClosed] after Close, and [ErrCompacted] if the cluster no
+// longer has the next changes.
 func (w *Watcher) Next(ctx context.Context) (store.Update, error) {
 	for {
 		w.mu.Lock()
@@ -167,7 +168,8 @@ func (w *Watcher) handleLocked(r *pb.Response, first bool) bool {
 		w.part = append(w.part, eventOf(e))
 	}
 	if m.Fragment || len(w.part) == 0 {
-		return true // reported only when complete, so that the watch can resume
+		// a revision is reported only once it is complete, so that the watch can resume after it
+		return true
 	}
 	w.queue = append(w.queue, store.Update{Revision: revision, Events: w.part})
 	w.events += len(w.part)

@@ -76,7 +76,7 @@ func (c *Cache) newIncarnation(ctx context.Context) (*incarnation, error) {
 	return l, nil
 }
 
-// abandonTimeout is the timeout for revoking an unused lease. The lease expires in any case.
+// abandonTimeout is the timeout for revoking an unused lease. The lease expires anyway.
 const abandonTimeout = time.Second
 
 // abandon ends an incarnation that was never used.
@@ -162,12 +162,12 @@ func (c *Cache) Close(ctx context.Context) error {
 	c.cancel()
 	c.all.Wait()
 	l := c.current.Load()
-	l.close() // done first, so that no write waits once the lease has been revoked
+	l.close() // comes first, so that no write has to wait once the lease has been revoked
 	return l.lease.Revoke(ctx)
 }
 
-// Lease returns the lease of the cache. After the lease has ended, Lease keeps returning it until
-// the cache has reopened.
+// Lease returns the cache's lease. After the lease has ended, Lease keeps returning it until the
+// cache has reopened.
 func (c *Cache) Lease() *client.Lease { return c.current.Load().lease }
 
 // Err returns nil while the cache can answer from memory, and otherwise the reason why it cannot.

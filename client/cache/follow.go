@@ -54,7 +54,7 @@ type Follower struct {
 type part struct {
 	what     keyrange.Range
 	revision int64              // the set is complete up to this revision
-	asOf     moment             // when this was the cluster's latest revision
+	asOf     moment             // a time at which this was the cluster's latest revision
 	lost     bool               // the cluster was restored to an older state; reload the range
 	restart  context.CancelFunc // ends the watch; nil if there is none
 }
@@ -76,8 +76,8 @@ func now() moment {
 	return moment{at: t, wall: t.UnixNano()}
 }
 
-// age returns the time that has passed since the moment, according to the clock that advanced
-// further. Both are needed because the monotonic clock stops while the machine is suspended.
+// age returns how much time has passed since the moment, by whichever clock has advanced further.
+// Both are needed because the monotonic clock stops while the machine is suspended.
 func (m moment) age(t time.Time) time.Duration {
 	return max(t.Sub(m.at), time.Duration(t.UnixNano()-m.wall))
 }
@@ -166,7 +166,7 @@ func (f *Follower) Range(ctx context.Context, of store.KeyRange) (store.RangeRes
 	return f.client.Range(ctx, of.Range())
 }
 
-// join merges the pieces into which updates have split a range.
+// join merges the pieces that updates have split a range into.
 func (f *Follower) join(r keyrange.Range) (kvs []store.KV, revision int64, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -211,8 +211,8 @@ func normalize(list []keyrange.Range) []keyrange.Range {
 	return out
 }
 
-// rangeOf converts a range to the form in which the client requests it. No key is empty, so a range
-// that starts at the empty key is changed to start at the first possible key.
+// rangeOf converts a range to the form that the client uses in requests. No key is empty, so a
+// range that starts at the empty key is changed to start at the first possible key.
 func rangeOf(r store.KeyRange) keyrange.Range {
 	if r.Key == "" && r.End != "" {
 		r.Key = "\x00"

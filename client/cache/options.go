@@ -16,7 +16,7 @@ var ErrEnded = errors.New("cache: the lease has ended")
 var ErrStale = errors.New("cache: too old")
 
 // ErrNotHeld means that a Cache or Follower with MemoryOnly set cannot answer: the keys are outside
-// its ranges, or the Cache is currently not open.
+// its ranges, or the Cache is not open at the moment.
 var ErrNotHeld = errors.New("cache: not held")
 
 // Options configures a Cache. The zero value is a good default.

@@ -28,7 +28,7 @@ func (c *Cache) Get(ctx context.Context, key string) (store.KV, error) {
 	return single(c.Range(ctx, store.Key(key)))
 }
 
-// single returns the only key of a result.
+// single returns the only key in a result.
 func single(r store.RangeResult, err error) (store.KV, error) {
 	switch {
 	case err != nil:
@@ -103,7 +103,7 @@ func (l *incarnation) lookup(r keyrange.Range) (store.RangeResult, []keyrange.Ra
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	kvs, revision, gaps := l.set.Range(r)
-	l.publishLocked() // the set may have joined pieces
+	l.publishLocked() // l.set.Range may have merged pieces
 	return result(kvs, revision), gaps
 }
 

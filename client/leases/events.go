@@ -9,8 +9,8 @@ import (
 
 // Watch selects the events to watch. A lease must match all fields that are set.
 type Watch struct {
-	// After is the number of the last event that the program has already received. 0 means events
-	// from now on, unless Resume is set.
+	// After is the number of the last event that the program has received. 0 means events from now
+	// on, unless Resume is set.
 	After uint64
 	// Resume must be set if After comes from a Seq, even if it is 0. A Seq of 0 means that the
 	// cluster had no events yet, so the watch begins with the first event.
@@ -43,11 +43,11 @@ const (
 	// twice, or not at all if the client moves between members.
 	Expiring = Kind(pb.LeaseEvent_KIND_EXPIRING)
 	Renewed  = Kind(pb.LeaseEvent_KIND_RENEWED)
-	// CacheSlow means that a write has been waiting for the lease's cache for the time in Waited.
+	// CacheSlow means that a write has been waiting for the lease's cache; Waited says how long.
 	// CacheSlowEnded means that no write is waiting for it any longer. Both are advisory as well,
-	// and are sent to every watcher. A new watcher first receives the caches that are currently
-	// slow. A watcher that has received CacheSlow for a cache also receives CacheSlowEnded, even if
-	// the client moves between members.
+	// and are sent to every watcher. A new watcher is first told which caches are slow at the time.
+	// A watcher that has received CacheSlow for a cache also receives CacheSlowEnded, even if the
+	// client moves between members.
 	CacheSlow      = Kind(pb.LeaseEvent_KIND_CACHE_SLOW)
 	CacheSlowEnded = Kind(pb.LeaseEvent_KIND_CACHE_SLOW_ENDED)
 )
@@ -92,7 +92,7 @@ type Event struct {
 	Lease Info
 	// By is the caller that revoked the lease, or the owner that handed it over.
 	By string
-	// Revision is the revision of the store at the time of the event.
+	// Revision is the store's revision at the time of the event.
 	Revision int64
 	// Waited is how long a write had been waiting. It is set for CacheSlow and CacheSlowEnded.
 	Waited time.Duration

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Ref identifies a lease by ID, by Name, or by both, which must then belong to the same lease.
+// Ref identifies a lease by ID, by Name, or by both, which must then refer to the same lease.
 // Describe, Resume and CheckLease accept either an ID or a Name.
 type Ref struct {
 	ID lease.ID

@@ -22,7 +22,7 @@ var ErrNoCandidate = errors.New("lock: no candidate with this ID can lead next")
 //
 // As in etcd, the leader is the candidate with the oldest key below "name/". Our own candidates
 // wait in a separate list below "name~candidates/", ordered by preference, priority and age. The
-// first candidate on this list takes a ticket behind the leader. It gives the ticket up if another
+// first candidate on this list takes a ticket behind the leader. It gives up the ticket if another
 // candidate moves ahead of it. So our candidates lead in the order of the list, unless a candidate
 // arrives just as the leadership becomes free. Candidates using etcd's client have no priority; our
 // first candidate queues with them by age. A candidate never deposes the leader automatically; see
@@ -96,8 +96,8 @@ func (e *Election) Prefer(ctx context.Context, id string) error {
 
 // Depose makes a candidate the leader without the current leader's cooperation. It prefers the
 // candidate permanently, waits until the candidate is next, and deletes the leader's key. The old
-// leader is notified ([client.ErrLost]) at about the same time as the new one, so for a moment both
-// may believe that they lead. Their tokens distinguish them. If the leader cooperates, call
+// leader learns of this ([client.ErrLost]) at about the same time as the new one, so for a moment
+// both may believe that they lead. Their tokens distinguish them. If the leader cooperates, call
 // [Election.Prefer] and let the leader release the leadership, or call [Leading.HandOver]. Depose
 // returns ErrNoCandidate in the same cases as HandOver.
 func (e *Election) Depose(ctx context.Context, id string) error {
@@ -136,9 +136,9 @@ func (l *Leading) Proclaim(ctx context.Context, value []byte) error {
 }
 
 // HandOver makes another candidate the leader and prefers it permanently; see [Election.Prefer]. It
-// waits until the candidate is next, and stops leading only then. If HandOver fails and l's context
-// has not ended, l still leads. HandOver returns ErrNoCandidate if no candidate has the ID, or if a
-// candidate using etcd's client is ahead of it.
+// first waits until the candidate is next, and only then stops leading. If HandOver fails and l's
+// context has not ended, l still leads. HandOver returns ErrNoCandidate if no candidate has the ID,
+// or if a candidate using etcd's client is ahead of it.
 func (l *Leading) HandOver(ctx context.Context, id string) error {
 	return fault.In("lock: hand over", l.election.name, l.handOver(ctx, id))
 }
@@ -230,9 +230,9 @@ func (r *run) waitAsFirst(ctx context.Context, p *ticket) error {
 	})
 }
 
-// withdraw gives up the ticket if there is still another ticket ahead of it. Otherwise it is too
-// late, and the candidate becomes the leader. This ensures that a candidate at the head of the
-// queue always leads.
+// withdraw gives up the ticket if another ticket is still ahead of it. Otherwise it is too late,
+// and the candidate becomes the leader. This ensures that a candidate at the head of the queue
+// always leads.
 func (p *ticket) withdraw(ctx context.Context) (left bool, err error) {
 	for {
 		before, err := p.ahead(ctx)

@@ -43,7 +43,8 @@ func (s *succession) awaitNext(ctx context.Context, id string, leader int64) err
 	for {
 		r, err := c.Range(ctx, s.queue.all())
 		if err == nil {
-			// read after the queue, so that all of our entries in the queue are known candidates
+			// read after the queue, so that every one of our entries in the queue is a known
+			// candidate
 			err = s.standing.read(ctx)
 		}
 		if err != nil {

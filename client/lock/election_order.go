@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Prefixes of an election's keys outside its queue: the candidates, and the ID of the preferred
-// candidate. In the queue's keys, a slash follows the name. These keys have a different character
-// there, so they cannot be part of the queue.
+// What follows the name in an election's keys outside the queue: the candidates, and the ID of the
+// preferred candidate. In the queue's keys, a slash follows the name. These keys have a different
+// character there, so they cannot be part of the queue.
 const (
 	beside     = "~"
 	candidates = beside + "candidates/"
@@ -30,7 +30,7 @@ type stand struct {
 }
 
 // standing is the list of an election's candidates. A watch keeps it up to date. Only one goroutine
-// at a time can use it.
+// at a time may use it.
 type standing struct {
 	client    *client.Client
 	name      string

@@ -55,7 +55,7 @@ func (h *Held) Context() context.Context { return h.context() }
 // process has just been paused.
 func (h *Held) Err() error { return h.check() }
 
-// ValidUntil returns the time at which the program must stop unless the lease is renewed first. It
+// ValidUntil returns the time by which the program must stop unless the lease is renewed first. It
 // returns the zero time if the lock is no longer held.
 func (h *Held) ValidUntil() time.Time {
 	if h.Err() != nil {
@@ -65,10 +65,10 @@ func (h *Held) ValidUntil() time.Time {
 }
 
 // Release releases the lock. For the program, the lock ends immediately, even if Release fails.
-// Release returns nil only if the lock was held until now. If it was not, Release returns
-// [client.ErrLost] or the reason why the session ended; if Release was called before, it returns
-// [client.ErrReleased]. If the context ends before the cluster has answered, Release continues in
-// the background while the session is alive; the client's Close waits for it.
+// Release returns nil only if the lock was still held. If it was not, Release returns
+// [client.ErrLost] or the reason why the session ended, or [client.ErrReleased] if Release was
+// called before. If the context ends before the cluster has answered, Release continues in the
+// background while the session is alive; the client's Close waits for it.
 func (h *Held) Release(ctx context.Context) error {
 	if h.released.Swap(true) {
 		return fault.In("lock: release", h.name, client.ErrReleased)
@@ -88,8 +88,8 @@ func (h *Held) Release(ctx context.Context) error {
 }
 
 // run runs f under the lock and then releases the lock. It returns f's error, and also the reason
-// if the lock was lost or could not be released. f can use its context for a call to Release; the
-// context ends after that.
+// if the lock was lost or could not be released. f can call Release with its context, which then
+// ends.
 func (h *Held) run(ctx context.Context, f func(context.Context) error) (err, lost error) {
 	during, cancel := context.WithCancelCause(ctx)
 	h.during = cancel
@@ -145,7 +145,7 @@ func (q *waitQueue) lockWithin(
 		limited, cancel := context.WithTimeoutCause(ctx, wait, ErrLocked)
 		defer cancel()
 		if err = p.wait(limited); errors.Is(err, ErrLocked) {
-			err = p.ready(ctx) // the lock may be free after all; if it is not, report the holder
+			err = p.ready(ctx) // the lock may be free by now; if it is not, report the holder
 		}
 	}
 	return p.hold(name, err)

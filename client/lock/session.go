@@ -10,8 +10,8 @@ import (
 )
 
 // ErrInUse means that the session already holds the lock or leads the election with this name, or
-// is waiting to. Locks are not reentrant: a program that needs two locks with the same name must
-// open two sessions.
+// is waiting to do so. Locks are not reentrant: a program that needs two locks with the same name
+// must open two sessions.
 var ErrInUse = errors.New("lock: the session is already using this name")
 
 // session is a session together with the keys of its locks and candidacies.

@@ -132,8 +132,8 @@ func (t *ticket) isReady() bool {
 }
 
 // check checks by the clock that the lease is still valid, because the process may have been paused
-// (T16). It need not check the key. The key existed when the member reported the ticket as ready,
-// and the member also reports when the key is gone.
+// (T16). It does not have to check the key. The key existed when the member reported the ticket as
+// ready, and if the key disappears, the member reports that, too.
 func (t *ticket) check() error {
 	if err := t.ended(); err != nil {
 		return err
@@ -175,8 +175,8 @@ func (t *ticket) abandon() {
 	t.session.giveUp(t.key, func(ctx context.Context) { t.session.clean(ctx, t.ownKey()) })
 }
 
-// stop ends the ticket within this process. It does not end the notifications; the request that
-// gives up the ticket does.
+// stop ends the ticket as far as this process is concerned. It does not end the notifications; the
+// request that gives up the ticket does.
 func (t *ticket) stop(why error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

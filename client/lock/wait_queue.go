@@ -17,8 +17,7 @@ import (
 )
 
 // waitQueue is a wait queue. It consists of the keys below its prefix that are attached to leases,
-// ordered by create revision. A ticket waits until fewer keys are ahead of it than there are
-// permits.
+// ordered by create revision. A ticket waits until there are fewer keys ahead of it than permits.
 type waitQueue struct {
 	session *session
 	prefix  string
@@ -112,7 +111,7 @@ func (q *waitQueue) enter(ctx context.Context, idle bool) (*ticket, error) {
 	}
 }
 
-// errBusy means that the queue contains other keys, but none that the ticket would wait for.
+// errBusy means that the queue is not empty, but contains no key that the ticket would wait for.
 var errBusy = errors.New("lock: other keys in the queue")
 
 // attempt makes one attempt to take a ticket in the queue. If made is true and err is not nil, the
@@ -120,7 +119,7 @@ var errBusy = errors.New("lock: other keys in the queue")
 //
 // The token is drawn in the transaction that creates the key. So tokens increase in the same order
 // as the create revisions, which order the queue. Unlike create revisions, they also increase
-// across a restore from a backup, regardless of what the restore does to the session's lease.
+// across a restore from a backup, no matter what the restore does to the session's lease.
 func (q *waitQueue) attempt(
 	ctx context.Context, key string, idle bool,
 ) (_ *ticket, made bool, err error) {
@@ -180,7 +179,8 @@ func (q *waitQueue) storePermits(ctx context.Context, stored []store.KV, permits
 	return nil
 }
 
-// refusal returns the error for an attempt that took no ticket because of the given keys.
+// refusal returns the error for an attempt that took no ticket, given the keys that it found in the
+// queue.
 func (q *waitQueue) refusal(all []store.KV, key string) error {
 	before, own := q.sort(all, key)
 	switch {
@@ -220,7 +220,7 @@ func (s *session) key(prefix string) string {
 	return prefix + strconv.FormatInt(int64(s.lease.ID()), 16)
 }
 
-// anyKey returns a key of the session, regardless of its create revision.
+// anyKey returns a key of the session, whatever its create revision.
 func (s *session) anyKey(key string) ownKey {
 	return ownKey{key, store.Key(key).Lease(store.Equal, s.lease.ID())}
 }
@@ -250,7 +250,7 @@ func (k ownKey) remove(
 }
 
 // clean deletes a key, retrying for as long as the lease may be alive. After that, the key is gone
-// in any case.
+// anyway.
 func (s *session) clean(ctx context.Context, k ownKey) {
 	for p := (tries.Backoff{}); ; {
 		try, cancel := context.WithTimeout(ctx, s.lease.Info().TTL)

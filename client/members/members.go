@@ -45,8 +45,8 @@ type Membership struct {
 	session *client.Session
 	ctx     context.Context // canceled when the session ends or Release is called
 	cancel  context.CancelCauseFunc
-	// guard is a key that is put when the member leaves while an attempt to register it may still
-	// be in flight. See register.
+	// guard is a key that is put if the member leaves while an attempt to register it may still be
+	// in flight. See register.
 	guard string
 
 	// busy holds an element while Update or Release is running. It guards the fields below.
@@ -96,7 +96,7 @@ func (g *Group) add(
 			background.Start(g.c, func(ctx context.Context) {
 				ctx, cancel := context.WithTimeout(ctx, s.Lease().Info().TTL)
 				defer cancel()
-				_ = m.withdraw(ctx) // the key is deleted with the session in any case
+				_ = m.withdraw(ctx) // if this fails, the key is deleted with the session
 			})
 		}
 		return nil, fault.In("members: register", m.key, tries.Outcome(m.unsure, err))
@@ -108,9 +108,9 @@ func (g *Group) add(
 // the lease has ended. So it can be repeated after a lost answer: if the key is attached to our
 // lease, it is ours.
 //
-// An attempt without an answer may be applied much later, even after the member has left. So each
-// attempt requires that the guard key does not exist. If such an attempt may be in flight when the
-// member leaves, the guard key is put together with the deletion.
+// An unanswered attempt may be applied much later, even after the member has left. So each attempt
+// takes effect only if the guard key does not exist. If such an attempt may be in flight when the
+// member leaves, the guard key is put in the same transaction that deletes the key.
 //
 // If the session ends, register returns promptly (T16).
 func (m *Membership) register(ctx context.Context, metadata []byte, wait bool) error {
@@ -182,7 +182,7 @@ func (m *Membership) ours() []store.Compare {
 // ID returns the member's ID.
 func (m *Membership) ID() string { return strings.TrimPrefix(m.key, m.g.prefix) }
 
-// Token returns the fencing token of the session.
+// Token returns the session's fencing token.
 func (m *Membership) Token() lease.Token { return m.lease().Token() }
 
 // ValidUntil returns the time from which others may see the member as failed unless the lease is
@@ -228,8 +228,8 @@ func (m *Membership) Update(ctx context.Context, metadata []byte) error {
 		return fault.In("members: update", m.key, err)
 	}
 	for p := (tries.Change{}); ; {
-		// The condition includes the last known change. So only one of several attempts takes
-		// effect, and none of them takes effect after a later Update.
+		// The condition includes the last known change. So at most one of several attempts takes
+		// effect, and none can take effect after a later Update.
 		res, err := m.g.c.Txn(ctx, store.Txn{
 			If: append(m.ours(), store.Key(m.key).ModRevision(store.Equal, m.modified)),
 			Then: []store.Op{
@@ -308,7 +308,7 @@ func (m *Membership) withdraw(ctx context.Context) error {
 type Member struct {
 	ID       string
 	Metadata []byte
-	// Lease is the lease to which the member is attached.
+	// Lease is the lease that the member is attached to.
 	Lease lease.ID
 	// Joined and Changed are the revisions at which the member joined and last changed.
 	Joined, Changed int64
@@ -331,8 +331,8 @@ func (g *Group) List(ctx context.Context) (list []Member, revision int64, err er
 	return list, revision, nil
 }
 
-// member decodes a key of the group. A key with another slash belongs to a group whose name starts
-// with this group's name.
+// member decodes a key of the group. A key with a further slash belongs to a different group, whose
+// name starts with this group's name.
 func (g *Group) member(kv *store.KV) (_ Member, ok bool) {
 	id := strings.TrimPrefix(kv.Key, g.prefix)
 	return Member{

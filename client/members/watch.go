@@ -203,8 +203,8 @@ func (w *Watch) add(c Change, m Member, revision int64) {
 	w.pending = append(w.pending, Event{c, m, revision})
 }
 
-// diff adds the differences between known and a list. It first adds the members that are gone, and
-// then the members that joined or changed.
+// diff adds the differences between known and a list. It adds the members that are gone first, and
+// then those that joined or changed.
 func (w *Watch) diff(list []Member, revision int64) {
 	now := make(map[string]int64, len(list))
 	for _, m := range list {

@@ -1,4 +1,4 @@
-// Package metrics contains the metrics of a client, for programs that export them to a monitoring
+// Package metrics contains a client's metrics, for programs that export them to a monitoring
 // system. The package does not depend on any monitoring system: [Snapshot.All] yields the metrics
 // with their names. The package example exports them to Prometheus.
 //
@@ -38,12 +38,12 @@ const (
 // outcomes lists all outcomes.
 var outcomes = []Outcome{OK, Refused, Unavailable, Unknown, TimedOut, Canceled}
 
-// Snapshot contains the metrics of a client at one point in time. Counters are zero when the client
+// Snapshot contains a client's metrics at one point in time. Counters start at zero when the client
 // is created.
 type Snapshot struct {
 	// Connected reports whether the client is connected to a member.
 	Connected bool
-	// Connects counts connections established while the client had none. Disconnects counts
+	// Connects counts the connections made while the client had none. Disconnects counts
 	// connections that broke, or that the client closed because the member was unresponsive or
 	// rejected all requests. Moves counts moves to the leader, and FailedConnects counts failed
 	// connection attempts.
@@ -53,14 +53,14 @@ type Snapshot struct {
 	Calls map[Outcome]uint64
 
 	// Leases is the number of leases that the client is keeping alive. InJeopardy is the number of
-	// leases in jeopardy: they are no longer valid, but may not have ended.
+	// leases in jeopardy: they are no longer valid, but may not have ended yet.
 	Leases, InJeopardy int
 	// Valid is how long all of these leases would stay valid without renewals. It is 0 if one of
 	// them is in jeopardy, or if there are no leases.
 	Valid time.Duration
 	// Renewals counts attempts to renew a lease; a message that renews a thousand leases counts as
-	// a thousand. RepeatedRenewals counts retries: the previous attempt was rejected, could not be
-	// sent, or was not answered in time.
+	// a thousand. RepeatedRenewals counts those that follow an attempt that was rejected, could not
+	// be sent, or was not answered in time.
 	Renewals, RepeatedRenewals uint64
 	// Jeopardies counts how many times a lease entered jeopardy because it was not renewed in time.
 	// Expired counts leases that ended because they were not renewed in time. Lost counts leases

@@ -147,7 +147,7 @@ func (q *Queue) Dead(ctx context.Context, id string, limit int) ([]Info, error) 
 }
 
 // Requeue turns up to MaxBatch dead letters into new items at the end of the queue, with no tries
-// counted. It returns the number of requeued items.
+// counted. It returns how many it requeued.
 func (q *Queue) Requeue(ctx context.Context, ids ...string) (int, error) {
 	fresh, err := q.newIDs(ctx, len(ids))
 	if err != nil {
@@ -163,8 +163,8 @@ func (q *Queue) Discard(ctx context.Context, ids ...string) (int, error) {
 	return q.takeFromDead(ctx, ids, func(int, []byte) []store.Op { return nil })
 }
 
-// takeFromDead removes dead letters individually, each only once. The transaction that deletes a
-// dead letter also does the rest, so repeating it after a lost answer has no effect.
+// takeFromDead removes dead letters one at a time, each at most once. The transaction that deletes
+// a dead letter also does the rest, so repeating it after a lost answer has no effect.
 func (q *Queue) takeFromDead(
 	ctx context.Context, ids []string, then func(i int, payload []byte) []store.Op,
 ) (n int, err error) {

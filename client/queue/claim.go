@@ -16,17 +16,17 @@ import (
 	"leasehold.dev/internal/fault"
 )
 
-// window is the maximum number of items that a worker chooses from after it has lost races. They
+// window is the maximum number of items that a worker chooses among after it has lost races. They
 // are the first items in the queue.
 const window = 16
 
-// maxCompetitors caps Queue.competitors. It therefore also limits how long a worker waits before it
-// tries to claim an item, to 2^maxCompetitors ms.
+// maxCompetitors caps Queue.competitors. It therefore also caps how long a worker waits before it
+// tries to claim an item, at 2^maxCompetitors ms.
 const maxCompetitors = 6
 
 // Claim waits for an item and claims it. It normally chooses the first item that is neither claimed
-// nor delayed. A worker that has lost races to other workers tries one of the first 2, 4 or up to
-// 16 items instead. So an item can be overtaken by many others.
+// nor delayed. A worker that has lost races to other workers instead picks one of the first 2, 4, 8
+// or 16 such items at random. So many later items can overtake an item.
 func (q *Queue) Claim(ctx context.Context) (*Item, error) {
 	for {
 		i, err := q.claimOne(ctx, true)
@@ -168,8 +168,8 @@ func (q *Queue) claimNext(ctx context.Context, revision int64) (*Item, error) {
 }
 
 // await waits until some items are free. If other workers are waiting too, it then pauses for a
-// short random time but continues to receive events. That way, it usually receives another worker's
-// claim and avoids a futile attempt of its own.
+// short random time but continues to receive events. That way, it usually learns of another
+// worker's claim in time to avoid a futile attempt of its own.
 func (q *Queue) await(ctx context.Context, w *client.Watcher, free map[string]bool) error {
 	for {
 		for len(free) == 0 {

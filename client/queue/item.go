@@ -44,10 +44,10 @@ func (i *Item) Payload() []byte { return i.payload }
 // Tries returns how many times the item has been claimed, including this claim.
 func (i *Item) Tries() int64 { return i.tries }
 
-// Lease returns the lease of the claim, which the client keeps alive until Ack, Nack or Close.
+// Lease returns the claim's lease, which the client keeps alive until Ack, Nack or Close.
 func (i *Item) Lease() *client.Lease { return i.lease }
 
-// Token returns the fencing token of the claim. Each later claim of the item has a larger one.
+// Token returns the claim's fencing token. Each later claim of the item has a larger one.
 func (i *Item) Token() lease.Token { return i.lease.Token() }
 
 // Context returns a context that is canceled when the claim ends, before another worker can get the
@@ -77,8 +77,8 @@ func (i *Item) Condition() store.Compare { return store.LeaseAlive(i.lease.ID())
 // was lost, Ack changes nothing and returns [client.ErrLost]: another worker may be processing the
 // item, or may have processed it.
 //
-// After an error, the client stops renewing the lease of the claim, so that the item becomes
-// claimable again. Until then, Ack and Nack can be called again.
+// After an error, the client stops renewing the claim's lease, so that the item becomes claimable
+// again. Until then, Ack and Nack can be called again.
 func (i *Item) Ack(ctx context.Context) error { return i.AckWith(ctx) }
 
 // AckWith performs Ack and the program's writes in one transaction: either all of them take effect
@@ -128,18 +128,18 @@ func (i *Item) Nack(ctx context.Context, delay time.Duration) error {
 	return fault.In("queue: nack", i.id, err)
 }
 
-// revoke returns the operation that ends the lease of the claim. It comes first in a transaction
-// where possible. So a watcher receives the deletion of the claim before any deletion of the item,
-// and does not try to claim that item.
+// revoke returns the operation that ends the claim's lease. It comes first in a transaction where
+// possible. So a watcher receives the deletion of the claim before any deletion of the item, and
+// does not try to claim that item.
 func (i *Item) revoke() store.Op { return i.lease.Ref().Revoke() }
 
 // finish ends the claim with a transaction, which does nothing unless the claim is attached to our
 // lease. The lease is kept alive until the outcome is known, so that a lost answer does not lose
 // the claim.
 //
-// If the condition fails after a lost answer, either our transaction was applied, or the lease has
-// ended since. In both cases the claim is over, and finish reports whether the item is gone. That
-// is sufficient: either we finished the item, or a later worker did.
+// If the condition fails after a lost answer, either an earlier attempt was applied, or the lease
+// has ended. In both cases the claim is over, and finish reports whether the item is gone. That is
+// sufficient: either we finished the item, or a later worker did.
 func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err error) {
 	if err := i.await(ctx); err != nil {
 		return false, err
@@ -177,7 +177,7 @@ func (i *Item) finish(ctx context.Context, then []store.Op) (done bool, err erro
 // await waits until no other Ack or Nack for the item is in progress.
 func (i *Item) await(ctx context.Context) error {
 	select {
-	case i.turn <- struct{}{}: // proceeds even if the context has ended
+	case i.turn <- struct{}{}: // succeeds even if the context has ended
 		return nil
 	default:
 	}
@@ -191,12 +191,12 @@ func (i *Item) await(ctx context.Context) error {
 
 // Work configures Queue.Work.
 type Work struct {
-	// Do processes an item. Its context ends when the claim or the context of Work ends. If Do
-	// returns nil, Work acknowledges the item, unless Do has already done so. If Do returns an
-	// error, Work returns the item to the queue.
+	// Do processes an item. Its context ends when the claim or Work's context ends. If Do returns
+	// nil, Work acknowledges the item, unless Do has already done so. If Do returns an error, Work
+	// returns the item to the queue.
 	Do func(ctx context.Context, i *Item) error
-	// Delay is the delay for items that are returned to the queue. It doubles with each try, up to
-	// 100 times its value. 0 means 1 s, and a negative value means no delay.
+	// Delay is the delay for items that are returned to the queue. The delay doubles with each try,
+	// up to 100 times this value. 0 means 1 s, and a negative value means no delay.
 	Delay time.Duration
 	// Failed, if set, is called for each item that was not processed, with the reason.
 	Failed func(i *Item, err error)
@@ -244,7 +244,7 @@ func (q *Queue) workOn(ctx context.Context, i *Item, w *Work) error {
 	case err == nil:
 		return i.Ack(last)
 	case ctx.Err() != nil:
-		return fault.Join(err, i.Nack(last, 0)) // the failure was not caused by the item
+		return fault.Join(err, i.Nack(last, 0)) // the item is not to blame
 	}
 	return fault.Join(err, i.Nack(last, w.after(i.tries)))
 }

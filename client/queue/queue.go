@@ -21,7 +21,7 @@ import (
 // MaxBatch is the maximum number of items that one call can push, requeue or discard.
 const MaxBatch = 50
 
-// Config configures a Queue. It is relevant only to workers.
+// Config configures a Queue. Only workers need it.
 type Config struct {
 	// TTL is the TTL of the claims' leases. After a worker dies, its items become claimable again
 	// within this time. 0 means 10 s.
@@ -48,12 +48,12 @@ const defaultMaxTries = 20
 // NAME/claim/O exists, the item is claimed or delayed. That key is attached to the lease of the
 // claim or, for a delayed item, to a lease that is not renewed and ends with the delay. So no
 // program has to return items to the queue, and only the cluster's clock counts. Each claim writes
-// NAME/try/O; the version of that key is the number of times the item has been claimed. Dead
-// letters are stored as NAME/dead/O. NAME/max-tries stores Config.MaxTries if a worker has set it.
+// NAME/try/O; that key's version is the number of times the item has been claimed. Dead letters are
+// stored as NAME/dead/O. NAME/max-tries stores Config.MaxTries if a worker has set it.
 //
-// O starts with the revision of the store when Push was called. If one Push returns before another
-// is called, its items therefore come first. This avoids a counter that every Push would have to
-// write.
+// O starts with the store's revision at the time of the call to Push. So if one Push returns before
+// another is called, its items come first. This way, there is no counter that every Push would have
+// to write.
 //
 // Its methods are safe for concurrent use.
 type Queue struct {
@@ -65,7 +65,7 @@ type Queue struct {
 	competitors atomic.Int32
 	// lostRaces counts lost races.
 	lostRaces atomic.Int64
-	// stored is the MaxTries stored with the queue, as far as known; 0 if there is none.
+	// stored is the MaxTries that is known to be stored with the queue, or 0.
 	stored atomic.Int64
 }
 
@@ -85,7 +85,7 @@ func (q *Queue) dead(id string) string  { return q.prefix + "dead/" + id }
 func (q *Queue) maxTries() string       { return q.prefix + "max-tries" }
 
 // IDs start with a digit, because the revision at their start is padded with zeros to 12 hex
-// digits. Only keys of that form count, so "q" and "q/item" can be the names of different queues.
+// digits. Only keys with such IDs count, so "q" and "q/item" can be the names of different queues.
 // "q/item/0" cannot be a name, because its keys would be among the keys of "q".
 const (
 	firstID  = "0"
@@ -174,10 +174,10 @@ func (q *Queue) readLimit(kvs []store.KV) (changed bool, err error) {
 // largePayload is the size above which an item may come close to the maximum request size.
 const largePayload = 1 << 10
 
-// fillerKey returns the key of a condition that always holds. The condition pads push requests, so
-// that they are longer than the requests that return an item or turn it into a dead letter. So
-// every item that can be pushed can also become a dead letter, regardless of the members' limit on
-// requests. Otherwise, such an item would block every worker that claims it.
+// fillerKey returns the key of a condition that always holds. The condition pads push requests to
+// make them longer than the requests that later return an item or turn it into a dead letter. So
+// every item that can be pushed can also become a dead letter, whatever limit the members set on
+// request size. Otherwise, such an item would block every worker that claims it.
 func (q *Queue) fillerKey() string {
 	const keys, rest = 7, 320
 	return strings.Repeat("~", keys*len(q.item(""))+rest)
@@ -187,7 +187,7 @@ func (q *Queue) fillerKey() string {
 const minDelay = 100 * time.Millisecond
 
 // Push adds an item and returns its ID. The item cannot be claimed until the delay has passed. A
-// delay other than 0 is at least 100 ms, and may take longer than requested if the leader changes.
+// nonzero delay is at least 100 ms, and may be longer than requested if the leader changes.
 func (q *Queue) Push(ctx context.Context, payload []byte, delay time.Duration) (string, error) {
 	ids, err := q.PushAll(ctx, [][]byte{payload}, delay)
 	if err != nil {

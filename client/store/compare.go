@@ -56,7 +56,7 @@ func (r KeyRange) ModRevision(is Relation, revision int64) Compare {
 	return r.compare(is, &c.m)
 }
 
-// Lease compares the lease to which the key is attached. It is 0 if the key has no lease.
+// Lease compares the lease that the key is attached to. It is 0 if the key has no lease.
 func (r KeyRange) Lease(is Relation, id lease.ID) Compare {
 	c := &compared[pb.Compare_Lease]{target: pb.Compare_Lease{Lease: int64(id)}}
 	c.m.Target = &c.target

@@ -15,7 +15,7 @@ type KV struct {
 	CreateRevision, ModRevision int64
 	// Version is the number of puts since the key was created, including the first one.
 	Version int64
-	// Lease is the lease to which the key is attached, or 0.
+	// Lease is the lease that the key is attached to, or 0.
 	Lease lease.ID
 }
 
@@ -25,7 +25,7 @@ type Put struct {
 	// Value is not copied. Do not modify it afterwards, even if the put has failed: the client may
 	// still be sending it.
 	Value []byte
-	// Lease is the lease to which the key is attached, or 0.
+	// Lease is the lease to attach the key to, or 0.
 	Lease lease.ID
 	// LeaseName identifies the lease by name instead. It is resolved when the put is applied. If
 	// Lease is set as well, both must identify the same lease.
@@ -37,15 +37,16 @@ type Put struct {
 	// KeepValue and KeepLease leave the value or the lease unchanged. The key must exist.
 	KeepValue, KeepLease bool
 	// TTL, if not 0, is the time after which the key is deleted, unless it is put again before
-	// that. It is rounded up to milliseconds, and starts no earlier than the call. TTL is intended
-	// for programs that would otherwise need a lease just for the key, so it excludes Lease,
-	// LeaseName and KeepLease. The key gets its own lease (see KV.Lease), which ends with the key.
+	// that. It is rounded up to whole milliseconds, and starts no earlier than the call. TTL is
+	// intended for programs that would otherwise need a lease just for the key, so it cannot be
+	// combined with Lease, LeaseName or KeepLease. The key gets its own lease (see KV.Lease), which
+	// ends with the key.
 	TTL time.Duration
 }
 
 // PutResult is the result of a Put.
 type PutResult struct {
-	// Revision is the revision of the store after the put.
+	// Revision is the store's revision after the put.
 	Revision int64
 	// Prev is the key before the put. It is nil if it was not requested or the key did not exist.
 	Prev *KV
@@ -62,7 +63,7 @@ type Delete struct {
 
 // DeleteResult is the result of a Delete.
 type DeleteResult struct {
-	// Revision is the revision of the store after the deletion.
+	// Revision is the store's revision after the deletion.
 	Revision int64
 	// Deleted is the number of deleted keys.
 	Deleted int64
@@ -78,8 +79,8 @@ type Range struct {
 	Limit int64
 	// Revision is the revision at which to read. 0 means the newest.
 	Revision int64
-	// Serializable reads only the state of the member that answers. The result may be stale, and
-	// even older than an earlier answer from another member.
+	// Serializable lets the member that answers read its own state without asking the others. The
+	// result may be stale, and even older than an earlier answer from another member.
 	Serializable bool
 	// KeysOnly omits the values. CountOnly omits both the keys and the values.
 	KeysOnly, CountOnly bool
@@ -87,7 +88,7 @@ type Range struct {
 
 // RangeResult is the result of a Range.
 type RangeResult struct {
-	// Revision is the revision of the store at the time of the read.
+	// Revision is the store's revision at the time of the read.
 	Revision int64
 	// KVs are sorted by key.
 	KVs []KV

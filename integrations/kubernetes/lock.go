@@ -2,7 +2,7 @@
 // lock is based on a Leasehold lease.
 //
 // client-go's own lock compares timestamps and relies on the leader to stop. A leader that was
-// paused, or whose clock jumped, continues to work alongside its successor until it detects the
+// paused, or whose clock jumped, goes on working alongside its successor until it notices the
 // change. With a [Lock]
 //
 //   - no candidate can lead before the cluster has ended the previous leader's lease;
@@ -44,10 +44,10 @@ type Config struct {
 	Name string
 	// Identity identifies the candidate. It must be unique among the candidates.
 	Identity string
-	// TTL is how long others cannot lead after a leader has stopped renewing its lease, because it
-	// crashed or lost its connection. The default is 15 s. A successor leads at most TTL plus
-	// RetryPeriod after the last renewal. The elector's LeaseDuration has no effect, except that
-	// RenewDeadline and RetryPeriod must be less than it.
+	// TTL is how long no other candidate can lead after a leader has stopped renewing its lease,
+	// because it crashed or lost its connection. The default is 15 s. A successor leads no later
+	// than TTL plus RetryPeriod after the last renewal. The elector's LeaseDuration has no effect,
+	// except that RenewDeadline and RetryPeriod must be shorter.
 	TTL time.Duration
 	// Record, if not nil, is called with messages about the lock, such as "became leader".
 	Record func(message string)
@@ -61,7 +61,7 @@ type Lock struct {
 	mu    sync.Mutex // guards the following fields
 	live  *client.Session
 	token uint64
-	// lost is set if this candidate has lost the leadership and its elector has not been notified
+	// lost is set while this candidate has lost the leadership but its elector does not know that
 	// yet. Until then it must not lead again, because its work has been stopped.
 	lost error
 }
@@ -135,8 +135,8 @@ func (l *Lock) Start(ctx context.Context) error {
 func (l *Lock) NeedLeaderElection() bool { return true }
 
 // Token returns the fencing token of this candidate's leadership, which is larger than the tokens
-// of all earlier leaders. If the candidate does not lead according to its clock, the error is the
-// reason.
+// of all earlier leaders. If the candidate does not lead, by its own clock, Token returns the
+// reason as an error.
 func (l *Lock) Token() (uint64, error) {
 	if _, err := l.leading(); err != nil {
 		return 0, err
@@ -178,9 +178,9 @@ func (l *Lock) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []b
 	if err := json.Unmarshal(kv.Value, r); err != nil {
 		return nil, nil, fmt.Errorf("kubernetes: key %s contains no election record: %w", l.key, err)
 	}
-	// The elector treats a record as renewed if its bytes have changed. As long as this record
-	// exists, it counts as renewed, so its bytes must differ each time even though nothing is
-	// written.
+	// The elector treats a record as renewed if its bytes have changed. This record counts as
+	// renewed as long as it exists, although nobody writes it, so Get returns different bytes each
+	// time.
 	return r, time.Now().AppendFormat(kv.Value, time.RFC3339Nano), nil
 }
 
@@ -226,8 +226,8 @@ func (l *Lock) taken() error {
 }
 
 // Update implements [resourcelock.Interface]. It writes nothing, because the client renews the
-// lease automatically. It reports whether the candidate still leads. A record without a holder
-// releases the lock.
+// lease automatically. It reports whether the candidate still leads. If the record names no holder,
+// Update releases the lock.
 func (l *Lock) Update(ctx context.Context, r resourcelock.LeaderElectionRecord) error {
 	live, err := l.leading()
 	switch {

@@ -59,8 +59,8 @@ type Config struct {
 	// role's lease. If the node dies, another node must wait this long before it takes over. 0
 	// means 10 s.
 	TTL time.Duration
-	// Grace is how long the node keeps trying to renew its lease after the lease has become
-	// invalid. State returns Suspect during that time. See [client.Grant].
+	// Grace is how long the node keeps trying to renew its lease once the lease is no longer valid.
+	// State returns Suspect during that time. See [client.Grant].
 	Grace time.Duration
 	// Wait makes Join wait until the lease of a previous incarnation with the same ID has ended.
 	// Without it, Join returns a [client.TakenError].
@@ -137,9 +137,9 @@ func (n *Node) ID() string { return n.id }
 // Lease returns the node's lease.
 func (n *Node) Lease() *client.Lease { return n.lease }
 
-// State returns the node's state as seen by the node itself. The state is Alive while its lease is
-// valid, Suspect if the lease can still be recovered (see Config.Grace), and otherwise Down, which
-// is permanent.
+// State returns the node's state from the node's own point of view. The state is Alive while its
+// lease is valid, Suspect if the lease can still be recovered (see Config.Grace), and otherwise
+// Down, which is permanent.
 func (n *Node) State() State {
 	switch err := n.lease.Err(); {
 	case err == nil:
@@ -166,8 +166,8 @@ func (n *Node) Context() context.Context { return n.lease.Context() }
 func (n *Node) Err() error { return n.lease.Err() }
 
 // Release ends the node's lease, so that the node is down immediately. If the node has a [Primacy],
-// the Primacy ends for this program as well. The role stays taken, however, until the role's own
-// lease has ended, so release the Primacy first.
+// the Primacy ends for this program as well. But the role stays taken until its own lease has
+// ended, so release the Primacy first.
 func (n *Node) Release(ctx context.Context) error { return n.lease.Revoke(ctx) }
 
 // Primacy is the role of the primary, which has its own lease. Two nodes never have a valid Primacy
@@ -183,7 +183,8 @@ type Primacy struct {
 // T17).
 //
 // The role has its own lease because fencing tokens must increase from one primary to the next. The
-// tokens of the nodes' leases may not, because the next primary may have joined earlier.
+// tokens of the nodes' own leases might not, because the next primary may have joined before the
+// current one.
 func (n *Node) Primary(ctx context.Context) (*Primacy, error) {
 	ctx, cancel := tries.Both(ctx, n.lease.Context())
 	defer cancel()
@@ -204,8 +205,8 @@ func (n *Node) Primary(ctx context.Context) (*Primacy, error) {
 	}
 }
 
-// primacy returns the role held by this node. Once the node is down, the lease of the role is no
-// longer renewed. Otherwise, a program that does not resign could keep the role forever.
+// primacy returns the role held by this node. Once the node is down, the role's lease is no longer
+// renewed. Otherwise, a program that does not resign could keep the role forever.
 func (n *Node) primacy(l *client.Lease) *Primacy {
 	ctx, cancel := tries.Both(l.Context(), n.lease.Context())
 	context.AfterFunc(ctx, func() {
@@ -230,7 +231,8 @@ func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
 		if len(held) == 0 && !other {
 			return n.take(ctx, len(ordered) > 0)
 		}
-		// This wait always ends, because an order ends with the lease of the node it names.
+		// This wait always ends, because an order is deleted when the lease of the node it names
+		// ends.
 		key := n.s.role()
 		if len(held) == 0 {
 			key = n.s.order()
@@ -243,9 +245,9 @@ func (n *Node) tryPrimary(ctx context.Context) (*client.Lease, error) {
 	}
 }
 
-// take takes the role if it is free. One transaction grants the lease with the name, creates the
-// key and ends the order. The transaction changes nothing if this node is down when the transaction
-// is applied, or if another node holds the role or has been ordered to take it.
+// take takes the role if it is free. A single transaction grants the named lease, creates the key
+// and deletes the order. It changes nothing if, by the time it is applied, this node is down, or
+// another node holds the role or has been ordered to take it.
 //
 // If the answer is lost, the lease may exist without a holder, or may still be granted later. take
 // revokes it. If it is granted after the revocation, it ends after its TTL.
@@ -302,8 +304,8 @@ func (p *Primacy) Err() error {
 	return p.lease.Err()
 }
 
-// ValidUntil returns the time at which this node must stop being the primary unless its leases are
-// renewed. That is when the node's lease or the role's lease ends, whichever comes first.
+// ValidUntil returns the time by which this node must stop acting as the primary unless its leases
+// are renewed. That is when the node's lease or the role's lease ends, whichever comes first.
 func (p *Primacy) ValidUntil() time.Time {
 	role, node := p.lease.ValidUntil(), p.n.lease.ValidUntil()
 	if node.Before(role) {
@@ -312,10 +314,10 @@ func (p *Primacy) ValidUntil() time.Time {
 	return role
 }
 
-// Token returns the fencing token of the role. Each later primary has a larger one.
+// Token returns the role's fencing token. Each later primary has a larger one.
 func (p *Primacy) Token() lease.Token { return p.lease.Token() }
 
-// Lease returns the lease of the role.
+// Lease returns the role's lease.
 func (p *Primacy) Lease() *client.Lease { return p.lease }
 
 // Condition returns a condition for transactions that only this primary should be able to commit.
@@ -330,8 +332,8 @@ func (p *Primacy) Release(ctx context.Context) error {
 }
 
 // AwaitSwitch waits until Set.Switch orders a switch to another primary, and then returns nil. The
-// primary should then finish its work and resign. If AwaitSwitch stops waiting for another reason,
-// it returns that reason.
+// primary should then finish its work and resign. If AwaitSwitch stops waiting for any other
+// reason, it returns that reason.
 func (p *Primacy) AwaitSwitch(ctx context.Context) error {
 	ctx, cancel := tries.Both(ctx, p.ctx)
 	defer cancel()
@@ -353,7 +355,7 @@ func (p *Primacy) AwaitSwitch(ctx context.Context) error {
 
 // Lead waits until this node is the primary, calls lead, and resigns when lead returns. It returns
 // the result of lead. The context passed to lead is canceled when the role ends or when a switch to
-// another primary is ordered. After an order, its cause is ErrSwitched.
+// another primary is ordered. In the latter case, its cause is ErrSwitched.
 func (n *Node) Lead(
 	ctx context.Context, lead func(ctx context.Context, p *Primacy) error,
 ) error {

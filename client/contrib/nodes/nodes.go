@@ -49,11 +49,11 @@ func (s *Set) up(id string) string    { return s.prefix + "up/" + id }
 func (s *Set) known(id string) string { return s.prefix + "known/" + id }
 func (s *Set) role() string           { return s.prefix + "primary" }
 
-// order returns the key that names the node that should become the primary. The key is attached to
+// order returns the key that stores which node should become the primary. The key is attached to
 // that node's lease.
 func (s *Set) order() string { return s.prefix + "order" }
 
-// Info is the cluster's information about a node.
+// Info is what the cluster knows about a node.
 type Info struct {
 	ID       string
 	State    State
@@ -66,12 +66,12 @@ type Info struct {
 	TTL, Remaining time.Duration
 }
 
-// View is the cluster's information about all nodes.
+// View is what the cluster knows about all nodes.
 type View struct {
 	// Nodes contains the nodes that are up, and nodes that are down but have not been removed with
 	// Forget. They are sorted by ID.
 	Nodes []Info
-	// Primary is the ID of the primary, or empty if there is none. Token is the token of the role.
+	// Primary is the ID of the primary, or empty if there is none. Token is the role's token.
 	Primary string
 	Token   lease.Token
 }
@@ -120,8 +120,8 @@ func (s *Set) List(ctx context.Context) (View, error) {
 }
 
 // idOf returns the ID of the node that a key of the given kind belongs to. It returns false for
-// other keys. These include the keys of another set whose name starts with this set's name; the
-// rest of such a key contains a slash.
+// other keys. Those include the keys of a set whose name merely starts with this set's name: what
+// would be the ID contains a slash.
 func idOf(key string, kind func(id string) string) (id string, ok bool) {
 	id = strings.TrimPrefix(key, kind(""))
 	return id, tries.ValidID(id)
@@ -201,7 +201,7 @@ func (s *Set) orderSwitch(ctx context.Context, id string) (done bool, err error)
 		return false, ErrDown
 	case len(ordered) == 0 || string(ordered[0].Value) != id:
 		// The order is attached to the node's lease, so it ends with the node. It is not stored
-		// once the node is the primary, because it would no longer serve any purpose.
+		// once the node is the primary, because it would be pointless.
 		_, err := s.c.Txn(ctx, store.Txn{
 			If: []store.Compare{
 				store.Key(s.up(id)).Lease(store.Equal, up[0].Lease),
@@ -246,8 +246,8 @@ type Watch struct {
 }
 
 // Watch starts watching the nodes. The views may skip changes: if a node left and came back between
-// two views, only its larger token shows this. A program that must see every change should use
-// package members.
+// two views, its larger token is the only sign of that. A program that must see every change should
+// use package members.
 func (s *Set) Watch() *Watch { return &Watch{s: s} }
 
 // Next returns the first view immediately. After that it waits for a view that differs from the

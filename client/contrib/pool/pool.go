@@ -128,8 +128,8 @@ func (p *Pool) Size() int { return len(p.ids) }
 
 // Request describes the ID to acquire.
 type Request struct {
-	// Owner identifies the program, for example by its host. If an ID that the owner had before is
-	// free, Acquire prefers it.
+	// Owner identifies the program, for example by its host name. If an ID that the owner had
+	// before is free, Acquire prefers it.
 	Owner string
 	// Want is the ID to lease. If it is empty, any ID is acceptable.
 	Want string
@@ -153,9 +153,9 @@ type Loan struct {
 }
 
 // Acquire leases an ID. If r.Want is set, it leases that ID. Otherwise it prefers the ID that the
-// owner had last, then an ID that has never been leased, and then the ID that has been free the
-// longest. In a pool of more than 50 IDs, Acquire chooses from 50 random IDs instead of reading the
-// whole pool.
+// owner last had, then an ID that has never been leased, and then the one that has been free the
+// longest. In a pool of more than 50 IDs, Acquire chooses among 50 random ones instead of reading
+// the whole pool.
 func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 	if r.TTL == 0 {
 		r.TTL = tries.DefaultTTL
@@ -177,8 +177,8 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Loan, error) {
 				return l, err
 			}
 		}
-		// Either all candidates were taken in the meantime, or none was free and that will not
-		// change soon.
+		// Either other programs have taken all the candidates since, or none was free and none will
+		// be soon.
 		if len(free) == 0 {
 			if !r.Wait {
 				return fail(p.taken(ctx, r.Want))
@@ -217,8 +217,8 @@ func (p *Pool) taken(ctx context.Context, want string) error {
 // take leases one ID. It returns [client.ErrNameTaken] if the ID is held.
 //
 // The name and the key appear and disappear together with the lease. If the answer is lost, the
-// client does not grant a second lease. The record of the last owner is written afterwards. If the
-// process stops before that, or the write fails, only the preference is lost.
+// client does not grant a second lease. The record of the last owner is written only afterwards. If
+// the process stops before that, or the write fails, only the preference is lost.
 func (p *Pool) take(ctx context.Context, id string, r *Request) (*Loan, error) {
 	l, err := p.c.Grant(ctx, client.Grant{
 		TTL: r.TTL, Name: p.held(id), Owner: r.Owner, Grace: r.Grace, LockDelay: p.quarantine,
@@ -258,7 +258,7 @@ const sampleSize = 50
 // free returns some free IDs, starting with the best one, and the revision at which they are free.
 // It examines a random sample. If all IDs in the sample are held, it examines more.
 func (p *Pool) free(ctx context.Context, r *Request) (ids []string, rev int64, err error) {
-	if r.Want != "" { // the requested ID may be held as well
+	if r.Want != "" { // this ID may be held, too
 		kv, err := p.c.Range(ctx, p.wanted(r.Want))
 		if err == nil && len(kv.KVs) == 0 {
 			ids = []string{r.Want}
@@ -285,7 +285,7 @@ func (p *Pool) sample() []string {
 	return slices.Collect(maps.Keys(out))
 }
 
-// look returns the best of the given IDs, preceded by the ID that the owner had last.
+// look returns the best of the given IDs, after the ID that the owner last had.
 func (p *Pool) look(
 	ctx context.Context, sample []string, owner string,
 ) (ids []string, rev int64, err error) {
@@ -317,7 +317,7 @@ func (p *Pool) look(
 // pageSize is the number of keys that scan reads at a time.
 const pageSize = 1000
 
-// scan returns some free IDs of a pool that is nearly full. It reads the keys of held IDs, starting
+// scan returns some free IDs in a pool that is nearly full. It reads the keys of held IDs, starting
 // at a random one, until some are missing.
 func (p *Pool) scan(ctx context.Context) (ids []string, rev int64, err error) {
 	all := store.Prefix(p.held("")).Range()
@@ -356,7 +356,7 @@ func (p *Pool) scan(ctx context.Context) (ids []string, rev int64, err error) {
 	return ids[:min(len(ids), handful)], count.Revision, nil
 }
 
-// handful is the number of IDs that Acquire tries in succession.
+// handful is the number of IDs that Acquire tries in a row.
 const handful = 8
 
 // best returns up to a handful of IDs that are not held. Equally good IDs are shuffled, so that
@@ -408,7 +408,7 @@ func (l *Loan) Context() context.Context { return l.lease.Context() }
 // ended. It reads the clock.
 func (l *Loan) Err() error { return l.lease.Err() }
 
-// ValidUntil returns the time at which the program must stop using the ID unless the lease is
+// ValidUntil returns the time by which the program must stop using the ID unless the lease is
 // renewed.
 func (l *Loan) ValidUntil() time.Time { return l.lease.ValidUntil() }
 
@@ -442,7 +442,7 @@ func (p *Pool) List(ctx context.Context) ([]Entry, error) {
 		}
 		id := strings.TrimPrefix(l.Name, p.held(""))
 		if !p.known[id] {
-			continue // the key belongs to another pool whose name starts with this pool's name
+			continue // the lease belongs to another pool, whose name starts with this pool's name
 		}
 		out = append(out, Entry{
 			ID: id, Owner: l.Owner, Token: l.Token,

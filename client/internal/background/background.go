@@ -11,13 +11,13 @@ import (
 // limited time, and then cancels its context.
 var Start func(client any, f func(context.Context))
 
-// Wait is how long a call that runs a program's function under a hold waits for the release. After
-// that, the release continues in the background.
+// Wait is how long calls such as Mutex.Do, which run a function of the program and then release a
+// hold, wait for that release. After that, the release continues in the background.
 const Wait = time.Second
 
 // Release runs f, which releases something. If the context ends before f succeeds, Release returns
-// the error and runs f once more in the background. If most is positive, it limits that second run.
-// The client's Close waits for the second run.
+// f's error and, if most is positive, runs f a second time in the background, for at most that
+// long. The client's Close waits for the second run.
 func Release(
 	ctx context.Context, client any, most time.Duration, f func(context.Context) error,
 ) error {

@@ -38,7 +38,7 @@ type Notice struct {
 }
 
 // Ack acknowledges the invalidations of a term up to a sequence number. It also reports the ranges
-// that the cache has dropped on its own initiative.
+// that the cache has dropped on its own.
 type Ack struct {
 	Term, Seq uint64
 	// Open is the term in which the cache was opened. It is 0 if the cache has not been opened
@@ -67,7 +67,8 @@ type Link interface {
 type Hooks[Client, Lease, Grant any] struct {
 	// Grant grants a lease whose holder can keep copies of the given ranges.
 	Grant func(ctx context.Context, c Client, g Grant, holds []keyrange.Range) (Lease, error)
-	// Open connects a cache to the cluster. l is the cache's lease, which has held ranges.
+	// Open connects a cache to the cluster. l is the cache's lease, granted with the ranges that
+	// the cache may hold.
 	Open func(c Client, l Lease, to Events) (Link, error)
 }
 

@@ -5,7 +5,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Compare holds the message of a condition. The Compare type of package store embeds it.
+// Compare holds a condition's message. The Compare type of package store embeds it.
 type Compare struct{ Message *pb.Compare }
 
 // Renew and Revoke are the lease operations of package leases.

@@ -34,14 +34,14 @@ func Pause(ctx context.Context, d time.Duration) error {
 	return nil
 }
 
-// Within is a context key. Some contexts end with their subject: for example, the context of code
-// that runs under a lock ends with the lock. The value of such a context for this key is the outer
-// context, which outlives the subject.
+// Within is a context key. Some contexts are tied to a subject and end with it: for example, the
+// context of code that runs under a lock ends when the lock does. Under this key, such a context
+// stores the outer context, which outlives the subject.
 type Within[T any] struct{ Of *T }
 
-// Outside returns a context for releasing the subject of ctx, because ctx itself ends with its
-// subject. The returned context ends with the outer context, or after the given time. If ctx has no
-// outer context, Outside returns it unchanged.
+// Outside returns a context in which to release the subject of ctx, because ctx itself ends with
+// that subject. The returned context ends with the outer context, or after the given time. If ctx
+// has no outer context, Outside returns it unchanged.
 func Outside(
 	ctx context.Context, key any, most time.Duration,
 ) (context.Context, context.CancelFunc) {
@@ -56,8 +56,8 @@ func Outside(
 	return context.WithDeadline(around, end)
 }
 
-// Unsure reports whether a failed request may have been applied and there is still time to resolve
-// the outcome.
+// Unsure reports whether a failed request may have been applied and there is still time to find
+// out.
 func Unsure(ctx context.Context, err error) bool {
 	return errors.Is(err, client.ErrUnknownOutcome) && ctx.Err() == nil
 }
@@ -137,7 +137,7 @@ func ReadAll(
 }
 
 // AwaitEvent waits for an event that satisfies is. It also returns if it may have missed such an
-// event, because callers check again in any case.
+// event, because callers check again anyway.
 func AwaitEvent(
 	ctx context.Context, c *client.Client, w store.Watch, is func(*store.Event) bool,
 ) error {
