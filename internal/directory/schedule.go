@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// schedule orders caches by when they need attention, so that those that are due can be found
-// without visiting all caches.
+// schedule orders caches by when they need attention, so the due ones can be found without visiting
+// every cache.
 type schedule struct{ entries *btree.BTreeG[scheduled] }
 
 type scheduled struct {
@@ -23,8 +23,8 @@ func newSchedule() schedule {
 	}, btree.Options{NoLocks: true})}
 }
 
-// put schedules a cache for an instant, or removes it if at is 0. old points to the cache's field
-// with its instant in this schedule.
+// put schedules a cache for the instant at, or removes it if at is 0. old points to the field of
+// the cache that holds its instant in this schedule.
 func (s schedule) put(c *cache, old *lease.Instant, at lease.Instant) {
 	if *old == at {
 		return
@@ -43,7 +43,7 @@ func (s schedule) first() (at lease.Instant, ok bool) {
 	return e.at, ok
 }
 
-// until returns caches that are due by now, no more than most, ordered by token.
+// until returns the caches that are due by now, ordered by token. most limits their number.
 func (s schedule) until(now lease.Instant, most int) (list []*cache) {
 	s.entries.Scan(func(e scheduled) bool {
 		if e.at > now || len(list) >= most {

@@ -6,15 +6,16 @@ import (
 
 // Stats contains statistics for metrics.
 type Stats struct {
-	// Caches is the number of caches. Wide is the number of caches that may have everything their
-	// leases hold. Open is the number of caches that have reported their contents in this term.
+	// Caches is the number of caches. Wide is the number of caches that may have everything in the
+	// ranges that their leases hold. Open is the number of caches that have reported their contents
+	// in this term.
 	Caches, Wide, Open int
-	// Spans is the number of disjoint ranges that caches may have.
+	// Spans is the total number of disjoint ranges that the caches may have.
 	Spans int
 	// Unacknowledged is the number of caches with unacknowledged invalidations.
 	Unacknowledged int
 	// Waiting is the number of writes that are waiting. Waited is the number of writes that have
-	// waited. Outlived is how often writes had to wait until a cache expired.
+	// waited. Outlived is how often a write had to wait for a cache to expire.
 	Waiting          int
 	Waited, Outlived uint64
 	// Sent is the number of invalidations. Slow is the number of slow acknowledgments.
@@ -50,7 +51,7 @@ func (d *Directory) slowness(c *cache) Slow {
 	return Slow{c.id, c.token, lease.TTL(d.now - c.drops[0].since)}
 }
 
-// lateAt returns when a cache that writes wait for will become slow, if it is not slow yet.
+// lateAt returns when a cache that writes are waiting for will count as slow, if it does not yet.
 func (d *Directory) lateAt(c *cache) lease.Instant {
 	if c.lateSince != 0 {
 		return never
@@ -68,9 +69,9 @@ func (d *Directory) setLate(c *cache, late bool) {
 	d.late.put(c, &c.lateSince, since)
 }
 
-// Late returns the caches that are currently slow: writes have been waiting for them for
-// Limits.Slow, and they have not caught up. It returns up to 256 caches, those that have been slow
-// for the longest time, and reports whether any have changed since the last call.
+// Late returns the caches that are currently slow: writes have been waiting for them for at least
+// Limits.Slow, and they have not caught up. It returns at most 256 caches, the ones that have been
+// slow the longest, and reports whether any have changed since the last call.
 func (d *Directory) Late() (list []Slow, changed bool) {
 	d.late.entries.Scan(func(e scheduled) bool {
 		list = append(list, d.slowness(e.c))
@@ -80,14 +81,14 @@ func (d *Directory) Late() (list []Slow, changed bool) {
 	return list, changed
 }
 
-// LateChanged reports whether the slow caches have changed since the last call of Late.
+// LateChanged reports whether the slow caches have changed since the last call to Late.
 func (d *Directory) LateChanged() bool { return d.lateChanged }
 
 // AnyLate reports whether any cache is currently slow.
 func (d *Directory) AnyLate() bool { return d.late.entries.Len() > 0 }
 
-// TakeSlow returns the caches that have ceased to be slow since the last call. A cache is listed as
-// many times as it was slow.
+// TakeSlow returns the caches that have stopped being slow since the last call. A cache is listed
+// once for each time that it was slow.
 func (d *Directory) TakeSlow() []Slow {
 	out := d.slows
 	d.slows = nil
@@ -100,11 +101,11 @@ func (d *Directory) waited(w *Write) {
 	d.waits = append(d.waits, w.Waited())
 }
 
-// Waited returns how long a write waited until Ready returned it.
+// Waited returns how long a write waited before Ready returned it.
 func (w *Write) Waited() lease.TTL { return lease.TTL(w.of.now - w.since) }
 
-// Drops returns how many ranges a write has waited for, and the lease of the last cache that it
-// waited for, or 0. A range counts once for each cache that may have had it.
+// Drops returns how many ranges a write has waited for caches to drop, and the lease of the last
+// cache that it waited for, or 0. A range counts once for each cache that may have had it.
 func (w *Write) Drops() (count int, last lease.ID) { return w.drops, w.last }
 
 // TakeWaits returns the wait times of the writes that Ready has returned since the last call.

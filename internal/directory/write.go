@@ -22,8 +22,8 @@ type Write struct {
 	Ends []lease.ID
 	// Renews lists the leases that the write renews.
 	Renews []lease.ID
-	// Attaches lists leases that the write may attach keys to. AttachesAny is set if there may be
-	// others.
+	// Attaches lists leases that the write may attach keys to. AttachesAny is set if the write may
+	// also attach keys to other leases.
 	Attaches    []lease.ID
 	AttachesAny bool
 	// Urgent is set if the write waits only for caches, and not for other writes to the same keys.
@@ -36,7 +36,7 @@ type Write struct {
 	marked  map[keyrange.Range]struct{} // the same ranges, if there are many
 	behind  int                         // number of earlier writes that it waits for
 	blocked int                         // number of drops that it waits for
-	drops   int                         // number of drops that it waits or has waited for
+	drops   int                         // number of drops that it is waiting for or has waited for
 	keys    int                         // approximate number of keys on the leases that it ends
 	last    lease.ID                    // lease of the cache that it waited for last, or 0
 	next    []*Write                    // later writes that wait for it
@@ -58,11 +58,11 @@ type mark struct{ writes int }
 
 // waitingWrites contains the waiting writes, and the commands and writes that they wait for.
 type waitingWrites struct {
-	// marks contains the pending ranges. tails maps each range for which a write is waiting to the
-	// last such write.
+	// marks contains the pending ranges. tails maps each range that writes are waiting for to the
+	// last of those writes.
 	marks keyrange.Tree[*mark]
 	tails keyrange.Tree[*Write]
-	links int    // total number of writes in the next lists of other writes
+	links int    // total length of all next lists
 	last  uint64 // number of the last write
 	work  int    // number of caches and keys examined in this step
 
@@ -70,10 +70,10 @@ type waitingWrites struct {
 	attachingAny int
 	waiting      map[*Write]struct{}
 	ready        []*Write
-	// stuck contains, by number, the writes that wait only for commands that attach keys. The
-	// writes in stuckAny wait for attachingAny to become 0. The others are in leaseWrites.stuck.
-	// attachers contains, by number, the writes with AttachesAny that wait until no stuck write
-	// precedes them.
+	// stuck contains the writes that are waiting only for commands that attach keys, keyed by
+	// number. The writes in stuckAny wait for attachingAny to become 0. The others are in
+	// leaseWrites.stuck. attachers contains the writes with AttachesAny that must wait until no
+	// stuck write precedes them, ordered by number.
 	stuck     btree.Map[uint64, *Write]
 	stuckAny  []*Write
 	attachers []*Write
@@ -163,7 +163,7 @@ func (d *Directory) Admit(w *Write) (now bool, err error) {
 // admissions must wait for NextStep.
 func (d *Directory) Spent() bool { return d.work >= d.limits.Work }
 
-// Uncharged calls do and returns the amount of work that do caused. That work does not count toward
+// Uncharged calls do, and returns how much work the call caused. That work does not count toward
 // Spent.
 func (d *Directory) Uncharged(do func()) (work int) {
 	before := d.work
@@ -175,7 +175,7 @@ func (d *Directory) Uncharged(do func()) (work int) {
 // NextStep begins a new step.
 func (d *Directory) NextStep() { d.work, d.done = 0, 0 }
 
-// Concerns reports whether a write concerns caches, or another write that does.
+// Concerns reports whether a write concerns caches, or interacts with another write that does.
 func (d *Directory) Concerns(w *Write) bool {
 	if len(d.holds.caches) == 0 && len(d.leases) == 0 && len(d.waiting) == 0 {
 		return false
@@ -297,7 +297,7 @@ func (d *Directory) block(w *Write) {
 	}
 }
 
-// blockBy makes a write wait for the caches that may have keys of a range.
+// blockBy makes a write wait for the caches that may have keys in a range.
 func (d *Directory) blockBy(w *Write, r keyrange.Range) {
 	for list := range d.holds.held.Overlapping(r) {
 		d.work += list.Len()
@@ -327,7 +327,7 @@ func (d *Directory) await(w *Write, c *cache, r keyrange.Range) {
 }
 
 // tryLeave makes a write ready if it has nothing left to wait for. It then tries the writes that
-// waited for it.
+// were waiting for it.
 func (d *Directory) tryLeave(w *Write) {
 	for list := []*Write{w}; len(list) > 0; list = list[1:] {
 		w := list[0]
@@ -354,9 +354,9 @@ func (d *Directory) passed() (list []*Write) {
 	return list
 }
 
-// mayEnd marks the keys that are attached to the leases that a write ends. More keys may have been
-// attached since the write was admitted. It returns false if commands in flight may attach more
-// keys, or if the write must wait for caches again.
+// mayEnd marks the keys attached to the leases that a write ends. More keys may have been attached
+// since the write was admitted. It returns false if commands in flight may attach more keys, or if
+// the write must wait for caches again.
 func (d *Directory) mayEnd(w *Write) bool {
 	for _, id := range w.Ends {
 		if d.attachingAny > 0 {
@@ -425,7 +425,7 @@ func (d *Directory) unqueue(w *Write) {
 	}
 }
 
-// follow releases and returns the writes that waited for w.
+// follow releases and returns the writes that were waiting for w.
 func (d *Directory) follow(w *Write) []*Write {
 	for _, n := range w.next {
 		n.behind--

@@ -138,13 +138,13 @@ func (p *printer) entry(e storage.LogEntry) {
 	p.problem(fmt.Sprintf("entry %d", e.Index), err)
 }
 
-// change is one change of Raft's members.
+// change is one change to Raft's membership.
 type change struct {
 	Type   word
 	Member uint64
 }
 
-// changesOf returns the changes that an entry makes to Raft's members, and the entry's encoded
+// changesOf returns the changes that an entry makes to Raft's membership, and the entry's encoded
 // commands.
 func changesOf(e storage.LogEntry) (out []change, data []byte, err error) {
 	c, v1 := &raftpb.ConfChangeV2{}, &raftpb.ConfChange{}

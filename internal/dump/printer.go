@@ -17,7 +17,7 @@ type printer struct {
 	failed error // first write error
 
 	bad   int
-	first error // first problem, or first one caused by a newer release
+	first error // the first problem, or the first one caused by a newer release if there is any
 }
 
 func newPrinter(w io.Writer) *printer { return &printer{w: bufio.NewWriter(w)} }

@@ -35,7 +35,7 @@ type field struct {
 	value any
 }
 
-// choices maps values that records store as numbers to their names.
+// choices maps values that are stored in records as numbers to their names.
 var choices = map[reflect.Type]map[int64]string{
 	reflect.TypeFor[fsm.AlarmKind](): {
 		int64(fsm.NoSpace): "NOSPACE", int64(fsm.Corrupt): "CORRUPT",

@@ -9,5 +9,5 @@
 // Each [Format] has versions. A [Decoder] takes the version from the start of its bytes or from the
 // enclosing record, and accepts only what exists in that version. An unknown flag, kind or choice
 // causes [ErrNewer] and is never ignored. Bytes that are invalid in every version cause an error
-// that the format defines.
+// defined by the format.
 package encoding

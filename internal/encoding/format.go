@@ -55,7 +55,7 @@ func (d *Decoder) Fail(what string) {
 }
 
 // Unknown sets the error [ErrNewer] for an unknown value, unless an error is already set. A value
-// of 0 is invalid in every version, because such values are counted from 1.
+// of 0 is invalid in every version, because such values start at 1.
 func (d *Decoder) Unknown(what string, value uint64) {
 	if value == 0 {
 		d.Fail(what + " 0")
@@ -68,7 +68,7 @@ func (d *Decoder) Unknown(what string, value uint64) {
 	d.at = len(d.b)
 }
 
-// Flags reads a byte of flags. Flags that are not in known are an error, so that no flag is ever
+// Flags reads a byte of flags. Any flag that is not in known is an error, so no flag is ever
 // ignored.
 func (d *Decoder) Flags(of string, known byte) byte {
 	if d.at < len(d.b) && d.b[d.at]&^known == 0 {

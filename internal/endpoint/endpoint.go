@@ -22,7 +22,7 @@ type Endpoint struct {
 }
 
 // Parse parses host:port, http://host:port, https://host:port, unix:path or unixs:path. It ignores
-// white space around the text, a slash after the port, and the case of the scheme. If the error
+// whitespace around the text, a slash after the port, and the case of the scheme. If the error
 // wraps [ErrNoPort], the Endpoint is valid except for its missing port.
 func Parse(text string) (Endpoint, error) {
 	e := Endpoint{Address: strings.TrimSpace(text)}
@@ -71,7 +71,7 @@ func (e Endpoint) advice() Endpoint {
 		e.Address = host + ":" + port
 		return e
 	}
-	// This is an IPv6 address without brackets. Its last group may be intended as the port.
+	// This is an IPv6 address without brackets. Its last group may have been meant as the port.
 	i := strings.LastIndex(host, ":")
 	address, last := host[:i], host[i+1:]
 	if _, err := netip.ParseAddr(address); err == nil && len(last) == len(port) {
@@ -93,7 +93,7 @@ func (e *portError) Error() string {
 
 func (e *portError) Unwrap() error { return ErrNoPort }
 
-// Normalize parses a list of endpoints and returns them in normal spelling, without empty elements.
+// Normalize parses a list of endpoints and returns them in canonical form, without empty elements.
 func Normalize(texts []string) (out []string, err error) {
 	for _, text := range texts {
 		if strings.TrimSpace(text) == "" {
@@ -108,7 +108,7 @@ func Normalize(texts []string) (out []string, err error) {
 	return out, nil
 }
 
-// String returns the endpoint in its normal spelling.
+// String returns the endpoint in canonical form.
 func (e Endpoint) String() string {
 	switch e.Scheme {
 	case "":

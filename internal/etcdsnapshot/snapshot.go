@@ -24,8 +24,8 @@ import (
 // errFormat means that a file is not an etcd snapshot, or is damaged.
 var errFormat = errors.New("not a complete snapshot of etcd")
 
-// These variables are the buckets of etcd's database that this package reads, and keys in the
-// bucket meta.
+// These are the buckets that this package reads in etcd's database, and the keys that it reads in
+// the bucket meta.
 var (
 	bucketKeys      = []byte("key")
 	bucketLeases    = []byte("lease")
@@ -51,7 +51,7 @@ type Snapshot struct {
 type revision struct{ main, sub int64 }
 
 // Open opens a file and reads its index. Unless skipHash is set, the SHA-256 at the end of the file
-// must match. The database of a member has no SHA-256. Open returns an error if the file cannot be
+// must match. A member's own database has no SHA-256. Open returns an error if the file cannot be
 // read as a snapshot.
 func Open(path string, skipHash bool) (*Snapshot, error) {
 	if !skipHash {
@@ -212,8 +212,8 @@ func parseLease(v []byte) (id lease.ID, ttl int64, err error) {
 type Summary struct {
 	Revision     int64
 	Keys, Leases int
-	// Orphans is the number of keys that are attached to a lease that does not exist. They are
-	// imported without a lease.
+	// Orphans is the number of keys attached to leases that do not exist. They are imported without
+	// a lease.
 	Orphans int
 	// Users is the number of users. They are not imported.
 	Users int

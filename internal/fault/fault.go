@@ -22,7 +22,7 @@ import (
 type Error struct {
 	// Op is the package and the operation, such as "queue: claim from".
 	Op string
-	// On is the object of the operation. It is quoted in the text, or omitted if it is empty.
+	// On is what the operation acted on. It is quoted in the text, or omitted if it is empty.
 	On  string
 	Err error
 }
@@ -46,13 +46,13 @@ func (e *Error) Error() string {
 // Unwrap returns the reason.
 func (e *Error) Unwrap() error { return e.Err }
 
-// packages lists the package names with which errors in this module can begin.
+// packages lists the package names that errors in this module can begin with.
 var packages = []string{
 	"cache", "client", "lock", "members", "nodes", "plan", "pool", "queue",
 }
 
-// Reason returns the text of an error without the package and operations at its beginning. It is
-// meant for use at the end of a longer text.
+// Reason returns the text of an error without its leading package and operations. It is meant for
+// the end of a longer message.
 func Reason(err error) string {
 	for {
 		inner, ok := err.(*Error) //nolint:errorlint // only the outermost error counts
@@ -109,12 +109,11 @@ func (j joined) Error() string {
 
 func (j joined) Unwrap() []error { return j }
 
-// Cause returns the reason why a context has ended, or nil if it has not ended. The error matches
-// the cause as well as [context.Canceled] or [context.DeadlineExceeded].
+// Cause returns why a context has ended, or nil if it has not. The error matches the cause as well
+// as [context.Canceled] or [context.DeadlineExceeded].
 func Cause(ctx context.Context) error { return both(context.Cause(ctx), ctx.Err()) }
 
-// Canceled returns a cause with which to cancel a context. It matches both reason and
-// [context.Canceled].
+// Canceled returns a cause for canceling a context. It matches both reason and [context.Canceled].
 func Canceled(reason error) error { return both(reason, context.Canceled) }
 
 func both(cause, ended error) error {

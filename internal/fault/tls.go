@@ -3,8 +3,8 @@ package fault
 import "strings"
 
 // TLSHint returns a remedy if the reason for a failed connection shows that only one end uses TLS,
-// and "" otherwise. The remedy is meant to follow the reason. Members send an HTTP/1.1 answer to a
-// client that does not use TLS.
+// and "" otherwise. The remedy is meant to be appended to the reason. Members send an HTTP/1.1
+// response to a client that does not use TLS.
 func TLSHint(why string) string {
 	switch {
 	case strings.Contains(why, "looked like an HTTP/1.1 header"):

@@ -42,7 +42,7 @@ type (
 		Permission access.Permission
 	}
 	// RoleRevoke removes a permission from a role. The permission must be for exactly the range
-	// [Key, End), of lease names if Names is set and of keys otherwise.
+	// [Key, End): a range of lease names if Names is set, and of keys otherwise.
 	RoleRevoke struct {
 		Role, Key, End string
 		Names          bool
@@ -61,9 +61,9 @@ func (*RoleDelete) kind() kind     { return kindRoleDelete }
 func (*RoleGrant) kind() kind      { return kindRoleGrant }
 func (*RoleRevoke) kind() kind     { return kindRoleRevoke }
 
-// RevokesPermissions reports whether a command can take permissions from a user or end its logins.
-// Before such a command is applied, caches must drop everything, just as before a write to all
-// keys.
+// RevokesPermissions reports whether a command can take permissions away from a user or end the
+// user's logins. Before such a command is applied, caches must drop everything, just as before a
+// write to all keys.
 func RevokesPermissions(c Command) bool {
 	switch Inner(c).(type) {
 	case *AuthEnable, *UserDelete, *UserRevokeRole, *RoleDelete, *RoleGrant, *RoleRevoke,
@@ -258,7 +258,7 @@ func (d *decoder) permission() access.Permission {
 	return access.Permission{Kind: k, Key: d.Text(), End: d.Text()}
 }
 
-// control is the snapshot record of whether access control is enabled.
+// control is the snapshot record that says whether access control is enabled.
 type control struct {
 	Enabled  bool
 	Revision uint64

@@ -37,7 +37,7 @@ type accounts struct {
 	leases *lease.Lessor
 }
 
-// leaseAccount is the number and the total size of the leases of a principal.
+// leaseAccount is the number and total size of a principal's leases.
 type leaseAccount struct{ leases, bytes int64 }
 
 // writer returns the principal that the caller's puts are charged to, or nil if there is none.
@@ -69,7 +69,7 @@ func (a *accounts) charge(principal string, l *lease.Info) {
 	a.leases.Charge(l.ID, principal)
 }
 
-// passed updates the accounts after a lease was transferred to another process or principal.
+// passed updates the accounts after a lease has been transferred to another process or principal.
 func (a *accounts) passed(before, after *lease.Info) {
 	was := a.leases.Account(before.ID)
 	who := was
@@ -131,8 +131,8 @@ func (m *Machine) use(principal string) Use {
 	return out
 }
 
-// account is a snapshot record that lists some of the leases of a principal. For keys, the
-// principal is in the key's own record.
+// account is a snapshot record that lists some of a principal's leases. A key's principal is in the
+// key's own record.
 type account struct {
 	Principal string
 	Leases    []lease.ID

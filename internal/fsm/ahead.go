@@ -9,7 +9,7 @@ import (
 // Deleting defaultAheadKeys keys takes a few milliseconds.
 const defaultAheadKeys = 8192
 
-// ahead is the state of a deletion that has been partly performed before its entry is applied.
+// ahead is the state of a deletion that has been partly carried out before its entry is applied.
 type ahead struct {
 	before *Image // the state before the deletion
 	txn    *mvcc.Txn
@@ -79,8 +79,8 @@ func (c *Txn) readsPast() bool {
 // past reports whether the operation reads a range at a past revision.
 func (c *Range) past() bool { return c.Options.Revision > 0 && c.End != "" }
 
-// Midway reports whether a command was partly performed in advance. During that time the Lessor is
-// ahead of the View: some keys have been detached, and leases bound to them have ended.
+// Midway reports whether a command has been partly carried out in advance. During that time the
+// Lessor is ahead of the View: some keys have been detached, and leases bound to them have ended.
 func (m *Machine) Midway() bool { return m.ahead != nil }
 
 // deletion returns the range deletion that a command will perform if it is applied next, or nil if

@@ -6,14 +6,14 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Bytes is the approximate memory used by the state. It depends only on the state. So it is the
-// same on all members that applied the same entries or restored a snapshot of them, however much
-// each member has cleaned up.
+// Bytes is the approximate memory used by the state. It depends only on the state. It is therefore
+// the same on all members that applied the same entries or restored a snapshot of them, no matter
+// how much cleanup each has done.
 type Bytes struct {
 	// Keys is the size of keys and their history, excluding compacted revisions.
 	Keys int64
-	// Leases is the size of leases with their keys and holds, of the keys kept after their lease
-	// ended, and of orphans.
+	// Leases is the size of leases with their keys and holds, of keys kept after their lease ended,
+	// and of orphans.
 	Leases int64
 	// Sessions is the size of sessions and their stored results. Members is the size of members and
 	// alarms. Access is the size of users and roles.
@@ -23,10 +23,10 @@ type Bytes struct {
 // Sum returns the total, which is bounded by the quota.
 func (b Bytes) Sum() int64 { return b.Keys + b.Leases + b.Sessions + b.Members + b.Access }
 
-// These are approximate sizes in memory, excluding text. In order, they are for a lease or orphan
-// that holds ranges, and each of those ranges, including the leader's directory; a session, and one
-// of its stored results; a key-value pair, a lease and an operation in a stored result; a member,
-// its URLs, and the record of a removed member or an alarm.
+// These are approximate sizes in memory, excluding text. In order, they are for: a lease or orphan
+// that holds ranges; each of those ranges, including the leader's directory; a session; one of its
+// stored results; a key-value pair in such a result; an operation in it; a member; one of its URLs;
+// and the record of a removed member or an alarm.
 const (
 	holdBytes     = 160
 	rangeBytes    = 240
@@ -72,8 +72,8 @@ func textBytes(ranges []keyrange.Range) (sum int64) {
 }
 
 // holdSize returns the size of the ranges that a lease holds. It counts the lease itself a second
-// time, because the lease may leave an orphan when it ends. So the state does not grow at that
-// point.
+// time, because the lease may leave an orphan when it ends. This way, the state does not grow at
+// that point.
 func holdSize(l *lease.Terms, ranges []keyrange.Range) int64 {
 	if len(ranges) == 0 {
 		return 0

@@ -7,11 +7,11 @@ import (
 	"leasehold.dev/internal/encoding"
 )
 
-// By is a command on behalf of a caller. If access control is enabled when the command is applied,
-// the caller must have permission at that time. Otherwise the result is access.ErrUserEmpty for an
-// anonymous caller, access.ErrOldRevision for a caller that must log in again, or
-// access.ErrPermissionDenied. Commands that members issue themselves are never wrapped in By. A
-// client's command without By is treated as an anonymous caller's.
+// By is a command issued on behalf of a caller. If access control is enabled when the command is
+// applied, the caller must have permission at that time. Otherwise the result is
+// access.ErrUserEmpty for an anonymous caller, access.ErrOldRevision for a caller that must log in
+// again, or access.ErrPermissionDenied. Commands that members issue themselves are never wrapped in
+// By. A client's command without By is treated as an anonymous caller's.
 type By struct {
 	Caller  access.Caller
 	Command Command

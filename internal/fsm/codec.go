@@ -61,14 +61,15 @@ const maxTxnDepth = 32
 // AppendEntry begins an entry, and AppendCommand adds a command. A group begins with a header: a
 // byte of flags whose highest bit is set, followed by the fields selected by the flags. Commands
 // from clients of the proposing member need no header: any commands before the first header form a
-// group. So an attribute of a whole group costs one flag, and takes no space if it is absent.
+// group. An attribute of a whole group therefore costs one flag, and takes no space when absent.
 
-// Origin identifies the member that received the commands. It lets that member recognize their
-// results as its own when it applies them.
+// Origin identifies the member that received the commands. When that member applies the commands,
+// the origin lets it recognize their results as its own.
 type Origin struct {
 	// Member is the ID of the member, or 0 for the member that proposed the entry.
 	Member uint64
-	// Seq is the member's number for the first command. The others are numbered consecutively.
+	// Seq is the number that the member assigned to the first command. The others are numbered
+	// consecutively.
 	Seq uint64
 }
 

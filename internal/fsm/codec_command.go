@@ -96,8 +96,8 @@ func (d *decoder) put() *Put {
 	return c
 }
 
-// limit decodes a number of keys. A limit that does not fit an int is replaced by the largest int,
-// because no result is that long anyway.
+// limit decodes a number of keys. A limit that does not fit in an int is replaced by the largest
+// int, because no result is that long anyway.
 func (d *decoder) limit() int { return int(min(d.Varint(), math.MaxInt)) }
 
 // Flags of a deletion.
@@ -174,7 +174,7 @@ func (d *decoder) revoke() *Revoke {
 	return c
 }
 
-// changeMost is set in a change of TTL that has MaxCacheTTL.
+// changeMost is set in a TTL change that has MaxCacheTTL.
 const changeMost = refToken << 1
 
 func appendChangeTTL(b []byte, c *ChangeTTL) []byte {

@@ -14,7 +14,7 @@ import (
 
 // These records occur in commands, results and snapshots.
 
-// Flags of the terms of a lease. The last one means that a byte of rare flags follows.
+// Flags for the terms of a lease. The last one means that a byte of rare flags follows.
 const (
 	termsName byte = 1 << iota
 	termsOwner
@@ -257,8 +257,8 @@ func (d *decoder) kv() *mvcc.KeyValue {
 	return kv
 }
 
-// Flags of a record of the store's history. The lease of a tombstone is the lease whose end deleted
-// the key.
+// Flags for a record in the store's history. A tombstone's lease is the one whose end deleted the
+// key.
 const (
 	recordTombstone byte = 1 << iota
 	recordLease

@@ -106,7 +106,7 @@ func (d *decoder) result() Result {
 	return r
 }
 
-// Tags of the values of results. They are stored on disk: add new ones at the end.
+// Tags for result values. They are stored on disk: add new ones at the end.
 const (
 	valuePut byte = iota + 1
 	valueDelete
@@ -118,7 +118,7 @@ const (
 	valueToken
 )
 
-// Flags of results: a put replaced a pair, a transaction succeeded, or a range has more keys.
+// Flags for results: a put replaced a pair, a transaction succeeded, or a range has more keys.
 const (
 	putHasPrev   byte = 1
 	txnSucceeded byte = 1

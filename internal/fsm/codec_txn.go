@@ -49,7 +49,7 @@ func (d *decoder) compare(c *Compare) {
 	}
 }
 
-// Tags of the operations of a transaction. They are stored on disk: never reuse a number.
+// Tags for the operations in a transaction. They are stored on disk: never reuse a number.
 const (
 	opPut byte = iota + 1
 	opDelete

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// A Command is one change of the replicated state. The set of commands is closed: Put, DeleteRange,
+// A Command is one change to the replicated state. The set of commands is closed: Put, DeleteRange,
 // Txn, Compact, Grant, Revoke, ChangeTTL, HandOver, Resume, Expire, Checkpoint, DropOrphans,
 // SetAlarm, SetMember, AddMember, RemoveMember, PromoteMember, SetVersion, OpenSession, Once, By,
 // HashState, StateHash, and the commands for users and roles: AuthEnable, AuthDisable, UserAdd,
@@ -86,13 +86,13 @@ const (
 // These targets are not part of the etcd API. They compare leases, not keys.
 const (
 	// TargetLeaseAlive tests whether lease Number is alive. Equal holds if it is. NotEqual holds if
-	// it is not, or if it is in its lock delay.
+	// the lease is not alive or is in its lock delay.
 	TargetLeaseAlive Target = 16 + iota
 	// TargetNameToken compares Number with the token of the live lease named Key, or with 0 if
 	// there is no such lease. Both are compared as unsigned numbers.
 	TargetNameToken
 	// TargetLeaseName compares the lease of the keys, as TargetLease does, with the lease named
-	// Value. If there is no such lease, the keys are unequal to it.
+	// Value. If there is no such lease, the keys compare as not equal.
 	TargetLeaseName
 )
 
@@ -140,9 +140,9 @@ type Compact struct{ Revision int64 }
 // uses no random numbers.
 type Grant struct {
 	Terms lease.Terms
-	// If Renew is set, a repeated Grant renews, through the log, the lease that the first request
-	// created (T3). Returning the remaining time instead would be incorrect. It depends on the
-	// leader's timer, and another leader may have counted from an earlier checkpoint.
+	// If Renew is set, a repeated Grant renews the lease that the first request created (T3), and
+	// does so through the log. Returning the remaining time instead would be incorrect. It depends
+	// on the leader's timer, and another leader may have counted from an earlier checkpoint.
 	Renew bool
 	// Holds lists the ranges whose keys the holder may cache. The ranges never change. They are
 	// released when the lease ends or is transferred to another process or owner (Resume,
@@ -200,8 +200,8 @@ type Touch struct {
 	Token lease.Token
 }
 
-// Expire ends leases that the leader of Term found past their expiry. It takes effect only if its
-// entry is in the same term (T1). It skips leases that have changed since the decision.
+// Expire ends leases that the leader of Term found to be past their expiry. It takes effect only if
+// its entry is in the same term (T1). It skips leases that have changed since the decision.
 type Expire struct {
 	Term   uint64
 	Leases []lease.Due

@@ -53,9 +53,9 @@ func (m *Machine) applyComparison(c Command) Result {
 }
 
 // judge compares the reported hashes. A hash reported by a majority of the voters is correct, and a
-// member with a different hash is damaged. No matter what a single member reports, it can neither
-// create such a majority nor stop the others. Without a majority, judge can only conclude that the
-// members differ. It does so once all voters have reported, or if end is set.
+// member with a different hash is damaged. No matter what it reports, a single member can neither
+// create such a majority nor keep the others from forming one. Without a majority, judge can only
+// conclude that the members differ. It does so once all voters have reported, or if end is set.
 func (m *Machine) judge(end bool) {
 	votes, voters, reported := make(map[uint64]int), 0, 0
 	for id, n := range m.members {

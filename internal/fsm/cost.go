@@ -144,7 +144,7 @@ func (c *Grant) growth() int64 { return c.Terms.Bytes() + holdSize(&c.Terms, c.H
 // putCost returns the cost of a put that attaches its key to lease id, or to none if id is 0. The
 // replaced pair remains in the history. A value that the put keeps is usually stored again. If the
 // key moves to another lease, the value is shared instead. The exception is a key that an earlier
-// put of the same transaction may have moved already (again). See mvcc.KeepSize.
+// put in the same transaction may already have moved (see again). See mvcc.KeepSize.
 func (m *Machine) putCost(c *Put, id lease.ID, again bool) Cost {
 	cost := Cost{Bytes: c.growth()}
 	limited := m.meta.access.Limited()

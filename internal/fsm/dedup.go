@@ -140,7 +140,7 @@ func (s *session) outcome(c *Once) (Result, outcome) {
 // temporary reports whether the reason for a rejection can go away: the members' states differ, the
 // quota is exhausted, or a limit is reached. Such a result is not stored, so that a retry with the
 // same number is applied once there is room. If an earlier attempt got no response, such a
-// rejection does not tell the client the outcome: the earlier attempt may still be in flight.
+// rejection leaves the client unsure of the outcome: the earlier attempt may still be in flight.
 func temporary(err error) bool {
 	if _, limited := err.(*access.LimitError); limited { //nolint:errorlint // apply wraps none
 		return true

@@ -39,8 +39,8 @@ var leaseEventNames = [...]string{
 // String describes the event in words, for logs.
 func (k LeaseEventKind) String() string { return leaseEventNames[k] }
 
-// LeaseEvent is a change of a lease. Renewals are not events. If a single command both grants and
-// ends a lease, there are no events for it.
+// LeaseEvent is a change to a lease. Renewals are not events. If a single command both grants and
+// ends a lease, that lease has no events.
 type LeaseEvent struct {
 	// Seq numbers the events. There are no gaps, and all members assign the same numbers. After a
 	// restore from a backup, numbering continues at a larger number.
@@ -86,7 +86,7 @@ func (l *LeaseEvents) start(last uint64) {
 	*l = LeaseEvents{last: last, recent: recent[LeaseEvent]{most: l.recent.most}}
 }
 
-// step collects the effects of one command on leases. It is empty between commands.
+// step collects what one command does to leases. It is empty between commands.
 type step struct {
 	// before is the last token assigned before the command.
 	before lease.Token
@@ -118,8 +118,8 @@ func (m *Machine) recordEvent(e LeaseEvent) {
 // settle completes the command that is being applied. It ends bound leases that lost their keys, in
 // the order in which they lost them, and publishes the events.
 //
-// Bound leases are ended last. So within a transaction, an operation can refer to a lease whose key
-// an earlier operation deleted, and validate need not track such deletions.
+// Bound leases are ended last. Within a transaction, an operation can therefore refer to a lease
+// whose key an earlier operation deleted, and validate need not track such deletions.
 func (m *Machine) settle() {
 	m.endUnbound()
 	m.publish()

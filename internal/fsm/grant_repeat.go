@@ -2,8 +2,8 @@ package fsm
 
 import "bytes"
 
-// Repeatable returns the command for a grant that a client may retry (T3), together with puts.
-// Without puts, the command is the grant itself, which renews the lease if it already exists.
+// Repeatable returns the command for a grant that a client may retry (T3), optionally combined with
+// puts. Without puts, the command is the grant itself, which renews the lease if it already exists.
 //
 // With puts, the command is a transaction. If neither the ID nor the name is in use, it applies the
 // grant and the puts. Otherwise it applies only the grant, which either recognizes a repeated

@@ -15,7 +15,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// These errors reject a Grant that holds ranges.
+// These are the reasons for rejecting a Grant that holds ranges.
 var (
 	// ErrBadHolds means that a lease would hold too many ranges, ranges that are too long, or an
 	// empty range: see CheckHolds.
@@ -40,7 +40,7 @@ const MaxCacheTTL lease.TTL = 600_000
 // A CacheTTLError reports that a TTL is too long for a lease that holds ranges.
 type CacheTTLError struct{ Got, Max lease.TTL }
 
-// Error returns the maximum TTL, and the name of the flag that sets it.
+// Error names the maximum TTL and the flag that sets it.
 func (e *CacheTTLError) Error() string {
 	return fmt.Sprintf("fsm: a lease that holds ranges for a cache may have a TTL of at most %d ms, "+
 		"not %d ms: request a shorter one, or set a longer --lease-max-cache-ttl on the "+
@@ -110,7 +110,8 @@ type holdings struct {
 	owned map[string]int
 	// ttls counts the leases and orphans that hold ranges, by TTL. Invariant: no value is zero.
 	ttls btree.Map[lease.TTL, int]
-	// shared is true while readers may have the maps. In that case, a change copies the maps first.
+	// shared is true while readers may still be using the maps. In that case, a change copies the
+	// maps first.
 	shared bool
 	// changed lists the leases whose holds have changed since the last TakeHolds.
 	changed []Holding
@@ -132,7 +133,7 @@ func (h *holdings) set(l *lease.Info, ranges []keyrange.Range) {
 	}
 }
 
-// change prepares the maps for a change of the ranges held by a lease or its orphan. more is the
+// change prepares the maps for a change to the ranges held by a lease or its orphan. more is the
 // number of additional ranges. It can be negative.
 func (h *holdings) change(l *lease.Info, more int) {
 	if h.shared || h.of == nil {
@@ -265,7 +266,7 @@ func (m *Machine) CacheTTL() lease.TTL {
 }
 
 // AllHolds returns an immutable view of all holds that any goroutine may read. After a call, the
-// next change copies the maps, so call it only on demand.
+// next change copies the maps, so call it only when necessary.
 func (m *Machine) AllHolds() Holds {
 	m.holds.shared = true
 	return m.holds.Holds

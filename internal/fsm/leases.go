@@ -183,7 +183,7 @@ func (m *Machine) touch(id lease.ID, token lease.Token) (lease.Info, error) {
 	return info, err
 }
 
-// applyExpire ends the leases of an Expire. The term acts as a fence: an Expire takes effect only
+// applyExpire ends the leases in an Expire. The term acts as a fence: an Expire takes effect only
 // if the leader that made the decision also wrote the entry (T1). The lessor skips leases that have
 // changed.
 func (m *Machine) applyExpire(c *Expire) Result {

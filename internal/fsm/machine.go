@@ -47,14 +47,14 @@ type Machine struct {
 	changed changed
 	taken   changed // the last result of TakeChanges
 	events  LeaseEvents
-	// step collects the effects of the current command on leases.
+	// step collects what the current command does to leases.
 	step step
 	// silences is not part of the replicated state either
 	silences Silences
 	stats    counted
 	view     *View
 	meta     meta
-	// ahead is the deletion that has been partly performed before its entry is applied, or nil.
+	// ahead is the deletion that has been partly carried out before its entry is applied, or nil.
 	ahead    *ahead
 	sessions *sessions
 }
@@ -76,8 +76,8 @@ type meta struct {
 // CountAfter. It is not part of the replicated state.
 type Stats struct{ Granted, Revoked, Expired, Checkpointed uint64 }
 
-// counted contains the Stats of the entries after index after. event is the last lease event up to
-// that index.
+// counted contains the Stats for the entries whose index exceeds after. event is the last lease
+// event up to that index.
 type counted struct {
 	Stats
 	after, event uint64
@@ -114,8 +114,8 @@ func New(c Config) *Machine {
 }
 
 // Leases returns an immutable view of the leases as of the last applied entry. Any goroutine may
-// read it. It is not part of a View, because a View is created for every batch of entries and this
-// call is more expensive: after it, the first change to each page of 256 leases copies the page.
+// read it. It is not part of a View: a View is created for every batch of entries, and this call is
+// more expensive, because after it the first change to each page of 256 leases copies the page.
 // Call it only on demand.
 func (m *Machine) Leases() lease.View {
 	if m.ahead != nil {

@@ -23,8 +23,8 @@ const (
 
 // These are bounds on the Time of a transaction. applyTime is about ten milliseconds, because a
 // transaction blocks all others while it is applied, and blocks them again whenever the log is
-// replayed. A read-only transaction blocks no others, so it can additionally visit each key of the
-// store twice. The bounds are constants because apply depends on them.
+// replayed. A read-only transaction does not block others, so its bound also allows for visiting
+// each key in the store twice. The bounds are constants because apply depends on them.
 const (
 	applyTime = 500_000
 	readTime  = 1 << 20
@@ -42,7 +42,7 @@ type meter struct {
 	keys   counter
 	leases *lease.Lessor
 	left   int64 // remaining Time
-	// made is the maximum number of new keys that keys does not include. A range can match all of
+	// made is the maximum number of new keys that are not counted in keys. A range can match all of
 	// them.
 	made int64
 	// reading is true if no other command waits for the transaction. If so, comparisons are free.
@@ -202,7 +202,7 @@ func (a *reads) bytes(r *Range, keys counter) (n int64) {
 func (t *meter) exceeded() bool { return t.left < 0 || t.reads.left < 0 }
 
 // Time estimates the Time of a command that will be applied after other pending commands, whose
-// total Time is unapplied. The pending commands can create one key per OpTime. Members need not
+// Times add up to unapplied. The pending commands can create one key per OpTime. Members need not
 // agree on the estimate.
 func (m *Machine) Time(c Command, unapplied int64) int64 {
 	who, _ := unwrap(c)

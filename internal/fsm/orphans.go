@@ -27,7 +27,7 @@ type Orphan struct {
 
 // DropOrphans drops orphans whose caches are empty, either because the caches have acknowledged all
 // invalidations or because the orphans have expired. An empty cache stays empty under any leader,
-// since nothing renews an orphan. So unlike Expire, this command needs no fence.
+// since nothing renews an orphan. Unlike Expire, this command therefore needs no fence.
 type DropOrphans struct{ Tokens []lease.Token }
 
 func (*DropOrphans) kind() kind { return kindDropOrphans }

@@ -30,7 +30,7 @@ func fromMembers(c Command) bool {
 
 // permit returns an error if a caller is not currently permitted to issue a command. The rules are
 // etcd's, except that only callers that have logged in can be granted leases. etcd has no leases
-// with a name or a principal. access.State.CheckLease has the rules for those.
+// with names or principals; access.State.CheckLease has the rules for those.
 func (m *Machine) permit(who access.Caller, c Command) error {
 	switch c := c.(type) {
 	case *Once:
@@ -85,7 +85,7 @@ type permission struct {
 	lessor  *lease.Lessor
 	writers *keyWriters
 	who     access.Caller
-	// leases contains the leases of a transaction whose keys have been checked, and keys is the
+	// leases contains the leases whose keys have been checked for a transaction, and keys is the
 	// total number of those keys: see keysOf. For other commands, leases is nil.
 	leases map[lease.ID]struct{}
 	keys   int
@@ -165,7 +165,7 @@ func (p *permission) held(id lease.ID, name string) error {
 	return p.checkHold(of, name)
 }
 
-// checkSee requires See on the lease with a name, whether or not it exists.
+// checkSee requires See on the lease with the given name, whether or not it exists.
 func (p *permission) checkSee(name string) error {
 	of, ok := p.resolve(0, name)
 	if !ok {
@@ -174,8 +174,8 @@ func (p *permission) checkSee(name string) error {
 	return p.access.CheckNamed(p.who, access.See, of)
 }
 
-// handOver has the same requirements as held. A lease that gets another principal counts toward
-// that principal's limits without the principal's consent. So the caller must also be permitted to
+// handOver has the same requirements as held. A lease whose principal changes counts toward the new
+// principal's limits without that principal's consent. So the caller must also be permitted to
 // grant a lease to the new principal, and the new principal must be permitted to hold it. If that
 // principal is not a user, its permissions are known only if it is the caller.
 func (p *permission) handOver(c *HandOver) error {

@@ -29,8 +29,7 @@ func Readable(c Command) bool {
 	}
 }
 
-// readable is like Readable, for a transaction that may contain up to levels more levels of nested
-// transactions.
+// readable is like Readable, for a transaction whose nested transactions may go up to levels deep.
 func (c *Txn) readable(levels int) bool {
 	for i := range c.Compare {
 		if x := &c.Compare[i]; !x.Target.known() || x.Relation > NotEqual {

@@ -21,11 +21,10 @@ type recent[T any] struct {
 	begun int64 // size of the items in tail
 }
 
-// chunkLen is the number of items in a chunk. A recent keeps at most that many items more than
-// most.
+// chunkLen is the number of items in a chunk. A recent may keep up to that many items beyond most.
 func (r *recent[T]) chunkLen() int { return max(1, min(512, r.most/8)) }
 
-// push adds the newest item, whose size is in bytes, and returns the items that are no longer kept.
+// push adds the newest item, which takes size bytes, and returns the items that are no longer kept.
 func (r *recent[T]) push(v T, size int64) (dropped []T) {
 	most := r.chunkLen()
 	if len(r.tail) == most || r.begun >= recentBytes/8 {

@@ -75,8 +75,8 @@ func RestoreBackup(
 	last := m.sessions.last
 	m.sessions = newSessions() // their clients belong to another generation
 	m.sessions.last = last
-	// Caches of the previous generation may contain writes that are missing here, so they must not
-	// be used any longer. A cache drops everything once it detects that its lease holds nothing.
+	// Caches of the previous generation may contain writes that are missing here, so they must no
+	// longer be used. A cache drops everything once it detects that its lease holds nothing.
 	m.holds = holdings{}
 	for _, n := range f.Members {
 		m.AddMember(n)
@@ -97,7 +97,7 @@ func RestoreBackup(
 // raise raises the last token.
 //
 // Counting generations would not be enough. Two restores of the same backup would both use the next
-// generation, and issue the same tokens. So the caller passes a token that grows with time.
+// generation, and issue the same tokens. The caller therefore passes a token that grows with time.
 func (f *Restoration) raise(s *lease.State) error {
 	if err := s.CheckTokens(); err != nil {
 		return fmt.Errorf("%w: %w", ErrCorrupt, err)

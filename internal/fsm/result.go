@@ -59,7 +59,7 @@ type Result struct {
 	Value any
 	// Repeated reports that the command had already been applied. The command is either a Once,
 	// which returns its first result, or a Grant. The remaining time of a lease in the result
-	// counts from the first time.
+	// counts from when the command was first applied.
 	Repeated bool
 }
 

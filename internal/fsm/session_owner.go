@@ -75,9 +75,9 @@ func (l *sessionOwners) count(o *sessionOwner, sessions int, bytes int64) {
 	}
 }
 
-// victim returns the owner that must give up a session to make room for the owner needs. It is the
-// owner with the most sessions or bytes, or needs itself if no other owner has more. So an owner
-// never loses a session to an owner that has more.
+// victim returns the owner that must give up a session to make room for needs. It is the owner with
+// the most sessions or bytes, or needs itself if no other owner has more. This way, an owner never
+// loses a session to an owner that has more.
 func (l *sessionOwners) victim(needs *sessionOwner, by measure) *sessionOwner {
 	if most := l.ranked[by].list[0]; most.has(by) > needs.has(by) {
 		return most

@@ -7,8 +7,8 @@ import (
 
 // sessionLimits bounds the sessions and stored results that are kept. Apply depends on the limits,
 // so they are the same on every member. If the limit on sessions or bytes is exceeded, the least
-// recently used session of one user is evicted. That is the user that needs room, or a user that
-// has more.
+// recently used session of one user is evicted. That user is either the one that needs room or one
+// that has more.
 type sessionLimits struct {
 	sessions int
 	answers  int   // per session: the lowest numbers are dropped first
@@ -56,7 +56,7 @@ type session struct {
 	user    string // the only user that may use the session, or "" for an anonymous caller
 	settled uint64
 	answers []answer
-	whole   []answer // starts where the memory allocated for answers starts
+	whole   []answer // begins where the memory allocated for answers begins
 	bytes   int64
 	// shared is true while an image refers to the answers. In that case, they can be appended to,
 	// but not changed.
@@ -178,7 +178,7 @@ func (l *sessions) knownTo(user string, id Session) *session {
 	return nil
 }
 
-// settle drops the results of numbers below settled.
+// settle drops the results for numbers below settled.
 func (l *sessions) settle(s *session, settled uint64) {
 	if settled <= s.settled {
 		return
@@ -230,7 +230,7 @@ func (s *session) room() {
 	}
 }
 
-// find returns the position of the result of a number, or where to insert it.
+// find returns the position of the result for a number, or where to insert it.
 func (s *session) find(number uint64) (i int, found bool) {
 	if n := len(s.answers); n == 0 || s.answers[n-1].number < number {
 		return n, false
@@ -249,7 +249,7 @@ func (s *session) answer(number uint64) (_ Result, done bool) {
 	return s.answers[i].result, true
 }
 
-// keep stores the result of a number. If the result is too large, or cannot be encoded in a
+// keep stores the result for a number. If the result is too large, or cannot be encoded in a
 // snapshot, it stores ErrSessionNotFound instead, so that a repeated command is rejected.
 func (l *sessions) keep(s *session, number uint64, r Result) {
 	size, limits := resultSize(&r), l.limits.within(l.quota)

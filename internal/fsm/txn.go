@@ -102,7 +102,7 @@ func (m *Machine) deleteRange(t *mvcc.Txn, c *DeleteRange, r *DeleteResult) {
 	m.deleteFirst(t, c, math.MaxInt, r)
 }
 
-// deleteFirst deletes keys from the start of a range, no more than most.
+// deleteFirst deletes keys from the start of a range. most limits their number.
 func (m *Machine) deleteFirst(t *mvcc.Txn, c *DeleteRange, most int, r *DeleteResult) {
 	prev := t.DeleteFirst(c.Key, c.End, most)
 	m.detachAll(prev)
@@ -113,7 +113,7 @@ func (m *Machine) deleteFirst(t *mvcc.Txn, c *DeleteRange, most int, r *DeleteRe
 }
 
 // applyTxn chooses all branches based on the state before the transaction, validates everything
-// that will run, and only then runs it. So a failed transaction changes nothing.
+// that will run, and only then runs it. As a result, a failed transaction changes nothing.
 func (m *Machine) applyTxn(c *Txn) Result {
 	t := m.store.Begin()
 	defer m.end(t)

@@ -33,8 +33,8 @@ func (p *plan) puts() (attaching int, keeps bool) {
 	return attaching, keeps
 }
 
-// validation tracks the effects of the operations checked so far, as far as later operations depend
-// on them. Its maps are nil until they are needed.
+// validation tracks the effects of the operations checked so far, to the extent that later
+// operations depend on them. Its maps are nil until they are needed.
 type validation struct {
 	m *Machine
 	// several is true if more than one put attaches its key to a lease. Two of them might use the
@@ -48,7 +48,7 @@ type validation struct {
 	repeated aliases
 	// names maps each name granted so far to its terms, and each name freed so far to nil.
 	names map[string]*lease.Terms
-	// held is the number of additional ranges that will be held, and owned is that number by owner.
+	// held is the number of additional ranges that will be held, and owned breaks it down by owner.
 	held  int
 	owned map[string]int
 	// cost is the cost of the operations so far.
@@ -64,9 +64,9 @@ type leaseAfter struct {
 	// terms are the terms of a new lease. They are nil for an existing lease.
 	terms *lease.Terms
 	ended bool
-	// keys contains the keys put on the lease so far. Together with its current keys, they bound
-	// the number of keys that it can ever have during the transaction. Deletions in between do not
-	// lower the bound.
+	// keys contains the keys put on the lease so far. Together with the lease's current keys, they
+	// bound the number of keys that it can have at any point in the transaction. Deletions in
+	// between do not lower the bound.
 	keys map[string]struct{}
 }
 
@@ -173,9 +173,9 @@ func (v *validation) again(key string) bool {
 	return again
 }
 
-// replace records that a bound lease loses its key to a new lease (if ends is true), or gets a key.
-// A lease that loses its key and gets no other will end, so it no longer counts toward the limit.
-// That way, putting a key again with a TTL does not need room for a second lease.
+// replace records that a bound lease loses its key to a new lease (if ends is true) or gets a key
+// (if ends is false). A lease that loses its key and gets no other will end, so it no longer counts
+// toward the limit. That way, putting a key again with a TTL does not need room for a second lease.
 func (v *validation) replace(id lease.ID, ends bool) {
 	if id == 0 || !v.m.meta.access.Limited() {
 		return
@@ -197,7 +197,8 @@ func (v *validation) replace(id lease.ID, ends bool) {
 	}
 }
 
-// attach records that a key will be attached to a lease, and returns the number of such keys.
+// attach records that a key will be attached to a lease, and returns how many keys have been
+// recorded for that lease.
 func (v *validation) attach(id lease.ID, key string) int {
 	if !v.several {
 		return 1
@@ -250,7 +251,7 @@ func (v *validation) grant(c *Grant) error {
 	return nil
 }
 
-// holds checks whether a lease of an owner can hold this many additional ranges.
+// holds checks whether an owner's lease can hold this many additional ranges.
 func (v *validation) holds(owner string, ranges int) error {
 	if ranges == 0 {
 		return nil

@@ -16,7 +16,7 @@ import (
 var (
 	// ErrVersion means that some member does not support the requested cluster version, or that the
 	// change is not allowed. The version can rise only while it is not held, and can fall only if
-	// it is held afterwards.
+	// it is held afterward.
 	ErrVersion = errors.New("fsm: not all members support this cluster version")
 	// ErrDowngrade means that the cluster version is already held.
 	ErrDowngrade = errors.New("fsm: a downgrade is in progress")
@@ -29,13 +29,13 @@ type ClusterVersion struct {
 	Number byte
 	// Held is true while a downgrade to Number is in effect. It prevents the version from rising.
 	Held bool
-	// Fell is true if the version fell when it was held. As in etcd, such a downgrade is over once
-	// no member supports a newer version. A version can also be held without falling, so that a
-	// rollback remains possible. Such a version stays held until it is explicitly released: rolling
-	// back one upgraded member does not end the upgrade.
+	// Fell is true if the version fell when the hold began. As in etcd, such a downgrade is over
+	// once no member supports a newer version. A version can also be held without falling, so that
+	// a rollback remains possible. Such a version stays held until it is explicitly released:
+	// rolling back one upgraded member does not end the upgrade.
 	Fell bool
-	// Decided is the index of the entry that made the decision. If two members disagree, the one
-	// with the larger index is more recent.
+	// Decided is the index of the entry that made the decision. If two members disagree, the
+	// decision with the larger index is more recent.
 	Decided uint64
 }
 
@@ -64,7 +64,7 @@ func (d *decoder) setVersion() *SetVersion {
 	return c
 }
 
-// Flags of the cluster version in a snapshot.
+// Flags for the cluster version in a snapshot.
 const (
 	versionHeld byte = 1 << iota
 	versionFell      // set only together with versionHeld

@@ -38,8 +38,9 @@ type View struct {
 	Restore uint64
 }
 
-// LeaseNews reports whether, since an earlier view, there have been lease events, or leases have
-// become silent or been renewed again. The earlier view may belong to another Machine.
+// LeaseNews reports whether anything has happened to leases since an earlier view: a lease event,
+// or a lease that became silent or was renewed again. The earlier view may belong to another
+// Machine.
 func (v *View) LeaseNews(old *View) bool {
 	return v.LeaseEvents.last != old.LeaseEvents.last || v.Silences.last() != old.Silences.last()
 }

@@ -17,16 +17,16 @@ type keyWriters struct {
 	n  int // total number of entries
 }
 
-// writerName identifies callers with different permissions. For a user, roles is empty. For any
-// other caller, roles is the list of roles as encoded in the log, which is never empty. So a user
-// never has the same writerName as a caller that is not a user.
+// writerName distinguishes callers whose permissions can differ. For a user, roles is empty. For
+// any other caller, roles is the list of roles as encoded in the log, which is never empty. A user
+// therefore never has the same writerName as a caller that is not a user.
 type writerName struct{ user, roles string }
 
 // keyWriter is a caller that wrote a key of a lease, or tried to.
 type keyWriter struct {
 	who access.Caller
 	// denied is a key of the lease that the caller may not write. It is meaningless if may is set.
-	// Once set, may stays set until a key that the caller may not write is attached.
+	// Once set, may remains set until a key that the caller may not write is attached.
 	denied string
 	may    bool
 }
@@ -92,7 +92,7 @@ func (p *permission) writeAll(id lease.ID) (denied string, err error) {
 	return "", nil
 }
 
-// attached updates the cache after a key was attached to a lease.
+// attached updates the cache after a key has been attached to a lease.
 func (w *keyWriters) attached(id lease.ID, key string) {
 	for _, x := range w.of[id] {
 		if w.by.Check(x.who, access.Write, keyrange.Range{Key: key}) != nil {

@@ -15,7 +15,8 @@ import (
 // The agent makes no promises of its own. A holder's request waits for a round: a renewal of groups
 // that is sent after the request arrived. The request gets the outcome of that round. If a lease's
 // holder falls silent, the lease leaves its group as of the last round that answered one of the
-// holder's requests. So the lessor ends the lease when it would have ended without the agent.
+// holder's requests. The lessor therefore ends the lease when it would have ended it without the
+// agent.
 //
 // Only one round is in flight at a time, and the lessor processes each round once. When a lease
 // joins, the lessor reports how many rounds it had answered by then. The agent ignores the join if
@@ -118,16 +119,16 @@ type Answer[R any] struct {
 	TTL lease.TTL
 }
 
-// longestSilence caps how long a holder can be silent before its lease leaves the group. Otherwise
-// that time is two fifths of the TTL, which is also how long the lessor waits before it checkpoints
-// a lease.
+// longestSilence caps how long a holder can be silent before its lease leaves the group. Below that
+// cap, the time is two fifths of the TTL, which is also how long the lessor waits before it
+// checkpoints a lease.
 const longestSilence = lease.TTL(60_000)
 
 func (g *agentGroup[H, R]) silentAt(k *kept[H, R]) instant {
 	return plus(k.renewedAt, min(g.ttl/5*2, longestSilence))
 }
 
-// Want requests a round even if there is nothing to renew, so that leases can join in it.
+// Want requests a round even if there is nothing to renew, so that leases can join in that round.
 func (a *Agent[H, R]) Want() { a.wanted = true }
 
 // Waits reports whether there is anything to send in the next round.
@@ -147,7 +148,7 @@ func (a *Agent[H, R]) LeavesWait() bool { return len(a.leave) > 0 }
 func (a *Agent[H, R]) Waiting() int { return a.waiting }
 
 // Keeps returns the TTL of a lease if it is in a group on behalf of this holder, and 0 otherwise.
-// The token must be the one with which the lease joined, or 0 to match any. If Keeps returns a TTL,
+// The token must be the one that the lease joined with, or 0 to match any. If Keeps returns a TTL,
 // Renew accepts requests for the lease.
 func (a *Agent[H, R]) Keeps(by H, id lease.ID, token lease.Token) lease.TTL {
 	k := a.find(id)

@@ -8,9 +8,9 @@ import (
 )
 
 // The lessor can put leases with the same TTL into a group, and renew them together from then on. A
-// Set follows this through the answers, which arrive over one connection in the order in which the
-// lessor sent them. They list the leases that have joined a group, the groups that were renewed,
-// and the leases that had left those groups.
+// Set keeps track of this through the answers, which arrive over one connection in the order in
+// which the lessor sent them. They list the leases that have joined a group, the groups that were
+// renewed, and the leases that had left those groups.
 //
 // A lease counts as renewed with its group only if all earlier answers have arrived. So if a
 // renewal of a group gets no answer, or if the connection ends, the Set drops the group. The
@@ -18,7 +18,7 @@ import (
 // again.
 
 // MaxLeave is the maximum number of leases that leave with one batch. If that many are waiting,
-// they do not wait for the next renewal of a group.
+// they leave without waiting for the next renewal of a group.
 const MaxLeave = 1024
 
 // Joined records that the lessor has put a lease of a batch, which was just renewed, into a group.
@@ -99,8 +99,8 @@ func (s *Set) Moved() {
 	}
 }
 
-// groupAnswered returns the group of a batch, or nil if there is none, and the batch, or nil if it
-// has been dropped.
+// groupAnswered returns the group of a batch (nil if there is none) and the batch (nil if it has
+// been dropped).
 func (s *Set) groupAnswered(seq uint64, g lease.GroupID) (*held, *flight) {
 	f := s.landed(seq)
 	if seq <= s.moved {
@@ -167,7 +167,7 @@ func (s *Set) forget(g *held) {
 	s.ends.remove(g)
 }
 
-// dueGroups adds the groups that are due to a batch.
+// dueGroups adds to a batch the groups that are due.
 func (s *Set) dueGroups(b *Batch, soon instant) {
 	for {
 		g, ok := s.turns.first(soon)

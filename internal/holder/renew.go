@@ -11,7 +11,7 @@ import (
 const maxFlights = 1024
 
 // Due returns the leases to renew now: those that are due and, if there are any, others that become
-// due within the gathering time. most limits their number. ok is false if none are due.
+// due within the gathering time. most limits the total. ok is false if none are due.
 func (s *Set) Due(most int) (b Batch, ok bool) {
 	first, ok := s.turns.first(s.now)
 	if !ok || most <= 0 {

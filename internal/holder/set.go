@@ -103,7 +103,7 @@ func (s *Set) Add(h Held) State {
 	return l.state()
 }
 
-// Drop stops holding a lease. It reports no further changes of the lease.
+// Drop stops holding a lease. It reports no further changes to the lease.
 func (s *Set) Drop(id lease.ID) {
 	if l := s.leases[id]; l != nil {
 		s.giveUp(l)
@@ -111,8 +111,8 @@ func (s *Set) Drop(id lease.ID) {
 	}
 }
 
-// giveUp records that a lease is no longer renewed. The lessor may have put the lease in a group
-// without the Set having received the answer yet.
+// giveUp records that a lease is no longer renewed. The lessor may already have put the lease in a
+// group, even if the Set has not received that answer yet.
 func (s *Set) giveUp(l *held) {
 	if l.batch > s.moved {
 		s.leave[l.ID] = struct{}{}
@@ -230,7 +230,7 @@ func (s *Set) Ends() (_ lease.Instant, ok bool) {
 	return max(s.now, s.ends.items[0].at[ends]), true
 }
 
-// Changes returns the changes of state since its last call, in order. It includes changes caused by
+// Changes returns the state changes since its last call, in order. It includes changes caused by
 // the clock or an answer, but not changes made by the holder itself.
 func (s *Set) Changes() []Change {
 	c := s.changes

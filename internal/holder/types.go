@@ -24,7 +24,7 @@ type Config struct {
 
 const defaultDrift = 1e-3
 
-// Status says how far the holder can rely on a lease.
+// Status says whether the holder can rely on a lease.
 type Status uint8
 
 // A lease goes through the statuses in this order, except that it can return from Jeopardy to OK.
@@ -109,7 +109,7 @@ type Batch struct {
 	Repeated int
 }
 
-// Change is a change of a lease's state.
+// Change is a change in the state of a lease.
 type Change struct {
 	ID lease.ID
 	State

@@ -17,7 +17,7 @@ import (
 // Host is an environment supplied by a test. A nil Host stands for the machine. All fields must be
 // set. The functions are called from several goroutines.
 type Host struct {
-	// Boot reads the clock that times leases. It never goes back, except on a faulty machine.
+	// Boot reads the clock that times leases. It never goes backward, except on a faulty machine.
 	Boot func() time.Duration
 	// Listen and Dial provide the network, except for streams within the process.
 	Listen func(ctx context.Context, u url.URL) (net.Listener, error)
@@ -26,7 +26,7 @@ type Host struct {
 	FS storage.FS
 }
 
-// Use runs a member on a host. config must be a *server.Config. Package server sets Use.
+// Use makes a member run on a host. config must be a *server.Config. Package server sets Use.
 var Use func(config any, h *Host)
 
 // Dial opens a connection, as [net.Dialer.DialContext] does.

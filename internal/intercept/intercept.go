@@ -2,8 +2,9 @@
 // the other after the stream has ended.
 //
 // A grpc.StreamServerInterceptor calls the handler. Therefore, a stream needs a goroutine that
-// stays inside all interceptors until the stream ends. The stack of that goroutine is most of the
-// cost of an idle client. With two halves, an idle stream does not need a goroutine; see [Service].
+// stays inside all interceptors until the stream ends. That goroutine's stack accounts for most of
+// the cost of an idle client. With two halves, an idle stream does not need a goroutine; see
+// [Service].
 package intercept
 
 import (

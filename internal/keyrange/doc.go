@@ -5,5 +5,5 @@
 // meant for storing, sending and comparing. A Span consists only of a start and an end. It is meant
 // for splitting and joining.
 //
-// The package is pure. Its values are immutable and safe for concurrent use, except for trees.
+// The package is pure. All values except trees are immutable and safe for concurrent use.
 package keyrange

@@ -19,8 +19,8 @@ import (
 const (
 	maxUnread = 32 << 20 // per connection
 	// All connections share allUnread. Half of it is reserved for connections that have already
-	// read at least as much as they have unread. Connections that read nothing therefore cannot
-	// block them.
+	// read at least as many bytes as they still have unread. Connections that read nothing
+	// therefore cannot block them.
 	allUnread = 256 << 20
 	// Small messages never wait. They can exceed allUnread by up to smallUnread. Beyond that,
 	// connections are closed.
@@ -52,8 +52,8 @@ const (
 
 	// callCost is the memory used by a call in progress, for gRPC's buffers and the stacks of its
 	// goroutines. The open streams of all connections can use 1/openPart of the memory, and all
-	// streams and calls together twice that. Even the smallest limit exceeds the number of streams
-	// that strangers can have.
+	// streams and calls together can use twice that. Even the smallest limit exceeds the number of
+	// streams that strangers can have.
 	callCost  = 20 << 10
 	openPart  = 8
 	leastOpen = 2 * maxStrangerCalls
@@ -83,7 +83,7 @@ type Answers struct {
 
 	mu      sync.Mutex // guards the fields below, and all accounts
 	unread  int64
-	guessed int64 // part of unread with a guessed size
+	guessed int64 // the part of unread whose size is a guess
 	// accounts that have a connection, and unread responses or waiters
 	accounts map[*account]struct{}
 	waiting  []*account // accounts that have waiters, in round-robin order
@@ -125,8 +125,8 @@ type account struct {
 	waiters []*room // oldest first
 	calls   int     // waiters that are calls
 	closed  bool
-	// values of written and unread when the client had last read enough, and the number of beats
-	// since then
+	// values of written and unread when the client last read enough, and the number of beats since
+	// then
 	seen, of int64
 	still    int
 }
@@ -134,8 +134,8 @@ type account struct {
 func (all *Answers) account(c net.Conn) *account { return &account{all: all, conn: c} }
 
 // enter counts a stream or call. It rejects the stream or call if all connections together would
-// have more than most. No connection can have more than what remains free, so that a few
-// connections cannot take everything.
+// have more than most. No connection can have more than what is still free, so a few connections
+// cannot take everything.
 func (a *account) enter(most int64) error {
 	own, open := a.open.Add(1), a.all.open.Add(1)
 	if own <= most-(open-1) {
@@ -214,7 +214,7 @@ func (a *account) boundLocked() {
 // for responses that have not. Otherwise, they could all wait for each other.
 type room struct {
 	account *account
-	call    bool          // counts towards maxWaiting while it waits
+	call    bool          // counts toward maxWaiting while it waits
 	guess   *room         // previous room of a response that turned out to be larger, or nil
 	decided chan struct{} // closed when held or err is set
 
@@ -252,7 +252,7 @@ func (r *room) askLocked() {
 		r.decideLocked(errNoRoom)
 	case !r.guessed && a.unread+r.bytes <= largeAnswer:
 		r.decideLocked(nil)
-	// A connection can have at most as many waiting calls as remain for others.
+	// A connection can have no more waiting calls than are still available to all connections.
 	case r.call && r.guess == nil && a.calls > 0 && a.calls >= maxWaiting-all.calls:
 		r.decideLocked(errCrowd)
 		all.refused.Do(func() {
@@ -423,7 +423,7 @@ func (all *Answers) grantLocked() {
 }
 
 // fitsLocked reports whether there is room for the first waiter of a connection. If not, it also
-// reports whether other connections use the room.
+// reports whether other connections are using the room.
 func (a *account) fitsLocked() (fits, others bool) {
 	r := a.waiters[0]
 	need, own, all := min(r.bytes, maxRoom), a.unread, a.all.unread
@@ -437,7 +437,7 @@ func (a *account) fitsLocked() (fits, others bool) {
 	if own > 0 && own+need > maxUnread {
 		return false, false
 	}
-	// No connection can have more than what remains free, so that a few connections cannot take
+	// No connection can have more than what is still free, so a few connections cannot take
 	// everything.
 	fits = own+need <= most-all
 	return fits, !fits

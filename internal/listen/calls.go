@@ -155,8 +155,8 @@ func (all *Answers) Stream(
 	}, nil
 }
 
-// rests reports whether a stream takes little memory while it is idle and is limited elsewhere.
-// This applies to a leasehold.v1 stream that has its own connection or comes from a relay.
+// rests reports whether a stream takes little memory while idle, and is limited elsewhere. This
+// applies to a leasehold.v1 stream that has its own connection or comes from a relay.
 func (c *call) rests(info *grpc.StreamServerInfo) bool {
 	r, ok := remoteOf(c.Context)
 	return info.FullMethod == pb.StreamService_Open_FullMethodName && c.visit == nil &&
@@ -176,8 +176,8 @@ func (s *accountedStream) Context() context.Context { return s.ctx }
 
 // Ready announces the next message of a stream, with its size. It returns nil if the message does
 // not need to wait. Otherwise, it returns a channel that is closed when there is room for the
-// message. While a large message waits, small ones can be announced and sent before it. Ready must
-// be called by the sending goroutine, with the context of the stream.
+// message. While a large message waits, small ones can be announced and sent ahead of it. Ready
+// must be called by the sending goroutine, with the context of the stream.
 func Ready(ctx context.Context, bytes int) <-chan struct{} {
 	s, ok := ctx.Value(streamKey{}).(*accountedStream)
 	if !ok {

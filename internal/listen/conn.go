@@ -225,8 +225,7 @@ func (p passOn) Clone() credentials.TransportCredentials { return p }
 // OverrideServerName implements credentials.TransportCredentials.
 func (passOn) OverrideServerName(string) error { return nil }
 
-// Inside returns a listener for connections within this process. Their requests are not accounted
-// for.
+// Inside returns a listener for connections within this process. Their requests are not counted.
 func Inside(l net.Listener) net.Listener { return inside{l} }
 
 type inside struct{ net.Listener }

@@ -36,7 +36,8 @@ type Limit struct {
 	idle  []*counted
 }
 
-// NewLimit returns a limit of most connections. The advice is a remedy to log.
+// NewLimit returns a limit on the number of connections. most is the maximum, and advice is a
+// remedy to log.
 func NewLimit(most int, advice string, log *slog.Logger) *Limit {
 	return &Limit{
 		most: most, refusals: newRefusals(log), strangers: newCrowd(), known: newCrowd(),
@@ -52,8 +53,8 @@ func (l *Limit) Most() int { return l.most }
 // existing one is closed. The first choice is the oldest stranger of the site with the most
 // strangers, and the second is an idle connection. If there is neither, the oldest connection of
 // the largest site is closed, but only if that site has more connections than the site of the new
-// one. So no site can keep out the clients of another site. BoundStrangers must be called before
-// Listener.
+// one. This way, no site can keep out the clients of another site. BoundStrangers must be called
+// before Listener.
 func (l *Limit) BoundStrangers(most int) { l.mostStrangers = most }
 
 // CloseStrangers is like BoundStrangers, but it allows as many strangers as connections and closes
@@ -85,8 +86,8 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts c. If there is no room for c, it closes another connection. It returns false if
-// there is none that can be closed.
+// admit counts c. If there is no room for c, it closes another connection. It returns false if no
+// connection can be closed.
 func (l *Limit) admit(c *counted) bool {
 	l.mu.Lock()
 	var leaves *counted

@@ -56,8 +56,8 @@ func (c *crowd) remove(e *entry) {
 	delete(c.sites, p.site)
 }
 
-// oldest returns the oldest entry of the site with the most entries. The site named by comes is
-// about to get another entry, so it wins a tie. It returns nil if the crowd is empty.
+// oldest returns the oldest entry of the site with the most entries. comes is the site that is
+// about to get another entry; that site wins a tie. If the crowd is empty, oldest returns nil.
 func (c *crowd) oldest(comes string) *entry {
 	if len(c.piles) == 0 {
 		return nil

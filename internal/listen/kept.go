@@ -16,7 +16,7 @@ type Kept struct {
 	counted int // bytes charged to the account, a multiple of keptStep
 }
 
-// keptStep is large, so that most short messages do not lock the account.
+// keptStep is large, so that most short messages need not lock the account.
 const keptStep = 4 << 10
 
 // Kept returns a Kept for a call.

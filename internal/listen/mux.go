@@ -23,7 +23,7 @@ import (
 // it, because PRI is a reserved method (RFC 9113, 3.4).
 var preface = []byte("PRI * HTTP/2.0")
 
-// directly is how a connection of package direct begins. HTTP methods cannot contain a slash.
+// directly is how a connection to package direct begins. HTTP methods cannot contain a slash.
 var directly = []byte(direct.Protocol + " ")
 
 // defaultSniffTimeout is how long a new connection can take, including its TLS handshake, until its
@@ -363,8 +363,8 @@ func (r *refusals) warn(c net.Conn, why error) {
 	})
 }
 
-// wantsTLS is the response to a client that does not use TLS on a TLS port. It lets a client that
-// uses HTTP/2 at least report that this is not HTTP/2, instead of reporting a broken connection.
+// wantsTLS is the response to a client that does not use TLS on a TLS port. With it, an HTTP/2
+// client can at least report that this is not HTTP/2, instead of reporting a broken connection.
 const wantsTLS = "HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\n" +
 	"Connection: close\r\n\r\nthis port speaks TLS: use https://\n"
 

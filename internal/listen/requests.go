@@ -21,7 +21,7 @@ const (
 	// higher if the largest allowed request exceeds 1/unfinishedPart of it.
 	leastUnfinished = 64 << 20
 	unfinishedPart  = 16
-	// strangerPart is the divisor of that limit for strangers.
+	// strangerPart is what that limit is divided by for strangers.
 	strangerPart  = 4
 	unfinishedAll = 4 // limit for all connections together, as a multiple of the limit for one
 	// A request must be completed within unfinishedBeats beats, each of which lasts unfinishedBeat.
