@@ -12,15 +12,16 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// These constants are the rate limit for each place in the program that logs: a burst, followed by
-// a number of lines per second.
+// These constants define the rate limit for each place in the program that logs: its burst, and its
+// lines per second.
 const (
 	burst     = 20
 	perSecond = 1
 )
 
-// These constants limit each text in a record, in bytes, because someone outside the cluster may
-// have chosen the text. Errors have a higher limit, because a stack trace does not fit in maxText.
+// These constants limit the length in bytes of each text in a record, because someone outside the
+// cluster may have chosen the text. Errors have a higher limit, because a stack trace does not fit
+// in maxText.
 const (
 	maxText      = 1 << 10
 	maxErrorText = 16 << 10

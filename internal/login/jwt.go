@@ -14,7 +14,7 @@ import (
 // defaultTTL is the lifetime of JWTs if the option ttl is not set.
 const defaultTTL = 5 * time.Minute
 
-// claims are the claims of a token, the same as in etcd.
+// claims are the claims in a token, the same as in etcd.
 type claims struct {
 	Username string `json:"username"`
 	// Revision is the revision of users and roles at the time of the login.

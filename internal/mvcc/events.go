@@ -8,8 +8,8 @@ import (
 
 // Events returns the changes from a revision on, in order. It returns at most maxEvents of them, or
 // all if maxEvents is 0 or less. It never splits a revision (W1), so it returns at least one
-// revision, even if that exceeds maxEvents. To continue, call it again with next, which is larger
-// than the view's revision if nothing is left. Events returns ErrCompacted if from is before the
+// revision, even if that exceeds maxEvents. To continue, call it again from next, which is above
+// the view's revision if nothing is left. Events returns ErrCompacted if from is before the
 // compacted revision.
 //
 // At the compacted revision itself, the changes are still available, but without Prev.
@@ -38,7 +38,7 @@ func (v *View) EventsIn(
 	return b.events, b.next, nil
 }
 
-// entriesIn returns the entries of a span, if there are few compared with the part of the history
+// entriesIn returns the entries of a span if they are few compared with the part of the history
 // that would otherwise have to be read.
 func (v *View) entriesIn(sp span, from int64) (entries []*entry, few bool) {
 	if sp.open {

@@ -18,16 +18,16 @@ type history struct {
 	dir  *directory
 	tail []*record // records after dir, fewer than chunkSize
 
-	// generation counts the snapshots. A chunk of the current generation is in no snapshot and can
-	// be modified in place.
+	// generation counts the snapshots. A chunk of the current generation is not in any snapshot,
+	// and can be modified in place.
 	generation uint64
 
 	// frozen is a copy of dir. It is nil if dir has changed since.
 	frozen *directory
 }
 
-// chunk is a part of the history. Its records are at or after first, and before the first of the
-// next chunk. The record at first itself may have been dropped.
+// chunk is a part of the history. Its records are at or after first, and before the next chunk's
+// first. The record at first itself may have been dropped.
 type chunk struct {
 	first      Revision
 	generation uint64

@@ -93,7 +93,7 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	if err != nil {
 		return lost(err)
 	}
-	defer c.End(&pb.RelayEnd{}) // ended already, but the channel may still hold messages
+	defer c.End(&pb.RelayEnd{}) // already ended, but the channel may still hold messages
 	kept := r.answers.Kept(s.Context())
 	c.Count(kept.Add)
 	ctx, cancel := context.WithCancelCause(s.Context())

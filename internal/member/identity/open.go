@@ -23,8 +23,8 @@ type Booted struct {
 }
 
 // Open opens the data directory, and loads the state from the newest snapshot. It initializes an
-// empty directory for a founder or a joining member. The settings for reaching other members are in
-// way.
+// empty directory for a founder or a joining member. The argument way contains the settings for
+// reaching other members.
 func Open(c Config, way transport.Way) (Booted, error) {
 	if err := refuseUnusable(c.DataDir); err != nil {
 		return Booted{}, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
