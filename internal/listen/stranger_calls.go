@@ -44,7 +44,7 @@ var (
 
 // Site returns the part of a client's address that identifies its owner. It drops the port. It
 // keeps only the first 64 bits of an IPv6 address, because a client with one address in such a
-// network can use every address in it. It returns "" for any other text, such as the address of a
+// network can use every address in it. It returns "" for anything else, such as the address of a
 // Unix socket.
 func Site(address string) string {
 	at, err := netip.ParseAddr(address)

@@ -26,7 +26,7 @@ type Conditions struct {
 	RoundTrip Histogram
 	// Sent is the number of renewals. Lost is the number of unanswered renewals.
 	Sent, Lost int
-	// Pauses are periods of at least 10 ms in which this process did not run.
+	// Pauses are periods of at least 10 ms during which this process did not run.
 	Pauses Histogram
 	Took   time.Duration
 }
@@ -76,8 +76,8 @@ func MeasureConditions(
 type conditionProbe struct {
 	lease  int64
 	stream pb.Lease_LeaseKeepAliveClient
-	// sent contains the send time of each renewal that has not been answered. The responses for a
-	// lease arrive in order on one stream.
+	// sent contains the send time of each unanswered renewal. The responses for a lease arrive in
+	// order on one stream.
 	sent    chan time.Time
 	weather Conditions
 	failed  error // error from receive

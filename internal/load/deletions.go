@@ -74,7 +74,7 @@ func (d *Deletions) Follow() error {
 	}
 }
 
-// All returns a channel that is closed once the deletions of all keys have been seen.
+// All returns a channel that is closed once every key's deletion has been seen.
 func (d *Deletions) All() <-chan struct{} { return d.all }
 
 // Left returns the number of keys whose deletion has not been seen yet.

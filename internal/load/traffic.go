@@ -58,7 +58,7 @@ func (t *Traffic) HandleRPC(_ context.Context, s stats.RPCStats) {
 	t.bytes.Add(int64(n))
 }
 
-// Usage is the amount of resources that a process has used since it started.
+// Usage is what a process uses: its CPU time since it started, and its memory.
 type Usage struct {
 	// CPU is the user and system time.
 	CPU time.Duration

@@ -31,8 +31,8 @@ const (
 // limits. A message's kind is its first three words. All other such messages share one rate limit.
 const maxMessages = 100
 
-// suppressedKey is the key of an attribute in a line: the number of lines from the same place that
-// were dropped before this line.
+// suppressedKey is the key of the attribute that tells how many lines from the same place were
+// dropped before this line.
 const suppressedKey = "suppressed"
 
 // Limit is a handler that limits how often each place in the program logs, and how long the texts
@@ -130,8 +130,8 @@ func (l Limit) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (l Limit) WithGroup(name string) slog.Handler { return Limit{l.next.WithGroup(name), l.sites} }
 
-// Flush waits for the readers of the log, for a limited time. It is called by a process that is
-// about to die from a panic.
+// Flush waits a limited time for the readers of the log. It is called by a process that is about to
+// die from a panic.
 func (l Limit) Flush() { l.sites.flush() }
 
 // bounded returns a record with shortened texts and with the number of records suppressed before

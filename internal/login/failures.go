@@ -53,7 +53,7 @@ func newFailures(most int) *Failures {
 	}
 }
 
-// check returns ErrTooManyFailures if a login of a user from an address must wait.
+// check returns ErrTooManyFailures if a user's login from an address must wait.
 func (f *Failures) check(user, address string) error {
 	if f.most == 0 {
 		return nil

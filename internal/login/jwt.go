@@ -110,7 +110,7 @@ func (j *jsonWebTokens) takeKeys(public, private []byte) error {
 	return err
 }
 
-// keyFiles is the content of the key files.
+// keyFiles holds the contents of the key files.
 type keyFiles struct{ public, private []byte }
 
 // take sets the keys of j. A key that can sign is also used to verify.

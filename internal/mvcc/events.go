@@ -17,8 +17,9 @@ func (v *View) Events(from int64, maxEvents int) (events []Event, next int64, er
 	return v.EventsIn("", "\x00", from, maxEvents)
 }
 
-// EventsIn is like Events, but only for the keys of a range, specified as for Range. If the range
-// has few keys, the cost depends only on their changes. If it returns no events, there are none.
+// EventsIn is like Events, but covers only the keys in a range, which is specified as for Range. If
+// the range has few keys, the cost depends only on their changes. If it returns no events, there
+// are none.
 func (v *View) EventsIn(
 	key, end string, from int64, maxEvents int,
 ) (events []Event, next int64, err error) {
@@ -150,7 +151,7 @@ type change struct {
 }
 
 // changesOf appends the changes of one key from a revision on. If these changes alone fill the
-// batch, it stops at the end of that revision, because later changes would not fit.
+// batch, it stops at the end of the revision that fills it, because later changes would not fit.
 func (b *batch) changesOf(e *entry, from int64, changes []change) []change {
 	c := e.chain()
 	first := c.since(from)

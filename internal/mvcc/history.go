@@ -37,7 +37,7 @@ type chunk struct {
 // given is the generation of a chunk that must be copied before every modification.
 const given = ^uint64(0)
 
-// chunkRef repeats the chunk's first, so that a search need not read the chunk.
+// chunkRef has a copy of the chunk's first, so that a search need not read the chunk.
 type chunkRef struct {
 	first Revision
 	*chunk
@@ -180,7 +180,7 @@ func (h *history) from(rev Revision) iter.Seq[*record] {
 	}
 }
 
-// countFrom returns the number of records at or after rev, but no more than most.
+// countFrom returns the number of records at or after rev, or most if there are more than that.
 func (h *history) countFrom(rev Revision, most int) int {
 	n := 0
 	for recs := range h.chunks(rev) {

@@ -283,8 +283,8 @@ func (s *state) rangeFirst(res *RangeResult, sp span, rev int64, o *RangeOptions
 	}
 }
 
-// rangePast is like rangeFirst, but at a past revision. There is no way to count the keys without
-// visiting all of them, so it visits each key once.
+// rangePast is like rangeFirst, but reads at a past revision. There is no way to count the keys
+// without visiting all of them, so it visits each key once.
 func (s *state) rangePast(res *RangeResult, sp span, rev int64, o *RangeOptions) {
 	if o.SortBy == ByKey && o.Descend {
 		s.rangeAll(res, sp, rev, o)

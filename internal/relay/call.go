@@ -32,8 +32,8 @@ import (
 )
 
 const (
-	// halfCloseTimeout is how long to wait, after the request of a single-request call, for the
-	// client to signal that it has finished sending.
+	// halfCloseTimeout is how long to wait, once the request of a single-request call has arrived,
+	// for the client to signal that it has finished sending.
 	halfCloseTimeout = 100 * time.Millisecond
 
 	// largeMessage is the minimum size of messages that count toward mostLarge.

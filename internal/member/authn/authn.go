@@ -29,8 +29,8 @@ type Config struct {
 	MemberID  uint64
 	Tokens    login.Options
 	Passwords login.PasswordOptions
-	// CommonNames means that the common name of a verified certificate is treated as a user, as in
-	// etcd.
+	// CommonNames means that the common name of a verified certificate is treated as a user name,
+	// as in etcd.
 	CommonNames bool
 	// BindingsFile contains the bindings of external identities. It is "" if there are none.
 	// Certificates is set if clients are asked for certificates. Dial connects to issuers.

@@ -48,8 +48,8 @@ func (b *Booted) load(c Config, way transport.Way) error {
 		return err
 	}
 	if raft.IsEmptySnap(snap) {
-		// If the directory has an identity but no snapshot, there was a crash during founding, or
-		// the member has joined but has not received the state yet.
+		// If the directory has an identity but no snapshot, either there was a crash during
+		// founding, or the member has joined but has not received the state yet.
 		half, err := halfFounded(b.Disk)
 		if err != nil {
 			return err
