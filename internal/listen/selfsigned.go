@@ -19,9 +19,9 @@ import (
 )
 
 // SelfSigned returns t with a self-signed certificate if t.Auto is set and t names no certificate
-// files. The certificate is valid for localhost and for hosts, which can include ports. It is kept
-// in dir, so that clients that have pinned it still accept it after a restart. When it has expired,
-// a new one is created.
+// files. The certificate is valid for localhost and for each of the given hosts, which may include
+// ports. It is kept in dir, so that clients that have pinned it still accept it after a restart.
+// When it has expired, a new one is created.
 func (t TLS) SelfSigned(dir string, hosts []string) (TLS, error) {
 	if !t.Auto || t.CertFile != "" || t.KeyFile != "" {
 		return t, nil
@@ -102,8 +102,8 @@ func makeCert(t TLS, hosts []string) error {
 	if err := os.MkdirAll(filepath.Dir(t.CertFile), 0o700); err != nil {
 		return err
 	}
-	// The key is written first. If the process crashes before the certificate is written, both are
-	// created again.
+	// The key is written first. If the process crashes before the certificate is written, the key
+	// and the certificate are created again.
 	if err := writePEM(t.KeyFile, "EC PRIVATE KEY", keyDER); err != nil {
 		return err
 	}

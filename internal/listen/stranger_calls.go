@@ -13,25 +13,25 @@ import (
 // Limits on strangers. A stranger is a connection on which no caller has logged in.
 const (
 	fewCalls         = 16   // calls in progress on one connection between members
-	maxStrangerCalls = 4096 // calls in progress of all strangers
+	maxStrangerCalls = 4096 // calls in progress from all strangers
 	// loginTime is the maximum time that verifying a login takes.
 	loginTime = time.Second
 
 	// mostSites is the maximum number of addresses whose rates are tracked.
 	mostSites = 16_384
 
-	// refusedTime is the timeout of a rejected call.
+	// refusedTime is the timeout for a rejected call.
 	refusedTime = time.Second
 
 	// A connection is read more slowly if strangers from its site open more than siteRate calls per
-	// second, or if its site resets more than resetRate calls per second. The reason is that each
-	// call costs a goroutine before anything is known about it. The burst of resets lets a client
-	// end all its calls at the same time.
+	// second, or if its site resets more than resetRate calls per second. This is because each call
+	// costs a goroutine before anything is known about it. The burst that is allowed for resets
+	// lets a client end all its calls at once.
 	siteRate, siteBurst   = 500, 1000
 	resetRate, resetBurst = 5000, 20_000
-	// All strangers together can open strangersRate calls per second. A connection that would have
-	// to wait longer than maxDelay because of other connections is closed, so that no flood delays
-	// a call by more than maxDelay.
+	// Together, strangers can open strangersRate calls per second. A connection that would have to
+	// wait longer than maxDelay because of other connections is closed, so that no flood delays a
+	// call by more than maxDelay.
 	strangersRate, strangersBurst = 2000, 2000
 	maxDelay                      = 5 * time.Second
 )
@@ -44,7 +44,8 @@ var (
 
 // Site returns the part of a client's address that identifies its owner. It drops the port. It
 // keeps only the first 64 bits of an IPv6 address, because a client with one address in such a
-// network can use them all. It returns "" for any other text, such as the address of a Unix socket.
+// network can use every address in it. It returns "" for anything else, such as the address of a
+// Unix socket.
 func Site(address string) string {
 	at, err := netip.ParseAddr(address)
 	if err != nil {
@@ -83,7 +84,7 @@ func (all *Requests) siteLocked(address string) *site {
 	return at
 }
 
-// admit counts a call if it comes from a stranger, or rejects it.
+// admit counts or rejects a call that comes from a stranger.
 func (s *sender) admit(ctx context.Context) error {
 	if s.known.Load() {
 		return nil
@@ -102,7 +103,8 @@ func (s *sender) admit(ctx context.Context) error {
 	var leaves *sender
 	if all.strangers.size >= all.mostCalls {
 		e := all.strangers.oldest(s.site.name)
-		// The oldest call comes from the same site and might be about to log in.
+		// If the oldest call comes from the same site and might be about to log in, the new call is
+		// rejected instead.
 		if leaves = e.value.(*sender); e.pile.site == s.site.name && time.Since(e.since) < loginTime {
 			leaves = s
 		}

@@ -28,8 +28,8 @@ type TLS struct {
 	ClientCertFile string
 	ClientKeyFile  string
 	// TrustedCAFile is a PEM bundle that is reread at each handshake. If it or ClientCertAuth is
-	// set, clients must present a certificate that can be verified with the bundle. The default is
-	// the system's bundle. The same bundle is used to verify the certificate of a dialed listener.
+	// set, clients must present a certificate that verifies against the bundle. The default is the
+	// system's bundle. The same bundle is used to verify the certificate of a dialed listener.
 	TrustedCAFile  string
 	ClientCertAuth bool
 	// CRLFile contains one revocation list in DER, or any number of them in PEM. It is reread at
@@ -49,7 +49,7 @@ type TLS struct {
 	// the default for MaxVersion is the newest version.
 	MinVersion string
 	MaxVersion string
-	// SelfSignedYears is the validity in years of a certificate created by Auto. The default is 1.
+	// SelfSignedYears is how many years a certificate created by Auto is valid. The default is 1.
 	SelfSignedYears int
 
 	// selfSigned is set if CertFile was created by SelfSigned, so that no CA can verify it.
@@ -78,7 +78,8 @@ func (t TLS) Validate() error {
 	}
 	checked := len(t.AllowedCNs) > 0 || len(t.AllowedHostnames) > 0 || t.CRLFile != ""
 	if t.Enabled() && checked && t.TrustedCAFile == "" && !t.ClientCertAuth {
-		// Otherwise, the certificate to check would never be requested.
+		// Without a trusted CA file or ClientCertAuth, clients would never be asked for the
+		// certificate to check.
 		return fmt.Errorf("%w: allowed names and revocation lists need client certificates; "+
 			"set a trusted CA file", errTLS)
 	}
@@ -217,7 +218,7 @@ func readPool(file string) (*x509.CertPool, error) {
 	return pool, nil
 }
 
-// readCRL returns the revoked serial numbers of all lists in file.
+// readCRL returns the serial numbers that the lists in file revoke.
 func readCRL(file string) (map[string]struct{}, error) {
 	data, err := os.ReadFile(file)
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 
 // Client returns the configuration with which a member dials another member. It presents
 // ClientCertFile or, if that is not set, CertFile, and rereads it at each handshake. It trusts a
-// listener on three conditions: the certificate can be verified with the trusted CA file (by
+// listener if three conditions hold: the certificate can be verified with the trusted CA file (by
 // default, the system's CAs), it contains the dialed host name, and AllowedCNs, AllowedHostnames
 // and CRLFile do not exclude it. All files are read once, so that a wrong path is reported at
 // startup. See [Fresh] for how later connections reread the trusted CA file.
@@ -48,9 +48,10 @@ func (t TLS) Client() (*tls.Config, error) {
 	return conf, nil
 }
 
-// Fresh returns the configuration for another connection of a client that dials with conf, a result
-// of [TLS.Client]. It trusts the current contents of the trusted CA file. This is needed because
-// package tls calls GetConfigForClient at each handshake of a listener, but never for a client.
+// Fresh returns the configuration for another connection of a client that dials with conf, which
+// [TLS.Client] returned. It trusts the current contents of the trusted CA file. This is needed
+// because package tls calls GetConfigForClient at each handshake of a listener, but never for a
+// client.
 func Fresh(conf *tls.Config) (*tls.Config, error) {
 	if conf.GetConfigForClient == nil {
 		return conf, nil

@@ -8,10 +8,11 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// turns has a token for each message that is being decoded, or encoded as JSON. There are two sets
-// of tokens: one for middle-sized and one for long messages. Each has fewer tokens than there are
-// processors. A message with many small parts takes a second of CPU time and 70 MB per megabyte.
-// Dozens at a time would block everything else in the process.
+// turns holds a token for each message that is being decoded, or being encoded as JSON. There are
+// two sets of tokens: one for middle-sized and one for long messages. Each has fewer tokens than
+// there are processors. A message with many small parts takes a second of CPU time and 70 MB of
+// memory for each megabyte of its size. Dozens of them at once would block everything else in the
+// process.
 var turns = [2]chan struct{}{newTurns(), newTurns()}
 
 func newTurns() chan struct{} { return make(chan struct{}, max(1, runtime.GOMAXPROCS(0)-1)) }
@@ -37,8 +38,9 @@ func Turn(bytes int) (end func()) {
 	return func() { <-its }
 }
 
-// Unmarshal implements encoding.CodecV2. Messages from relays and stream messages that renew 4,000
-// leases are shorter than longMessage, and do not wait for a turn.
+// Unmarshal implements encoding.CodecV2. Stream messages and messages from relays do not wait for a
+// turn if they are shorter than longMessage. Even a stream message that renews 4,000 leases is
+// shorter.
 func (c countingCodec) Unmarshal(data mem.BufferSlice, v any) error {
 	bytes := data.Len()
 	switch v.(type) {

@@ -20,8 +20,8 @@ import (
 var errURL = errors.New("listen: bad URL")
 
 // ParseURLs parses a comma-separated list of URLs. As in etcd, the result is sorted and has no
-// duplicates, so that two members with the same list in a different order agree. An empty string
-// yields no URLs.
+// duplicates, so that two members agree if they have the same list in different orders. An empty
+// string yields no URLs.
 func ParseURLs(s string) ([]url.URL, error) {
 	if strings.TrimSpace(s) == "" {
 		return nil, nil

@@ -12,10 +12,10 @@ import (
 )
 
 // ServeCeiling responds immediately to KV and Lease calls on addr without doing any work, until ctx
-// ends. It uses unmodified grpc-go with default options, so its throughput is the maximum for
+// ends. It uses unmodified grpc-go with default options, so its throughput is an upper bound for
 // etcd's API on this machine.
 //
-// If store is not nil, the response to a put, grant or revoke is sent after store has returned.
+// If store is not nil, the response to a put, grant or revoke is sent only after store returns.
 // Many goroutines call store concurrently.
 func ServeCeiling(ctx context.Context, addr string, store func(request []byte) error) error {
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", addr)

@@ -27,14 +27,14 @@ func (c *Client) Close() error {
 // Len returns the number of connections.
 func (c *Client) Len() int { return len(c.conns) }
 
-// Conn returns the connection for the caller with this number. Callers are distributed evenly.
+// Conn returns the connection for the given caller number. Callers are distributed evenly.
 func (c *Client) Conn(caller int) *grpc.ClientConn { return c.conns[caller%len(c.conns)] }
 
-// KV returns the KV stub for the caller with this number.
+// KV returns the KV stub for the given caller number.
 func (c *Client) KV(caller int) pb.KVClient { return pb.NewKVClient(c.Conn(caller)) }
 
-// Lease returns the lease stub for the caller with this number.
+// Lease returns the lease stub for the given caller number.
 func (c *Client) Lease(caller int) pb.LeaseClient { return pb.NewLeaseClient(c.Conn(caller)) }
 
-// Watch returns the watch stub for the caller with this number.
+// Watch returns the watch stub for the given caller number.
 func (c *Client) Watch(caller int) pb.WatchClient { return pb.NewWatchClient(c.Conn(caller)) }

@@ -11,22 +11,22 @@ import (
 )
 
 const (
-	// renewEvery is the interval between the renewals of MeasureConditions.
+	// renewEvery is the interval at which MeasureConditions sends renewals.
 	renewEvery = 5 * time.Millisecond
-	// checkInterval is the interval between checks for pauses of the process. minPause is the
-	// shortest pause that counts.
+	// checkInterval is how often MeasureConditions checks whether the process was paused. minPause
+	// is the shortest pause that counts.
 	checkInterval = time.Millisecond
 	minPause      = 10 * time.Millisecond
 	// lossTimeout is the time after which an unanswered renewal counts as lost.
 	lossTimeout = 5 * time.Second
 )
 
-// Conditions are the conditions for a lease holder, as measured by MeasureConditions.
+// Conditions are the conditions that a lease holder would see, as measured by MeasureConditions.
 type Conditions struct {
 	RoundTrip Histogram
 	// Sent is the number of renewals. Lost is the number of unanswered renewals.
 	Sent, Lost int
-	// Pauses are periods of at least 10 ms in which this process did not run.
+	// Pauses are periods of at least 10 ms during which this process did not run.
 	Pauses Histogram
 	Took   time.Duration
 }
@@ -76,14 +76,14 @@ func MeasureConditions(
 type conditionProbe struct {
 	lease  int64
 	stream pb.Lease_LeaseKeepAliveClient
-	// sent contains the send time of each renewal that has not been answered. The responses for a
-	// lease arrive in order on one stream.
+	// sent contains the send time of each unanswered renewal. The responses for a lease arrive in
+	// order on one stream.
 	sent    chan time.Time
 	weather Conditions
 	failed  error // error from receive
 }
 
-// send sends renewals at the given rate, and records pauses in which it could not do so.
+// send sends a renewal every renewEvery, and records pauses during which the process did not run.
 func (w *conditionProbe) send(ctx context.Context, d time.Duration, progress func(float64)) error {
 	began := time.Now()
 	tick := time.NewTicker(checkInterval)

@@ -28,7 +28,7 @@ func NumberedKey(prefix []byte, i int) []byte {
 	return binary.BigEndian.AppendUint32(append([]byte{}, prefix...), uint32(i))
 }
 
-// WatchDeletions starts to watch n keys under a prefix that ends in '/'. The caller must then run
+// WatchDeletions starts watching n keys under a prefix that ends in '/'. The caller must then run
 // Follow.
 func WatchDeletions(
 	ctx context.Context, c pb.WatchClient, prefix []byte, n int,
@@ -74,7 +74,7 @@ func (d *Deletions) Follow() error {
 	}
 }
 
-// All returns a channel that is closed once the deletions of all keys have been seen.
+// All returns a channel that is closed once every key's deletion has been seen.
 func (d *Deletions) All() <-chan struct{} { return d.all }
 
 // Left returns the number of keys whose deletion has not been seen yet.
@@ -86,9 +86,9 @@ func (d *Deletions) Seen(i int) (at time.Time, ok bool) {
 	return d.base.Add(time.Duration(since)), since != 0
 }
 
-// Lateness adds to h how long after its expiry each key was deleted. The TTL is counted from when
-// the last renewal was sent. So if a key is deleted early, the server is at fault, no matter how
-// slow the network is.
+// Lateness adds to h, for each key whose deletion was seen, the time from its expiry to its
+// deletion. The TTL is counted from when the last renewal was sent. So if a key is deleted early,
+// the server is at fault, no matter how slow the network is.
 func (d *Deletions) Lateness(h *Histogram, sent []time.Time, ttl time.Duration) error {
 	for i := range d.seen {
 		at, ok := d.Seen(i)
@@ -104,7 +104,7 @@ func (d *Deletions) Lateness(h *Histogram, sent []time.Time, ttl time.Duration) 
 	return nil
 }
 
-// OpenWatch starts to watch [key, end), and returns once the server has confirmed the watch.
+// OpenWatch starts watching [key, end), and returns once the server has confirmed the watch.
 func OpenWatch(
 	ctx context.Context, c pb.WatchClient, key, end []byte,
 ) (pb.Watch_WatchClient, error) {

@@ -65,8 +65,8 @@ func (h *Histogram) Bins() iter.Seq2[time.Duration, uint32] {
 // Max returns the longest duration.
 func (h *Histogram) Max() time.Duration { return h.max }
 
-// Quantile returns the duration that is not exceeded by a fraction q of all durations. It returns 0
-// if h is empty.
+// Quantile returns the duration that a fraction q of all durations do not exceed. It returns 0 if h
+// is empty.
 func (h *Histogram) Quantile(q float64) time.Duration {
 	if h.total == 0 {
 		return 0

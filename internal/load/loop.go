@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// ValueSize is the size in bytes of the values that are put.
+// ValueSize is the size in bytes of the values written by puts.
 const ValueSize = 128
 
 // Millis converts a duration to milliseconds for reports.
@@ -16,7 +16,7 @@ func Millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
 // An Op performs operation number i on behalf of a caller.
 type Op func(ctx context.Context, caller, i int) error
 
-// Spread distributes n numbered operations over concurrent callers. It stops at the first error.
+// Spread distributes n numbered operations among concurrent callers. It stops at the first error.
 func Spread(ctx context.Context, callers, n int, f Op) error {
 	var next atomic.Int64
 	var failed atomic.Bool

@@ -25,7 +25,7 @@ type Remote struct {
 	Endpoints []string
 	// Only lists the Operations to measure. If it is empty, all of them are measured.
 	Only []string
-	// Duration and Count limit each operation, except that only Count limits expire.
+	// Duration and Count both limit each operation, except that expire is limited only by Count.
 	Duration time.Duration
 	Count    int
 	// Callers is the number of concurrent callers.
@@ -94,7 +94,7 @@ const (
 	manyLeases = 50_000
 	// sweepTime is the timeout for revoking all leases at the end.
 	sweepTime = time.Minute
-	// slowest is how much longer than its planned duration an operation can take.
+	// slowest is how far an operation can overrun its planned duration.
 	slowest = 30 * time.Second
 	// expiring is the TTL in seconds of leases that will be left to expire. It is the shortest TTL
 	// that etcd grants.
@@ -254,7 +254,7 @@ func (r *Remote) loop(ctx context.Context, t *tally, f Op) error {
 	})
 }
 
-// progress reports which fraction of an operation has been done.
+// progress reports what fraction of an operation has been done.
 func (r *Remote) progress(name string, share float64) {
 	r.report(name, (float64(r.step.Load())+min(1, share))/float64(len(Operations)))
 }

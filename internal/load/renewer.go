@@ -18,8 +18,8 @@ const (
 	window = 64
 )
 
-// A Renewer saturates one keep-alive stream. It uses the lease to match responses to requests,
-// because a server can respond out of order.
+// A Renewer saturates one keep-alive stream. It matches responses to requests by lease, because a
+// server can respond out of order.
 type Renewer struct {
 	Leases []int64    // renewed in a cycle
 	Hist   *Histogram // times from a renewal to its response

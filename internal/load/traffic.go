@@ -58,7 +58,7 @@ func (t *Traffic) HandleRPC(_ context.Context, s stats.RPCStats) {
 	t.bytes.Add(int64(n))
 }
 
-// Usage is the amount of resources that a process has used since it started.
+// Usage is what a process uses: its CPU time since it started, and its memory.
 type Usage struct {
 	// CPU is the user and system time.
 	CPU time.Duration
@@ -66,14 +66,15 @@ type Usage struct {
 	RSS int64
 }
 
-// A page contains the values in a /metrics page that concern the process.
+// A page holds the values from a /metrics page that describe the process.
 type page struct {
 	Usage
-	// began is when the process started, in seconds. It distinguishes the processes of one host.
+	// began is when the process started, in seconds. It distinguishes between processes on the same
+	// host.
 	began float64
 }
 
-// MetricsUsage sums up the usage of all processes according to the /metrics pages at the URLs. A
+// MetricsUsage adds up the usage of all processes, as reported by the /metrics pages at the URLs. A
 // process that serves several pages is counted once.
 func MetricsUsage(ctx context.Context, c *http.Client, urls []string) (Usage, error) {
 	type key struct {

@@ -12,15 +12,16 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// These constants are the rate limit for each place in the program that logs: a burst, followed by
-// a number of lines per second.
+// These constants define the rate limit for each place in the program that logs: its burst, and its
+// lines per second.
 const (
 	burst     = 20
 	perSecond = 1
 )
 
-// These constants limit each text in a record, in bytes, because someone outside the cluster may
-// have chosen the text. Errors have a higher limit, because a stack trace does not fit in maxText.
+// These constants limit the length in bytes of each text in a record, because someone outside the
+// cluster may have chosen the text. Errors have a higher limit, because a stack trace does not fit
+// in maxText.
 const (
 	maxText      = 1 << 10
 	maxErrorText = 16 << 10
@@ -30,8 +31,8 @@ const (
 // limits. A message's kind is its first three words. All other such messages share one rate limit.
 const maxMessages = 100
 
-// suppressedKey is the key of an attribute in a line: the number of lines from the same place that
-// were dropped before this line.
+// suppressedKey is the key of the attribute that tells how many lines from the same place were
+// dropped before this line.
 const suppressedKey = "suppressed"
 
 // Limit is a handler that limits how often each place in the program logs, and how long the texts
@@ -129,8 +130,8 @@ func (l Limit) WithAttrs(attrs []slog.Attr) slog.Handler {
 // WithGroup implements slog.Handler.
 func (l Limit) WithGroup(name string) slog.Handler { return Limit{l.next.WithGroup(name), l.sites} }
 
-// Flush waits for the readers of the log, for a limited time. It is called by a process that is
-// about to die from a panic.
+// Flush waits a limited time for the readers of the log. It is called by a process that is about to
+// die from a panic.
 func (l Limit) Flush() { l.sites.flush() }
 
 // bounded returns a record with shortened texts and with the number of records suppressed before

@@ -2,8 +2,8 @@ package logger
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// Collectors returns metrics of the log: the number of lines dropped by its queues and by its rate
-// limit.
+// Collectors returns metrics about the log: the number of lines dropped by its queues and by its
+// rate limit.
 func Collectors(queued, limited func() uint64) (all []prometheus.Collector) {
 	for reason, dropped := range map[string]func() uint64{
 		"queue_full": queued, "rate_limit": limited,

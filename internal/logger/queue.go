@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// maxQueued is the number of bytes that can wait for a reader. The same number of bytes can be in a
-// blocked write.
+// maxQueued is the number of bytes that can wait for a reader. As many again can be in a blocked
+// write.
 const maxQueued = 1 << 20
 
 // Queue is a writer that neither blocks nor fails. A goroutine writes the waiting lines. If it is
@@ -85,7 +85,7 @@ func (q *Queue) Flush(patience time.Duration) bool {
 	}
 }
 
-// Close calls Flush. Lines written after that are dropped.
+// Close calls Flush. From then on, new lines are dropped.
 func (q *Queue) Close(patience time.Duration) {
 	q.Flush(patience)
 	q.mu.Lock()

@@ -14,8 +14,8 @@ var ErrTooManyFailures = errors.New(
 	"login: too many logins failed; wait some seconds, then log in again")
 
 // After the allowed number of logins have failed in a row, one more login is allowed to fail in
-// each failuresPeriod. A user can fail userFactor times as often as an address, so no client can
-// lock out a user from a single address.
+// each failuresPeriod. A user is allowed userFactor times as many failures as an address, so a
+// client at a single address cannot lock a user out.
 const (
 	// per address, and per user at an address from which the user has logged in
 	failuresPeriod = 5 * time.Second
@@ -28,7 +28,7 @@ const maxTracked = 1 << 14
 
 // Failures limits how many passwords strangers can try.
 //
-// A failed login uses up one try of its address and one try of its user. If no tries are left, a
+// A failed login uses up one try for its address and one for its user. If no tries are left, a
 // login is rejected before its password is checked, until another try has accrued. A user who has
 // logged in from an address has separate tries there, so that strangers cannot keep the user from
 // logging in from that address. Successful logins use up no tries.
@@ -53,7 +53,7 @@ func newFailures(most int) *Failures {
 	}
 }
 
-// check returns ErrTooManyFailures if a login of a user from an address must wait.
+// check returns ErrTooManyFailures if a user's login from an address must wait.
 func (f *Failures) check(user, address string) error {
 	if f.most == 0 {
 		return nil
@@ -98,7 +98,7 @@ func (f *Failures) note(user, address string, right bool) {
 	}
 }
 
-// of returns the buckets that are charged for a failed login of user at address.
+// of returns the buckets that are charged for a failed login as user from address.
 func (f *Failures) of(user, address string) []*rate.Limiter {
 	if b, ok := f.known.Get(pair{user, address}); ok {
 		return []*rate.Limiter{b}

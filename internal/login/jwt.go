@@ -14,7 +14,7 @@ import (
 // defaultTTL is the lifetime of JWTs if the option ttl is not set.
 const defaultTTL = 5 * time.Minute
 
-// claims are the claims of a token, the same as in etcd.
+// claims are the claims in a token, the same as in etcd.
 type claims struct {
 	Username string `json:"username"`
 	// Revision is the revision of users and roles at the time of the login.
@@ -110,7 +110,7 @@ func (j *jsonWebTokens) takeKeys(public, private []byte) error {
 	return err
 }
 
-// keyFiles is the content of the key files.
+// keyFiles holds the contents of the key files.
 type keyFiles struct{ public, private []byte }
 
 // take sets the keys of j. A key that can sign is also used to verify.

@@ -28,7 +28,7 @@ var (
 // A TooShortError reports that a new password is too short.
 type TooShortError struct{ Least int }
 
-// Error returns a text that includes the minimum length.
+// Error returns a message that includes the minimum length.
 func (e *TooShortError) Error() string {
 	return fmt.Sprintf("login: a password needs at least %d characters (--min-password-length)",
 		e.Least)
@@ -100,18 +100,17 @@ func (p *Passwords) Hash(ctx context.Context, password string) ([]byte, error) {
 // Login is an attempt to log in with a password.
 type Login struct {
 	User, Password string
-	// Address identifies where the login comes from. It must not be possible for a client to have
-	// many addresses.
+	// Address identifies where the login comes from. A client must not be able to obtain many
+	// addresses.
 	Address string
 	// Hash is the hash of the user's password, or nil if the user has none.
 	Hash []byte
 }
 
-// Check reports whether the password of a login matches the hash. Without a hash, it takes as long
-// as with one and returns false, so that the time does not reveal which users exist. Only a
-// password that is too long for any user is rejected immediately, so that waiting logins take
-// little memory. If the user or the address has to wait, the error is ErrTooManyFailures. See
-// [Failures].
+// Check reports whether the password of a login matches the hash. Without a hash, it takes just as
+// long and returns false, so that the time does not reveal which users exist. Only a password that
+// is too long for any user is rejected immediately, so that waiting logins take little memory. If
+// the user or the address has to wait, the error is ErrTooManyFailures. See [Failures].
 func (p *Passwords) Check(ctx context.Context, l Login) (bool, error) {
 	if err := p.failures.check(l.User, l.Address); err != nil {
 		return false, err

@@ -49,9 +49,9 @@ type Provider interface {
 	// Check returns the caller identified by a token. Its only error is ErrInvalid.
 	Check(token string, u Users) (Caller, error)
 	// Key returns the public key that all members need to check this member's next tokens. It
-	// returns nil if they do not need a key or already have it. It calls now to get the current
-	// users. If the members had a key and have dropped it, that key must never be used again, so
-	// Key returns a new one.
+	// returns nil if they do not need a key or already have it. It calls the function now to get
+	// the current users. If the members had a key and have dropped it, that key must never be used
+	// again, so Key returns a new one.
 	Key(now func() Users) []byte
 }
 

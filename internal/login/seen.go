@@ -10,8 +10,9 @@ import (
 // maxSeen limits the number of tokens that a member caches.
 const maxSeen = 1 << 16
 
-// seen caches data about the most recently used tokens. A token is looked up by its hash with a
-// secret seed, and then compared. So the duration of a lookup reveals nothing about other tokens.
+// seen caches data about the most recently used tokens. A token is looked up by a hash with a
+// secret seed, and is then compared in full. So the time that a lookup takes reveals nothing about
+// other tokens.
 type seen[T any] struct {
 	seed maphash.Seed
 	*simplelru.LRU[uint64, *entry[T]]

@@ -20,7 +20,7 @@ func (t *Txn) DeleteFirst(key, end string, most int) []*KeyValue {
 		return t.deleteKeys([]string{key})
 	}
 	n := t.s.Count(key, end)
-	t.reserve(n) // for all keys, so that later calls need not copy events
+	t.reserve(n) // room for all keys, so that later calls need not copy events
 	entries := make([]*entry, 0, min(most, n))
 	ascend(t.s.live, spanOf(key, end), func(it item) bool {
 		if len(entries) == cap(entries) {
@@ -74,8 +74,8 @@ func (t *Txn) remove(entries []*entry, cause int64) []*KeyValue {
 	return kvs
 }
 
-// tombstones allocates the records of deletions. The records of one revision are freed together, so
-// they are allocated together.
+// tombstones allocates the records for deletions. The records of one revision are freed together,
+// so they are allocated together.
 type tombstones struct{ room []record }
 
 // next returns a record. wanted is the number of records still needed, including this one.
@@ -114,8 +114,8 @@ func (s *Store) removeDead(gone []item) {
 	s.dead = removeItems(s.changeDead(), gone, len(gone) >= manyItems)
 }
 
-// removeItems returns t without the items in gone. It modifies t in place, unless the items are
-// many, in order, and a large part of t. In that case it builds a new tree.
+// removeItems returns t without the items in gone. It modifies t in place, unless there are many
+// items, they are in order, and they make up a large part of t. In that case it builds a new tree.
 func removeItems(t *tree, gone []item, manyInOrder bool) *tree {
 	if manyInOrder && len(gone) >= t.Len()/goodPart {
 		return without(t, gone)
@@ -127,7 +127,7 @@ func removeItems(t *tree, gone []item, manyInOrder bool) *tree {
 	return t
 }
 
-// Thresholds: how many items are many, and which fraction of a tree is a large part.
+// Thresholds: how many items count as many, and what fraction of a tree counts as a large part.
 const (
 	manyItems = 256
 	goodPart  = 4

@@ -16,7 +16,7 @@
 //
 // A view of revision r takes from each entry the newest record at or before r. So overwriting a key
 // changes no tree: it appends a record to the entry, and older views skip that record. Only
-// creating and deleting a key copies a path in a tree.
+// creating or deleting a key copies a path in a tree.
 //
 // Compaction is logical and immediate: it raises a number that every read checks. Scrub frees the
 // memory in small steps whenever the owner is idle. It never removes a record from an entry or

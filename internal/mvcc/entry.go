@@ -22,7 +22,7 @@ type record struct {
 const ShortValue = 168
 
 // newRecord returns a record with a value. A short value is copied into the same allocation, after
-// the record, so that the garbage collector has one object fewer to track. The sizes match the
+// the record, so that the garbage collector has one fewer object to track. The sizes match the
 // allocator's size classes.
 func newRecord(value []byte) *record {
 	switch n := len(value); {
@@ -58,7 +58,7 @@ type inlined[Room any] struct {
 	room Room
 }
 
-// hold copies value into room and makes it the value of r.
+// hold copies value into room and makes the copy the value of r.
 func (r *record) hold(value, room []byte) *record {
 	r.Value = room[:len(value):len(value)]
 	copy(r.Value, value)
@@ -166,7 +166,7 @@ type chain struct {
 }
 
 func (e *entry) chain() chain {
-	// load newest before olderVersions, so that olderVersions has every version before it
+	// load newest first, so that olderVersions includes every version before it
 	c := chain{last: e.newest.Load()}
 	c.old = e.olderVersions()
 	if n := len(c.old); n > 0 && !c.old[n-1].rev().less(c.last.rev()) {

@@ -8,8 +8,8 @@ import (
 
 // Events returns the changes from a revision on, in order. It returns at most maxEvents of them, or
 // all if maxEvents is 0 or less. It never splits a revision (W1), so it returns at least one
-// revision, even if that exceeds maxEvents. To continue, call it again with next, which is larger
-// than the view's revision if nothing is left. Events returns ErrCompacted if from is before the
+// revision, even if that exceeds maxEvents. To continue, call it again from next, which is above
+// the view's revision if nothing is left. Events returns ErrCompacted if from is before the
 // compacted revision.
 //
 // At the compacted revision itself, the changes are still available, but without Prev.
@@ -17,8 +17,9 @@ func (v *View) Events(from int64, maxEvents int) (events []Event, next int64, er
 	return v.EventsIn("", "\x00", from, maxEvents)
 }
 
-// EventsIn is like Events, but only for the keys of a range, specified as for Range. If the range
-// has few keys, the cost depends only on their changes. If it returns no events, there are none.
+// EventsIn is like Events, but covers only the keys in a range, which is specified as for Range. If
+// the range has few keys, the cost depends only on their changes. If it returns no events, there
+// are none.
 func (v *View) EventsIn(
 	key, end string, from int64, maxEvents int,
 ) (events []Event, next int64, err error) {
@@ -38,7 +39,7 @@ func (v *View) EventsIn(
 	return b.events, b.next, nil
 }
 
-// entriesIn returns the entries of a span, if there are few compared with the part of the history
+// entriesIn returns the entries of a span if they are few compared with the part of the history
 // that would otherwise have to be read.
 func (v *View) entriesIn(sp span, from int64) (entries []*entry, few bool) {
 	if sp.open {
@@ -150,7 +151,7 @@ type change struct {
 }
 
 // changesOf appends the changes of one key from a revision on. If these changes alone fill the
-// batch, it stops at the end of that revision, because later changes would not fit.
+// batch, it stops at the end of the revision that fills it, because later changes would not fit.
 func (b *batch) changesOf(e *entry, from int64, changes []change) []change {
 	c := e.chain()
 	first := c.since(from)

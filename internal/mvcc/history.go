@@ -18,16 +18,16 @@ type history struct {
 	dir  *directory
 	tail []*record // records after dir, fewer than chunkSize
 
-	// generation counts the snapshots. A chunk of the current generation is in no snapshot and can
-	// be modified in place.
+	// generation counts the snapshots. A chunk of the current generation is not in any snapshot,
+	// and can be modified in place.
 	generation uint64
 
 	// frozen is a copy of dir. It is nil if dir has changed since.
 	frozen *directory
 }
 
-// chunk is a part of the history. Its records are at or after first, and before the first of the
-// next chunk. The record at first itself may have been dropped.
+// chunk is a part of the history. Its records are at or after first, and before the next chunk's
+// first. The record at first itself may have been dropped.
 type chunk struct {
 	first      Revision
 	generation uint64
@@ -37,7 +37,7 @@ type chunk struct {
 // given is the generation of a chunk that must be copied before every modification.
 const given = ^uint64(0)
 
-// chunkRef repeats the chunk's first, so that a search need not read the chunk.
+// chunkRef has a copy of the chunk's first, so that a search need not read the chunk.
 type chunkRef struct {
 	first Revision
 	*chunk
@@ -180,7 +180,7 @@ func (h *history) from(rev Revision) iter.Seq[*record] {
 	}
 }
 
-// countFrom returns the number of records at or after rev, but no more than most.
+// countFrom returns the number of records at or after rev, or most if there are more than that.
 func (h *history) countFrom(rev Revision, most int) int {
 	n := 0
 	for recs := range h.chunks(rev) {

@@ -67,8 +67,8 @@ func (o *RangeOptions) wants(kv *KeyValue) bool {
 		(o.MaxCreateRevision == 0 || kv.CreateRevision <= o.MaxCreateRevision)
 }
 
-// order sorts the pairs, which must be in key order. If at most fewest pairs are wanted, it selects
-// those pairs without sorting the rest.
+// order sorts the pairs, which must be in key order. If no more than fewest pairs are requested, it
+// selects them without sorting the rest.
 func (o *RangeOptions) order(kvs []*KeyValue) []*KeyValue {
 	by := o.by()
 	switch {
@@ -86,7 +86,7 @@ func (o *RangeOptions) order(kvs []*KeyValue) []*KeyValue {
 // reads the head of a wait queue, as in etcd's locks, wants only one.
 const fewest = 16
 
-// Comparisons returns roughly how many times each pair of the range is compared with others. It is
+// Comparisons returns roughly how many times each pair in the range is compared with others. It is
 // 0 for key order.
 func (o *RangeOptions) Comparisons() int64 {
 	switch {
@@ -283,8 +283,8 @@ func (s *state) rangeFirst(res *RangeResult, sp span, rev int64, o *RangeOptions
 	}
 }
 
-// rangePast is like rangeFirst, but at a past revision. There is no way to count the keys without
-// visiting all of them, so it visits each key once.
+// rangePast is like rangeFirst, but reads at a past revision. There is no way to count the keys
+// without visiting all of them, so it visits each key once.
 func (s *state) rangePast(res *RangeResult, sp span, rev int64, o *RangeOptions) {
 	if o.SortBy == ByKey && o.Descend {
 		s.rangeAll(res, sp, rev, o)

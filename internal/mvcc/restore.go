@@ -182,7 +182,7 @@ const sortLevels = 4
 
 // sortByKey sorts items whose keys agree in the first known bytes. Short keys are padded with
 // zeros. It compares eight bytes at a time. Otherwise Restore would spend most of its time
-// comparing strings: a million of them, scattered over memory, about twenty times each. Keys that
+// comparing strings: a million of them, scattered across memory, about twenty times each. Keys that
 // agree after sortLevels, or that differ only in the padding, are compared as strings.
 func sortByKey(items []item, order []place8, known, levels int) {
 	if len(order) < 2 {

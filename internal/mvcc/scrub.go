@@ -14,7 +14,7 @@ const (
 // left. The budget is approximately the number of records that it visits or drops. If many records
 // have been added since the last call, Scrub exceeds the budget. Each record takes a few
 // microseconds, and less in large steps, because data shared with views is copied only once between
-// two calls of View. Scrub does not change the results of the store and its views.
+// two calls to View. Scrub does not change the results of the store and its views.
 func (s *Store) Scrub(budget int) (more bool) {
 	if s.open {
 		panic("mvcc: Scrub during a transaction")
@@ -68,8 +68,9 @@ func (s *Store) unvisited(n int) []*record {
 	return recs
 }
 
-// clean drops versions of a key that no read can request any longer, but at most limit. It drops as
-// many as it can, not only the version that Scrub visited, so that a key is rarely copied twice.
+// clean drops versions of a key that no read can request any longer, up to the given limit. It
+// drops as many as it can, not only the version that Scrub visited, so that a key is rarely copied
+// twice.
 func (s *Store) clean(key string, limit int) (work int, done bool) {
 	e := s.entries[key]
 	if e == nil {
@@ -120,9 +121,9 @@ func (s *Store) forget(r *record) {
 	}
 }
 
-// ClearDeleted visits deleted keys, no more than most, and drops those that no read can request any
-// longer. The next call continues where this one stopped. ClearDeleted reports whether there are
-// more keys to visit.
+// ClearDeleted visits up to the given number of deleted keys, and drops those that no read can
+// request any longer. The next call continues where this one stopped. ClearDeleted reports whether
+// there are more keys to visit.
 //
 // The number of deleted keys depends on Scrub's progress. To be independent of it, Visits clears
 // all deleted keys, once after each compaction, which takes about half a microsecond per key.
@@ -194,7 +195,7 @@ func newEntry(recs []*record) *entry {
 }
 
 // without returns an entry without the first n versions. At least one version must remain. The new
-// entry shares its list with e, which must no longer be appended to.
+// entry shares its list with e, so nothing may be appended to e anymore.
 func (e *entry) without(n int) *entry {
 	old := e.older.Load()
 	v := &versions{recs: old.recs[n:]}

@@ -46,9 +46,9 @@ func (r *record) inherit(last *record) bool {
 // The size covers the records that View.Records yields, regardless of Scrub's progress. Records
 // that a compaction has made superfluous do not count. So each record is registered under the first
 // compacted revision that makes it superfluous. That is the revision of the key's next record, so
-// it is known once the next record is stored. A tombstone ends its key, which counts once per
-// creation. If the next version inherits a value, the value ends with that version. For one
-// exception, see Size.
+// it is known once the next record is stored. A tombstone also ends the fixed cost of its key,
+// which is counted each time the key is created. If the next version inherits a value, the value
+// ends with that version. For one exception, see Size.
 func (s *Store) sized(r, last *record) {
 	inherited := int64(0)
 	if r.inherit(last) {
@@ -98,8 +98,8 @@ type ends struct {
 	before int64 // the sum of everything that has already ended
 }
 
-// end is a revision and the total number of bytes, since the store was created, that end at or
-// before it.
+// end is a revision, and the total number of bytes, since the store was created, that end at or
+// before that revision.
 type end struct{ revision, sum int64 }
 
 const endsChunk = 1024

@@ -5,7 +5,7 @@ import (
 	"fmt"
 )
 
-// Errors of reads at a revision.
+// Errors from reads at a revision.
 var (
 	// ErrCompacted means that the revision is before the compacted revision and can no longer be
 	// read.
@@ -85,12 +85,12 @@ type Store struct {
 	clearing clearing
 
 	// view is the View of the current state, or nil after a change. frozen contains copies of live
-	// and dead. A change of the set of keys sets a copy to nil. An overwrite does not.
+	// and dead. A change to either set of keys sets its copy to nil. An overwrite does not.
 	view   *View
 	frozen struct{ live, dead *tree }
 
 	// ends records by how much each compaction reduces the size. added is the number of added
-	// records that Scrub has not made up for yet by visiting others.
+	// records for which Scrub has not yet visited scrubFactor others.
 	ends  ends
 	added int
 

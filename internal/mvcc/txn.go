@@ -39,7 +39,7 @@ func (t *Txn) End() (rev int64, events []Event) {
 	return s.revision, events
 }
 
-// KeptEvents is the largest capacity for which the memory of events is reused.
+// KeptEvents is the largest capacity at which the memory for events is reused.
 const KeptEvents = 256
 
 // recycled returns an empty slice for the events of the next transaction.
@@ -77,9 +77,10 @@ func (t *Txn) Ascend(key, end string, rev int64) iter.Seq[*KeyValue] {
 	return t.s.state.ascend(key, end, rev)
 }
 
-// Visits returns approximately how many keys Range would visit, even after changes. A range with a
-// revision is treated as a range at a past revision, even if the revision is the latest. The result
-// is the same in all stores with the same history, regardless of Scrub's progress.
+// Visits returns approximately how many keys Range would visit, even after this transaction has
+// changed some. A range with a revision is treated as a range at a past revision, even if the
+// revision is the latest. The result is the same in all stores with the same history, regardless of
+// Scrub's progress.
 func (t *Txn) Visits(key, end string, o RangeOptions) int64 {
 	t.check()
 	past := o.Revision > 0

@@ -32,8 +32,8 @@ import (
 )
 
 const (
-	// halfCloseTimeout is how long to wait, after the request of a single-request call, for the
-	// client to signal that it has finished sending.
+	// halfCloseTimeout is how long to wait, once the request of a single-request call has arrived,
+	// for the client to signal that it has finished sending.
 	halfCloseTimeout = 100 * time.Millisecond
 
 	// largeMessage is the minimum size of messages that count toward mostLarge.
@@ -93,7 +93,7 @@ func (r *Relay) carryTo(method string, s grpc.ServerStream) error {
 	if err != nil {
 		return lost(err)
 	}
-	defer c.End(&pb.RelayEnd{}) // ended already, but the channel may still hold messages
+	defer c.End(&pb.RelayEnd{}) // already ended, but the channel may still hold messages
 	kept := r.answers.Kept(s.Context())
 	c.Count(kept.Add)
 	ctx, cancel := context.WithCancelCause(s.Context())

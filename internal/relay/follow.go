@@ -23,9 +23,9 @@ import (
 const (
 	// connectTime is the timeout for one attempt to become a relay of a member.
 	connectTime = 2 * time.Second
-	// The relay probes a member that has sent nothing for beat. If the member does not respond
-	// within silence, the relay leaves it. The timeout is oldSilence for a member that the relay
-	// has already moved away from.
+	// The relay probes a member that has sent nothing for the duration beat. If the member does not
+	// respond within silence, the relay leaves it. The timeout is oldSilence for a member that the
+	// relay has already moved away from.
 	beat       = 500 * time.Millisecond
 	silence    = 2 * time.Second
 	oldSilence = 500 * time.Millisecond

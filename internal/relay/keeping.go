@@ -30,15 +30,15 @@ const (
 	maxAnswers  = 64
 	maxWaiting  = 64 << 10
 	maxRequests = 1 << 20
-	// roundTime is the timeout for a round. If half of the shortest TTL in the round is less than
-	// that, the timeout is shortened to it. After the timeout, the waiting renewals are sent to the
-	// member on their clients' streams. The member's response then also explains the delay.
+	// roundTime is the timeout for a round. If half of the shortest TTL in the round is shorter,
+	// that is the timeout instead. After the timeout, the waiting renewals are sent to the member
+	// on their clients' streams. The member's response then also explains the delay.
 	roundTime = 2 * time.Second
 )
 
 // keeping keeps alive the leases that clients renew on streams to one member. The member handles
-// and checks the first renewal of a lease. It then reports that the lease has joined a group of the
-// relay. Later renewals are answered by rounds; see holder.Agent.
+// and checks the first renewal of a lease. It then reports that the lease has joined one of the
+// relay's groups. Later renewals are answered by rounds; see holder.Agent.
 type keeping struct {
 	began time.Time // the agent's clock starts at this time
 	link  *channel.Link
@@ -51,7 +51,7 @@ type keeping struct {
 	least   time.Duration // shortest TTL of the renewals waiting for the next round; 0 if none
 	sent    time.Time     // when the previous round was sent
 	late    time.Time     // when the current round times out
-	renewed time.Time     // when the outcome of a round that renewed any group last arrived
+	renewed time.Time     // when an outcome last arrived for a round that renewed any group
 	closed  bool
 }
 
@@ -156,7 +156,7 @@ const minJoined = 64
 func (k *keeping) now() lease.Instant { return lease.Instant(time.Since(k.began).Milliseconds()) }
 
 // confirmed reports whether the member can reach a leader. This is the case if a round was
-// confirmed within the given time and no round has been pending for half of it.
+// confirmed within the given time and no round has been pending for half that long.
 func (k *keeping) confirmed(within time.Duration) bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -37,13 +37,13 @@ const (
 	// join. maxAllRecent is the limit for all shared watches together.
 	maxRecent    = 64 << 10
 	maxAllRecent = 64 << 20
-	// maxUnread limits the bytes of events that are waiting in a call to be read by its client.
+	// maxUnread limits how many bytes of events can wait in a call for its client to read them.
 	maxUnread = 64 << 10
 	// catchUpEvery is the interval between progress notifications, in milliseconds, for a watch
 	// that is catching up.
 	catchUpEvery = 100
-	// unmergedTime is how long a principal's watches are not merged after one of that principal's
-	// limits has rejected another watch.
+	// unmergedTime is how long a principal's watches stay unmerged after one of its limits has
+	// rejected an additional watch.
 	unmergedTime = time.Minute
 	// reopenDelay is the delay before reopening a shared watch that has ended.
 	reopenDelay = time.Second
@@ -340,8 +340,8 @@ func (g *group) lose(c *channel.Channel) {
 	}
 }
 
-// refused handles a watch of the relay that the member has ended. It reports whether a limit was
-// the reason.
+// refused handles one of the relay's own watches that the member has ended. It reports whether a
+// limit was the reason.
 func (g *group) refused(c *channel.Channel) bool {
 	c.End(endOfOwn())
 	e := c.Ended()
@@ -379,7 +379,7 @@ func callerOf(call *pb.RelayCall) *caller {
 	return c
 }
 
-// call returns the description of a watch call by the caller.
+// call returns the description of a watch call made by the caller.
 func (c *caller) call(address string) *pb.RelayCall {
 	return &pb.RelayCall{
 		Method: pb.StoreService_Watch_FullMethodName, Headers: c.headers, Address: address,

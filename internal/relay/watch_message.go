@@ -130,8 +130,8 @@ func hasWatches(message []byte) (has bool) {
 	return has
 }
 
-// scan is eachField for messages that can contain fields of any type. It calls f only for varints
-// and bytes.
+// scan is like eachField, but for messages that can contain fields of any type. It calls f only for
+// varints and bytes.
 func scan(b []byte, f func(n protowire.Number, v uint64, bytes []byte) bool) bool {
 	for len(b) > 0 {
 		_, kind, size := protowire.ConsumeField(b)

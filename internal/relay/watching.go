@@ -35,7 +35,7 @@ type watching struct {
 	over  bool
 }
 
-// follower is one watch of a client.
+// follower is one of a client's watches.
 type follower struct {
 	of     *watching
 	id     uint64
@@ -136,7 +136,7 @@ func (w *watching) news() <-chan struct{} {
 }
 
 // down tracks a message from the member before it is sent to the client. It returns the watches
-// that have begun. They must join after the message has been sent.
+// that have begun. The caller must pass them to join once the message has been sent.
 func (w *watching) down(b []byte) (begun []*follower) {
 	if w == nil || !w.has() {
 		return nil
@@ -325,9 +325,9 @@ func (f *follower) failLate(ctx context.Context) {
 	}
 }
 
-// turn lets the watch catch up for a while. It first waits until the client has read its waiting
-// messages and few enough other watches of the call are catching up. It returns true when the watch
-// has joined or ended.
+// turn lets the watch catch up for a while. It first waits until few enough of the call's other
+// watches are catching up and the client has read its waiting messages. It returns true when the
+// watch has joined or ended.
 func (f *follower) turn(ctx context.Context) (joined bool, err error) {
 	select {
 	case f.of.turns <- struct{}{}:

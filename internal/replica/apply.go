@@ -119,7 +119,7 @@ func (r *Replica) applyCommands(e *raftpb.Entry, groups []fsm.Group) (last fsm.R
 	return last
 }
 
-// vetEntry returns an error if the commands of an entry cannot be applied, although they were
+// vetEntry returns an error if the commands of an entry cannot be applied even though they were
 // decoded.
 func (r *Replica) vetEntry() error {
 	if v := r.machine.Version().Number; r.scratch.reader.Version() > v {

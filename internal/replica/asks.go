@@ -250,8 +250,8 @@ func (a *asker) next() (lease.Instant, bool) {
 	return a.agent.SilentAt()
 }
 
-// empty reports whether no request is waiting, neither for the leader nor for a confirmed index to
-// be applied.
+// empty reports whether no request is waiting, either for the leader or for a confirmed index to be
+// applied.
 func (a *asker) empty() bool {
 	return len(a.reads)+len(a.renewals)+len(a.open)+len(a.done)+a.agent.Waiting() == 0 &&
 		a.current == nil && !a.agent.Pending() && a.caches.empty()
@@ -291,7 +291,8 @@ func (a *asker) expire() {
 	a.reads = slices.DeleteFunc(a.reads, stale)
 	aged := func(q *Read) bool { return old(q.born) }
 	if q := a.current; q != nil && slices.ContainsFunc(q.reads, aged) {
-		// The entire round is dropped. Its reads that have not timed out go into the next round.
+		// The entire round is dropped. The reads in it that have not timed out go into the next
+		// round.
 		a.current = nil
 		a.reads = slices.Concat(slices.DeleteFunc(q.reads, stale), a.reads)
 	}

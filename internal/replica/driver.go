@@ -141,7 +141,7 @@ func (d *driver) route(m *raftpb.Message) {
 }
 
 // append adds a message to the output to be saved, and tracks the end of the log. The library can
-// accept a snapshot only if it was offered.
+// accept only a snapshot that it was offered.
 func (d *driver) append(m *raftpb.Message) {
 	if s := m.GetSnapshot(); !raft.IsEmptySnap(s) {
 		if d.last = s.GetMetadata().GetIndex(); d.last != d.offered {

@@ -117,8 +117,8 @@ func (r *Replica) Unreachable(member uint64) {
 	r.raft.node.ReportUnreachable(member)
 }
 
-// Transfer hands leadership to a member if that member keeps up. After an election timeout, Status
-// shows which member leads. Transfer returns ErrNoLeader if this member does not lead, and
+// Transfer hands leadership to a member if that member is keeping up. After an election timeout,
+// Status shows which member leads. Transfer returns ErrNoLeader if this member does not lead, and
 // ErrBadTransferee if the other member is not a voter.
 func (r *Replica) Transfer(to uint64) error {
 	switch {

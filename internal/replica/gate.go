@@ -130,7 +130,7 @@ func (g *gate) waits() bool {
 // hasReady reports whether a command that waited for caches can proceed.
 func (g *gate) hasReady() bool { return g.caches != nil && g.caches.HasReady() }
 
-// pending reports whether the cache of a lease has pending invalidations. While it has, the lease
+// pending reports whether the cache of a lease has pending invalidations. While it does, the lease
 // must not be renewed. This member must be primary.
 func (g *gate) pending(id lease.ID) bool {
 	return !g.caches.Idle() && g.caches.Pending(id)
@@ -194,7 +194,7 @@ func (g *gate) orphaned(o fsm.Orphan, wide bool) {
 	}, wide)
 }
 
-// next returns when the gate next has work to do, or at if that is earlier.
+// next returns when the gate next has work to do, or at, whichever is earlier.
 func (g *gate) next(at lease.Instant, ok bool) (lease.Instant, bool) {
 	switch {
 	case g.caches != nil && (len(g.early) > 0 || g.caches.Behind()):

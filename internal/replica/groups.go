@@ -218,8 +218,9 @@ func (k *keepers) dissolve(its *keeper, untended bool) {
 	clear(its.groups)
 }
 
-// follow ends all groups if users or roles have changed. So a lease that the keeper may no longer
-// hold leaves its group in the same revision as the change. The other leases can join again.
+// follow ends all groups if users or roles have changed. So a lease that the keeper is no longer
+// allowed to hold leaves its group in the same revision as the change. The other leases can join
+// again.
 func (k *keepers) follow(now *access.State) {
 	if now == k.access {
 		return

@@ -29,8 +29,8 @@ type Config struct {
 	MemberID  uint64
 	Tokens    login.Options
 	Passwords login.PasswordOptions
-	// CommonNames means that the common name of a verified certificate is treated as a user, as in
-	// etcd.
+	// CommonNames means that the common name of a verified certificate is treated as a user name,
+	// as in etcd.
 	CommonNames bool
 	// BindingsFile contains the bindings of external identities. It is "" if there are none.
 	// Certificates is set if clients are asked for certificates. Dial connects to issuers.
@@ -44,7 +44,7 @@ type Config struct {
 // Member is the member that users log in to.
 type Member interface {
 	View() *fsm.View
-	// Confirm returns once the view is at least as new as the call to Confirm.
+	// Confirm returns once the view is at least as recent as the time at which Confirm was called.
 	Confirm(context.Context) error
 	// ProposeOwn proposes a command on behalf of the member itself.
 	ProposeOwn(context.Context, fsm.Command) (fsm.Result, error)
@@ -64,11 +64,11 @@ type Logins struct {
 	refusedToken rate.Sometimes // limits log lines
 }
 
-// refusedTokenEvery is the minimum interval between log lines about rejected tokens of issuers. It
-// is needed because anyone can send such a token.
+// refusedTokenEvery is the minimum interval between log lines about rejected tokens from issuers.
+// It is needed because anyone can send such a token.
 const refusedTokenEvery = time.Second
 
-// New returns the logins of a member. Changes to the bindings are announced to changes.
+// New returns the logins of a member. Changes to the bindings are announced through changes.
 func New(c Config, member Member, changes *Changes) (*Logins, error) {
 	tokens, err := login.Parse(c.Tokens)
 	if err != nil {

@@ -76,8 +76,8 @@ func (l *Logins) certified(ctx context.Context) identified {
 	}
 }
 
-// caller returns the caller of a call. Without a token and a certificate, the caller is anonymous.
-// The error is login.ErrInvalid or, if no binding matches, access.ErrPermissionDenied.
+// caller returns the caller of a call. With neither a token nor a certificate, the caller is
+// anonymous. The error is login.ErrInvalid or, if no binding matches, access.ErrPermissionDenied.
 func (l *Logins) caller(ctx context.Context) (identified, error) {
 	text := token(ctx)
 	if text == "" {
@@ -131,7 +131,7 @@ func (l *Logins) IsLoggedIn(ctx context.Context) bool {
 	return err == nil
 }
 
-// ended is a context for calls that must not wait.
+// ended is a context that has already ended, for calls that must not wait.
 var ended = func() context.Context {
 	ctx, cancel := context.WithCancel(context.Background())
 	cancel()

@@ -16,9 +16,9 @@ import (
 // ErrConfig is wrapped by errors about the configuration.
 var ErrConfig = errors.New("server: bad configuration")
 
-// These errors mean that a member needs another release. server.New and Run return them. The data
-// is unchanged, because a release does not modify data that it cannot read. Restarting the member
-// does not help.
+// These errors mean that a member needs a different release. server.New and Run return them. The
+// data is unchanged, because a release does not modify data that it cannot read. Restarting the
+// member does not help.
 var (
 	// ErrTooOld means that this release is too old for the member. A newer release has written
 	// something to the member's data or to the cluster's log that this release cannot read.
@@ -31,7 +31,8 @@ var (
 // a log entry.
 var ErrUnapplied = errors.New("server: stopped at an entry that this release cannot apply")
 
-// OtherRelease adds a remedy to an error about another release. It returns other errors unchanged.
+// OtherRelease adds a remedy to an error that calls for a different release. It returns other
+// errors unchanged.
 func OtherRelease(err error, dir string) error {
 	switch {
 	case errors.Is(err, encoding.ErrNewer):
@@ -46,7 +47,8 @@ func OtherRelease(err error, dir string) error {
 	}
 }
 
-// Foreign adds a remedy to an error about a cluster version that this release does not support.
+// Foreign wraps an error about a cluster version that this release does not support, and adds a
+// remedy.
 func Foreign(why error, dir string) error {
 	return fmt.Errorf("%w. Nothing was done, and the data in %s is unchanged. Start the member "+
 		"with a release that supports it, like the other members (this is %s; leasehold endpoint "+
@@ -75,9 +77,9 @@ func LostData(dir string) error {
 }
 
 // RolledBack returns the error for a member whose disk contains less of the log than another member
-// knows it to have. The error includes a remedy. RolledBack leaves a note that prevents the member
-// from starting again, because a different leader that does not know of the lost entries would not
-// detect the loss.
+// knows that it had. The error includes a remedy. RolledBack leaves a note that prevents the member
+// from starting again, because a leader that does not know of the lost entries would not detect the
+// loss.
 func RolledBack(err error, dir string) error {
 	if errors.Is(err, replica.ErrImpossible) {
 		note := fmt.Sprintf("%s: %v\n", time.Now().UTC().Format(time.RFC3339), err)
@@ -116,9 +118,9 @@ func copiedData(dir string) error {
 // the same way.
 const exitDamaged = 8
 
-// Damaged marks err as the final error of a member whose state differs from the state of a majority
-// of the voters, or is older than before. Each restart from the same data directory ends in the
-// same way.
+// Damaged marks err as the final error of a member whose state differs from that of a majority of
+// the voters, or is older than its own earlier state. Each restart from the same data directory
+// ends in the same way.
 func Damaged(err error) error { return damaged{err} }
 
 type damaged struct{ error }

@@ -111,7 +111,7 @@ func found(disk *storage.Disk, c Config, identified bool) error {
 	return writeFirst(disk, members, c.Machine)
 }
 
-// sameFounding returns an error if a founding was begun with different flags and interrupted.
+// sameFounding returns an error if an interrupted founding was begun with different flags.
 func sameFounding(disk *storage.Disk, c Config, members []fsm.Member) error {
 	id, _ := disk.Identity()
 	if id.Name == c.Name && id.Cluster == c.clusterID(members, id.Incarnation) &&
@@ -125,7 +125,7 @@ func sameFounding(disk *storage.Disk, c Config, members []fsm.Member) error {
 }
 
 // identify writes the identity of this member, one of the founders of a cluster, to disk. It
-// generates the IDs that are missing in like.
+// generates the IDs that are missing from like.
 func identify(disk *storage.Disk, c Config, members []fsm.Member, like storage.Identity) error {
 	like.Name, like.Incarnation = c.Name, newIncarnation()
 	like.Member = cmp.Or(like.Member, memberID(c.Initial[c.Name], c.Token))

@@ -1,6 +1,6 @@
 // Package identity determines the identity of a member. A member can found a cluster, join one,
-// continue as the member of its data directory, or restore a backup as the first member of a new
-// cluster. The package recognizes other members by the incarnations of their data. It detects
+// continue as the member recorded in its data directory, or restore a backup as the first member of
+// a new cluster. The package recognizes other members by the incarnations of their data. It detects
 // whether this member has lost its own data, is a copy, or needs another release.
 package identity
 
@@ -63,7 +63,7 @@ func portsOf(urls []url.URL) []string {
 }
 
 // checkShared rejects founders that share a URL. If two founders had the same URLs, they would have
-// the same ID, and Raft ends a process whose first voters include the same member twice.
+// the same ID, and Raft ends the process if its first voters include the same member twice.
 func checkShared(members map[string][]url.URL) error {
 	owner := make(map[string]string) // by URL
 	for _, name := range slices.Sorted(maps.Keys(members)) {

@@ -197,7 +197,7 @@ type description struct {
 	Version byte // cluster version
 }
 
-// joinable returns an error if a member of this release cannot join the cluster.
+// joinable returns an error if a member running this release cannot join the cluster.
 func (d description) joinable(c Config) error {
 	if c.Machine.Versions.Has(d.Version) {
 		return nil

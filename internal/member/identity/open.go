@@ -23,8 +23,8 @@ type Booted struct {
 }
 
 // Open opens the data directory, and loads the state from the newest snapshot. It initializes an
-// empty directory for a founder or a joining member. The settings for reaching other members are in
-// way.
+// empty directory for a founder or a joining member. The argument way contains the settings for
+// reaching other members.
 func Open(c Config, way transport.Way) (Booted, error) {
 	if err := refuseUnusable(c.DataDir); err != nil {
 		return Booted{}, fmt.Errorf("open data directory %q: %w", c.DataDir, err)
@@ -48,8 +48,8 @@ func (b *Booted) load(c Config, way transport.Way) error {
 		return err
 	}
 	if raft.IsEmptySnap(snap) {
-		// If the directory has an identity but no snapshot, there was a crash during founding, or
-		// the member has joined but has not received the state yet.
+		// If the directory has an identity but no snapshot, either there was a crash during
+		// founding, or the member has joined but has not received the state yet.
 		half, err := halfFounded(b.Disk)
 		if err != nil {
 			return err

@@ -43,7 +43,7 @@ type Peers struct {
 	// Rate limits for log lines about copies of this member and about other copies.
 	ownCopyLogged, copiesLogged rate.Sometimes
 
-	mu      sync.Mutex // guards the fields below, and writes of noted to disk
+	mu      sync.Mutex // guards the fields below, and the writing of noted to disk
 	noted   storage.Peers
 	missing map[uint64]string // names of the founders that have not recorded this member, by ID
 	spare   int               // how many founders can still be missing at the end of the wait
@@ -252,8 +252,8 @@ func (p *Peers) Expelled(by uint64, why error) {
 // Copies returns how many times a process has been rejected as a copy of a member.
 func (p *Peers) Copies() uint64 { return p.copied.Load() }
 
-// Copied implements transport.Handler. The rejected process stops. The other process continues,
-// because it sent everything that has been received under this ID since it connected.
+// Copied implements transport.Handler. The rejected process stops. The other process keeps running,
+// because everything received under this ID since it connected came from it.
 func (p *Peers) Copied(member uint64) {
 	p.copied.Add(1)
 	id := fmt.Sprintf("%x", member)
@@ -366,7 +366,7 @@ func (p *Peers) shouldLog(id uint64) bool {
 const maxLogged = 64
 
 // checkVisitor returns an error if a member that opens a stream cannot be in this member's cluster.
-// If the members disagree on the cluster version, the later decision is right.
+// If the members disagree on the cluster version, the later decision counts.
 func (p *Peers) checkVisitor(v transport.Visitor) error {
 	own, its := p.c.View(), version.Range(v.Formats)
 	switch {

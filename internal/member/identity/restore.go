@@ -52,8 +52,8 @@ const defaultBump = 1_000_000_000
 // floating point lose digits.
 func revisionAt(t time.Time) int64 { return max(t.UnixMicro(), 0) }
 
-// Restore creates the data directory c.DataDir from a backup. The directory must be empty or not
-// exist. Otherwise, the error is [ErrNotEmpty]. If the backup is incomplete, the error is
+// Restore creates the data directory c.DataDir from a backup. The directory must be empty or must
+// not exist. Otherwise, the error is [ErrNotEmpty]. If the backup is incomplete, the error is
 // [backup.ErrNotWhole], and Restore leaves nothing behind.
 //
 // The member becomes the founder of a new cluster. Its IDs are derived from c, as for any member

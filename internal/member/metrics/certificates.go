@@ -12,8 +12,8 @@ import (
 // Certificate is a file that contains certificates, together with its label.
 type Certificate struct{ Path, Use string }
 
-// certificates collects the expiry times of certificates. Like each handshake, each scrape reads
-// the files, so a replaced file takes effect immediately.
+// certificates collects the expiry times of certificates. Each scrape reads the files, just as each
+// handshake does, so a replaced file takes effect immediately.
 type certificates struct{ files []Certificate }
 
 var certExpiry = prometheus.NewDesc("leasehold_certificate_expiry_timestamp_seconds",

@@ -94,7 +94,8 @@ func etcdMetric(name, help string, read func() float64) scraped {
 	return scraped{"etcd", name, help, read, nil}
 }
 
-// counters returns metrics that are counted elsewhere, and the metric that has two names.
+// counters returns the metrics that are counted elsewhere, and the number of leader changes, which
+// has two names.
 func (m *Metrics) counters(of *Member) []scraped {
 	leaders := func() float64 { return float64(m.leaders.Load()) }
 	return []scraped{

@@ -106,7 +106,7 @@ func New(log *slog.Logger, more ...prometheus.Collector) *Metrics {
 	return m
 }
 
-// histogram registers a histogram whose bucket bounds double.
+// histogram registers a histogram in which each bucket bound is twice the previous one.
 func (m *Metrics) histogram(name, help string, first float64, buckets int) prometheus.Histogram {
 	h := prometheus.NewHistogram(prometheus.HistogramOpts{
 		Namespace: "leasehold", Name: name, Help: help,

@@ -12,8 +12,9 @@ import (
 
 // principals collects how much of each limited resource the principals use, and how often their
 // requests were rejected because of limits. Any client that can connect to the port can read
-// metrics, and each label costs memory in the collecting system. So only the largest principals
-// have labels. The setting limits their number. All other principals are combined.
+// metrics, and each label costs memory in the collecting system. So only some principals have
+// labels: those that use the most, and those that were rejected first. The setting limits their
+// number. All other principals are combined.
 type principals struct{ of *Member }
 
 // MaxPrincipals is the maximum number of principals that have their own labels in each metric.
@@ -63,7 +64,7 @@ func (m principals) Collect(to chan<- prometheus.Metric) {
 	}
 }
 
-// sendUse sends metrics about the usage of resources.
+// sendUse sends metrics about resource usage.
 func sendUse(to chan<- prometheus.Metric, r *access.Ranking, of ...access.Resource) {
 	for _, what := range of {
 		by := map[string]float64{"": float64(r.Rest[what])}

@@ -116,8 +116,8 @@ func (c *Call) makeSpans() {
 	}
 }
 
-// wall converts nanoseconds since epoch, which are not affected by adjustments of the wall clock,
-// to wall time.
+// wall converts nanoseconds since epoch, which are unaffected by adjustments to the wall clock, to
+// wall time.
 func wall(at int64) time.Time {
 	now := time.Now()
 	return now.Add(time.Duration(at) - now.Sub(epoch))

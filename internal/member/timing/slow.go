@@ -48,7 +48,7 @@ func (s *slowLog) mayBeSlow(waited int64) bool { return s != nil && waited >= s.
 // isSlow reports whether a call that took this many nanoseconds is slow.
 func (s *slowLog) isSlow(took int64) bool { return s != nil && took >= s.after }
 
-// look logs a call that ends now, if it was slow. The caller must hold c.mu.
+// look logs a call that is ending, if it was slow. The caller must hold c.mu.
 func (s *slowLog) look(c *Call, now int64, err error) {
 	took := now - c.begun
 	if !s.isSlow(took) {

@@ -55,8 +55,8 @@ func (p *place) note(index uint64, s span) {
 	p.n++
 }
 
-// of returns when an index reached the stage after the given instant, or zeros if that is unknown.
-// If another leader has overwritten the entry, the latest time counts.
+// of returns when, after the given instant, an index reached the stage, or zeros if that is
+// unknown. If another leader has overwritten the entry, the latest time counts.
 func (p *place) of(index uint64, after int64) (s span) {
 	last := uint64(math.MaxUint64)
 	for n := p.n - 1; n >= max(p.n-len(p.marks), 0); n-- {
@@ -129,14 +129,14 @@ func (p *places) instant(at lease.Instant) int64 {
 	return p.worked.from - int64(p.now-at)*int64(time.Millisecond)
 }
 
-// entryTimes contains when an entry reached each stage. A time of 0 means unknown.
+// entryTimes records when an entry reached each stage. A time of 0 means unknown.
 type entryTimes struct {
 	appended, committed, applied int64
 	synced                       span
 }
 
-// times returns when an entry reached each stage after the given instant. It must be called only by
-// the core.
+// times returns when, after the given instant, an entry reached each stage. It must be called only
+// by the core.
 func (p *places) times(index uint64, after int64) (s entryTimes) {
 	s.appended = p.appended.of(index, after).to
 	if s.committed = p.committed.of(index, after).to; s.committed != 0 {
@@ -150,8 +150,8 @@ func (p *places) times(index uint64, after int64) (s entryTimes) {
 	return s
 }
 
-// Stages contains the instants of a request to the core, for the call that makes the request. The
-// core sets all fields except call and requested. A value of 0 means unknown.
+// Stages records when a request to the core reached each stage, for the call that makes the
+// request. The core sets all fields except call and requested. A value of 0 means unknown.
 type Stages struct {
 	call      *Call // nil if the call is not timed, or is not known yet
 	requested int64

@@ -167,8 +167,8 @@ func (t *Tracer) Begin(ctx context.Context, method string) *Call {
 var requestBody = (*pb.Request)(nil).ProtoReflect().Descriptor().Oneofs().ByName("body")
 
 // Request starts tracing a request of a leasehold.v1 stream. It returns nil if the request is not
-// sampled. A request that lasts as long as its client is traced until its first response. Lease
-// events and the initial session are not traced.
+// sampled. If a request lasts as long as its client, it is traced only until its first response.
+// Lease events and the initial session are not traced.
 func (t *Tracer) Request(r *pb.Request) native.Traced {
 	switch r.Body.(type) {
 	case nil, *pb.Request_Cancel, *pb.Request_Events, *pb.Request_CacheAck, *pb.Request_Session:
@@ -218,8 +218,8 @@ func (t *Tracer) Arrived(m *replica.Message) {
 	}
 }
 
-// Led queues the commands that other members have forwarded and sampled, so that the leader's spans
-// for them are created. The core calls Led, so another goroutine creates the spans.
+// Led queues the sampled commands that other members have forwarded, so that the leader's spans for
+// them are created. The core calls Led, so another goroutine creates the spans.
 func (t *Tracer) Led(list []*replica.Proposal) {
 	if !t.Traces() {
 		return
