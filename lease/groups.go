@@ -15,7 +15,7 @@ type GroupID uint64
 // The leases of a group are renewed together. A group exists only on the primary that created it,
 // and only while it is being renewed. A group that becomes silent ends. Its leases live on as if
 // each had been renewed individually at the group's last renewal. As long as no leases join or
-// leave, a group costs no more than a single lease, regardless of its size.
+// leave, a group costs no more than a single lease, however large it is.
 func (l *Lessor) OpenGroup(g GroupID, ttl TTL) {
 	if g <= l.lastGroup {
 		panic("lease: a group's ID is used twice")
@@ -129,8 +129,8 @@ type group struct {
 	ttl     TTL
 	renewed Instant
 	quiet   Instant // when the group becomes silent
-	// abandoned bounds when the leases become silent after the group has ended. It is set when they
-	// are no longer kept alive.
+	// abandoned is the latest instant at which the leases become silent once the group has ended.
+	// It is set when they are no longer kept alive.
 	abandoned Instant
 	first     uint32 // slot + 1; 0: none
 	len       int

@@ -22,7 +22,7 @@ type Access struct {
 	// the SANs of client certificates and the tokens of other issuers. The file is reread when it
 	// changes. By default, there is none.
 	BindingsFile string
-	// BcryptCost is the bcrypt cost of hashes of new passwords, from 4 to 31. The default is 10.
+	// BcryptCost is the bcrypt cost for hashing new passwords, from 4 to 31. The default is 10.
 	BcryptCost int
 	// MinPassword is the minimum length of a new password in characters. The default is 8. etcd has
 	// no minimum.
@@ -32,8 +32,8 @@ type Access struct {
 	// all addresses from which the user has not logged in before. 0 means no limit. The default is
 	// 10.
 	MaxFailedLogins int
-	// MetricsPrincipals is how many principals are named in each metric about principals, at most
-	// 1,000. Any client that can access the metrics can read the names. The default is 0.
+	// MetricsPrincipals is how many principals each per-principal metric names, at most 1,000. Any
+	// client that can access the metrics can read the names. The default is 0.
 	MetricsPrincipals int
 	// Audit configures the audit log. By default, there is none.
 	Audit Audit

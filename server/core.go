@@ -62,7 +62,8 @@ type startup struct {
 	current bool
 }
 
-// waiting contains the watchers of keys and of lease events. The wait queues follow the hub.
+// waiting holds the watchers of keys and of lease events. The wait queues get their events from the
+// hub.
 type waiting struct {
 	news           *leaseNews
 	hub            *watch.Hub[*api.Event]
@@ -358,7 +359,7 @@ func (c *core) logLeaderless() {
 	}
 }
 
-// logSilent logs members that seem to be unresponsive or cut off. On a follower, the member is the
+// logSilent logs members that seem to be unresponsive or cut off. On a follower, that member is the
 // leader, which the follower is now trying to replace.
 func (c *core) logSilent(out *replica.Output) {
 	for _, s := range out.Silent {

@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/internal/transport"
 )
 
-// errNotTaken is the error for the sender of a snapshot that is not needed here now.
+// errNotTaken tells the sender of a snapshot that it is not needed here now.
 var errNotTaken = errors.New("server: the snapshot was not installed")
 
 // sendSnapshot streams the state to a member that is too far behind for the log. It is called by

@@ -28,7 +28,7 @@ import (
 )
 
 // requestTimeout is how long a request can wait for the log or for a confirm round if its client
-// has not set an earlier deadline. It consists of etcd's five seconds plus two election timeouts.
+// has not set an earlier deadline. It is etcd's five seconds plus two election timeouts.
 const requestTimeout = 7 * time.Second
 
 // node is the member as seen by the API services. It is safe for concurrent use, because everything
@@ -67,14 +67,14 @@ func (n *node) newCall() *call {
 	return &call{done: make(chan struct{}, 1), timer: t}
 }
 
-// patience returns how long a command can wait, and how much of that time is for caches. A write
-// thus outlives a cache that has failed (T15).
+// patience returns how long a command can wait, and how much of that time is for caches. So a write
+// outlives a cache that has failed (T15).
 func (n *node) patience() (all time.Duration, caches lease.TTL) {
 	caches = n.View().CacheTTL
 	return requestTimeout + time.Duration(caches)*time.Millisecond, caches
 }
 
-// maxMargin limits how long before its deadline a call is answered, so that the response arrives in
+// maxMargin limits how far ahead of its deadline a call is answered so that the response arrives in
 // time. That margin is also at most a tenth of the remaining time.
 const maxMargin = 250 * time.Millisecond
 
@@ -220,8 +220,8 @@ func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 		n.raiseNoSpace(ctx)
 	}
 	if r, ok := fsm.Inner(cmd).(*fsm.RemoveMember); ok && r.ID == n.member && n.isExpelled() {
-		// The entry does not reach this member anymore. However, the rejection by other members
-		// shows that this member has been removed.
+		// The entry no longer reaches this member. However, the rejection by other members shows
+		// that this member has been removed.
 		return fsm.Result{Revision: n.View().KV.Revision()}, nil
 	}
 	return res, err

@@ -264,7 +264,8 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // Learner reports whether the member has no vote.
 func (s *Server) Learner() bool { return s.node.View().Learner(s.node.member) }
 
-// Reload rereads Access.BindingsFile immediately. The member also does so when the file changes.
+// Reload rereads Access.BindingsFile immediately. The member also rereads the file whenever it
+// changes.
 func (s *Server) Reload() { s.logins.Bindings().Reload() }
 
 // Close releases the data directory of a Server that has never been run.
@@ -423,7 +424,7 @@ func (g *group) start(fail context.CancelCauseFunc, f func() error) {
 	})
 }
 
-// flushing calls f. If f panics, which ends the process, flushing first flushes the log.
+// flushing calls f. If f panics, which ends the process, flushing flushes the log first.
 func flushing(log *slog.Logger, f func() error) error {
 	panicking := true
 	defer func() {

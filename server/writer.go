@@ -45,7 +45,7 @@ type writer struct {
 	// is slow.
 	began atomic.Int64
 
-	// usual is the approximate duration of a sync in nanoseconds.
+	// usual is roughly how long a sync takes, in nanoseconds.
 	usual atomic.Int64
 
 	order shell.Saver // used only by the writer's goroutine
@@ -213,7 +213,7 @@ func (w *writer) synced(d time.Duration) {
 	w.usual.Store(usual + (int64(d)-usual)/16)
 }
 
-// typical returns the approximate duration of a sync. It can be called from any goroutine.
+// typical returns roughly how long a sync takes. It can be called from any goroutine.
 func (w *writer) typical() time.Duration { return time.Duration(w.usual.Load()) }
 
 // install makes the snapshot in a message the newest one on disk. It is ordered with the other
@@ -295,7 +295,7 @@ func (w *writer) fill(full bool) {
 	w.log.Info("the disk has room again: writes resume")
 }
 
-// refuses reports whether a leader must reject commands forwarded by other members. This is the
-// case if it could not hand over its leadership and the rest of the disk is reserved for expiry and
+// refuses reports whether a leader must reject commands forwarded by other members. It must do so
+// if it could not hand over its leadership and the rest of the disk is reserved for expiry and
 // renewals.
 func (w *writer) refuses() bool { return w.spent.Load() }

@@ -18,7 +18,7 @@ type watcher[E Event] struct {
 	tag    any
 	what   keyrange.Range
 	filter filter
-	slot   int // index in the watchers of its group
+	slot   int // index in its group's watchers
 
 	// next is the first revision that has not been read from history yet. It is above goal+1 only
 	// while the watcher is waiting for a future revision.
@@ -117,8 +117,8 @@ func (w *watcher[E]) take(limit Limit) []E {
 	return evs
 }
 
-// sent returns the revision up to which every event of the watcher has been delivered, given that
-// all events up to live have been offered.
+// sent returns how far the watcher has been served: all of its events up to this revision have been
+// delivered, given that all events up to live have been offered.
 func (w *watcher[E]) sent(live int64) int64 {
 	switch {
 	case w.next <= w.goal:

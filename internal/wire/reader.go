@@ -29,8 +29,8 @@ type reader struct {
 	end   int    // end of the current message
 	depth int    // nesting depth of transactions
 	last  []byte // the previous key; never modified
-	// odd is set if the standard decoder must handle the message. This is the case if the message
-	// is malformed, or contains an unknown or duplicate field.
+	// odd is set if the standard decoder must handle the message. That means that the message is
+	// malformed, or contains an unknown or duplicate field.
 	odd bool
 }
 
@@ -85,7 +85,7 @@ func (r *reader) bytes() []byte {
 	return b
 }
 
-// key reads a key. Consecutive equal keys, as in the transactions of a lock, share one copy.
+// key reads a key. Consecutive equal keys, as in a lock's transactions, share one copy.
 func (r *reader) key() []byte {
 	v := r.view()
 	if !bytes.Equal(v, r.last) || r.last == nil {
