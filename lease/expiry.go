@@ -43,8 +43,8 @@ type timing struct {
 //
 // Invariants: For a live lease that is timed, exactly one of these holds: it is in the wheel, it is
 // in a group, or it has one of the flags isDue, isExpiring and isHeld. At most one proposal of the
-// tracker per lease is in flight, so isExpiring excludes isPending. The wheel fires a lease no
-// later than at its expiry and, if the lease has no flags, no later than at quiet.
+// tracker per lease is in flight, so isExpiring excludes isPending. The wheel fires a lease by its
+// expiry at the latest and, if the lease has no flags, by quiet.
 type tracker struct {
 	cfg       *Config
 	table     *table          // read only
@@ -264,8 +264,8 @@ func (t *tracker) silenceNow(slot uint32) {
 	t.place(slot)
 }
 
-// decide returns leases past their expiry, in order and no more than most, and marks them as
-// expiring. It returns fewer if many leases in the queue are no longer due.
+// decide returns up to most leases past their expiry, in order, and marks them as expiring. It
+// returns fewer if many leases in the queue are no longer due.
 func (t *tracker) decide(most int) []Due {
 	var out []Due
 	for looks := most + t.cfg.AtOnce/8; t.dues > 0 && len(out) < most && looks > 0; looks-- {
@@ -282,7 +282,7 @@ func (t *tracker) decide(most int) []Due {
 	return out
 }
 
-// next returns an instant before which decide and report will have nothing new.
+// next returns an instant before which neither decide nor report has anything new.
 func (t *tracker) next() (Instant, bool) {
 	if t.silents > 0 {
 		return t.now, true
@@ -290,7 +290,7 @@ func (t *tracker) next() (Instant, bool) {
 	return t.nextDue()
 }
 
-// nextDue returns an instant before which decide will have nothing new.
+// nextDue returns an instant before which decide has nothing new.
 func (t *tracker) nextDue() (Instant, bool) {
 	if t.dues > 0 || t.promotion != nil {
 		return t.now, true

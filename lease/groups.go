@@ -150,7 +150,7 @@ type groups struct {
 	list []*group
 	free []uint32
 	of   map[GroupID]*group
-	// wheel contains each group. It fires no later than when the group becomes silent.
+	// wheel contains each group. It fires by the time the group becomes silent.
 	wheel *wheel.Wheel
 	over  []*group
 }
@@ -190,7 +190,7 @@ func (t *tracker) liveGroup(id GroupID) *group {
 	return g
 }
 
-// groupOf returns the ID of the group of the lease in a slot, or 0 if there is none.
+// groupOf returns the ID of the group that the lease in a slot is in, or 0 if it is in none.
 func (t *tracker) groupOf(slot uint32) GroupID {
 	if g := t.groupAt(slot); g != nil {
 		return g.id

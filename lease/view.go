@@ -16,7 +16,7 @@ type View struct {
 	charged int
 }
 
-// State is the saved state from which a Lessor recovers.
+// State is the saved state that a Lessor recovers from.
 type State struct {
 	// Leases lists the leases, in any order. View.State leaves it nil, because View.All yields the
 	// leases one at a time for Add.

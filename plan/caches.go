@@ -92,9 +92,9 @@ func (s Sharing) Load(term time.Duration) float64 {
 	return load
 }
 
-// Approval returns how long a write waits for the approval of the other caches if all of them are
-// alive (G4). It is 2 m_prop + (S + 2) m_proc, for a multicast and S - 1 answers, or 0 if the datum
-// is not shared.
+// Approval returns how long a write waits for the other caches' approval if all of them are alive
+// (G4). It is 2 m_prop + (S + 2) m_proc, for a multicast and S - 1 answers, or 0 if the datum is
+// not shared.
 func (s Sharing) Approval() time.Duration {
 	if s.Caches <= 1 {
 		return 0

@@ -118,8 +118,8 @@ func (s Site) check() error {
 type Limit struct {
 	// Name names the resource.
 	Name string
-	// Leases is the number of leases at which the resource of one cell is exhausted. Used is the
-	// fraction of the resource that the given number of leases uses.
+	// Leases is the number of leases that exhausts the resource in one cell. Used is the fraction
+	// of the resource that the given number of leases uses.
 	Leases, Used float64
 }
 

@@ -19,7 +19,7 @@ type Level struct {
 	// the base of the chain for the first level.
 	Recovery time.Duration
 	// Needs is the shortest lease that outlives Recovery (O8). It is 0 if there is no such lease
-	// with this renewal interval. Thumb is the length according to the rule of thumb.
+	// with this renewal interval. Thumb is the length that the rule of thumb gives.
 	Needs, Thumb time.Duration
 	// Slack is negative if a failover of the level above makes healthy holders of this level stop
 	// (O7).

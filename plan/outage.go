@@ -41,11 +41,11 @@ type Holder struct {
 	// Renew is T, the time from sending one renewal to sending the next. 0 means a third of the
 	// TTL.
 	Renew time.Duration
-	// RoundTrip is the longest round trip of a request, regardless of which direction is slow.
+	// RoundTrip is the longest round trip of a request, whichever direction is slow.
 	RoundTrip time.Duration
 	// Retry is how long the holder waits after an unanswered renewal before it sends the next one.
 	Retry time.Duration
-	// Margin is the amount by which the holder shortens its own validity.
+	// Margin is how much the holder subtracts from its own validity.
 	Margin time.Duration
 	// Drift is the maximum relative difference between the rates of the holder's and the issuer's
 	// clocks. For example, 0.001 is a tenth of a percent.

@@ -30,7 +30,7 @@ type Config struct {
 	// DataDir is the directory of the log and the snapshots. It is created if necessary. Only one
 	// process can use it at a time. The default is "NAME.leasehold".
 	DataDir string
-	// URLs contains the addresses on which the member listens and those that it advertises.
+	// URLs holds the addresses that the member listens on and those that it advertises.
 	URLs URLs
 	// Cluster is the cluster that the member belongs to. It is used only at the first start.
 	Cluster Cluster
@@ -73,8 +73,8 @@ func init() {
 	host.Use = func(config any, h *host.Host) { config.(*Config).host = h }
 }
 
-// URLs contains the addresses on which a member listens and those that it advertises. Lists from
-// the command line are sorted and have no duplicates.
+// URLs holds the addresses that a member listens on and those that it advertises. Lists from the
+// command line are sorted and have no duplicates.
 type URLs struct {
 	// ListenClient is for gRPC and HTTP. Its schemes can be http, https, unix and unixs. Its hosts
 	// must be IP addresses or localhost. The default is http://localhost:2379.
@@ -241,7 +241,7 @@ const (
 		"replicated, or leases of dead holders would live forever"
 )
 
-// longestCacheTTL is the limit that each member applies to grants, regardless of its configuration.
+// longestCacheTTL is the limit that each member applies to grants, whatever its configuration.
 const longestCacheTTL = time.Duration(fsm.MaxCacheTTL) * time.Millisecond
 
 // DefaultConfig returns a configuration for a single member on this machine.

@@ -29,7 +29,7 @@ type Access struct {
 	MinPassword int
 	// MaxFailedLogins is how many logins from one address can fail in a row. After that, the
 	// address can try once every five seconds. The limit per user is ten times as high. It covers
-	// all addresses from which the user has not logged in before. 0 means no limit. The default is
+	// all addresses that the user has not logged in from before. 0 means no limit. The default is
 	// 10.
 	MaxFailedLogins int
 	// MetricsPrincipals is how many principals each per-principal metric names, at most 1,000. Any

@@ -86,7 +86,7 @@ func newWaiting(view func() *fsm.View, memory uint64) waiting {
 // View implements etcd.Node.
 func (c *core) View() *fsm.View { return c.view.Load() }
 
-// next contains the times at which the core's infrequent tasks are due.
+// next holds when the core's infrequent tasks are due.
 type next struct {
 	count     lease.Instant // when to count the caches
 	malformed lease.Instant // when to log a malformed message

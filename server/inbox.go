@@ -16,7 +16,7 @@ import (
 // no matter how busy clients are (T13).
 const maxQueued = 1 << 16
 
-// inbox receives work for the core from the goroutines of clients and of the disk. The core takes
+// inbox receives work for the core from the clients' goroutines and the disk's. The core takes
 // everything that has arrived since its last step in one batch, up to maxTaken requests of each
 // type.
 type inbox struct {

@@ -179,7 +179,7 @@ func receive(
 	return machine, nil
 }
 
-// arrival is a received snapshot that is not yet the newest one. It is owned by one goroutine at a
+// arrival is a received snapshot that is not the newest one yet. It is owned by one goroutine at a
 // time: first by the stream's, then by the core's, and then, if the replica accepts it, by the
 // writer's. The last owner commits or rejects it.
 type arrival struct {

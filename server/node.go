@@ -113,7 +113,7 @@ func (n *node) wait(ctx context.Context, c *call) (err error) {
 }
 
 // late continues wait shortly before the deadline. If there is no leader, it returns an error
-// immediately. Otherwise, it waits for the rest of the time.
+// immediately. Otherwise, it waits out the rest of the time.
 func (n *node) late(ctx context.Context, c *call, rest time.Duration, caches lease.TTL) error {
 	if why := n.Outage(); why != "" {
 		return &api.TimeoutError{Caches: caches, Outage: why}
@@ -208,8 +208,8 @@ func (n *node) confirmed(ctx context.Context, check func(*access.State) error) e
 	return check(n.View().Access)
 }
 
-// order is Propose for a command that is already wrapped in a By, or that this member itself
-// issues.
+// order is Propose for a command that is already wrapped in a By, or that this member issues
+// itself.
 func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	if err := n.admit(cmd); err != nil {
 		return n.repeated(ctx, cmd, err)

@@ -52,8 +52,8 @@ type peers struct {
 	known []fsm.Member
 	// last is the member list of the last update. Once the core is running, only the core uses it.
 	last []fsm.Member
-	// resends maps each member to its last pause before a snapshot was resent. Only the core uses
-	// it.
+	// resends maps each member to the last pause before a snapshot was resent to it. Only the core
+	// uses it.
 	resends map[uint64]time.Duration
 	// undecodable limits how often messages that cannot be decoded are logged.
 	undecodable rate.Sometimes

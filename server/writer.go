@@ -40,7 +40,7 @@ type writer struct {
 	spent   atomic.Bool           // the disk is too full even for commands that free space
 	wake    chan struct{}
 
-	// began is the uptime at which the write in progress began, or 0. It uses the monotonic clock,
+	// began is the uptime when the write in progress began, or 0. It uses the monotonic clock,
 	// which stops while the machine is suspended, because a suspension does not mean that the disk
 	// is slow.
 	began atomic.Int64
@@ -257,7 +257,7 @@ func (w *writer) retryUntilRoom(ctx context.Context, write func() error) error {
 	}
 }
 
-// votes saves the votes queued behind a write for which the disk has no room. The core can queue
+// votes saves the votes queued behind a write that the disk has no room for. The core can queue
 // more votes while the disk is full.
 func (w *writer) votes() error {
 	votes, err := w.order.Votes(w.queued(), w.disk.SaveVote)

@@ -201,7 +201,7 @@ func (h *Hub[E]) Want(more int64) { h.interest.Add(more) }
 func (h *Hub[E]) Live() int64 { return h.live.Load() }
 
 // Run distributes published events until ctx is done, and returns the context's cause. It is meant
-// for a goroutine of its own, so that the writer does not pay for the watchers. A program without
+// to run in its own goroutine, so that the writer does not pay for the watchers. A program without
 // goroutines calls Distribute instead.
 func (h *Hub[E]) Run(ctx context.Context) error {
 	for {
@@ -215,7 +215,7 @@ func (h *Hub[E]) Run(ctx context.Context) error {
 }
 
 // Distribute moves all published events to the queues of the watchers that they match, and wakes
-// the streams of those watchers.
+// those watchers' streams.
 func (h *Hub[E]) Distribute() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

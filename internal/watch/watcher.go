@@ -11,7 +11,7 @@ import (
 //
 // The remaining events come from three sources, in this order: history for revisions next..goal,
 // then the queue, and then, if lost is not 0, history again from lost on. Offered events below next
-// or up to goal are ignored, because they have been delivered or will be read from history.
+// or up to goal are ignored: they have been delivered or will be read from history.
 type watcher[E Event] struct {
 	stream *Stream[E]
 	id     int64

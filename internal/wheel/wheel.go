@@ -83,7 +83,7 @@ func New(now int64) *Wheel {
 // Len returns the number of handles in the wheel.
 func (w *Wheel) Len() int { return w.count }
 
-// At returns the instant for which the handle is scheduled. ok is false if the handle is not in the
+// At returns the instant that the handle is scheduled for. ok is false if the handle is not in the
 // wheel.
 func (w *Wheel) At(handle uint32) (at int64, ok bool) {
 	if int(handle>>pageBits) >= len(w.pages) {
@@ -120,9 +120,9 @@ func (w *Wheel) Remove(handle uint32) bool {
 }
 
 // Advance moves the clock to now. It removes every handle whose instant has come and then calls
-// fire for it. fire can add and remove handles, including the handle itself. If fire adds a handle
-// at an instant that has passed, the handle fires during the next Advance. Advance panics if now is
-// before the current time.
+// fire for it. fire can add and remove handles, including the one that it was called for. If fire
+// adds a handle at an instant that has passed, the handle fires during the next Advance. Advance
+// panics if now is before the current time.
 //
 // most limits the number of entries that Advance processes, so that the caller's steps stay short
 // even if many entries are due at the same instant. The next calls fire the rest. Until then, Next

@@ -16,7 +16,7 @@ const maxDepth = 40
 // standardPart is the standard decoder for part of a message.
 var standardPart = proto.UnmarshalOptions{RecursionLimit: protowire.DefaultRecursionLimit - 1}
 
-// Wire types. The tag of each field consists of its number and its wire type.
+// Wire types. Each field's tag consists of its number and its wire type.
 const (
 	typeVarint = 0
 	typeBytes  = 2
