@@ -51,8 +51,8 @@ func (l *Lessor) touch(slot uint32) Info {
 // The old token, secret and request ID become invalid. HandOver returns ErrNotFound if there is no
 // lease with that ID and token, or if the lease is delayed.
 //
-// The holder must stop using the lease before it requests the hand-over. If it does not learn the
-// outcome, it may look up the lease. If the lease still has the old token, the hand-over has not
+// The holder must stop using the lease before it requests the handover. If it does not learn the
+// outcome, it may look up the lease. If the lease still has the old token, the handover has not
 // happened yet, but still might.
 func (l *Lessor) HandOver(id ID, token Token, to Terms) (Info, error) {
 	slot, ok := l.held(id, token)

@@ -48,10 +48,10 @@ func (l *Lessor) checkpoint(slot uint32, c *Checkpoint) {
 // or for Config.CheckpointInterval, whichever is shorter. An untended lease is silent after
 // Config.Untended if that is shorter still.
 //
-// A lease that remains silent is returned again after each further 2/5 of its TTL, but after no
-// less than a second and no more than CheckpointInterval. For some time after a promotion, it is
-// returned more often. Silent may leave some silent leases for the next call: see MoreSilent. It
-// returns nothing on a follower.
+// A lease that remains silent is returned again after every further 2/5 of its TTL, but at
+// intervals of at least a second and at most CheckpointInterval. For some time after a promotion,
+// it is returned more often. Silent may leave some silent leases for the next call: see MoreSilent.
+// It returns nothing on a follower.
 func (l *Lessor) Silent(most int) []Checkpoint {
 	if l.tracker == nil {
 		return nil
@@ -77,8 +77,8 @@ func (l *Lessor) CheckpointAll() {
 	}
 }
 
-// Unreport does for the result of Silent what Reinstate does for the result of Due: it marks the
-// leases as silent again.
+// Unreport undoes the result of Silent as Reinstate undoes the result of Due: it marks the leases
+// as silent again.
 func (l *Lessor) Unreport(silent []Checkpoint) {
 	for i := range silent {
 		l.reinstate(silent[i].ID, silent[i].Token, isPending)
@@ -101,8 +101,8 @@ func (t *tracker) checkpointed(slot uint32) {
 	t.place(slot)
 }
 
-// report returns silent leases, no more than most, and marks them as pending. It returns fewer if
-// many leases in the queue are no longer silent.
+// report returns up to most silent leases, and marks them as pending. It returns fewer if many
+// leases in the queue are no longer silent.
 func (t *tracker) report(most int) []Checkpoint {
 	var out []Checkpoint
 	for looks := most + t.cfg.AtOnce/8; t.silents > 0 && len(out) < most && looks > 0; looks-- {

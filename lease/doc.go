@@ -20,13 +20,13 @@
 // [Lessor.Advance], on primaries and followers alike. An [Instant] counts milliseconds, rounded
 // down, on a clock that never goes backward. The clock should also run while the machine is
 // suspended, if promises must hold across a suspension. A lease granted or renewed at instant t may
-// end from t + TTL + 1 on. The extra 1 compensates for the rounding, so no lease ends early.
+// end at t + TTL + 1 or later. The extra 1 compensates for the rounding, so no lease ends early.
 //
 // The caller resolves every decision exactly once. It either applies the Expire or Checkpoint, or
 // calls [Lessor.Reinstate] or [Lessor.Unreport] once it is certain that the command was dropped and
-// will never be applied. Until then, an expiring lease cannot be renewed. A renewal whose
-// [Renewal.Clear] is set must not be acknowledged before a Checkpoint that clears the earlier one
-// has been applied.
+// will never be applied. Until then, an expiring lease cannot be renewed. A renewal with
+// [Renewal.Clear] set must not be acknowledged until a Checkpoint that clears the earlier one has
+// been applied.
 //
 // A Lessor is owned by one goroutine. It returns only copies. Any goroutine may read a [View].
 //

@@ -20,9 +20,9 @@ var (
 	// ErrBound means that the lease is bound to one key, and rejects any other.
 	ErrBound = errors.New("lease: bound to another key")
 
-	// ErrExpiring means that the decision to end the lease has been made, but its outcome is not
-	// known yet. The lease may be reinstated, so a caller that can wait may retry once the outcome
-	// is known.
+	// ErrExpiring means that it has been decided to end the lease, but the outcome is not known
+	// yet. The lease may be reinstated, so a caller that can wait may retry once the outcome is
+	// known.
 	ErrExpiring = errors.New("lease: expiring")
 
 	// ErrNotPrimary means that this member does not time leases.

@@ -16,9 +16,9 @@ const (
 	isHeld           // past its expiry, but waiting for the outcome of a pending checkpoint
 )
 
-// timing is what the primary keeps about each lease to time it.
+// timing is what the primary needs to time a lease.
 type timing struct {
-	// expiry is the instant from which the lease may end.
+	// expiry is the earliest instant at which the lease may end.
 	expiry Instant
 	// quiet is the instant at which the lease becomes silent.
 	quiet Instant
@@ -41,10 +41,10 @@ type timing struct {
 // A lease that existed before the promotion is timed before any other operation on it (see
 // promotion).
 //
-// Invariants: A live lease that is timed is in the wheel or in a group, or has one of the flags
-// isDue, isExpiring and isHeld; exactly one of these holds. At most one proposal of the tracker per
-// lease is in flight, so isExpiring excludes isPending. The wheel fires a lease no later than at
-// its expiry and, if the lease has no flags, no later than at quiet.
+// Invariants: For a live lease that is timed, exactly one of these holds: it is in the wheel, it is
+// in a group, or it has one of the flags isDue, isExpiring and isHeld. At most one proposal of the
+// tracker per lease is in flight, so isExpiring excludes isPending. The wheel fires a lease by its
+// expiry at the latest and, if the lease has no flags, by quiet.
 type tracker struct {
 	cfg       *Config
 	table     *table          // read only
@@ -108,8 +108,8 @@ func (t *tracker) restart(slot uint32, delayed bool) {
 	t.place(slot)
 }
 
-// expiry returns the instant from which a lease may end, or 0 if the decision to end it has been
-// made.
+// expiry returns the earliest instant at which a lease may end, or 0 if the decision to end it has
+// been made.
 func (t *tracker) expiry(slot uint32) Instant {
 	k := t.timings.at(slot)
 	if k.state&isExpiring != 0 {
@@ -118,8 +118,8 @@ func (t *tracker) expiry(slot uint32) Instant {
 	return t.end(slot)
 }
 
-// end returns the instant from which a lease may end, unless it is renewed individually or as part
-// of its group.
+// end returns the earliest instant at which a lease may end, unless it is renewed individually or
+// as part of its group.
 func (t *tracker) end(slot uint32) Instant {
 	k := t.timings.at(slot)
 	if g := t.groupAt(slot); g != nil {
@@ -143,8 +143,8 @@ func (t *tracker) place(slot uint32) {
 	switch {
 	case k.state&(isDue|isExpiring) != 0 || k.group != 0:
 	case k.expiry <= t.now && k.state&isPending != 0:
-		// Deciding now would leave two proposals in flight. If one of them were dropped, it would
-		// be unknown which one.
+		// Deciding now would leave two proposals in flight. If one of them were then dropped, there
+		// would be no telling which one.
 		t.wheel.Remove(slot) // it may not have fired yet
 		k.state |= isHeld
 	case k.expiry <= t.now:
@@ -264,8 +264,8 @@ func (t *tracker) silenceNow(slot uint32) {
 	t.place(slot)
 }
 
-// decide returns leases past their expiry, in order and no more than most, and marks them as
-// expiring. It returns fewer if many leases in the queue are no longer due.
+// decide returns up to most leases past their expiry, in order, and marks them as expiring. It
+// returns fewer if many leases in the queue are no longer due.
 func (t *tracker) decide(most int) []Due {
 	var out []Due
 	for looks := most + t.cfg.AtOnce/8; t.dues > 0 && len(out) < most && looks > 0; looks-- {
@@ -282,7 +282,7 @@ func (t *tracker) decide(most int) []Due {
 	return out
 }
 
-// next returns an instant before which decide and report will have nothing new.
+// next returns an instant before which neither decide nor report has anything new.
 func (t *tracker) next() (Instant, bool) {
 	if t.silents > 0 {
 		return t.now, true
@@ -290,7 +290,7 @@ func (t *tracker) next() (Instant, bool) {
 	return t.nextDue()
 }
 
-// nextDue returns an instant before which decide will have nothing new.
+// nextDue returns an instant before which decide has nothing new.
 func (t *tracker) nextDue() (Instant, bool) {
 	if t.dues > 0 || t.promotion != nil {
 		return t.now, true

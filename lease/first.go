@@ -5,11 +5,11 @@ import (
 	"slices"
 )
 
-// First returns one page of a listing: copies of the leases with IDs above after for which want
-// returns true, in ID order. most caps their number. First visits the ID of every lease, which
-// takes a few milliseconds for a million leases, and sorts only the leases that it returns. A nil
-// want accepts every lease. First calls want only for leases that would be on the page. want must
-// not keep or change its argument.
+// First returns one page of a listing, in ID order: copies of the leases whose IDs are above after
+// and for which want returns true. most caps their number. First visits the ID of every lease,
+// which takes a few milliseconds for a million leases, and sorts only the leases that it returns. A
+// nil want accepts every lease. First calls want only for leases that would be on the page. want
+// must not keep or change its argument.
 func (v View) First(after ID, most int, want func(*Info) bool) []Info {
 	var first placedHeap
 	var candidate Info // declared here to avoid an allocation per lease

@@ -53,8 +53,8 @@ func (l *Lessor) checkTTL(ttl TTL) error {
 	return nil
 }
 
-// Repeats reports whether t is the same request as the one that created the live lease held. If so,
-// Grant returns that lease.
+// Repeats reports whether t repeats the request that created the live lease held. If so, Grant
+// returns that lease.
 func (t *Terms) Repeats(held *Info) bool {
 	if held.Delayed {
 		return false // the lease has ended

@@ -15,7 +15,7 @@ type GroupID uint64
 // The leases of a group are renewed together. A group exists only on the primary that created it,
 // and only while it is being renewed. A group that becomes silent ends. Its leases live on as if
 // each had been renewed individually at the group's last renewal. As long as no leases join or
-// leave, a group costs no more than a single lease, regardless of its size.
+// leave, a group costs no more than a single lease, however large it is.
 func (l *Lessor) OpenGroup(g GroupID, ttl TTL) {
 	if g <= l.lastGroup {
 		panic("lease: a group's ID is used twice")
@@ -129,8 +129,8 @@ type group struct {
 	ttl     TTL
 	renewed Instant
 	quiet   Instant // when the group becomes silent
-	// abandoned bounds when the leases become silent after the group has ended. It is set when they
-	// are no longer kept alive.
+	// abandoned is the latest instant at which the leases become silent once the group has ended.
+	// It is set when they are no longer kept alive.
 	abandoned Instant
 	first     uint32 // slot + 1; 0: none
 	len       int
@@ -150,7 +150,7 @@ type groups struct {
 	list []*group
 	free []uint32
 	of   map[GroupID]*group
-	// wheel contains each group. It fires no later than when the group becomes silent.
+	// wheel contains each group. It fires by the time the group becomes silent.
 	wheel *wheel.Wheel
 	over  []*group
 }
@@ -190,7 +190,7 @@ func (t *tracker) liveGroup(id GroupID) *group {
 	return g
 }
 
-// groupOf returns the ID of the group of the lease in a slot, or 0 if there is none.
+// groupOf returns the ID of the group that the lease in a slot is in, or 0 if it is in none.
 func (t *tracker) groupOf(slot uint32) GroupID {
 	if g := t.groupAt(slot); g != nil {
 		return g.id

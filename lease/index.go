@@ -73,10 +73,10 @@ func tag(hash uint64) uint8 { return max(1, uint8(hash>>9)) }
 const lows = 0x0101010101010101
 
 // zeros sets the first bit of each byte of x that is 0. It may also set the first bit of a byte
-// that is 1 and follows a byte that is 0, but of no other byte.
+// that is 1 and follows a byte that is 0, but sets it in no other byte.
 func zeros(x uint64) uint64 { return (x - lows) &^ x & (lows << 7) }
 
-// eight returns the eight tags that begin at a position.
+// eight returns the eight tags starting at a position.
 func (b *bucket) eight(at uint64) uint64 { return binary.LittleEndian.Uint64(b.tags[at:]) }
 
 // place returns the position in the bucket of the first byte that zeros found. at is the position

@@ -23,7 +23,7 @@ type keyList struct {
 // and 32 bytes plus a map entry for each key.
 //
 // Invariants: owner[k] == e if and only if entries[e] is in use with key k; such an entry is in the
-// list of entries[e].slot and in no other list; the count of a list is its length.
+// list of entries[e].slot and in no other; a list's count is its length.
 type attachments struct {
 	owner   map[string]uint32
 	entries paged[attachment] // numbered from 1

@@ -14,9 +14,9 @@ type Lessor struct {
 	table *table
 	keys  *attachments
 	kept  int // number of keys on leases with KeepKeys
-	// countdown maps the slot of a checkpointed lease to the instant from which the lease may end,
-	// according to this member's own clock. 0 means that this member recovered the lease from a
-	// saved state. In that case, the countdown starts at counting.
+	// countdown maps the slot of a checkpointed lease to the earliest instant at which the lease
+	// may end, according to this member's own clock. 0 means that this member recovered the lease
+	// from a saved state. In that case, the countdown starts at counting.
 	countdown paged[Instant]
 	// counting is the instant of the first promotion after this member recovered its leases, or 0
 	// if it has not been promoted since.
@@ -43,9 +43,9 @@ func (l *Lessor) Revoke(id ID) (Ended, error) {
 	return l.end(slot), nil
 }
 
-// Expire ends a lease according to a decision returned by Due. It does nothing and returns ok=false
-// if the lease has ended, was granted again (T28), or has changed since the decision. If it has
-// changed, a primary treats the lease as alive again.
+// Expire ends a lease that Due decided to end. It does nothing and returns ok=false if the lease
+// has ended, was granted again (T28), or has changed since the decision. If it has changed, a
+// primary treats the lease as alive again.
 //
 // A lease with a lock delay becomes Delayed. A second Expire, decided after the delay, removes it.
 func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
@@ -74,8 +74,8 @@ func (l *Lessor) Expire(d Due) (_ Ended, ok bool) {
 	return e, true
 }
 
-// delay starts the lock delay of an expired lease. The delay is timed like the TTL of a lease, but
-// the lease can only be revoked.
+// delay starts the lock delay of an expired lease. The delay is timed like a lease's TTL, but
+// during the delay the lease can only be revoked.
 func (l *Lessor) delay(slot uint32) Ended {
 	x, r := l.table.amend(slot), l.table.change(slot)
 	y := x.orEmpty()
@@ -88,8 +88,8 @@ func (l *Lessor) delay(slot uint32) Ended {
 	return Ended{Info: l.table.info(slot)}
 }
 
-// restartTime is the part shared by all replicated changes that restart the TTL of a lease. It
-// voids the checkpoint of the lease and any decision in flight.
+// restartTime does what all replicated changes that restart a lease's TTL have in common. It voids
+// the checkpoint of the lease and any decision in flight.
 func (l *Lessor) restartTime(slot uint32) {
 	r := l.table.change(slot)
 	r.stamp++
@@ -188,7 +188,7 @@ func (l *Lessor) Standing(id ID) (ttl TTL, token Token, ok bool) {
 	return r.ttl, r.token, true
 }
 
-// Changes returns a counter that increases at least once with every replicated change of a lease.
+// Changes returns a counter that increases at least once with every replicated change to a lease.
 // While it stays the same, Standing returns the same result for every lease.
 func (l *Lessor) Changes() uint64 { return l.table.changes }
 
@@ -224,9 +224,9 @@ func (l *Lessor) Named(prefix string) iter.Seq[Info] {
 // bound on how long its name and keys remain taken.
 //
 // Only a primary knows the true value. A follower returns its own countdown for a checkpointed
-// lease, and the full TTL for any other lease. The result is not a promise: if a later primary
-// applied the checkpoint of a lease earlier, it also ends the lease earlier. Only a renewal clears
-// the checkpoint.
+// lease, and the full TTL for any other lease. The result is not a promise: a later primary that
+// applied the lease's checkpoint earlier also ends the lease earlier. Only a renewal clears the
+// checkpoint.
 func (l *Lessor) Remaining(id ID) (ttl TTL, ok bool) {
 	slot, ok := l.find(id)
 	if !ok {
@@ -253,9 +253,9 @@ func (l *Lessor) SilentUntil(id ID) (at Instant, ok bool) {
 	return l.counted(slot), true
 }
 
-// counted returns the instant from which a checkpointed lease may end, according to this member's
-// countdown. If the member recovered the lease and has not been primary since, the countdown has
-// not started yet, so it is assumed to start now.
+// counted returns the earliest instant at which a checkpointed lease may end, according to this
+// member's countdown. If the member recovered the lease and has not been primary since, the
+// countdown has not started yet, so it is assumed to start now.
 func (l *Lessor) counted(slot uint32) Instant {
 	if at := l.countdown.get(slot); at != 0 {
 		return at
@@ -267,9 +267,9 @@ func (l *Lessor) counted(slot uint32) Instant {
 	return since.after(l.table.record(slot).remaining)
 }
 
-// Expiry returns the instant from which the primary may end a lease, even if the decision to end it
-// has already been made. No promise to the holder extends beyond that instant. ok=false means that
-// there is no such lease, or that this member is a follower.
+// Expiry returns the earliest instant at which the primary may end a lease, even if the decision to
+// end it has already been made. No promise to the holder extends beyond that instant. ok=false
+// means that there is no such lease, or that this member is a follower.
 func (l *Lessor) Expiry(id ID) (at Instant, ok bool) {
 	slot, ok := l.find(id)
 	if !ok || l.tracker == nil {

@@ -24,12 +24,13 @@ func (l *Lessor) Advance(now Instant) {
 // no matter how often the primary changes (T9, L7). The other leases start out untended: those that
 // are not renewed soon become silent (see Config.Untended). So several primary changes in a row
 // extend a lease no more than a single one does. Checkpointed leases are checkpointed again after
-// the same time, then after twice that time, and so on, so they end even if all members restart
-// repeatedly. If more than Config.SpreadRate leases would end within a second, the rest end later.
-// Promote panics if now is earlier than in the previous Advance.
+// the time in which untended leases become silent, then after twice that time, and so on, so they
+// end even if all members restart repeatedly. If more than Config.SpreadRate leases would end
+// within a second, the rest end later. Promote panics if now is earlier than in the previous
+// Advance.
 //
 // Promote processes at most Config.AtOnce leases, and so does each Advance, until all leases are
-// timed. All of their times count from the promotion.
+// timed. All their times count from the promotion.
 func (l *Lessor) Promote(now Instant) {
 	l.Demote()
 	l.Advance(now)

@@ -7,7 +7,7 @@ type spreader struct {
 	rate int64
 	now  Instant
 	// seconds maps each second after the promotion to the number of positions taken. For a full
-	// second, it also has a later second at which to continue the search.
+	// second, it also gives a later second where the search continues.
 	seconds map[int64]second
 }
 

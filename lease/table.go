@@ -314,7 +314,7 @@ func (t *table) remove(slot uint32) {
 	t.free = append(t.free, slot)
 }
 
-// placed is the ID and the slot of a lease.
+// placed is a lease's ID and slot.
 type placed struct {
 	id   ID
 	slot uint32

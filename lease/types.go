@@ -18,7 +18,7 @@ type Token uint64
 
 // Terms are the parameters of a grant.
 type Terms struct {
-	// ID is the ID of the lease. It is chosen by the proposer of the grant, and must be positive.
+	// ID is the ID of the lease. The grant's proposer chooses it. It must be positive.
 	ID ID
 	// TTL is how long the lease lives after a grant or renewal.
 	TTL TTL
@@ -59,10 +59,10 @@ type Info struct {
 	// Remaining is the remaining time at the last checkpoint, or 0 if the lease is not
 	// checkpointed. It does not count down: see [Lessor.Remaining].
 	Remaining TTL
-	// Stamp increases with every replicated change of the lease, except when a checkpoint is set.
+	// Stamp increases with every replicated change to the lease, except when a checkpoint is set.
 	Stamp uint64
 	// Delayed is true during the lock delay of an expired lease. During the delay, only its name
-	// and keys still exist, and Remaining refers to the delay.
+	// and keys still exist, and Remaining is what is left of the delay.
 	Delayed bool
 }
 
@@ -124,8 +124,8 @@ type Config struct {
 	// for MaxTTL.
 	MinTTL, MaxTTL TTL
 	// CheckpointInterval caps how long a lease can be silent before it is checkpointed, and the
-	// time between two checkpoints of a silent lease. Otherwise both are 2/5 of the TTL, and the
-	// latter is at least a second. Zero means 5 minutes.
+	// time between two checkpoints of a silent lease. Otherwise both are 2/5 of the TTL, but the
+	// time between two checkpoints is at least a second. Zero means 5 minutes.
 	CheckpointInterval TTL
 	// Untended is how long an untended lease can go unrenewed before it is checkpointed. A lease is
 	// untended after its grant, after Lessor.Abandon, and after a promotion, until its next
@@ -134,7 +134,7 @@ type Config struct {
 	// MaxKeys caps the keys attached to one lease. Zero means no cap.
 	MaxKeys int
 	// SpreadRate is how many leases can end within any one second after a promotion. If more leases
-	// are due in that second, the rest end later. Zero means 100,000.
+	// would end in that second, the rest end later. Zero means 100,000.
 	SpreadRate int
 	// AtOnce caps the number of leases that one call of Lessor.Advance, Lessor.Promote, Lessor.Due
 	// or Lessor.Silent processes. Zero means 32,768, which takes a few milliseconds.
@@ -173,8 +173,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// after returns the first instant at which at least ttl has passed since any moment within the
-// millisecond t. It saturates instead of overflowing (T24).
+// after returns the first instant by which at least ttl has passed, no matter when within the
+// millisecond t it began. It saturates instead of overflowing (T24).
 func (t Instant) after(ttl TTL) Instant {
 	if ttl >= TTL(math.MaxInt64-int64(t)) {
 		return math.MaxInt64

@@ -6,7 +6,7 @@ import (
 )
 
 // View is an immutable view of the replicated part of a Lessor. Any goroutine may read it while the
-// Lessor changes. While a View is in use, each change may copy data and so take additional memory.
+// Lessor changes. While a View is in use, each change may copy data and so use additional memory.
 type View struct {
 	pages []*page
 	names names
@@ -16,7 +16,7 @@ type View struct {
 	charged int
 }
 
-// State is the saved state from which a Lessor recovers.
+// State is the saved state that a Lessor recovers from.
 type State struct {
 	// Leases lists the leases, in any order. View.State leaves it nil, because View.All yields the
 	// leases one at a time for Add.
@@ -54,7 +54,7 @@ func (v View) Len() int { return v.len }
 func (v View) State() State { return v.state }
 
 // All yields a copy of every lease, in ID order, so that identical tables yield identical
-// sequences. It first sorts 16 bytes per lease.
+// sequences. It first sorts a list with 16 bytes per lease.
 func (v View) All() iter.Seq[Info] {
 	return func(yield func(Info) bool) {
 		for _, p := range inOrder(v.pages, v.len) {

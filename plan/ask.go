@@ -21,14 +21,14 @@ var Questions = map[string]func() Question{
 	"capacity": func() Question { return new(CapacityQuestion) },
 }
 
-// A Report is an answer for people to read.
+// A Report is a human-readable answer.
 type Report struct {
-	// Figures contains pairs of a name and a value.
+	// Figures holds name-value pairs.
 	Figures [][2]string
 	// Head and Rows form a table. The table can be empty.
 	Head []string
 	Rows [][]string
-	// Sentences explain the result and include its figures.
+	// Sentences explains the result and includes its figures.
 	Sentences []string
 	// Data is the result as a value.
 	Data any

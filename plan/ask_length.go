@@ -11,8 +11,8 @@ import (
 type LengthQuestion struct {
 	// Wish contains the inputs. If round trips or pauses are missing, assumed values are used.
 	Wish Wish
-	// RoundTrip is set if the longest round trip of Wish was given, even as 0. If it was not given,
-	// 0 stands for the 99.9th percentile of the round trips.
+	// RoundTrip is true if Wish's longest round trip was given, even as 0. If it was not given, 0
+	// stands for the 99.9th percentile of the round trips.
 	RoundTrip bool
 	// Notes describes the sources of the round trips and pauses.
 	Notes []string

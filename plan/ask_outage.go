@@ -10,7 +10,7 @@ import (
 // Issuers lists the values of the issuer flag of an [Outage].
 var Issuers = []string{"leasehold", "refreshing", "classic"}
 
-// OutageQuestion asks how long there is no holder after a holder has died.
+// OutageQuestion asks how long there is no holder after the holder dies.
 type OutageQuestion struct {
 	Holder Holder
 	// Kind is one of Issuers. Recovery is how long after a failure the issuer waits before it
@@ -22,7 +22,7 @@ type OutageQuestion struct {
 	Silent bool
 }
 
-// holderFlags adds flags for the settings of a holder, except for the length of its lease.
+// holderFlags adds flags for a holder's settings, except the length of its lease.
 func holderFlags(fs *pflag.FlagSet, h *Holder) {
 	fs.DurationVar(&h.RoundTrip, "rtt", DefaultRoundTrip, "longest round trip of a request")
 	fs.DurationVar(&h.Retry, "retry", DefaultRetry,

@@ -7,7 +7,7 @@ import (
 )
 
 // Sharing is Gray and Cheriton's model of leases on cached data ("Leases: An Efficient
-// Fault-Tolerant Mechanism for Distributed File Cache Consistency", SOSP 1989, the section on
+// Fault-Tolerant Mechanism for Distributed File Cache Consistency", SOSP 1989, in the section on
 // choosing the term). The letters are taken from the paper.
 type Sharing struct {
 	// Reads and Writes are R and W, the rates at which one cache reads and writes a datum, per
@@ -67,8 +67,9 @@ func (s Sharing) lost() time.Duration { return s.Propagation + 2*s.Processing + 
 //	max(0, t_s - (m_prop + 2 m_proc) - epsilon)
 func (s Sharing) Effective(term time.Duration) time.Duration { return max(0, term-s.lost()) }
 
-// Benefit returns alpha, the benefit factor 2R/(SW) (G2). Above 1, some term makes the load on the
-// server lower than it is without leases. Benefit is infinite if there are no writes.
+// Benefit returns alpha, the benefit factor 2R/(SW) (G2). If it is above 1, there is a term that
+// makes the server's load lower than it is without leases. Benefit is infinite if there are no
+// writes.
 func (s Sharing) Benefit() float64 {
 	if s.Writes == 0 {
 		return math.Inf(1)
@@ -91,9 +92,9 @@ func (s Sharing) Load(term time.Duration) float64 {
 	return load
 }
 
-// Approval returns how long a write waits for the approval of the other caches if all of them are
-// alive (G4). It is 2 m_prop + (S + 2) m_proc, for a multicast and S - 1 answers, or 0 if the datum
-// is not shared.
+// Approval returns how long a write waits for the other caches' approval if all of them are alive
+// (G4). It is 2 m_prop + (S + 2) m_proc, for a multicast and S - 1 answers, or 0 if the datum is
+// not shared.
 func (s Sharing) Approval() time.Duration {
 	if s.Caches <= 1 {
 		return 0
@@ -114,14 +115,14 @@ func (s Sharing) Delay(term time.Duration) time.Duration {
 	return time.Duration((reads + writes) / (s.Reads + s.Writes))
 }
 
-// A CachePoint is a term with the resulting load and delay.
+// A CachePoint is a term with its load and delay.
 type CachePoint struct {
 	Term  time.Duration
 	Load  float64
 	Delay time.Duration
 }
 
-// A CacheChoice contains the computed terms and costs of leases on cached data.
+// A CacheChoice holds the computed terms and costs of leases on cached data.
 type CacheChoice struct {
 	Sharing Sharing
 	// Benefit is alpha. Worth is set if leases are worthwhile at all, for terms above BreakEven

@@ -19,10 +19,10 @@ type Costs struct {
 	// LeaseBytes is the resident memory per lease at each member. KeyBytes is the resident memory
 	// for a small key attached to it.
 	LeaseBytes, KeyBytes float64
-	// ConnBytes is the resident memory per connection with an open stream, at its member.
-	// ConnTLSBytes is the same for an encrypted connection. ConnRenew is the CPU time per message
-	// if the leases of each connection are renewed in a separate message. ConnRenewBytes is the
-	// network traffic that each such message adds to RenewBytes.
+	// ConnBytes is the resident memory per connection with an open stream, at the member that
+	// serves it. ConnTLSBytes is the same for an encrypted connection. ConnRenew is the CPU time
+	// per message if the leases of each connection are renewed in a separate message.
+	// ConnRenewBytes is the network traffic that each such message adds to RenewBytes.
 	ConnBytes, ConnTLSBytes, ConnRenewBytes float64
 	ConnRenew                               time.Duration
 	// LeaseState and KeyState are the number of bytes that a lease and a key add to
@@ -56,14 +56,14 @@ func DocumentedCosts(members int) Costs {
 	return c
 }
 
-// A Site describes a number of leases and the machines for them.
+// A Site describes a number of leases and the machines that serve them.
 type Site struct {
 	// Leases is the number of leases. Each is renewed every Renew; 0 means a third of TTL.
 	Leases     float64
 	TTL, Renew time.Duration
 	// Keys is the number of small keys per lease.
 	Keys float64
-	// Connections is the number of client connections over which the leases are spread. All of them
+	// Connections is the number of client connections that the leases are spread over. All of them
 	// are connected to the leader. 0 ignores connections, for sites where only a few clients renew
 	// all the leases. TLS means that the connections are encrypted.
 	Connections float64
@@ -118,8 +118,8 @@ func (s Site) check() error {
 type Limit struct {
 	// Name names the resource.
 	Name string
-	// Leases is the number of leases at which the resource of one cell is exhausted. Used is the
-	// fraction of the resource that the given number of leases uses.
+	// Leases is the number of leases that exhausts the resource in one cell. Used is the fraction
+	// of the resource that the given number of leases uses.
 	Leases, Used float64
 }
 
@@ -132,7 +132,7 @@ type Capacity struct {
 	RenewalsASecond, BytesASecond, Cores, Memory float64
 	// State is the size of the state. It is limited by the quota.
 	State float64
-	// Limits contains the limits of the resources, tightest first.
+	// Limits holds the resources' limits, tightest first.
 	Limits []Limit
 	// PerCell is the number of leases that one cell of these members can support. Cells is the
 	// number of cells needed.
@@ -172,7 +172,7 @@ type need struct {
 	cost, budget float64
 }
 
-// needs returns CPU, memory, network, quota and open files, in this order.
+// needs returns CPU, memory, network, quota and open files, in that order.
 func (s Site) needs(c Costs) []need {
 	rate := 1 / s.Renew.Seconds()
 	conns := s.Connections / s.Leases
@@ -194,7 +194,7 @@ func (s Site) needs(c Costs) []need {
 	}
 }
 
-// Size computes the load of a number of leases.
+// Size computes the load caused by a number of leases.
 func Size(s Site, c Costs) (Capacity, error) {
 	if err := s.check(); err != nil {
 		return Capacity{}, err

@@ -11,8 +11,8 @@ const Year = 365 * 24 * time.Hour
 // Weather describes the conditions under which holders run: the network, pauses of their processes,
 // and failures of the issuer.
 type Weather struct {
-	// RoundTrip is the distribution of the round trip of one request. Loss is the fraction of
-	// requests that get no answer; these are not included in RoundTrip.
+	// RoundTrip is the distribution of a request's round trip. Loss is the fraction of requests
+	// that get no answer; these are not included in RoundTrip.
 	RoundTrip Histogram
 	Loss      float64
 	// Pauses is the distribution of pauses. Either the process is paused (by the garbage collector,
@@ -85,13 +85,13 @@ func (w Weather) check() error {
 // settings cost.
 type Luck struct {
 	Holder Holder
-	// LossesAYear is the average number of times that a healthy holder loses its validity per year
-	// (N1). ChanceAYear is the probability that this happens at least once in a year (N2).
+	// LossesAYear is how many times a year, on average, a healthy holder loses its validity (N1).
+	// ChanceAYear is the probability that this happens at least once in a year (N2).
 	LossesAYear, ChanceAYear float64
 	// These are the parts of LossesAYear: requests that are lost or slow independently of each
 	// other, pauses, and failures of the issuer.
 	ByRequests, ByPauses, ByIssuer float64
-	// Notice is the maximum time for which a dead holder counts as alive, excluding messages and
+	// Notice is the longest time that a dead holder counts as alive, not counting messages and
 	// lateness: L. NoticeMean is the mean: L - T/2.
 	Notice, NoticeMean time.Duration
 	// RenewalsASecond is the load caused by one lease.
@@ -142,9 +142,9 @@ type attempts struct {
 	missed float64
 }
 
-// allFail returns the probability that none of the attempts, starting at the instant first, is
-// answered in time (N3). Attempts for which the same bins are too slow have the same probability.
-// These are combined, so that the computing time does not depend on the number of attempts.
+// allFail returns the probability that no attempt is answered in time if the first one is made at
+// the instant first (N3). Attempts for which the same bins are too slow have the same probability.
+// These are combined, so that the computation takes no longer with more attempts.
 func (a attempts) allFail(first time.Duration) float64 {
 	left, retry := a.h.Valid()-first, a.h.Retry
 	if left <= 0 {
@@ -189,9 +189,9 @@ func (a attempts) fails(recovery time.Duration) float64 {
 	return sum / steps
 }
 
-// pauses returns how many times per year a pause causes the validity to lapse (N4). A pause can
-// begin at any time in a cycle, and a renewal that became due during the pause is sent after it.
-// Losses that would have happened without the pause are not counted again.
+// pauses returns how many times a year a pause causes the validity to lapse (N4). A pause can begin
+// at any time in a cycle, and a renewal that became due during the pause is sent after it. Losses
+// that would have happened without the pause are not counted again.
 func (a attempts) pauses() float64 {
 	if a.w.Pauses.Count() == 0 {
 		return 0

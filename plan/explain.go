@@ -53,7 +53,7 @@ func (o Outage) Explain() []string {
 	return append(out, text)
 }
 
-// issuerFailureText describes how a failure of the issuer affects the lease of a dead holder.
+// issuerFailureText describes how a failure of the issuer affects a dead holder's lease.
 func (o Outage) issuerFailureText() string {
 	i := o.Issuer
 	switch {

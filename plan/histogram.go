@@ -151,7 +151,7 @@ func (h Histogram) Quantile(q float64) time.Duration {
 	return h.Max()
 }
 
-// Unseen returns an upper bound, with 95 % confidence, on the fraction of durations that are longer
+// Unseen returns an upper bound, with 95% confidence, on the fraction of durations that are longer
 // than all counted ones. For n counted durations it is 3/n (the rule of three).
 func (h Histogram) Unseen() float64 {
 	if n := h.Count(); n > 3 {

@@ -33,7 +33,7 @@ func usualTTLs() []time.Duration {
 	return out
 }
 
-// A LengthChoice contains all computed pairs of TTL and renewal interval, and the best one.
+// A LengthChoice holds all computed pairs of TTL and renewal interval, and the best one.
 type LengthChoice struct {
 	Wish Wish
 	// All contains the Luck of each pair of TTL and renewal interval. It is sorted by TTL and then
@@ -46,7 +46,7 @@ type LengthChoice struct {
 	Best Luck
 	OK   bool
 	// Default is the Luck of a 10 s lease that is renewed at a third of its length. It is zero if
-	// that is impossible.
+	// such a lease is impossible.
 	Default Luck
 }
 

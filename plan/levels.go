@@ -10,7 +10,7 @@ import (
 // survive that outage. The remaining half of D is for retries, messages and clocks.
 const ThumbFactor = 2.5
 
-// A Level is one lease of a chain, with the computed consequences.
+// A Level is one lease of a chain, with its computed consequences.
 type Level struct {
 	// Name names the holder.
 	Name   string
@@ -19,7 +19,7 @@ type Level struct {
 	// the base of the chain for the first level.
 	Recovery time.Duration
 	// Needs is the shortest lease that outlives Recovery (O8). It is 0 if there is no such lease
-	// with this renewal interval. Thumb is the length according to the rule of thumb.
+	// with this renewal interval. Thumb is the length that the rule of thumb gives.
 	Needs, Thumb time.Duration
 	// Slack is negative if a failover of the level above makes healthy holders of this level stop
 	// (O7).
@@ -55,9 +55,9 @@ func Chain(base time.Duration, names []string, holders []Holder) ([]Level, error
 	return out, nil
 }
 
-// ThumbChain returns n leases that follow the rule of thumb. The first one is of, and each of the
-// others is factor times as long as the previous one. The renewal interval remains the same
-// fraction of the length, and the other fields are copied.
+// ThumbChain returns n leases that follow the rule of thumb. The first one is the argument of, and
+// each of the others is factor times as long as the previous one. The renewal interval remains the
+// same fraction of the length, and the other fields are copied.
 func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
 	if err := finite(number("factor between levels", factor)); err != nil {
 		return nil, err
@@ -78,8 +78,8 @@ func ThumbChain(of Holder, factor float64, n int) ([]Holder, error) {
 	return out, nil
 }
 
-// ChainAdvice explains a chain in sentences. one is the outage of a single lease granted by this
-// service, as long as the first level's lease.
+// ChainAdvice explains a chain in sentences. one is the outage of a single lease that this service
+// grants, with the same length as the first level's lease.
 func ChainAdvice(chain []Level, one Outage) []string {
 	var out []string
 	for _, l := range chain {

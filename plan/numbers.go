@@ -35,7 +35,7 @@ func withName(err error, name string) error {
 	return &InputError{in.Field + " of " + name, in.Problem, in.Advice}
 }
 
-// A quantity is a duration together with its name in errors.
+// A quantity is a duration and the name that errors give it.
 type quantity struct {
 	field string
 	value time.Duration
@@ -44,8 +44,8 @@ type quantity struct {
 // span returns a duration as a quantity.
 func span(field string, value time.Duration) quantity { return quantity{field, value} }
 
-// decade is the maximum of any input duration. It is low enough for the sum of several durations to
-// fit into a Duration.
+// decade is the longest that any input duration can be. It is short enough for a sum of several
+// durations to fit into a Duration.
 const decade = 10 * 365 * 24 * time.Hour
 
 // bounded returns an error for the first quantity that is negative or exceeds ten years.
@@ -61,7 +61,7 @@ func bounded(list ...quantity) error {
 	return nil
 }
 
-// A figure is a number together with its name in errors.
+// A figure is a number and the name that errors give it.
 type figure struct {
 	field string
 	value float64

@@ -34,17 +34,18 @@ const (
 	longestSilence = time.Minute
 )
 
-// A Holder contains the settings of the holder of a lease.
+// A Holder describes the settings of a lease's holder.
 type Holder struct {
 	// TTL is L, the length of the lease.
 	TTL time.Duration
-	// Renew is T, the time between sending two renewals. 0 means a third of the TTL.
+	// Renew is T, the time from sending one renewal to sending the next. 0 means a third of the
+	// TTL.
 	Renew time.Duration
-	// RoundTrip is the longest round trip of a request, regardless of which direction is slow.
+	// RoundTrip is the longest round trip of a request, whichever direction is slow.
 	RoundTrip time.Duration
 	// Retry is how long the holder waits after an unanswered renewal before it sends the next one.
 	Retry time.Duration
-	// Margin is the amount by which the holder shortens its own validity.
+	// Margin is how much the holder subtracts from its own validity.
 	Margin time.Duration
 	// Drift is the maximum relative difference between the rates of the holder's and the issuer's
 	// clocks. For example, 0.001 is a tenth of a percent.
@@ -124,7 +125,7 @@ func (h Holder) Attempts() int {
 	return 1 + int(spare/h.Retry)
 }
 
-// An Issuer grants the leases. It can fail, and recovers from failures.
+// An Issuer grants the leases. It can fail, and recovers after each failure.
 type Issuer struct {
 	// Recovery is D, the time after a failure during which the issuer grants, renews and ends no
 	// leases. Two failures are at least a lease and a recovery apart.
@@ -143,7 +144,7 @@ type Issuer struct {
 	Untended time.Duration
 }
 
-// Silence returns how much of a dead holder's silence the issuer can forget at a failure. It is at
+// Silence returns how much of a dead holder's silence the issuer can forget when it fails. It is at
 // most ttl.
 func (i Issuer) Silence(ttl time.Duration) time.Duration {
 	d := ttl
@@ -211,7 +212,7 @@ type Outage struct {
 	// Valid is the holder's own validity, measured from when a renewal is sent (O1).
 	Valid time.Duration
 	// Slack is how much of the holder's validity remains if the issuer fails just before it would
-	// have accepted a renewal (O7). If it is negative, healthy holders stop that much too early.
+	// have accepted a renewal (O7). If it is negative, healthy holders stop by that much too early.
 	Slack time.Duration
 	// Survivable is the longest recovery during which no healthy holder loses its validity.
 	Survivable time.Duration

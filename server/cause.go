@@ -52,7 +52,7 @@ func causeOf(err error) cause.Code {
 }
 
 // noteRun records in the data directory which process is using it. Other processes cannot read the
-// data during the run. The returned function records how the run ended.
+// data while the member runs. The returned function records how the run ended.
 func (s *Server) noteRun() (end func(error)) {
 	if s.cfg.host.Files() != nil {
 		return func(error) {} // no other process can read the disk

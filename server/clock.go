@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// clock reads the instants by which leases are timed. Like the holders' clocks, it keeps running
+// clock reads the instants that leases are timed by. Like the holders' clocks, it keeps running
 // while the machine is suspended. Go's monotonic clock would stop, and wall time can jump (rule 2).
 //
 // A reading costs a system call, so the core reads the clock only once per step.
@@ -20,7 +20,7 @@ type clock struct {
 	start atomic.Int64         // boot time of instant 0, as set by the shell
 }
 
-// maxReadingSkew is the maximum time between two readings that are compared with each other.
+// maxReadingSkew is the maximum time between two readings that are compared.
 const maxReadingSkew lease.Instant = 10
 
 func newClock(on *host.Host) (*clock, error) {

@@ -18,8 +18,8 @@ const (
 // commitDelay limits how long commands wait to share a sync (replica.Replica.Delayed).
 type commitDelay struct {
 	timer host.Timer
-	over  func() // called in the goroutine of run
-	armed bool   // used only by the caller of follow
+	over  func() // called in run's goroutine
+	armed bool   // used only by follow's caller
 }
 
 func newCommitDelay(on *host.Host, over func()) (*commitDelay, error) {
@@ -55,7 +55,7 @@ func (r *commitDelay) follow(delayed bool, sync time.Duration) {
 	r.armed = delayed
 }
 
-// fired records that the timer has expired and does not have to be stopped.
+// fired records that the timer has expired and need not be stopped.
 func (r *commitDelay) fired() { r.armed = false }
 
 // close makes run return.

@@ -22,7 +22,7 @@ const (
 	// roomEvery is how often the size is compared with the quota.
 	roomEvery = 250 * time.Millisecond
 	// reliefPause is how long the next compaction is delayed after one has freed little memory. In
-	// that case, the quota is used up by live data.
+	// that case, live data is using up the quota.
 	reliefPause = 10 * time.Second
 	// reliefRevisions is how many revisions are kept for watchers, unless the quota is almost used
 	// up.
@@ -42,8 +42,8 @@ type compactor struct {
 	resume time.Time
 	needed time.Time // latest time at which the quota was exceeded or the alarm was not raised
 
-	// refusedAt is the last revision that relieve has seen while the alarm was raised and the quota
-	// was exceeded. It is 0 if there is none.
+	// refusedAt is the last revision that relieve saw while the alarm was raised and the quota was
+	// exceeded. It is 0 if there is none.
 	refusedAt int64
 
 	away map[uint64]time.Time // when members with a raised alarm disappeared
@@ -200,8 +200,9 @@ func (n *node) canClearAlarm() bool {
 	return v.Quota <= 0 || v.Bytes.Sum() <= v.Quota-v.Quota/8
 }
 
-// needless reports whether room has been true for long enough. It is called repeatedly. The
-// argument room is true if the alarm is raised although the state is below its quota.
+// needless reports whether room has been true for long enough to clear the alarm. It is called
+// repeatedly. The argument room is true if the alarm is raised although the state is below its
+// quota.
 func (a *compactor) needless(room bool, now time.Time) bool {
 	if !room {
 		a.needed = now

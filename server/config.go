@@ -23,14 +23,14 @@ import (
 var ErrConfig = identity.ErrConfig
 
 // Config is the configuration of a member. Start from [DefaultConfig] and change fields. Do not
-// modify it after calling [New]. It is only read, so several members can share it.
+// modify it after calling [New]. Members only read it, so several of them can share it.
 type Config struct {
 	// Name is the member's human-readable name. The default is "default".
 	Name string
 	// DataDir is the directory of the log and the snapshots. It is created if necessary. Only one
 	// process can use it at a time. The default is "NAME.leasehold".
 	DataDir string
-	// URLs contains the addresses on which the member listens and those that it advertises.
+	// URLs holds the addresses that the member listens on and those that it advertises.
 	URLs URLs
 	// Cluster is the cluster that the member belongs to. It is used only at the first start.
 	Cluster Cluster
@@ -50,8 +50,8 @@ type Config struct {
 	Raft Raft
 	// Lease configures leases.
 	Lease Lease
-	// Compaction configures when old revisions are dropped. By default, they are dropped after an
-	// hour, except for the newest 10,000.
+	// Compaction configures when old revisions are dropped. By default, revisions are dropped after
+	// an hour, except for the newest 10,000.
 	Compaction Compaction
 	// Backup configures backups. By default, there are none.
 	Backup Backup
@@ -73,8 +73,8 @@ func init() {
 	host.Use = func(config any, h *host.Host) { config.(*Config).host = h }
 }
 
-// URLs contains the addresses on which a member listens and those that it advertises. Lists from
-// the command line are sorted and have no duplicates.
+// URLs holds the addresses that a member listens on and those that it advertises. Lists from the
+// command line are sorted and have no duplicates.
 type URLs struct {
 	// ListenClient is for gRPC and HTTP. Its schemes can be http, https, unix and unixs. Its hosts
 	// must be IP addresses or localhost. The default is http://localhost:2379.
@@ -99,8 +99,8 @@ type Cluster struct {
 	// Initial maps the name of each member to its peer URLs. If it is nil, which is the default,
 	// this member is the only one. See [Config.InitialMembers].
 	Initial map[string][]url.URL
-	// Token is an input to the cluster's ID, so that members of two clusters with the same URLs do
-	// not mix. As in etcd, the default is "etcd-cluster".
+	// Token is an input to the cluster's ID, which keeps apart the members of two clusters with the
+	// same URLs. As in etcd, the default is "etcd-cluster".
 	Token string
 	// State is "new" if the member is a founder of the cluster, or "existing" if it joins the
 	// cluster. The default is "new".
@@ -109,8 +109,8 @@ type Cluster struct {
 	// cluster with a majority. Waiting is useful because an absent founder might belong to a
 	// cluster whose data the others have lost. 0 means forever. The default is 30 s.
 	FoundersWait time.Duration
-	// StrictReconfigCheck rejects membership changes that would lose the quorum. The default is
-	// true.
+	// StrictReconfigCheck rejects membership changes that would cost the cluster its quorum. The
+	// default is true.
 	StrictReconfigCheck bool
 	// MaxLearners is the maximum number of learners in the cluster; 0 means no limit. When a
 	// learner is added, the leader's value applies. The default is 1.
@@ -193,7 +193,7 @@ type GRPC struct {
 	// KeepAliveTimeout is how long the server waits for the response to a ping before it closes the
 	// connection. 0 means gRPC's default. The default is 20 s.
 	KeepAliveTimeout time.Duration
-	// WarnAfter is the duration of a call above which a warning is logged that shows what the call
+	// WarnAfter is how long a call can take before a warning is logged, which shows what the call
 	// waited for. 0 means no warnings. The default is 300 ms.
 	WarnAfter time.Duration
 }
@@ -229,8 +229,8 @@ type Backup struct {
 	CredentialsFile string
 }
 
-// maxElectionTimeout is the same as in etcd. With a longer timeout, a dead leader would go
-// undetected for so long that the setting was probably given in the wrong unit.
+// maxElectionTimeout is the same as in etcd. A longer timeout would leave a dead leader undetected
+// for so long that the setting was probably given in the wrong unit.
 const maxElectionTimeout = 50 * time.Second
 
 // minCheckpointInterval is the minimum of Lease.CheckpointInterval. Silent leases are collected for
@@ -241,7 +241,7 @@ const (
 		"replicated, or leases of dead holders would live forever"
 )
 
-// longestCacheTTL is the limit that each member applies to grants, regardless of its configuration.
+// longestCacheTTL is the limit that each member applies to grants, whatever its configuration.
 const longestCacheTTL = time.Duration(fsm.MaxCacheTTL) * time.Millisecond
 
 // DefaultConfig returns a configuration for a single member on this machine.
@@ -335,7 +335,7 @@ type rule struct {
 	text string
 }
 
-// broken joins the texts of all broken rules to one error.
+// broken joins the texts of all broken rules into one error.
 func broken(rules ...rule) error {
 	var errs []error
 	for _, r := range rules {

@@ -22,18 +22,18 @@ type Access struct {
 	// the SANs of client certificates and the tokens of other issuers. The file is reread when it
 	// changes. By default, there is none.
 	BindingsFile string
-	// BcryptCost is the bcrypt cost of hashes of new passwords, from 4 to 31. The default is 10.
+	// BcryptCost is the bcrypt cost for hashing new passwords, from 4 to 31. The default is 10.
 	BcryptCost int
 	// MinPassword is the minimum length of a new password in characters. The default is 8. etcd has
 	// no minimum.
 	MinPassword int
 	// MaxFailedLogins is how many logins from one address can fail in a row. After that, the
 	// address can try once every five seconds. The limit per user is ten times as high. It covers
-	// all addresses from which the user has not logged in before. 0 means no limit. The default is
+	// all addresses that the user has not logged in from before. 0 means no limit. The default is
 	// 10.
 	MaxFailedLogins int
-	// MetricsPrincipals is how many principals are named in each metric about principals, at most
-	// 1,000. Any client that can access the metrics can read the names. The default is 0.
+	// MetricsPrincipals is how many principals each per-principal metric names, at most 1,000. Any
+	// client that can access the metrics can read the names. The default is 0.
 	MetricsPrincipals int
 	// Audit configures the audit log. By default, there is none.
 	Audit Audit

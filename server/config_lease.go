@@ -7,10 +7,10 @@ type Lease struct {
 	// MinTTL is the shortest TTL in leasehold.v1. A grant with a shorter TTL is rejected. The etcd
 	// API instead raises a shorter TTL to one second. The default is 100 ms.
 	MinTTL time.Duration
-	// MaxCacheTTL is the longest TTL of a cache's lease, and therefore the longest time that a
-	// write waits for a failed cache. A grant with a longer TTL is rejected. All members should
-	// have the same value, because each member checks the grants that it receives. The default is 5
-	// s. The maximum is 10 minutes.
+	// MaxCacheTTL is the longest TTL of a cache's lease, and so the longest time that a write waits
+	// for a failed cache. A grant with a longer TTL is rejected. All members should have the same
+	// value, because each member checks the grants that it receives. The default is 5 s. The
+	// maximum is 10 minutes.
 	MaxCacheTTL time.Duration
 	// CheckpointInterval is the longest time that a lease goes unrenewed before the leader
 	// checkpoints its remaining time. It is also the longest time between two checkpoints. The

@@ -28,7 +28,7 @@ type Raft struct {
 	// that lag behind. The default is 5,000.
 	SnapshotCatchUpEntries uint64
 	// PreVote makes a member ask the other members before it starts an election (Raft's pre-vote).
-	// A member that was cut off then does not disturb the others when it returns. The default is
+	// Then a member that was cut off does not disturb the others when it returns. The default is
 	// true.
 	PreVote bool
 	// CompareEvery is how often the states of the members are compared. A member whose state
@@ -44,7 +44,7 @@ func (r Raft) compareTicks() uint64 {
 	return max(uint64(r.CompareEvery/r.Heartbeat), 1)
 }
 
-// silence returns when members are considered unresponsive.
+// silence returns the configuration that determines when members count as unresponsive.
 func (r Raft) silence() silence.Config {
 	if !r.Adaptive {
 		return silence.Config{}

@@ -62,7 +62,8 @@ type startup struct {
 	current bool
 }
 
-// waiting contains the watchers of keys and of lease events. The wait queues follow the hub.
+// waiting holds the watchers of keys and of lease events. The wait queues get their events from the
+// hub.
 type waiting struct {
 	news           *leaseNews
 	hub            *watch.Hub[*api.Event]
@@ -85,7 +86,7 @@ func newWaiting(view func() *fsm.View, memory uint64) waiting {
 // View implements etcd.Node.
 func (c *core) View() *fsm.View { return c.view.Load() }
 
-// next contains the times at which the core's infrequent tasks are due.
+// next holds when the core's infrequent tasks are due.
 type next struct {
 	count     lease.Instant // when to count the caches
 	malformed lease.Instant // when to log a malformed message
@@ -358,7 +359,7 @@ func (c *core) logLeaderless() {
 	}
 }
 
-// logSilent logs members that seem to be unresponsive or cut off. On a follower, the member is the
+// logSilent logs members that seem to be unresponsive or cut off. On a follower, that member is the
 // leader, which the follower is now trying to replace.
 func (c *core) logSilent(out *replica.Output) {
 	for _, s := range out.Silent {

@@ -62,7 +62,7 @@ func (c *core) logDamage(old, v *fsm.View) {
 	}
 }
 
-// damaged returns an error with a remedy. It also saves the state in memory.
+// damaged returns an error with a remedy. It also saves the in-memory state.
 func (c *core) damaged(err error) error {
 	image := c.replica.Machine().Image()
 	name := fmt.Sprintf("damaged-%d.backup", image.View.Index)

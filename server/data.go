@@ -21,7 +21,7 @@ type BackupInfo struct {
 	// Cluster is the ID of the cluster that was backed up. Members is the number of its members.
 	Cluster uint64
 	Members int
-	// Restore is the ID of the restore with which the cluster began, or 0 if there was none.
+	// Restore is the ID of the restore that the cluster began with, or 0 if there was none.
 	Restore uint64
 	// ClusterVersion is the cluster version at the time of the backup. It is also the version of
 	// the backup's records.
@@ -29,7 +29,7 @@ type BackupInfo struct {
 	// Revision is the newest revision. Compacted is the oldest revision that can be read, or 0 if
 	// nothing has ever been compacted.
 	Revision, Compacted int64
-	// Keys and Leases are the numbers of live keys and leases, without history.
+	// Keys and Leases count the live keys and leases, without history.
 	Keys, Leases int
 	// Bytes is the length of the backup, excluding the SHA-256.
 	Bytes int64
@@ -82,14 +82,14 @@ type RestoreOptions struct {
 	// old cluster can have reported, no matter what it did after the backup (T34). History up to
 	// the new revision is marked as compacted, so that old watches must start over.
 	BumpRevision int64
-	// KeepRevision continues with the revision and the history of the backup. Use it only if, after
-	// the backup, the cluster created no revision or reported none to a client. Otherwise, old
-	// watches wait for revisions that are used a second time.
+	// KeepRevision continues with the revision and the history of the backup. Use it only if the
+	// cluster created no revisions after the backup, or reported none of them to a client.
+	// Otherwise, old watches wait for revisions that are used a second time.
 	KeepRevision bool
 	// Removed contains the IDs of former members that no longer belong to the cluster. If such a
-	// member returns, it is rejected and stops instead of forming a second cluster. It recognizes
-	// this member by Member, which is the ID that this member keeps. If Member is 0, this member
-	// gets a new ID.
+	// member returns, it is rejected and stops instead of forming a second cluster. Such a member
+	// recognizes this one by Member, which is the ID that this member keeps. If Member is 0, this
+	// member gets a new ID.
 	Removed []uint64
 	Member  uint64
 }

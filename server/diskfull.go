@@ -9,8 +9,8 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// admit rejects commands that could not be applied now. They would only wait, or waste space in the
-// log. On a full disk, it first rejects all commands except those that free space. Eventually, it
+// admit rejects commands that could not be applied now. They would only wait, or waste log space.
+// On a full disk, it first rejects all commands except those that free space. Eventually, it
 // rejects those as well, because the rest of the disk is reserved for the expiry of leases. A
 // follower with a full disk still forwards writes as long as it has a reserve, because it receives
 // the entries no matter which member the client calls.

@@ -16,7 +16,7 @@ import (
 // no matter how busy clients are (T13).
 const maxQueued = 1 << 16
 
-// inbox receives work for the core from the goroutines of clients and of the disk. The core takes
+// inbox receives work for the core from the clients' goroutines and the disk's. The core takes
 // everything that has arrived since its last step in one batch, up to maxTaken requests of each
 // type.
 type inbox struct {
@@ -62,8 +62,8 @@ func (b *inbox) putMessage(m *replica.Message) {
 	b.signal()
 }
 
-// ask adds client requests. The function used returns how many requests of their type would be
-// queued as a result. If there would be too many, ask returns an error.
+// ask adds client requests. The function used returns how many requests of their type would then be
+// queued. If there would be too many, ask returns an error.
 func (b *inbox) ask(used func(*mail) int, add func(*mail)) error {
 	full := false
 	ok := b.put(func(m *mail) {
@@ -116,8 +116,8 @@ func (b *inbox) signal() {
 // of work. The others wait for the next step, which follows immediately.
 const maxTaken = 1 << 14
 
-// take returns the waiting work, but no more client requests than there is time for in one step. It
-// reuses the memory of spare for later work.
+// take returns the waiting work, but no more client requests than one step has time for. It reuses
+// the memory of spare for later work.
 func (b *inbox) take(spare shell.Mail) shell.Mail {
 	m, left := b.takeMost(spare.Emptied(), maxTaken)
 	if left {
@@ -157,8 +157,8 @@ func few(batches []*replica.Renewals, leases int) (n int) {
 	return n
 }
 
-// split takes up to most elements from the beginning of a list, and copies the rest to the memory
-// of spare.
+// split takes up to most elements from the beginning of a list, and copies the rest into spare's
+// memory.
 func split[T any](list, spare []T, most int) (left, taken []T) {
 	if len(list) <= most {
 		return spare, list

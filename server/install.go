@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/internal/transport"
 )
 
-// errNotTaken is the error for the sender of a snapshot that is not needed here now.
+// errNotTaken tells the sender of a snapshot that it is not needed here now.
 var errNotTaken = errors.New("server: the snapshot was not installed")
 
 // sendSnapshot streams the state to a member that is too far behind for the log. It is called by
@@ -179,7 +179,7 @@ func receive(
 	return machine, nil
 }
 
-// arrival is a received snapshot that is not yet the newest one. It is owned by one goroutine at a
+// arrival is a received snapshot that is not the newest one yet. It is owned by one goroutine at a
 // time: first by the stream's, then by the core's, and then, if the replica accepts it, by the
 // writer's. The last owner commits or rejects it.
 type arrival struct {

@@ -15,7 +15,7 @@ import (
 
 func (c *core) debugs() bool { return c.log.Enabled(context.Background(), slog.LevelDebug) }
 
-// logLeases logs the lease events between two views. It omits those replayed from the log at
+// logLeases logs the lease events between two views. It omits events replayed from the log at
 // startup.
 func (c *core) logLeases(old, v *fsm.View) {
 	before, replaying := c.replica.Machine().Replaying()

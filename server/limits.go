@@ -15,8 +15,8 @@ import (
 //	largest request <= largest command < largest entry < largest message
 //
 // The maximum message size is the same for all members. A message has room for the largest command
-// that any member accepts (replica.MaxCommand), a batch, and the rest of a message. Otherwise, this
-// constant does not compile.
+// that any member accepts (replica.MaxCommand), a batch, and the rest of a message. If it did not,
+// this constant would not compile.
 const _ = uint(transport.MaxMessage - replica.MaxCommand - maxBatchBytes - replica.MaxBeside)
 
 const (

@@ -8,7 +8,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// measured returns the parts of the member that are read by its metrics.
+// measured returns the parts of the member that its metrics read.
 func (s *Server) measured() *metrics.Member {
 	n := s.node
 	return &metrics.Member{

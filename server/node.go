@@ -28,7 +28,7 @@ import (
 )
 
 // requestTimeout is how long a request can wait for the log or for a confirm round if its client
-// has not set an earlier deadline. It consists of etcd's five seconds plus two election timeouts.
+// has not set an earlier deadline. It is etcd's five seconds plus two election timeouts.
 const requestTimeout = 7 * time.Second
 
 // node is the member as seen by the API services. It is safe for concurrent use, because everything
@@ -67,14 +67,14 @@ func (n *node) newCall() *call {
 	return &call{done: make(chan struct{}, 1), timer: t}
 }
 
-// patience returns how long a command can wait, and how much of that time is for caches. A write
-// thus outlives a cache that has failed (T15).
+// patience returns how long a command can wait, and how much of that time is for caches. So a write
+// outlives a cache that has failed (T15).
 func (n *node) patience() (all time.Duration, caches lease.TTL) {
 	caches = n.View().CacheTTL
 	return requestTimeout + time.Duration(caches)*time.Millisecond, caches
 }
 
-// maxMargin limits how long before its deadline a call is answered, so that the response arrives in
+// maxMargin limits how far ahead of its deadline a call is answered so that the response arrives in
 // time. That margin is also at most a tenth of the remaining time.
 const maxMargin = 250 * time.Millisecond
 
@@ -113,7 +113,7 @@ func (n *node) wait(ctx context.Context, c *call) (err error) {
 }
 
 // late continues wait shortly before the deadline. If there is no leader, it returns an error
-// immediately. Otherwise, it waits for the rest of the time.
+// immediately. Otherwise, it waits out the rest of the time.
 func (n *node) late(ctx context.Context, c *call, rest time.Duration, caches lease.TTL) error {
 	if why := n.Outage(); why != "" {
 		return &api.TimeoutError{Caches: caches, Outage: why}
@@ -208,8 +208,8 @@ func (n *node) confirmed(ctx context.Context, check func(*access.State) error) e
 	return check(n.View().Access)
 }
 
-// order is Propose for a command that is already wrapped in a By, or that this member itself
-// issues.
+// order is Propose for a command that is already wrapped in a By, or that this member issues
+// itself.
 func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 	if err := n.admit(cmd); err != nil {
 		return n.repeated(ctx, cmd, err)
@@ -220,8 +220,8 @@ func (n *node) order(ctx context.Context, cmd fsm.Command) (fsm.Result, error) {
 		n.raiseNoSpace(ctx)
 	}
 	if r, ok := fsm.Inner(cmd).(*fsm.RemoveMember); ok && r.ID == n.member && n.isExpelled() {
-		// The entry does not reach this member anymore. However, the rejection by other members
-		// shows that this member has been removed.
+		// The entry no longer reaches this member. However, the rejection by other members shows
+		// that this member has been removed.
 		return fsm.Result{Revision: n.View().KV.Revision()}, nil
 	}
 	return res, err

@@ -90,7 +90,7 @@ func (n *node) leave(ctx context.Context, commands []fsm.Command, waiting []*cal
 func (n *node) RenewAll(r *replica.Renewals) error {
 	return n.inbox.ask(
 		func(m *mail) int {
-			if r.Number > 0 { // a relay's round replaces many renewals
+			if r.Number > 0 { // one round from a relay replaces many renewals
 				return m.renewing / 2
 			}
 			return m.renewing + r.Size()

@@ -52,10 +52,10 @@ type peers struct {
 	known []fsm.Member
 	// last is the member list of the last update. Once the core is running, only the core uses it.
 	last []fsm.Member
-	// resends maps each member to its last pause before a snapshot was resent. Only the core uses
-	// it.
+	// resends maps each member to the last pause before a snapshot was resent to it. Only the core
+	// uses it.
 	resends map[uint64]time.Duration
-	// undecodable limits the rate of log lines about messages that cannot be decoded.
+	// undecodable limits how often messages that cannot be decoded are logged.
 	undecodable rate.Sometimes
 
 	wg sync.WaitGroup // snapshots being sent
@@ -145,7 +145,7 @@ func (p *peers) send(messages []*replica.Message) {
 	}
 }
 
-// close ends all connections. The core must already have stopped, so that no goroutine is waiting
+// close ends all connections. The core must have stopped already, so that no goroutine is waiting
 // for it.
 func (p *peers) close() {
 	_ = p.Close()

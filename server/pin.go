@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/internal/intercept"
 )
 
-// keyCluster is the header in which a client of any API can name the cluster that it expects, in
-// hexadecimal digits. The member sends the ID of its cluster in the same header of each stream.
+// keyCluster is the header where a client of any API can name the cluster that it expects, in
+// hexadecimal. The member sends the ID of its cluster in the same header of each stream.
 const keyCluster = "leasehold-cluster"
 
 // checkStreamCluster is an intercept.Stream that rejects streams for another cluster.

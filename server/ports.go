@@ -43,8 +43,7 @@ const (
 	minClientFiles = 50
 )
 
-// helloTimeout is how long a connection to the peer port can be open before another member must
-// have identified itself.
+// helloTimeout is how long another member has to identify itself after connecting to the peer port.
 const helloTimeout = 5 * time.Second
 
 // limits contains the limits on a member's connections and on the memory of its streams.

@@ -31,8 +31,8 @@ func (l raftLogger) warn(text string) {
 	l.write(level, text)
 }
 
-// write logs with the source position of the library's call, which is two frames up, so that each
-// position has its own rate limit.
+// write logs with the source position of the library's call, two frames up, so that each position
+// has its own rate limit.
 func (l raftLogger) write(level slog.Level, text string) {
 	ctx := context.Background()
 	if !l.log.Enabled(ctx, level) {

@@ -25,7 +25,7 @@ var rateExempt = map[string]bool{
 	native.LeaseService_Renew_FullMethodName: true,
 	pb.Auth_Authenticate_FullMethodName:      true,
 	pb.Lease_LeaseKeepAlive_FullMethodName:   true,
-	// On these streams, each request or watch counts instead of the stream.
+	// On these streams, each request or watch counts, not the stream.
 	native.StreamService_Open_FullMethodName: true,
 	native.RelayService_Relay_FullMethodName: true,
 	pb.Watch_Watch_FullMethodName:            true,

@@ -9,9 +9,9 @@ import (
 	"leasehold.dev/internal/shell"
 )
 
-// permit rejects renewals by callers that do not have permission to hold the leases, according to
-// the newest users, roles and leases at this member. This is cheap, because the core has direct
-// access to the leases.
+// permit rejects renewals by callers without permission to hold the leases, according to the newest
+// users, roles and leases at this member. This is cheap, because the core has direct access to the
+// leases.
 func (c *core) permit(m *shell.Mail) {
 	by := c.view.Load().Access
 	if !by.Enabled() || len(m.Renewals) == 0 {

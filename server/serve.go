@@ -40,7 +40,7 @@ const cutOff = "cutting off calls that did not end in time"
 // an HTTP/2 connection.
 const handshakeTimeout = 10 * time.Second
 
-// strangerCalls limits the calls on a connection on which no caller has logged in yet.
+// strangerCalls limits the calls on a connection where no caller has logged in yet.
 const strangerCalls = 16
 
 // frontend contains everything that listens.

@@ -31,8 +31,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Raft is ticked once per heartbeat. Entries and expiries are limited in size, so that each takes
-// about a millisecond to apply and does not delay anything for long.
+// Raft is ticked once per heartbeat. Entries and expiries are limited in size, so that applying one
+// takes about a millisecond and delays nothing for long.
 const (
 	maxBatchBytes  = 1 << 20
 	maxExpireBatch = 512
@@ -264,7 +264,8 @@ func (s *Server) Ready() <-chan struct{} { return s.ready }
 // Learner reports whether the member has no vote.
 func (s *Server) Learner() bool { return s.node.View().Learner(s.node.member) }
 
-// Reload rereads Access.BindingsFile immediately. The member also does so when the file changes.
+// Reload rereads Access.BindingsFile immediately. The member also rereads the file whenever it
+// changes.
 func (s *Server) Reload() { s.logins.Bindings().Reload() }
 
 // Close releases the data directory of a Server that has never been run.
@@ -423,7 +424,7 @@ func (g *group) start(fail context.CancelCauseFunc, f func() error) {
 	})
 }
 
-// flushing calls f. If f panics, which ends the process, flushing first flushes the log.
+// flushing calls f. If f panics, which ends the process, flushing flushes the log first.
 func flushing(log *slog.Logger, f func() error) error {
 	panicking := true
 	defer func() {
@@ -438,7 +439,7 @@ func flushing(log *slog.Logger, f func() error) error {
 
 // publishFirst waits until this member can serve. A new member must first publish its identity.
 // After a while, a restarted member starts to serve what it can, even without a leader, so that an
-// operator can query it for the reason.
+// operator can ask it why there is none.
 func (s *Server) publishFirst(ctx context.Context) error {
 	if !s.published() {
 		late := time.AfterFunc(2*s.cfg.Raft.ElectionTimeout, s.entrance.refuse)
@@ -455,7 +456,7 @@ func (s *Server) publishFirst(ctx context.Context) error {
 }
 
 // publishCaughtUp publishes what has changed, once this member has caught up. It has to wait
-// because the state from which the member started might be older than its last publication.
+// because the state that the member started from might be older than its last publication.
 func (s *Server) publishCaughtUp(ctx context.Context) error {
 	for s.node.Confirm(ctx) != nil {
 		if !backoff.Sleep(ctx, s.cfg.Raft.Heartbeat) {
@@ -469,8 +470,8 @@ func (s *Server) publishCaughtUp(ctx context.Context) error {
 }
 
 // comparePeerURLs logs a warning if other members reach this one at different URLs than configured.
-// As in etcd, the URLs that apply are those stored when this member founded the cluster, was added,
-// or was restored.
+// As in etcd, the URLs that count are the ones stored when this member founded the cluster, was
+// added, or was restored.
 func (s *Server) comparePeerURLs() {
 	self, ok := s.node.View().Member(s.node.member)
 	given := slices.Sorted(slices.Values(listen.URLTexts(s.cfg.URLs.AdvertisePeer)))

@@ -65,7 +65,7 @@ type snapshotter struct {
 	version atomic.Uint32
 	index   atomic.Uint64
 	speaks  version.Range // cluster versions that this member supports
-	// uncopied is the index after which the log has not been copied to the backups. It is 0 if this
+	// uncopied is an index: the log after it has not been copied to the backups. It is 0 if this
 	// member does not make backups.
 	uncopied atomic.Uint64
 }

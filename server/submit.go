@@ -12,7 +12,7 @@ import (
 )
 
 // waiter owns a proposal or a read. When the outcome is known, the core calls answered in its own
-// goroutine. If anything is timed, the argument is the result of Tracer.Now.
+// goroutine. If anything is being timed, the argument is the result of Tracer.Now.
 type waiter interface{ answered(now int64) }
 
 // answered implements waiter.

@@ -135,7 +135,7 @@ func voters(members []fsm.Member) (n int) {
 	return n
 }
 
-// hostNames returns the lower-case names at which clients reach a member.
+// hostNames returns the lowercase names at which clients reach a member.
 func hostNames(u URLs) []string {
 	var names []string
 	for _, u := range slices.Concat(u.AdvertiseClient, u.ListenClient, u.ListenMetrics) {

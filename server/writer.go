@@ -40,12 +40,12 @@ type writer struct {
 	spent   atomic.Bool           // the disk is too full even for commands that free space
 	wake    chan struct{}
 
-	// began is the uptime at which the write in progress began, or 0. It uses the monotonic clock,
+	// began is the uptime when the write in progress began, or 0. It uses the monotonic clock,
 	// which stops while the machine is suspended, because a suspension does not mean that the disk
 	// is slow.
 	began atomic.Int64
 
-	// usual is the approximate duration of a sync in nanoseconds.
+	// usual is roughly how long a sync takes, in nanoseconds.
 	usual atomic.Int64
 
 	order shell.Saver // used only by the writer's goroutine
@@ -213,7 +213,7 @@ func (w *writer) synced(d time.Duration) {
 	w.usual.Store(usual + (int64(d)-usual)/16)
 }
 
-// typical returns the approximate duration of a sync. It can be called from any goroutine.
+// typical returns roughly how long a sync takes. It can be called from any goroutine.
 func (w *writer) typical() time.Duration { return time.Duration(w.usual.Load()) }
 
 // install makes the snapshot in a message the newest one on disk. It is ordered with the other
@@ -257,7 +257,7 @@ func (w *writer) retryUntilRoom(ctx context.Context, write func() error) error {
 	}
 }
 
-// votes saves the votes queued behind a write for which the disk has no room. The core can queue
+// votes saves the votes queued behind a write that the disk has no room for. The core can queue
 // more votes while the disk is full.
 func (w *writer) votes() error {
 	votes, err := w.order.Votes(w.queued(), w.disk.SaveVote)
@@ -295,7 +295,7 @@ func (w *writer) fill(full bool) {
 	w.log.Info("the disk has room again: writes resume")
 }
 
-// refuses reports whether a leader must reject commands forwarded by other members. This is the
-// case if it could not hand over its leadership and the rest of the disk is reserved for expiry and
+// refuses reports whether a leader must reject commands forwarded by other members. It must do so
+// if it could not hand over its leadership and the rest of the disk is reserved for expiry and
 // renewals.
 func (w *writer) refuses() bool { return w.spent.Load() }

@@ -8,8 +8,8 @@ import (
 
 // The cluster version is a number that all members of a cluster agree on through the log. It
 // determines what entries, snapshots and messages between members can contain. A release can read
-// everything written in any version up to the newest that it supports, and writes what the cluster
-// version allows.
+// everything written in any version up to the newest one it supports, but it writes only what the
+// cluster version allows.
 
 // Range is the range of cluster versions that a member supports. The member can be in a cluster
 // with any of these versions. The zero value means that the range is unknown.
@@ -33,7 +33,7 @@ func (r Range) String() string {
 }
 
 // Name returns the cluster version in readable form: the release that introduced it, without the
-// patch number. For a version of a later release, it returns only the number.
+// patch number. For a version that a later release introduced, it returns only the number.
 func Name(v byte) string {
 	if v == 0 || int(v) >= len(names) {
 		return fmt.Sprintf("number %d", v)
@@ -41,7 +41,7 @@ func Name(v byte) string {
 	return names[v]
 }
 
-// Semantic returns the cluster version as a semantic version, for clients that parse it that way.
+// Semantic returns the cluster version as a semantic version, for clients that parse it as one.
 func Semantic(v byte) string {
 	if v == 0 || int(v) >= len(names) {
 		return ""

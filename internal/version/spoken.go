@@ -1,6 +1,6 @@
 package version
 
-// Oldest and Newest are the lowest and highest cluster version that this release supports.
+// Oldest and Newest are the lowest and highest cluster versions that this release supports.
 const (
 	Oldest byte = 1
 	Newest byte = 1

@@ -1,12 +1,12 @@
-// Package version defines the version of this release and the etcd version that it claims to be.
+// Package version defines this release's own version, and the etcd version that it claims to be.
 // The server and the command line both use it, so that they cannot disagree.
 //
 // # Introducing a new version of the formats
 //
-// The version of entries, snapshots and messages between members is the cluster version. The
-// members agree on it through the log, a leader writes nothing that this version does not support,
-// and a release can read all earlier versions. The records of internal/storage have their own
-// versions, which no release has changed. To introduce version 2:
+// Entries, snapshots and messages between members are versioned by the cluster version. The members
+// agree on it through the log. A leader writes only what that version supports, and a release can
+// read all earlier versions. The records of internal/storage have their own versions, which no
+// release has changed. To introduce version 2:
 //
 //   - Put its number in Newest and its name in names. Oldest is the version of the previous
 //     release.

@@ -9,23 +9,23 @@ import (
 	"sync/atomic"
 )
 
-// Event is a change of one key. An event is shared by all watchers, usually as a pointer, and must
-// not change once it has been published.
+// Event is a change to one key. All watchers share an event, usually as a pointer, so it must not
+// change once it has been published.
 type Event interface {
 	// Key is the changed key.
 	Key() string
-	// Revision is the revision of the store that contains the change.
+	// Revision is the store revision in which the change was made.
 	Revision() int64
 	// IsDelete is true for a deletion and false for a put.
 	IsDelete() bool
-	// Size is the size in bytes, for the purpose of limits.
+	// Size is the size in bytes that counts toward limits.
 	Size() int
 }
 
 // History is an immutable view of the store.
 type History[E Event] interface {
 	// Events returns the events in [key, end) at or after revision from, in order. It returns only
-	// whole revisions, and stops after the revision with which there are at least max events. The
+	// whole revisions, and stops after the one that brings the total to at least max events. The
 	// caller owns the slice. next > from is the revision to continue from, at most Revision()+1. An
 	// error, such as compaction, ends the watcher. end is as in Request.
 	Events(key, end string, from int64, max int) (events []E, next int64, err error)
@@ -44,7 +44,7 @@ type Limit struct {
 // exceeded reports whether n events with a total of b bytes exceed the limit.
 func (l Limit) exceeded(n, b int) bool { return n > l.Events || b > l.Bytes }
 
-// or returns l, with values that are not positive replaced by the values of d.
+// or returns l, with d's values in place of those that are not positive.
 func (l Limit) or(d Limit) Limit {
 	if l.Events <= 0 {
 		l.Events = d.Events
@@ -63,15 +63,15 @@ type Options struct {
 	// Queue limits the events that are queued for one watcher. The default is 4,096 events, 4 MiB.
 	// A single revision always fits into an empty queue.
 	Queue Limit
-	// Queues limits the bytes that are queued for all watchers. The default is 256 MiB. A single
-	// watcher can use no more than is still free. Events that are queued for several watchers of
-	// the same range count only once.
+	// Queues limits the bytes that are queued for all watchers together. The default is 256 MiB. A
+	// single watcher's share cannot exceed what remains free. An event queued for several watchers
+	// of the same range counts only once.
 	Queues int64
 	// Batch limits the events that are delivered in one batch. The default is 1,024 events, 1 MiB.
-	// A single revision that is larger is delivered as a whole.
+	// A single larger revision is still delivered whole.
 	Batch Limit
-	// Watches limits the bytes used by the watches of all streams. The default is 256 MiB. A single
-	// stream can use no more than is still free.
+	// Watches limits the bytes used by the watches of all streams together. The default is 256 MiB.
+	// A single stream's share cannot exceed what remains free.
 	Watches int64
 }
 
@@ -88,7 +88,7 @@ type Hub[E Event] struct {
 
 	// interest counts the watchers, the pending progress requests and the users of the tap. While
 	// it is 0, Publish drops events. A watcher increments it before it reads the current view, so
-	// the view includes all events that were dropped before.
+	// that view includes every event dropped until then.
 	interest atomic.Int64
 	taken    atomic.Int64 // bytes used, limited by Options.Watches
 	queued   atomic.Int64 // bytes used, limited by Options.Queues
@@ -101,9 +101,9 @@ type Hub[E Event] struct {
 
 	tap func(events []E, revision int64, gap bool) // see Tap
 
-	// live is the revision up to which all events have been offered to all watchers. It is written
-	// with mu held. If a stream reads it while holding the stream's own mu, all events up to it are
-	// already in the stream's queues.
+	// live is a revision: every event up to it has been offered to all watchers. It is written with
+	// mu held. If a stream reads it while holding its own mu, all events up to it are already in
+	// the stream's queues.
 	live atomic.Int64
 
 	mu      sync.Mutex // guards the following fields
@@ -140,7 +140,7 @@ func New[E Event](current func() History[E], o Options) *Hub[E] {
 	return h
 }
 
-// Publish adds the events of all revisions after the previous call, up to and including rev. The
+// Publish adds the events of all revisions since the previous call, up to and including rev. The
 // events must be in order, and must not change from then on. Publish never blocks, and its cost
 // does not depend on the watchers. It panics if rev does not increase, because that is a bug in the
 // writer.
@@ -150,15 +150,15 @@ func (h *Hub[E]) Publish(rev int64, events []E) {
 		events = nil
 	}
 	h.back.add(rev, events)
-	// In the meantime, a watcher may have started to wait for rev, after a distribution that did
-	// not include rev.
+	// In the meantime, a watcher may have started to wait for rev, and the last distribution may
+	// have come too early to include rev.
 	if wanted || h.Wanted() {
 		h.signal()
 	}
 }
 
-// PublishLater is like Publish, for a single revision with so many events that the writer should
-// not build them. Instead, the distributing goroutine calls events. n is the number of events.
+// PublishLater is like Publish, for a single revision with too many events for the writer to build.
+// Instead, the distributing goroutine calls events. n is the number of events.
 func (h *Hub[E]) PublishLater(rev int64, n int, events func() []E) {
 	if !h.Wanted() {
 		h.Publish(rev, nil)
@@ -172,8 +172,9 @@ func (h *Hub[E]) PublishLater(rev int64, n int, events func() []E) {
 // them: a watch that starts in the meantime finds them in the current view.
 func (h *Hub[E]) Wanted() bool { return h.interest.Load() > 0 }
 
-// Restore notifies the hub that the store has jumped to rev without events, for example because a
-// snapshot replaced it. Every watcher returns to history for the events that it missed.
+// Restore tells the hub that the store has jumped to rev without publishing the events in between,
+// for example because a snapshot replaced it. Every watcher reads the events that it missed from
+// history.
 func (h *Hub[E]) Restore(rev int64) {
 	h.back.jump(rev)
 	h.signal()
@@ -192,15 +193,15 @@ func (h *Hub[E]) signal() {
 // only while the tap has users: see Want. Call Tap only once, before the hub is used.
 func (h *Hub[E]) Tap(f func(events []E, revision int64, gap bool)) { h.tap = f }
 
-// Want adds to the number of users of the tap. A caller that reads the current view afterwards
+// Want adds more to the number of the tap's users. A caller that reads the current view afterward
 // misses nothing, because the tap gets everything that follows that view.
 func (h *Hub[E]) Want(more int64) { h.interest.Add(more) }
 
-// Live returns the revision up to which everything has been distributed.
+// Live returns a revision: everything up to it has been distributed.
 func (h *Hub[E]) Live() int64 { return h.live.Load() }
 
-// Run distributes published events until ctx is done, and returns the cause. It is meant for a
-// goroutine of its own, so that the writer does not pay for the watchers. A program without
+// Run distributes published events until ctx is done, and returns the context's cause. It is meant
+// to run in its own goroutine, so that the writer does not pay for the watchers. A program without
 // goroutines calls Distribute instead.
 func (h *Hub[E]) Run(ctx context.Context) error {
 	for {
@@ -214,7 +215,7 @@ func (h *Hub[E]) Run(ctx context.Context) error {
 }
 
 // Distribute moves all published events to the queues of the watchers that they match, and wakes
-// the streams of those watchers.
+// those watchers' streams.
 func (h *Hub[E]) Distribute() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -248,7 +249,8 @@ func (h *Hub[E]) Distribute() {
 	h.answerWaitsLocked()
 }
 
-// answerWaitsLocked posts each progress request whose revision live has reached to its stream.
+// answerWaitsLocked takes the progress requests whose revision live has reached, and posts each one
+// to its stream.
 func (h *Hub[E]) answerWaitsLocked() {
 	live := h.live.Load()
 	rest := h.waits[:0]
@@ -264,7 +266,7 @@ func (h *Hub[E]) answerWaitsLocked() {
 	h.waits = rest
 }
 
-// Stats are gauges of a hub, all taken at the same time.
+// Stats holds a hub's gauges, all read at the same time.
 type Stats struct {
 	Streams  int
 	Watchers int
@@ -292,7 +294,7 @@ type backlog[E Event] struct {
 }
 
 // part is a sequence of events. If later is not nil, it builds the events of one more revision,
-// which come after events.
+// which follow those in events.
 type part[E Event] struct {
 	events []E
 	later  func() []E
@@ -346,8 +348,8 @@ func (b *backlog[E]) jump(rev int64) {
 	b.rev = rev
 }
 
-// take empties the backlog and returns the events. Their slice is not reused, because the queues of
-// watchers keep parts of it.
+// take empties the backlog and returns the events. The slice is not reused, because watchers'
+// queues keep parts of it.
 func (b *backlog[E]) take() (events []E, rev, gap int64) {
 	parts, rev, gap := b.empty()
 	events = parts[0].events

@@ -28,16 +28,16 @@ type group[E Event] struct {
 	filter   filter
 	watchers []*watcher[E] // watchers[i].slot == i
 
-	// staged contains the matching events of the current distribution. Afterwards it is shared by
-	// the queues of all watchers, so it must not be appended to in place.
+	// staged contains the matching events of the current distribution. After that, the queues of
+	// all the watchers share it, so it must not be appended to in place.
 	staged []E
 	bytes  int
 	first  int  // if shared is set, staged == events[first:first+len(staged)]
 	shared bool // staged is still a part of the backlog's slice
 }
 
-// stage adds events[i]. While the matches are adjacent, staged is a part of the slice and nothing
-// is copied.
+// stage adds events[i]. As long as the matches are adjacent, staged is a part of the slice and
+// nothing is copied.
 func (g *group[E]) stage(events []E, i int) {
 	n := len(g.staged)
 	switch {
@@ -53,9 +53,9 @@ func (g *group[E]) stage(events []E, i int) {
 	g.bytes += events[i].Size()
 }
 
-// flush offers the staged events to every watcher, up to the limit of its queue. Each watcher reads
-// the rest from history. total is the length of the distributed slice. A small part of a large
-// slice is copied, so that a slow watcher does not keep the whole slice in memory.
+// flush offers the staged events to every watcher, up to its queue's limit. Each watcher reads the
+// rest from history. total is the length of the distributed slice. A small part of a large slice is
+// copied, so that a slow watcher does not keep the whole slice in memory.
 func (g *group[E]) flush(total int, limit Limit) {
 	evs, lost := g.staged, int64(0)
 	if limit.exceeded(len(evs), g.bytes) {
@@ -74,7 +74,7 @@ func (g *group[E]) flush(total int, limit Limit) {
 	g.staged = nil
 }
 
-// place contains the groups of one range, by filter.
+// place holds the groups for one range, by filter.
 type place[E Event] struct {
 	groups [filters]*group[E]
 }

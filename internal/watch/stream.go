@@ -19,15 +19,15 @@ var (
 	ErrEmptyRange = errors.New("watch: range is empty")
 	// ErrNotFound means that the stream has no watcher with that ID.
 	ErrNotFound = errors.New("watch: no such watcher")
-	// ErrFull means that the watches of all streams use too much memory, or that the watches of
-	// this stream use more than is still free.
+	// ErrFull means that the watches of all streams together use too much memory, or that this
+	// stream's watches use more than would remain free.
 	ErrFull = errors.New("watch: there are too many watches, or their keys are too long")
 	// ErrRevision means that the requested revision is negative.
 	ErrRevision = errors.New("watch: negative revision")
 )
 
-// AllWatchers is the ID of a rejected watch, and of progress that applies to all watchers of the
-// stream.
+// AllWatchers is the ID of a rejected watch, and of progress that applies to all of the stream's
+// watchers.
 const AllWatchers int64 = -1
 
 // maxRejected limits the number of batches from Reject that one stream queues.
@@ -41,14 +41,14 @@ type Request struct {
 	// ID identifies the watcher within its stream. If it is 0, the stream chooses an ID.
 	ID int64
 	// Key and End are the range [Key, End). If End is empty, the range is the single key Key. If
-	// End is "\x00", it is every key at or after Key.
+	// End is "\x00", the range is every key at or after Key.
 	Key, End string
 	// From is the first revision to deliver. It can be in the future. 0 means the revision after
 	// the current one.
 	From int64
 	// NoPut and NoDelete exclude puts and deletions.
 	NoPut, NoDelete bool
-	// Tag is included in every batch of the watcher.
+	// Tag is included in every batch for the watcher.
 	Tag any
 }
 
@@ -59,17 +59,17 @@ type Kind uint8
 const (
 	// Changed contains events.
 	Changed Kind = iota
-	// Created answers a Watch, and precedes all other batches of the watcher. With Err, it answers
+	// Created answers a Watch, and precedes all other batches for the watcher. With Err, it answers
 	// a Reject.
 	Created
-	// Cancelled is the last batch of a watcher. It answers a Cancel. With Err, it reports that the
+	// Cancelled is the last batch for a watcher. It answers a Cancel. With Err, it reports that the
 	// watcher needs events that history no longer has.
 	Cancelled
 	// Progress means that everything up to Revision has been delivered.
 	Progress
 )
 
-// String returns the name of the kind in lower case.
+// String returns the kind's name in lowercase.
 func (k Kind) String() string {
 	return [...]string{"changed", "created", "cancelled", "progress"}[k]
 }
@@ -87,14 +87,14 @@ type Batch[E Event] struct {
 	// when the watcher started. If From is 0, the watcher gets only later events. For the other
 	// kinds, Revision is the store's current revision.
 	Revision int64
-	// Err is the reason why a watch was rejected or canceled.
+	// Err is why a watch was rejected or canceled.
 	Err error
 	// Compacted is the compacted revision of the store, if Err came from history.
 	Compacted int64
 }
 
-// Stream contains the watchers of one client, and the batches for that client, in order. Only one
-// goroutine at a time may call Poll and Next. The other methods are safe for concurrent use.
+// Stream holds one client's watchers and the batches for that client, in order. Only one goroutine
+// at a time may call Poll and Next. The other methods are safe for concurrent use.
 type Stream[E Event] struct {
 	h    *Hub[E]
 	wake chan struct{} // capacity 1; signals that the agenda is no longer empty
@@ -105,11 +105,11 @@ type Stream[E Event] struct {
 	nextID          int64
 	progressPending int   // number of unanswered progress requests
 	rejected        int   // number of queued Created batches from Reject
-	taken           int64 // this stream's share of the hub's taken
+	taken           int64 // how much of the hub's taken belongs to this stream
 	closed          bool
 }
 
-// notice is an entry of the agenda. If kind is Changed, it means that watcher w is due. Otherwise
+// notice is an entry on the agenda. If kind is Changed, it means that watcher w is due. Otherwise
 // it stands for a batch. For Progress, rev is the revision that must be reached first.
 type notice[E Event] struct {
 	kind Kind
@@ -165,7 +165,7 @@ func (s *Stream[E]) Watch(r Request) (int64, error) {
 	s.h.index.add(w)
 	s.watchers[w.id] = w
 	// Nothing can be offered until mu is released, and everything published after this line will be
-	// offered. So history and live events meet here.
+	// offered. So this is the point where history ends and live events begin.
 	w.goal = s.h.current().Revision()
 	w.next = r.From
 	if r.From == 0 {
@@ -256,7 +256,7 @@ func (s *Stream[E]) RequestProgress(id int64) {
 	}
 }
 
-// Ready returns a channel that receives a value when Poll has a batch again after it had none.
+// Ready returns a channel that receives a value when Poll has a batch again after running out.
 func (s *Stream[E]) Ready() <-chan struct{} { return s.wake }
 
 // Next waits for the next batch. It returns an error if the stream is closed, or the cause if ctx

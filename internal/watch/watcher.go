@@ -11,14 +11,14 @@ import (
 //
 // The remaining events come from three sources, in this order: history for revisions next..goal,
 // then the queue, and then, if lost is not 0, history again from lost on. Offered events below next
-// or up to goal are ignored, because they have been delivered or will be read from history.
+// or up to goal are ignored: they have been delivered or will be read from history.
 type watcher[E Event] struct {
 	stream *Stream[E]
 	id     int64
 	tag    any
 	what   keyrange.Range
 	filter filter
-	slot   int // index in the watchers of its group
+	slot   int // index in its group's watchers
 
 	// next is the first revision that has not been read from history yet. It is above goal+1 only
 	// while the watcher is waiting for a future revision.
@@ -117,8 +117,8 @@ func (w *watcher[E]) take(limit Limit) []E {
 	return evs
 }
 
-// sent returns the revision up to which every event of the watcher has been delivered, given that
-// all events up to live have been offered.
+// sent returns how far the watcher has been served: all of its events up to this revision have been
+// delivered, given that all events up to live have been offered.
 func (w *watcher[E]) sent(live int64) int64 {
 	switch {
 	case w.next <= w.goal:

@@ -2,8 +2,8 @@
 //
 // A [Wheel] stores an instant in milliseconds for each handle, and fires the handle when its clock
 // reaches that instant. Adding and removing take constant time. Advancing takes amortized constant
-// time per entry, no matter how far the clock jumps or how far away the instants are. The reason is
-// that an entry moves down at most once per level.
+// time per entry, no matter how far the clock jumps or how far away the instants are. That is
+// because an entry moves down at most once per level.
 //
 // The caller must number its items densely from zero, like the slots of a slab. The wheel keeps an
 // array of 16 bytes per handle, up to the largest handle ever added, and needs no allocation or
@@ -22,8 +22,8 @@ const (
 	// levels is enough levels of 64 slots each to cover every non-negative int64.
 	levels = (63 + levelBits - 1) / levelBits
 
-	// There are two lists in addition to the slots. One has entries that were added after their
-	// instant had passed. The other has entries that Advance has removed from a slot, in order to
+	// There are two lists in addition to the slots. One holds entries that were added after their
+	// instant had passed. The other holds entries that Advance has removed from a slot, in order to
 	// fire them or move them to a lower level.
 	overdue = levels * slots
 	firing  = overdue + 1
@@ -83,7 +83,7 @@ func New(now int64) *Wheel {
 // Len returns the number of handles in the wheel.
 func (w *Wheel) Len() int { return w.count }
 
-// At returns the instant for which the handle is scheduled. ok is false if the handle is not in the
+// At returns the instant that the handle is scheduled for. ok is false if the handle is not in the
 // wheel.
 func (w *Wheel) At(handle uint32) (at int64, ok bool) {
 	if int(handle>>pageBits) >= len(w.pages) {
@@ -120,9 +120,9 @@ func (w *Wheel) Remove(handle uint32) bool {
 }
 
 // Advance moves the clock to now. It removes every handle whose instant has come and then calls
-// fire for it. fire can add and remove handles, including the handle itself. If fire adds a handle
-// at an instant that has passed, the handle fires during the next Advance. Advance panics if now is
-// before the current time.
+// fire for it. fire can add and remove handles, including the one that it was called for. If fire
+// adds a handle at an instant that has passed, the handle fires during the next Advance. Advance
+// panics if now is before the current time.
 //
 // most limits the number of entries that Advance processes, so that the caller's steps stay short
 // even if many entries are due at the same instant. The next calls fire the rest. Until then, Next
@@ -189,8 +189,8 @@ func (w *Wheel) drain(list uint32, most int, fire func(uint32)) int {
 	return w.look(most, fire)
 }
 
-// look processes the entries of the firing list. It fires those that are due, and moves the others
-// to a lower level. It returns how much of most is left. If any is left, the list is empty.
+// look processes the entries on the firing list. It fires those that are due, and moves the others
+// to a lower level. It returns how much of most is left. If some is left, the list is now empty.
 func (w *Wheel) look(most int, fire func(uint32)) int {
 	for ; most > 0; most-- {
 		h := w.heads[firing]

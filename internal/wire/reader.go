@@ -16,7 +16,7 @@ const maxDepth = 40
 // standardPart is the standard decoder for part of a message.
 var standardPart = proto.UnmarshalOptions{RecursionLimit: protowire.DefaultRecursionLimit - 1}
 
-// Wire types. The tag of each field consists of its number and its wire type.
+// Wire types. Each field's tag consists of its number and its wire type.
 const (
 	typeVarint = 0
 	typeBytes  = 2
@@ -29,8 +29,8 @@ type reader struct {
 	end   int    // end of the current message
 	depth int    // nesting depth of transactions
 	last  []byte // the previous key; never modified
-	// odd is set if the standard decoder must handle the message. This is the case if the message
-	// is malformed, or contains an unknown or duplicate field.
+	// odd is set if the standard decoder must handle the message. That means that the message is
+	// malformed, or contains an unknown or duplicate field.
 	odd bool
 }
 
@@ -85,7 +85,7 @@ func (r *reader) bytes() []byte {
 	return b
 }
 
-// key reads a key. Consecutive equal keys, as in the transactions of a lock, share one copy.
+// key reads a key. Consecutive equal keys, as in a lock's transactions, share one copy.
 func (r *reader) key() []byte {
 	v := r.view()
 	if !bytes.Equal(v, r.last) || r.last == nil {

@@ -14,7 +14,7 @@ type writer struct {
 	b      []byte // nil to only compute the length
 	i      int    // position of the first byte written; without a buffer, the negated length
 	strict bool   // check strings even if there is no buffer
-	// odd is set if the standard encoder must handle the message. The standard encoder either
+	// odd is set if the standard encoder must handle the message. The standard encoder then either
 	// returns the error or handles a case that is not supported here.
 	odd bool
 }
@@ -61,7 +61,7 @@ func (w *writer) flag(field int, v bool) {
 	}
 }
 
-// fixed64 writes one number of a packed list.
+// fixed64 writes one number in a packed list.
 func (w *writer) fixed64(v uint64) {
 	w.i -= 8
 	if w.b != nil {

@@ -1,4 +1,4 @@
-// Command generate writes messages.go of package wire. It creates a reader and a writer for every
+// Command generate writes messages.go for package wire. It creates a reader and a writer for every
 // message that a stream can carry, using the descriptors of leasehold.v1. It must run in the
 // directory of that package.
 package main
@@ -115,7 +115,7 @@ func load(stream protoreflect.FileDescriptor) ([]*protogen.Message, error) {
 	return list, nil
 }
 
-// apart lists repeated fields whose elements fall back to the standard decoder individually.
+// apart lists repeated fields whose elements fall back to the standard decoder one at a time.
 var apart = map[string]bool{"ClientMessage.Requests": true, "ServerMessage.Responses": true}
 
 // inline lists fields whose message is allocated together with the enclosing message, because it is
@@ -149,7 +149,7 @@ func local(f *protogen.Field) string {
 	return strings.ToLower(f.GoName[:1]) + f.GoName[1:] + "Field"
 }
 
-// body returns the oneof of a message, or nil if it has none.
+// body returns a message's oneof, or nil if it has none.
 func body(m *protogen.Message) (*protogen.Oneof, error) {
 	var found *protogen.Oneof
 	for _, o := range m.Oneofs {
@@ -201,7 +201,7 @@ func roomy(m *protogen.Message) bool {
 	})
 }
 
-// kind is the way in which the generator handles a field.
+// kind is how the generator handles a field.
 type kind int
 
 const (

@@ -87,8 +87,8 @@ func roomType(m *protogen.Message) string {
 	return "pb." + m.GoIdent.GoName
 }
 
-// messageIn returns an expression for the message in expr, whose type is the one that roomType
-// returns.
+// messageIn returns an expression for a pointer to the message in expr, which has the type that
+// roomType returns.
 func messageIn(m *protogen.Message, expr string) string {
 	if roomy(m) {
 		return "&" + expr + ".message"
@@ -169,8 +169,8 @@ func (g *generator) child(f *protogen.Field, to string) {
 	g.line("}")
 }
 
-// pointer returns an expression for the message in the variable n, which points to a value of
-// roomType.
+// pointer returns an expression for a pointer to the message, where the variable n points to a
+// value of roomType.
 func pointer(m *protogen.Message) string {
 	if roomy(m) {
 		return "&n.message"
@@ -231,7 +231,7 @@ func (g *generator) arm(f *protogen.Field) {
 	g.line("}")
 }
 
-// apart generates the reader of an element that falls back to the standard decoder individually.
+// apart generates the reader of an element that falls back to the standard decoder on its own.
 func (g *generator) apart(m *protogen.Message) {
 	n := m.GoIdent.GoName
 	g.line("")
