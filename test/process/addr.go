@@ -55,8 +55,8 @@ func claimBlock() bool {
 	return true
 }
 
-// free reports whether nothing listens on a port. No process is started meanwhile: until it executes
-// its program, it would have a copy of the listener, which would keep the port in use.
+// free reports whether nothing listens on a port. No process may be started meanwhile: until it
+// executes its program, it has a copy of the listener, which keeps the port in use.
 func free(port int) (addr string, ok bool) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()
