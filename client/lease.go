@@ -143,8 +143,9 @@ func (l *Lease) Close() { l.keeper.end(l, ErrClosed) }
 
 // Revoke ends the lease and deletes its keys. For the program, the lease ends immediately, with
 // [ErrReleased], even if Revoke fails. Revoking a lease that has already ended is not an error. If
-// the context ends before the cluster answers, Revoke returns the cause and continues in the
-// background for as long as the lease would be valid; [Client.Close] waits for it.
+// the context ends before the cluster answers, Revoke returns the cause and tries again in the
+// background, for no longer than the lease would have remained valid. [Client.Close] waits for
+// that.
 func (l *Lease) Revoke(ctx context.Context) error {
 	l.ending.note(ErrReleased)
 	left := time.Until(l.ValidUntil())

@@ -371,9 +371,9 @@ func TestSuspended(t *testing.T) {
 	})
 }
 
-// TestFailedKeepReplacesNothing checks that a failed Keep does not replace a lease. Keep fails with
-// an outdated grant of a lease that has been renewed since, and with a token that the lease no
-// longer has.
+// TestFailedKeepReplacesNothing checks that a failed Keep does not replace a lease. Keep fails if
+// the validity in the grant has passed, even if the lease has been renewed since, and if the lease
+// no longer has the grant's token.
 func TestFailedKeepReplacesNothing(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		g, err := c.GrantOnly(t.Context(), Grant{ID: 7, TTL: ttl})

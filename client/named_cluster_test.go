@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// named uses a lease by its name in puts, transactions, attachments and a revocation. A name refers
-// to the lease that currently has it. With the token of another lease, it does not refer to any
-// lease.
+// named refers to a lease by name in puts, transactions, attachments and a revocation. A name
+// refers to the lease that currently has it. With the token of another lease, it does not refer to
+// any lease.
 func named(t *testing.T, c *client.Client) {
 	ctx := ask(t)
 	l := must[*client.Lease](t)(c.Grant(ctx, client.Grant{TTL: time.Minute, Name: "named"}))

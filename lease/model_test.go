@@ -88,7 +88,7 @@ type result struct {
 	ok    bool
 }
 
-// String formats the error by its text, because it is often a pointer.
+// String formats the error as text. (Printing the whole struct often shows only a pointer for it.)
 func (r result) String() string {
 	return fmt.Sprintf("%+v %+v %v %v", r.ended, r.info, r.err, r.ok)
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // TestCacheFigures checks Gray and Cheriton's figures for V. With 0.864 reads and 0.04 writes per
-// second, a term of 10 s leaves a tenth of the messages.
+// second, a term of 10 s reduces the number of messages to about a tenth.
 func TestCacheFigures(t *testing.T) {
 	v := Sharing{
 		Reads: 0.864, Writes: 0.04, Caches: 1,

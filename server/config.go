@@ -99,8 +99,8 @@ type Cluster struct {
 	// Initial maps the name of each member to its peer URLs. If it is nil, which is the default,
 	// this member is the only one. See [Config.InitialMembers].
 	Initial map[string][]url.URL
-	// Token is an input to the cluster's ID, which keeps apart the members of two clusters with the
-	// same URLs. As in etcd, the default is "etcd-cluster".
+	// Token is an input to the cluster's ID. It distinguishes the members of two clusters that have
+	// the same URLs. As in etcd, the default is "etcd-cluster".
 	Token string
 	// State is "new" if the member is a founder of the cluster, or "existing" if it joins the
 	// cluster. The default is "new".

@@ -398,7 +398,8 @@ func testTraceOfEtcdStreams(t *testing.T) {
 }
 
 // TestTraceThroughFollower checks the spans of a command sent through a follower. The follower
-// records the time at the leader and its own work, and the leader's spans belong to the same trace.
+// records the time spent at the leader and the stages of its own work. The leader's spans belong to
+// the same trace.
 func TestTraceThroughFollower(t *testing.T) { virtual.Test(t, testTraceThroughFollower) }
 
 func testTraceThroughFollower(t *testing.T) {

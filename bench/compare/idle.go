@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	// idleTTL is the default TTL of an idle session's lease. renewals is how often a lease is
-	// renewed per TTL.
+	// idleTTL is the default TTL of an idle session's lease. renewals is the number of times a
+	// lease is renewed per TTL.
 	idleTTL  = 10 * time.Second
 	renewals = 3
 	// idleOpeners is the number of sessions opened concurrently.

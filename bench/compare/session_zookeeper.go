@@ -26,8 +26,8 @@ func ZooKeeper() Target {
 	}
 }
 
-// prepareZooKeeper writes a configuration file. By ZooKeeper's default, every write is synced
-// before it is acknowledged.
+// prepareZooKeeper writes a configuration file. By default, ZooKeeper syncs every write before
+// acknowledging it.
 func prepareZooKeeper(dir, addr string) ([]string, error) {
 	host, port, err := net.SplitHostPort(addr)
 	if err != nil {

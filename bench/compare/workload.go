@@ -51,7 +51,7 @@ type Params struct {
 	Leases int
 	// Conns is the number of connections of the load generator.
 	Conns int
-	// DrainCap limits how long to wait for leases that should all end.
+	// DrainCap limits how long to wait for leases to end.
 	DrainCap time.Duration
 	// Members is the number of members of a server.
 	Members int

@@ -65,7 +65,7 @@ type trial struct {
 	say   func(format string, args ...any)
 }
 
-// A result describes how a server behaved when a fault was provoked.
+// A result describes how a server behaved when the benchmark tried to provoke a fault.
 type result struct {
 	shown  bool
 	failed bool   // the attempt failed

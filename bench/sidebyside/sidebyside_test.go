@@ -15,10 +15,10 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// TestFaultsAbsent tries, in parallel, the faults that need one member and only a few seconds. The
-// current build of leasehold must show none of them. T18 is excluded because it takes more than a
-// minute and is part of etcd's API. leasehold's sources are outside this module, so go test does
-// not detect changes to them. Run this test with -count 1.
+// TestFaultsAbsent tries to provoke, in parallel, the faults that need one member and only a few
+// seconds. The current build of leasehold must show none of them. T18 is excluded because it takes
+// more than a minute and is part of etcd's API. leasehold's sources are outside this module, so go
+// test does not detect changes to them. Run this test with -count 1.
 func TestFaultsAbsent(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute")

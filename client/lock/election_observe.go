@@ -38,11 +38,10 @@ func (e *Election) Leader(ctx context.Context) (LeaderInfo, error) {
 }
 
 // Observe yields the current leader of an election and then every change: a new leader, a new
-// value, or the loss of the leader. It follows a single ordered stream: according to the store,
-// each leader it yields did lead at that revision, and none is skipped or repeated (T17). There is
-// one exception: if the program falls so far behind that changes have been compacted, Observe
-// continues with the current leader. Observe ends when the context ends, and yields the context's
-// cause.
+// value, or the loss of the leader. It follows a single ordered stream: each leader that it yields
+// did lead at the given store revision, and none is skipped or repeated (T17). There is one
+// exception: if the program falls so far behind that changes have been compacted, Observe continues
+// with the current leader. Observe ends when the context ends, and yields the context's cause.
 func (e *Election) Observe(ctx context.Context) iter.Seq2[LeaderInfo, error] {
 	return func(yield func(LeaderInfo, error) bool) {
 		o := &observer{election: e, queue: waitQueue{prefix: e.name + "/"}, yield: yield}

@@ -248,8 +248,8 @@ func lateUnlock(t *testing.T, c, other *client.Client) {
 	}
 }
 
-// keyThenLease checks that a lock ends with the reason of the first event, regardless of later
-// events.
+// keyThenLease checks that a lock reports the first event as the reason for its end, regardless of
+// later events.
 func keyThenLease(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)

@@ -545,7 +545,8 @@ func TestTooManyCalls(t *testing.T) {
 }
 
 // TestGroupFrames checks that frames about groups are passed to the TakeGroups function in order,
-// with their channel if any. Messages passed to Deliver arrive like messages from the member.
+// with their channel if any. Messages passed to Deliver are received as if the member had sent
+// them.
 func TestGroupFrames(t *testing.T) {
 	var got []string
 	take := func(c *Channel, f *pb.RelayFrame) {

@@ -40,7 +40,7 @@ type Limits struct {
 	Waiting, Links int
 	// Work limits, roughly, the caches and keys that admissions examine per step: see Spent.
 	Work int
-	// Invalidated limits, roughly, the number of ranges in the invalidations of one step. Expired
+	// Invalidated is an approximate limit on the number of ranges invalidated in one step. Expired
 	// limits the number of caches whose expiry is processed in one step. The rest follows in the
 	// next step.
 	Invalidated, Expired int
@@ -102,7 +102,7 @@ type reports struct {
 	slows []Slow
 	waits []lease.TTL
 	// late contains the caches that are currently slow, ordered by when writes began to wait for
-	// them. lateChanged reports whether they have changed since the last call of Late.
+	// them. lateChanged reports whether they have changed since the last call to Late.
 	late        schedule
 	lateChanged bool
 }

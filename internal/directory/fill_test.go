@@ -64,9 +64,9 @@ func TestNoFillWhilePending(t *testing.T) {
 	}
 }
 
-// TestNoFillWhileDroppingAll (C1) checks that a cache that was told to drop all its ranges can
-// fill nothing until its acknowledgment has been processed completely. All waiting writes are
-// recorded with the drop of the first range, whichever range they touch.
+// TestNoFillWhileDroppingAll (C1) checks that a cache that was told to drop all its ranges cannot
+// fill any until its acknowledgment has been fully processed. All waiting writes are recorded with
+// the drop of the first range, whichever range they touch.
 func TestNoFillWhileDroppingAll(t *testing.T) {
 	d := New(1, until(9_000), Limits{Drops: 1, Freed: 1})
 	d.Advance(100)

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestBoundEndsWithItsKey checks that a bound lease ends, with an event, in the same step in which
-// any command deletes its key or moves it to another lease.
+// TestBoundEndsWithItsKey checks that a bound lease ends, with an event, in the same step as any
+// command that deletes its key or detaches the key from it.
 func TestBoundEndsWithItsKey(t *testing.T) {
 	revoke := &Revoke{ID: 7, By: "me"}
 	gone := Op{Delete: &DeleteRange{Key: "k"}}

@@ -54,7 +54,7 @@ type validation struct {
 	// cost is the cost of the operations so far.
 	cost Cost
 	// replaced contains the bound leases that lose their key to a new lease. The value is true if
-	// the lease will end because no put gives it another key. The map is used only if there are
+	// the lease will end, because it is not given another key. The map is used only if there are
 	// limits.
 	replaced map[lease.ID]bool
 }

@@ -163,9 +163,9 @@ func (guard) End(what string, err *error) {
 	}
 }
 
-// TestCall checks that a stream that pauses begins once and ends once, whether it ends with an
-// error, a panic in Begin, Serve or End, or a rejection. The surrounding interceptors are notified
-// only when it has ended.
+// TestCall checks that a stream begins once, even if it pauses, and ends once unless Begin failed.
+// This holds whether Begin or Serve returns an error, or Begin, Serve or End panics. The
+// surrounding interceptors are notified only when the stream is over.
 func TestCall(t *testing.T) {
 	for name, x := range map[string]struct {
 		f    fake

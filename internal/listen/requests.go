@@ -53,8 +53,8 @@ var (
 // It is safe for concurrent use.
 type Requests struct {
 	log *slog.Logger
-	// most limits the unfinished bytes of a connection; 0 means no limit. mostStranger limits the
-	// unfinished bytes of a stranger.
+	// most is the limit on a connection's unfinished bytes; 0 means no limit. mostStranger is the
+	// limit for a stranger.
 	most, mostStranger int64
 	// known reports whether the caller of a call has logged in. If it is nil, callers do not have
 	// to log in. strangerCalls limits the calls on a connection until a caller has logged in.

@@ -12,8 +12,8 @@ import (
 const chunkSize = 256
 
 // history is the list of all records in revision order. It consists of chunks, which are found
-// through a tree, and a tail. The result of snapshot never changes, because the owner only appends
-// after the end of its tail, and replaces chunks.
+// through a tree, and a tail. A snapshot never changes: the owner only appends after the end of the
+// snapshot's tail, and replaces the snapshot's chunks instead of modifying them.
 type history struct {
 	dir  *directory
 	tail []*record // records after dir, fewer than chunkSize

@@ -50,8 +50,8 @@ func (s *Store) CheckInvariants() error {
 	return s.checkEnds()
 }
 
-// checkSize compares the sizes of the store and of each writer with sums over the records that are
-// not superfluous.
+// checkSize checks that the size of the store and of each writer is the sum over the records that
+// are not superfluous.
 func (s *Store) checkSize() error {
 	view := s.View()
 	if view.Size() != s.Size() {

@@ -22,8 +22,8 @@ func PutSize(key string, value []byte) int64 {
 	return recordCost + int64(len(value)) + lifeCost(key)
 }
 
-// KeepSize is the maximum amount by which a put can increase the size if it keeps the value of the
-// key and changes its lease.
+// KeepSize is the most by which a put can increase the size if it keeps the key's value and changes
+// only its lease.
 const KeepSize = recordCost + ShortValue
 
 // inherit lets r share the bytes of its value with last, the previous version, so that they are

@@ -257,7 +257,7 @@ func (a *asker) empty() bool {
 		a.current == nil && !a.agent.Pending() && a.caches.empty()
 }
 
-// again adds requests that seem to be lost to msg.
+// again adds to msg the requests that seem to have been lost.
 func (a *asker) again(msg *Forward) {
 	now, patience := a.m.ticks, uint64(a.m.cfg.ElectionTicks)
 	if a.current != nil {

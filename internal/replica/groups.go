@@ -34,7 +34,7 @@ type GroupRenewals struct {
 	Rounds uint64
 	// Round lists the leases that leave the keeper's groups, and the groups to renew after that. If
 	// there are any, Take returns the Renewals once in Output.Groups, with one RenewedGroup for
-	// each group. Round numbers increase, or are 0 if the keeper does not count rounds.
+	// each group. A keeper's round numbers increase, or are all 0 if it does not number its rounds.
 	holder.Round
 	Renewed []holder.RenewedGroup
 	// End is set if the keeper's stream has ended. Such a request contains nothing else and is not

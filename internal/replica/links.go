@@ -50,7 +50,8 @@ func (k *links) broken(member uint64) {
 // gone records that a member's process has ended or restarted.
 func (k *links) gone(member uint64) { delete(k.of, member) }
 
-// known reports whether a member has been in contact since its process was last seen to end.
+// known reports whether a member has been in contact since its process last ended or restarted, as
+// far as this member knows.
 func (k *links) known(member uint64) bool {
 	_, ok := k.of[member]
 	return ok

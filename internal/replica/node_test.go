@@ -21,8 +21,8 @@ func TestRaftCopies(t *testing.T) {
 	}
 }
 
-// TestProposalsReused checks that commands sharing an entry get their own answers, although memory
-// is reused in every round.
+// TestProposalsReused checks that commands that share an entry get their own answers, even though
+// memory is reused in every round.
 func TestProposalsReused(t *testing.T) {
 	m := lead(t)
 	m.r.cfg.MaxBatch = 100

@@ -35,7 +35,7 @@ type joinFlags struct {
 type joiner struct {
 	joinFlags
 	// These fields record whether the name, the data directory and the addresses were given. The
-	// joiner chooses those that were not given.
+	// joiner chooses any that were not.
 	nameGiven, dirGiven, addressesGiven bool
 
 	log  *slog.Logger

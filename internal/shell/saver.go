@@ -24,7 +24,7 @@ type Saver struct {
 	vote uint64
 }
 
-// Saving is an action of the disk. There are three kinds.
+// Saving is one of the actions that save messages (see [Saver.Save]). There are three kinds.
 type Saving struct {
 	// Install, if not nil, is a snapshot that has arrived. Make it the newest one, durably.
 	Install *raftpb.Message

@@ -125,8 +125,8 @@ func (w *Wheel) Remove(handle uint32) bool {
 // panics if now is before the current time.
 //
 // most limits the number of entries that Advance processes, so that the caller's steps stay short
-// even if many entries are due at the same instant. The next calls fire the rest. Until then, Next
-// returns now.
+// even if many entries are due at the same instant. The next calls fire the rest. Until they have
+// done so, Next returns the current time.
 func (w *Wheel) Advance(now int64, most int, fire func(handle uint32)) {
 	if now < w.now {
 		panic(fmt.Sprintf("wheel: clock goes back from %d to %d", w.now, now))
@@ -175,7 +175,7 @@ func (w *Wheel) nearest() (level, slot int, start int64, ok bool) {
 	return 0, 0, 0, false
 }
 
-// drain empties a list and processes its entries. It returns how much of most is left.
+// drain empties a list and processes its entries. It returns the unused part of most.
 func (w *Wheel) drain(list uint32, most int, fire func(uint32)) int {
 	first := w.heads[list]
 	if first == noHandle {
@@ -190,7 +190,7 @@ func (w *Wheel) drain(list uint32, most int, fire func(uint32)) int {
 }
 
 // look processes the entries on the firing list. It fires those that are due, and moves the others
-// to a lower level. It returns how much of most is left. If some is left, the list is now empty.
+// to a lower level. It returns the unused part of most. If that is positive, the list is now empty.
 func (w *Wheel) look(most int, fire func(uint32)) int {
 	for ; most > 0; most-- {
 		h := w.heads[firing]

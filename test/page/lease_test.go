@@ -83,8 +83,8 @@ func TestJeopardy(t *testing.T) {
 	kept := m.grant(map[string]any{"ttl_ms": 3_600_000, "name": "kept"})
 	p := open(t, m.url+"/ui/#/leases")
 	p.counts(1)
-	// After half of the TTL, the page shows that the lease is not being renewed. The members are
-	// killed in the other half.
+	// Halfway through the TTL, the page shows that the lease is not being renewed. The members are
+	// killed during the second half.
 	id := m.grant(map[string]any{"ttl_ms": 30_000, "name": "alone"})
 	p.shows(hex(t, id))
 	state := fmt.Sprintf("[...document.querySelectorAll('.row')].find((r) => "+

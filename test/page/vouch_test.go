@@ -18,9 +18,9 @@ import (
 	"time"
 )
 
-// vouched holds the self-signed certificate shared by all members that use TLS: the files with the
-// certificate and its key, the pin that makes the browser accept it, and a client that accepts it
-// and presents it where a certificate is required.
+// vouched holds the self-signed certificate shared by all members that use TLS. cert and key are
+// the files with the certificate and its key. pin makes the browser accept the certificate. client
+// accepts it too, and presents it where a certificate is required.
 var vouched struct {
 	cert, key, pin string
 	client         *http.Client

@@ -19,7 +19,7 @@ type client struct {
 	// paused is the end of the current pause. The client's clock keeps running.
 	paused  Time
 	threads []*thread
-	// caching is set if the program uses a cache, and waits if it uses wait queues.
+	// caching is true if the program uses a cache. waits is true if it uses wait queues.
 	caching, waits bool
 	// keeper keeps the process's leases alive.
 	keeper *keeper

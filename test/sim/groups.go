@@ -128,7 +128,8 @@ func (k *keeper) failed(q *call) {
 	}
 }
 
-// admit records the state of users and roles under which a renewal is admitted, or denies it.
+// admit reports whether a renewal is admitted, and records the state of users and roles that
+// decided this.
 func (q *call) admit(p *process) bool {
 	if q.op.Kind != opRenew || q.admitted {
 		return true

@@ -335,8 +335,8 @@ func (o *oracle) lastEvent(index uint64) uint64 {
 }
 
 // publishedEvents checks a member's lease events after number last against the log (W1): each
-// appears once and in order. If more events occur at once than a member keeps, only the last ones
-// are present.
+// appears once and in order. If more events occur at once than a member keeps, only the latest are
+// present, and they are not checked.
 func (o *oracle) publishedEvents(member, last uint64, all fsm.LeaseEvents) uint64 {
 	if all.Last() > last+uint64(o.w.machine.LeaseEvents) {
 		o.w.cover["more events of leases than are kept"]++

@@ -9,9 +9,8 @@ const (
 )
 
 // plantedCaches lists faults in caches, both on the leader and in the cache itself. Faults that
-// need a rare coincidence are covered by the tests of the directory and the replica instead.
-// Examples are a hold that begins while a command is in flight, and a cache's report that arrives
-// late.
+// show only with rare timing are covered by the directory and replica tests instead. Examples are a
+// hold that begins while a command is in flight, and a cache's report that arrives late.
 var plantedCaches = []planted{
 	{"a write does not wait for one cache", "C1", []edit{
 		{dirWriteGo, "\tif d.over(c) {\n\t\treturn\n", "\tif d.over(c) || c.id%2 == 0 {\n\t\treturn\n"},

@@ -160,7 +160,7 @@ func (t *thread) onceOnly(n *idempotency, c fsm.Command, a *waitqueue.Ask) *Op {
 // or a deadline has passed. It returns the ticket's state.
 func (t *thread) follow(s *session, until Time, state waitqueue.State) waitqueue.State {
 	w := t.c.w
-	// The key is deleted together with the lease. The process needs no request to detect that.
+	// The key is deleted together with the lease, whose end the process detects without a request.
 	give := w.now + 3*Time(s.terms.TTL)*Millisecond + 20*Second
 	move := w.now + w.exp(60*w.p.Think)
 	for t.ticket.state < state && w.now < min(until, give) {

@@ -71,6 +71,6 @@ func Guard(n Node, o Options) (
 
 // streamWorkers returns the number of goroutines that gRPC keeps for calls. A reused goroutine
 // already has a large enough stack. Each call beyond that number gets a new goroutine. In a
-// benchmark on two CPUs with 64 concurrent puts, including the client, a put cost 36 us of CPU time
-// without workers and 30 us with 64 to 256 of them.
+// benchmark on two CPUs with 64 concurrent puts, a put cost 36 us of CPU time (client included)
+// without workers, and 30 us with 64 to 256 of them.
 func streamWorkers() uint32 { return uint32(64 * runtime.GOMAXPROCS(0)) }

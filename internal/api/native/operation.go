@@ -163,7 +163,7 @@ func (s *store) perform(ctx context.Context, j job, r proto.Message) (proto.Mess
 	return j.answer.answer(v, &res)
 }
 
-// mayReadMuch reports whether the response to a request may contain many keys with their values.
+// mayReadMuch reports whether the response to a request may contain many key-value pairs.
 func mayReadMuch(j job, r proto.Message) bool {
 	if j.command != nil {
 		return api.MayBeLarge(j.command)
@@ -172,8 +172,7 @@ func mayReadMuch(j job, r proto.Message) bool {
 	return ok && !one.CountOnly && api.ManyKeys(string(one.RangeEnd), one.Limit)
 }
 
-// keysRead returns the approximate number of keys that the response to a request contains with
-// their values.
+// keysRead returns the approximate number of key-value pairs in the response to a request.
 func (s *store) keysRead(j job, r proto.Message) int64 {
 	v := s.leases.node.View().KV
 	if j.command != nil {

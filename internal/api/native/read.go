@@ -111,9 +111,9 @@ func keysOf(l *lease.Lessor, id lease.ID) [][]byte {
 	return out
 }
 
-// checkToken reports whether a token is its lease's current one. A token is valid until the end of
-// its lease is in the log. After a confirm round, the state includes the end, regardless of the
-// leader's timers.
+// checkToken reports whether a token is its lease's current one. A token is valid until the log
+// records that its lease has ended or has a new token, regardless of the leader's timers. After a
+// confirm round, the state includes everything that the log had recorded when the call began.
 func (s *leases) checkToken(
 	ctx context.Context, r *pb.CheckTokenRequest,
 ) (*pb.CheckTokenResponse, error) {

@@ -30,8 +30,7 @@ const (
 	// is still alive.
 	roomPatience = time.Minute
 	// maxPages limits how many of a stream's long responses are being created or waiting to be
-	// sent. A client that requests thousands of lists without reading them must not exhaust the
-	// memory.
+	// sent. A client that requests thousands of lists without reading them must not exhaust memory.
 	maxPages = 4
 )
 

@@ -9,9 +9,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestTurns checks that a waiter is notified when the ticket before it ends, with that ticket's
-// key, and when its own ticket ends, with the cause. A waiter that leaves from the middle wakes no
-// other.
+// TestTurns checks the notifications of a waiter. When the ticket before its own ends, it is
+// notified with that ticket's key. When its own ticket ends, it is notified with the cause. A
+// waiter that leaves from the middle wakes no other.
 func TestTurns(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3, 4)

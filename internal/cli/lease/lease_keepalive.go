@@ -158,8 +158,8 @@ func (a commands) leaseExists(c *clientv3.Client, id clientv3.LeaseID) (bool, er
 	return r.TTL > 0, nil
 }
 
-// endReason returns why a lease has ended. It returns "" if the lease has not ended or the server
-// does not know the reason.
+// endReason returns the reason why a lease ended. It returns "" if the lease has not ended or the
+// server does not know the reason.
 func (a commands) endReason(c *clientv3.Client, id clientv3.LeaseID) string {
 	ctx, cancel := a.CommandContext()
 	defer cancel()

@@ -165,9 +165,9 @@ func memberID(urls []url.URL, token string) uint64 {
 
 // clusterID derives the cluster's ID from the founders, so that they agree on it without
 // communicating. A single founder generates a unique ID. If it loses its disk and founds another
-// cluster, the new cluster is not mistaken for this one. Founders that would begin with different
-// states found different clusters. Their states differ if they have different names for members or
-// support different cluster versions.
+// cluster, the new cluster is not mistaken for this one. Founders whose initial states differ get
+// different IDs, and so found different clusters. Their states differ if they have different names
+// for members or support different cluster versions.
 func (c Config) clusterID(members []fsm.Member, incarnation uint64) uint64 {
 	h := sha256.New()
 	for _, m := range members {

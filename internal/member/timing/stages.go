@@ -72,7 +72,7 @@ func (p *place) of(index uint64, after int64) (s span) {
 	return s
 }
 
-// Appending records which entries the core passes to the log writer.
+// Appending records which entries the core is passing to the log writer, and when.
 func (t *Tracer) Appending(messages []*raftpb.Message) {
 	if t == nil {
 		return
