@@ -8,18 +8,14 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// streamTest is an open leasehold.v1 stream to one member. Each test uses its own prefix for names
-// and keys.
+// streamTest is an open leasehold.v1 stream to one member.
 type streamTest struct {
 	*running
-	t      *testing.T
-	prefix string
-	grpc   pb.StreamService_OpenClient
-	last   uint64 // ID of the last request
-	queue  []*pb.Response
+	t     *testing.T
+	grpc  pb.StreamService_OpenClient
+	last  uint64 // ID of the last request
+	queue []*pb.Response
 }
-
-func (s *streamTest) key(name string) []byte { return []byte(s.prefix + name) }
 
 // send numbers requests and sends them in one message.
 func (s *streamTest) send(list ...*pb.Request) {

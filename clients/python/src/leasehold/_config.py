@@ -139,8 +139,7 @@ class Login:
         return token
 
     def refusal(self, e: grpc.RpcError) -> NotLoggedInError | None:
-        """Returns why the login failed, or None if the cluster has no users. Raises other errors.
-        """
+        """Returns why the login failed, or None if there are no users. Raises other errors."""
         code, details = e.code(), e.details() or ""
         if code == grpc.StatusCode.FAILED_PRECONDITION and "not enabled" in details:
             return None
