@@ -204,7 +204,7 @@ func TestHolderCutOff(t *testing.T) {
 		line.SetCut(true)
 		r.end(t, func() {})
 		if code := r.ProcessState.ExitCode(); code != app.ExitLost ||
-			!strings.Contains(r.errs.String(), "ended: ") {
+			!strings.Contains(r.errs.String(), "renewed in time") {
 			t.Errorf("%s: exit code %d, it says %s", name, code, r.errs.String())
 		}
 	}
