@@ -165,8 +165,8 @@ func series(name string, rates ...float64) *Series {
 	return s
 }
 
-// TestMedianAndRatio checks that ratios are computed between rounds with the same number. The
-// expected results were computed by hand.
+// TestMedianAndRatio checks that ratios are computed between same-numbered rounds. The expected
+// results were computed by hand.
 func TestMedianAndRatio(t *testing.T) {
 	a, b := series("leasehold", 30, 10, 20), series("etcd", 10, 10, 5)
 	if m := a.Median(); m.Rate != 20 || m.More[0].Value != 10 {
@@ -231,7 +231,7 @@ func TestProgress(t *testing.T) {
 }
 
 // TestOpenLoop checks that a slow operation also increases the latency of the operations that
-// became due while it ran. Latency counts from the due time.
+// became due while it ran. Latency is measured from the time the operation was due.
 func TestOpenLoop(t *testing.T) {
 	var h load.Histogram
 	err := openLoop(t.Context(), 20, time.Millisecond, &h,

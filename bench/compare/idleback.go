@@ -74,7 +74,7 @@ func runManyDrain(ctx context.Context, e *Env) (Result, error) {
 	})
 }
 
-// relaysStop stops the relays of the open sessions for a time.
+// relaysStop stops the relays of the open sessions for a while.
 func (m *manySessions) relaysStop(
 	ctx context.Context, away time.Duration, stop func(),
 ) (_ Result, err error) {

@@ -106,7 +106,7 @@ func (m *member) status(ctx context.Context) (*pb.StatusResponse, error) {
 	return m.maintenance().Status(ctx, &pb.StatusRequest{}, waitForReady)
 }
 
-// kill sends SIGKILL without waiting, because the duration of a failover counts from here.
+// kill sends SIGKILL without waiting, because the duration of a failover is measured from here.
 func (m *member) kill() error {
 	if m.Process == nil {
 		return nil

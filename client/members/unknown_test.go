@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestUnknownOutcome checks the error if one attempt of a change may have been applied, or may be
+// TestUnknownOutcome checks the error if one attempt at a change may have been applied, or may be
 // applied later. The error reports this however the next attempt ends.
 func TestUnknownOutcome(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
