@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// A release that starts while Close waits for others has an ended context, so it does not block its
-// caller.
+// A release that starts while Close is waiting for other releases gets a context that has already
+// ended, so it does not block its caller.
 func TestReleaseWhileClosing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r, end := newReleases(), make(chan struct{})

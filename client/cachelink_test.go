@@ -186,8 +186,9 @@ func TestCacheWrites(t *testing.T) {
 	})
 }
 
-// Acknowledgements are split into messages that members accept. All of them precede later requests,
-// and each piece acknowledges what the whole does.
+// TestAckBytes checks that acknowledgments are split into messages that members accept. All of them
+// precede later requests other than renewals, and each piece carries the same terms and sequence
+// number as the whole acknowledgment.
 func TestAckBytes(t *testing.T) {
 	for _, tt := range []struct {
 		name     string

@@ -107,7 +107,7 @@ func TestEndpoints(t *testing.T) {
 }
 
 // A caller that gives up tells the member. A write that was sent may have taken effect; a read, or
-// what was never sent, has not.
+// a request that was never sent, has not.
 func TestCancel(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)
@@ -159,8 +159,8 @@ func TestNoMember(t *testing.T) {
 	})
 }
 
-// A request that would end the stream for all, because it is too large or not valid UTF-8, is not
-// sent.
+// A request that is too large or not valid UTF-8 would end the stream for every caller, so it is
+// not sent.
 func TestNotSent(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
@@ -297,7 +297,7 @@ func TestClose(t *testing.T) {
 	})
 }
 
-// isNot returns an error unless err wraps that.
+// isNot returns nil if err wraps that, and otherwise an error that contains both.
 func isNot(err, that error) error {
 	if errors.Is(err, that) {
 		return nil
@@ -337,7 +337,7 @@ func TestManyCalls(t *testing.T) {
 	})
 }
 
-// TestForeignLate checks the outcome of pending requests if a server that has been serving later
+// TestForeignLate checks the outcome of pending requests if a server works at first and later
 // reports that it does not know the API. Those requests may have taken effect.
 func TestForeignLate(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {

@@ -13,9 +13,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestChangeTTL checks that a client applies a shorter TTL before it requests it, and keeps
-// applying it, despite any later changes, while the request may still take effect. A refused change
-// does not limit later changes.
+// TestChangeTTL checks that a client applies a shorter TTL before it requests the change. It keeps
+// applying that TTL, despite any later changes, for as long as the request may still take effect. A
+// refused change does not limit later changes.
 func TestChangeTTL(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		l := grant(t, c, Grant{})

@@ -54,7 +54,7 @@ func TestOldLoginIsTriedAgain(t *testing.T) {
 	})
 }
 
-// TestRefusedStreamDidNothing checks that requests on a stream have had no effect if the stream was
+// TestRefusedStreamDidNothing checks that the requests on a stream had no effect if the stream was
 // refused before the member's first message. If the stream ends later, they may have had an effect.
 func TestRefusedStreamDidNothing(t *testing.T) {
 	for _, opened := range []bool{false, true} {

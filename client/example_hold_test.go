@@ -59,7 +59,7 @@ func ExampleLostError() {
 	connect := func() *client.Client {
 		c, err := client.New(client.Config{
 			Endpoints:  []string{endpoint},
-			RenewAfter: 0.01, // renews every lease each tenth of a second, to detect its loss soon
+			RenewAfter: 0.01, // renews every lease ten times a second, to detect its loss quickly
 		})
 		if err != nil {
 			log.Fatal(err)

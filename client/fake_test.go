@@ -164,7 +164,7 @@ func (s *fakeStream) Recv() (*pb.ServerMessage, error) {
 	}
 }
 
-// say sends a response that the client did not ask for.
+// say sends an unsolicited response.
 func (s *fakeStream) say(list ...*pb.Response) { s.out <- &pb.ServerMessage{Responses: list} }
 
 // memberID returns the ID of a fake member, or 0 if name is empty.
@@ -267,8 +267,8 @@ func inBubble(t *testing.T, n int, c Config, test func(*testing.T, *Client, *fak
 	})
 }
 
-// withSession makes the client open its session, so that the session's requests do not disturb the
-// test.
+// withSession makes the client open its session, so that the session's requests do not interfere
+// with the test.
 func withSession(t *testing.T, c *Client, f *fake) {
 	t.Helper()
 	if _, err := c.Put(t.Context(), store.Put{Key: "first"}); err != nil {

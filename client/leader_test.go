@@ -56,7 +56,7 @@ func TestFollowsLeader(t *testing.T) {
 			asked := f.requests()
 			f.set(func() { f.answer = f.obey })
 			f.lead(leads)
-			pass(minSearchDelay<<3 + 1) // less than the time that a move takes
+			pass(minSearchDelay<<3 + 1) // less time than a move takes
 			if at := f.openedAt(); !strings.Contains(at, leads) || len(at) != 2 {
 				t.Fatalf("it is with %q", at)
 			}
@@ -99,8 +99,8 @@ func TestFollowsLeader(t *testing.T) {
 	})
 }
 
-// TestFollowsUnanswered checks that requests that the previous member does not answer are sent to
-// the leader, and that writes keep their original numbers.
+// TestFollowsUnanswered checks that requests left unanswered by the previous member are sent to the
+// leader, and that writes keep their original numbers.
 func TestFollowsUnanswered(t *testing.T) {
 	followed(t, Config{}, func(t *testing.T, c *Client, f *fake) {
 		f.set(func() { f.frozen["b"] = true })

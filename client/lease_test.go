@@ -33,7 +33,8 @@ func grant(t *testing.T, c *Client, g Grant) *Lease {
 	return l
 }
 
-// is checks whether a lease is valid, which is known with and without a lock, and why not.
+// is checks that a lease is valid if err is nil, and otherwise that err is the reason why it is
+// not. It asks both with and without taking a lock.
 func is(t *testing.T, l *Lease, err error) {
 	t.Helper()
 	if got := l.Err(); !errors.Is(got, err) || (got == nil) != (err == nil) {

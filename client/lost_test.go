@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/client/leases"
 )
 
-// TestLostError checks that the error of a lease that the cluster reported gone contains how it
+// TestLostError checks that if the cluster reported a lease gone, the lease's error says how it
 // ended.
 func TestLostError(t *testing.T) {
 	for _, tt := range []struct {

@@ -13,8 +13,8 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// TestMetricsOfCalls checks that each call is counted once by its outcome, regardless of the number
-// of attempts.
+// TestMetricsOfCalls checks that each call is counted once by its outcome, however many attempts it
+// took.
 func TestMetricsOfCalls(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)

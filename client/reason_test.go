@@ -35,7 +35,8 @@ func TestPreviousAttemptError(t *testing.T) {
 }
 
 // TestCauses checks that the context of a lease is canceled with a cause that wraps both the
-// lease's error and context.Canceled. Calls that use the context return the same.
+// lease's error and context.Canceled. If a call that uses the context fails, its error wraps both
+// as well.
 func TestCauses(t *testing.T) {
 	inBubble(t, 1, exact, func(t *testing.T, c *Client, _ *fake) {
 		l := grant(t, c, Grant{})

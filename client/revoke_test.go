@@ -38,7 +38,8 @@ func TestRevokeRepeated(t *testing.T) {
 	})
 }
 
-// TestRevokeUnsure checks that the outcome is unknown if it is unknown for any of the leases.
+// TestRevokeUnsure checks that the outcome of a revocation is unknown if it is unknown for any of
+// the leases.
 func TestRevokeUnsure(t *testing.T) {
 	unknown, unavailable := pb.Reason_REASON_UNKNOWN_OUTCOME, pb.Reason_REASON_UNAVAILABLE
 	for _, reasons := range [][]pb.Reason{{unknown, unavailable}, {unavailable, unknown}} {

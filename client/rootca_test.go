@@ -78,7 +78,7 @@ func TestRootCAFile(t *testing.T) {
 }
 
 // serveTLS runs a gRPC server with a certificate issued by an authority. It returns a dialer for
-// it.
+// that server.
 func serveTLS(t *testing.T, a *certs.Authority) func(context.Context, string) (net.Conn, error) {
 	cert := a.Issue("server")
 	s := grpc.NewServer(grpc.Creds(credentials.NewServerTLSFromCert(&cert)))

@@ -52,8 +52,8 @@ func TestAskTogether(t *testing.T) {
 	})
 }
 
-// TestSendDelayEnds checks that a single caller is hardly delayed by waiting for other callers, and
-// soon not at all.
+// TestSendDelayEnds checks that waiting for other callers hardly delays a single caller, and soon
+// does not delay it at all.
 func TestSendDelayEnds(t *testing.T) {
 	l := newLink(0, nil, &fakeStream{ctx: t.Context()}, func() {})
 	l.answered.Store(64)

@@ -12,7 +12,7 @@ import (
 	"leasehold.dev/client/store"
 )
 
-// writes returns one write of each type that is numbered.
+// writes returns one write of each numbered type.
 func writes(c *Client) map[string]func(context.Context) error {
 	return map[string]func(context.Context) error{
 		"put": func(ctx context.Context) error {

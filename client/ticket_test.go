@@ -81,7 +81,7 @@ func gone(t *testing.T, err error) *GoneError {
 	return g
 }
 
-// TestTicket checks that messages notify the waiter of its turn and of the end of its turn. After
+// TestTicket checks that messages notify the waiter when its turn begins and when it ends. After
 // the stream breaks, the waiter resumes with a transaction that changes nothing and requires the
 // same key.
 func TestTicket(t *testing.T) {
@@ -334,7 +334,7 @@ func TestTicketLeaveBroken(t *testing.T) {
 	})
 }
 
-// TestTicketsEnd checks that an ended ticket makes room for others, regardless of how it ended.
+// TestTicketsEnd checks that an ended ticket makes room for others, however it ended.
 func TestTicketsEnd(t *testing.T) {
 	inBubble(t, 1, Config{}, func(t *testing.T, c *Client, f *fake) {
 		withSession(t, c, f)

@@ -66,9 +66,9 @@ func TestT2OtherClient(t *testing.T) {
 	})
 }
 
-// TestT24 checks that requested durations are rounded up, as are durations subtracted from a
-// validity, and that remaining times are rounded down. No value wraps around at the maximum time,
-// and impossible TTLs are not requested.
+// TestT24 checks that requested durations and durations subtracted from a validity are rounded up,
+// and that remaining times are rounded down. No value wraps around at the maximum time, and
+// impossible TTLs are not requested.
 func TestT24(t *testing.T) {
 	c := Config{Drift: -1, Margin: time.Millisecond + 1}
 	inBubble(t, 1, c, func(t *testing.T, c *Client, f *fake) {

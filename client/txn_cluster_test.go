@@ -24,8 +24,8 @@ func grantedAgain(t *testing.T, c *client.Client, id lease.ID) {
 	}
 }
 
-// pointed passes the operations of a transaction as pointers and checks that each has the same
-// result as its value would have.
+// pointed passes a transaction's operations as pointers and checks that each gives the same result
+// as its value would.
 func pointed(t *testing.T, c *client.Client) {
 	id := leases.NewID()
 	before := time.Now()

@@ -49,7 +49,7 @@ func (a args) text(key string) string {
 	return fmt.Sprint(a[key])
 }
 
-// list returns an argument as a list of texts.
+// list returns an argument as a list of strings.
 func (a args) list(key string) []string {
 	switch v := a[key].(type) {
 	case nil:

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// match compares a value with an expected one. Of an object, it compares only the named fields; of
-// a list, all elements; of anything else, the text. An expected object whose only key is an
+// match compares a value with an expected one. For an object, it compares only the named fields;
+// for a list, all elements; for anything else, the text. An expected object whose only key is an
 // operator is a comparison. match returns a description of the difference, or "".
 func match(want, got any) string {
 	if w, ok := fields(want); ok {
@@ -39,7 +39,7 @@ func match(want, got any) string {
 	return ""
 }
 
-// fields returns an object of a case or an answer as args.
+// fields returns an object from a case or an answer as args.
 func fields(x any) (args, bool) {
 	switch x := x.(type) {
 	case args:
@@ -113,8 +113,8 @@ type variables map[string]string
 
 var variable = regexp.MustCompile(`\$\{?\w+\}?`)
 
-// expand replaces the variables in the texts of a value. It returns an error if a variable is not
-// set.
+// expand replaces the variables in the strings within a value. It returns an error if a variable is
+// not set.
 func (v variables) expand(x any) (any, error) {
 	if f, ok := fields(x); ok {
 		return v.expandFields(f)

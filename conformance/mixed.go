@@ -48,7 +48,7 @@ type hold struct {
 	client, name string
 	token        uint64
 	from         float64 // when the client acquired it
-	until        float64 // until when the client claimed to be the only holder
+	until        float64 // time until which the client claimed to be the only holder
 	released     bool
 	killed       bool    // the client was killed before it could report the end
 	notified     float64 // when the client reported the loss, or 0

@@ -60,7 +60,7 @@ func TestParseStat(t *testing.T) {
 // TestOwnUsage checks that the right fields are read. This process must have used some CPU time and
 // some megabytes of memory.
 func TestOwnUsage(t *testing.T) {
-	// Wall time does not suffice, because a busy machine may give this process no CPU time.
+	// Wall time is not enough, because a busy machine may give this process no CPU time.
 	for used := time.Duration(0); used < 60*time.Millisecond; {
 		var r syscall.Rusage
 		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
@@ -128,8 +128,8 @@ func TestMeets(t *testing.T) {
 	}
 }
 
-// TestRenewalsAreCounted checks that a batch is complete with its last answer, even if that is
-// empty.
+// TestRenewalsAreCounted checks that a batch is complete once its last answer arrives, even if that
+// answer is empty.
 func TestRenewalsAreCounted(t *testing.T) {
 	var h load.Histogram
 	b := batches{hist: &h, open: map[uint64]*renewing{7: {time.Now(), 4}, 8: {time.Now(), 1}}}
@@ -165,8 +165,8 @@ func series(name string, rates ...float64) *Series {
 	return s
 }
 
-// TestMedianAndRatio checks that ratios are computed between rounds with the same number. The
-// expected results were computed by hand.
+// TestMedianAndRatio checks that ratios are computed between same-numbered rounds. The expected
+// results were computed by hand.
 func TestMedianAndRatio(t *testing.T) {
 	a, b := series("leasehold", 30, 10, 20), series("etcd", 10, 10, 5)
 	if m := a.Median(); m.Rate != 20 || m.More[0].Value != 10 {
@@ -231,7 +231,7 @@ func TestProgress(t *testing.T) {
 }
 
 // TestOpenLoop checks that a slow operation also increases the latency of the operations that
-// became due while it ran. Latency counts from the due time.
+// became due while it ran. Latency is measured from the time the operation was due.
 func TestOpenLoop(t *testing.T) {
 	var h load.Histogram
 	err := openLoop(t.Context(), 20, time.Millisecond, &h,

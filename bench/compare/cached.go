@@ -19,7 +19,7 @@ func cacheWorkloads() []Workload {
 	type runner = func(context.Context, *Env) (Result, error)
 	one := func(name, doc string, sessions int, f runner) Workload {
 		return Workload{
-			// Granting is set because a server without leases offers no comparison.
+			// Granting is set because a comparison with a server without leases would be pointless.
 			Name: name, Doc: doc, Sessions: sessions, Granting: true, Sheet: true, run: f,
 		}
 	}
@@ -54,8 +54,8 @@ func native(s Session) *client.Client {
 	return nil
 }
 
-// openCaches opens n caches of a key, or of all keys with a prefix, distributed evenly over
-// clients.
+// openCaches opens n caches for one key, or for all keys with a prefix, and spreads them evenly
+// over clients.
 func (e *Env) openCaches(
 	ctx context.Context, n int, r store.KeyRange, ttl time.Duration,
 ) ([]*cache.Cache, error) {

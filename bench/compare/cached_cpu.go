@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// runCacheCPU runs callers that perform a number of reads per write, with one cache per client and
-// without caches. It measures the server's CPU cost per read, including its share of the writes.
-// All callers use the same keys.
+// runCacheCPU runs callers that perform a given number of reads per write, both with one cache per
+// client and without caches. It measures the server's CPU cost per read, including its share of the
+// writes. All callers use the same keys.
 func runCacheCPU(ctx context.Context, e *Env) (Result, error) {
 	if err := fillSession(ctx, e.Sessions); err != nil {
 		return Result{}, err
@@ -48,8 +48,9 @@ func runCacheCPU(ctx context.Context, e *Env) (Result, error) {
 	return Result{More: f}, nil
 }
 
-// mix measures reads, with a number of reads per write. The rate and CPU of the result count only
-// reads. Its first figure is the percentage of reads that were not answered from memory.
+// mix measures reads mixed with writes, at a given number of reads per write. The rate and CPU of
+// the result count only reads. Its first figure is the percentage of reads that were not answered
+// from memory.
 func (e *Env) mix(ctx context.Context, caches []*cache.Cache, reads int) (Result, error) {
 	const callers = 64
 	value := make([]byte, load.ValueSize)

@@ -174,8 +174,8 @@ func (c *crowd) again(ctx context.Context) error {
 		})
 }
 
-// putsBesideDead pauses a process that holds the key. It measures the write that waits for the end
-// of the process's lease, and the writes after it.
+// putsBesideDead pauses a process that holds the key. It measures the write that waits for the
+// process's lease to end, and the writes that follow.
 func (e *Env) putsBesideDead(
 	ctx context.Context, writer Session, endpoint string, f *figures,
 ) error {

@@ -28,8 +28,8 @@ func ServeCeiling(ctx context.Context, addr, log string) error {
 const logSize = 64 << 20
 
 // syncedLog is a file that makes requests durable. Requests that arrive during a sync share the
-// next sync. The file has its full size and all of its blocks before the first request, so a sync
-// writes only data.
+// next sync. The file is fully sized and allocated before the first request, so a sync writes only
+// data.
 type syncedLog struct {
 	file *os.File
 

@@ -10,7 +10,7 @@ import (
 	pb "go.etcd.io/etcd/api/v3/etcdserverpb"
 )
 
-// A Through selects the members of a cluster to which the load generator connects.
+// A Through selects which members of a cluster the load generator connects to.
 type Through string
 
 // The selections of members.
@@ -29,7 +29,8 @@ func ParseThrough(s string) (Through, error) {
 	return t, nil
 }
 
-// roles holds the leader and the followers as of a time when all members agreed on the leader.
+// roles holds the leader and the followers, recorded at a time when all members agreed on the
+// leader.
 type roles struct {
 	term      uint64
 	leader    *member
@@ -37,8 +38,8 @@ type roles struct {
 	ids       map[*member]uint64
 }
 
-// endpoints returns the endpoints of the members selected by t. The leader comes last, so that it
-// gets one connection less if the connections do not divide evenly.
+// endpoints returns the endpoints of the members selected by t. The leader comes last, so it gets
+// one connection fewer if they do not divide evenly.
 func (r *roles) endpoints(t Through) []string {
 	var list []string
 	if t != ThroughLeader {
@@ -113,8 +114,8 @@ func agreed(members []*member, status []*pb.StatusResponse) (*roles, error) {
 	return r, nil
 }
 
-// level returns nil if all members have applied the same index. The members of an idle cluster
-// eventually have.
+// level returns nil if all members have applied the same index. In an idle cluster, they eventually
+// have.
 func level(status []*pb.StatusResponse) error {
 	for _, st := range status {
 		if st.RaftAppliedIndex != status[0].RaftAppliedIndex {

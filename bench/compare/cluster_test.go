@@ -138,7 +138,7 @@ func statusOf(id, leader, term, applied uint64) *pb.StatusResponse {
 	}
 }
 
-// TestAgreed checks when members count as agreeing on a leader, and which roles follow.
+// TestAgreed checks when members are considered to agree on a leader, and which roles result.
 func TestAgreed(t *testing.T) {
 	members := []*member{{endpoint: "a"}, {endpoint: "b"}, {endpoint: "c"}}
 	r, err := agreed(members, []*pb.StatusResponse{

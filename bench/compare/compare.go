@@ -75,7 +75,7 @@ func (p Plan) Check() error {
 	return nil
 }
 
-// ways lists the selections of members through which to measure w.
+// ways lists the member selections through which w is measured.
 func (p Plan) ways(w Workload) []Through {
 	switch {
 	case p.Members == 1 || w.Cluster:
@@ -146,7 +146,7 @@ func Run(ctx context.Context, p Plan) ([]*Series, error) {
 	return series, nil
 }
 
-// Median returns the median of the rounds for each metric, independently of the other metrics.
+// Median returns the median of each metric over the rounds, independently of the other metrics.
 func (s *Series) Median() Result {
 	pick := func(f func(Result) float64) float64 { return s.spread(f).Median }
 	m := Result{
@@ -193,8 +193,8 @@ func spreadOf(values []float64) Spread {
 	return Spread{(values[(n-1)/2] + values[n/2]) / 2, values[0], values[n-1]}
 }
 
-// ratio returns the ratios of the rates of s to the rates of o, round by round, because the runs of
-// a round are close in time. Rounds that only one of them has are omitted.
+// ratio returns the ratio of s's rate to o's rate, round by round, because the runs of a round are
+// close in time. Rounds that only one of them has are omitted.
 func (s *Series) ratio(o *Series) Spread {
 	var values []float64
 	for i := range min(len(s.Rounds), len(o.Rounds)) {

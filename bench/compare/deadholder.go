@@ -20,10 +20,10 @@ const silentLeases = 50
 // until they end.
 type silence struct {
 	env *Env
-	// observer is a connection to a member that is not killed. It is used to observe the ends of
-	// leases.
+	// observer is a connection to a member that is not killed. It is used to observe when leases
+	// end.
 	observer *load.Client
-	// fault is called after the last renewal of all leases, which was made at began.
+	// fault is called after the last renewal of all leases; began is the time of that renewal.
 	fault func(ctx context.Context, began time.Time) error
 
 	ended sample // how long after its last renewal each lease ended
@@ -35,8 +35,8 @@ type silence struct {
 // the time elapsed so far is lost.
 var killPoints = []int{25, 50, 75}
 
-// runDeadHolder measures when the leases of a dead holder end if the leader is killed in the
-// meantime, and if leadership is transferred five times.
+// runDeadHolder measures when a dead holder's leases end, both when the leader is killed in the
+// meantime and when leadership is transferred five times.
 func runDeadHolder(ctx context.Context, e *Env) (Result, error) {
 	more := []Metric{{"TTL", shortTTL * 1000, "ms"}, {"silent leases", silentLeases, "each"}}
 	one := func(name string, s *silence) []Metric {

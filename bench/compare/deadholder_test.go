@@ -15,7 +15,8 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// endings is a server whose leases end at the given times after the watch began, or never if 0.
+// endings is a server whose leases end at the given times after the watch began. A time of 0 means
+// never.
 type endings struct {
 	pb.Watch_WatchClient
 	began   time.Time
@@ -46,7 +47,7 @@ func (e *endings) Recv() (*pb.WatchResponse, error) {
 	return &pb.WatchResponse{Events: []*mvccpb.Event{gone}}, nil
 }
 
-// TestSilence checks how lease ends are counted. They count from the last renewal, leases that
+// TestSilence checks how lease ends are counted. Ends are timed from the last renewal, leases that
 // never end are included, and a lease that ends too early is an error.
 func TestSilence(t *testing.T) {
 	count := func(s *silence, after ...time.Duration) error {

@@ -6,13 +6,13 @@
 // server's process. A Target describes how to start a server: a leasehold binary, an etcd binary,
 // ZooKeeper, or the ceiling, which is a bare gRPC server for etcd's messages that stores nothing
 // and answers immediately. Run runs the workloads, and within a workload alternates between the
-// targets, round by round. Each server is alone on the machine and has an empty directory.
-// Temporary slowness of the machine thus affects all targets equally.
+// targets, round by round. Each server is alone on the machine and has an empty directory. If the
+// machine is slow for a while, that affects all targets equally.
 //
 // A server can be a cluster of members on loopback. If so, a workload is measured through the
 // leader, the followers or all members, and the resources of all members are added up. Failover
-// workloads kill members and measure the service in two ways: probes that nothing delays show the
-// behavior of the service, and the Go client shows what a program observes.
+// workloads kill members and measure the service in two ways: probes, which nothing delays, show
+// how the service behaves, and the Go client shows what a program observes.
 //
 // On etcd, the cache workloads run without caches. They perform the same reads at the server, and
 // the same writes while clients watch the keys.

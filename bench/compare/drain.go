@@ -18,7 +18,7 @@ import (
 // drained is the number of leases that expire together.
 const drained = 20_000
 
-// runDrain renews leases with one key each one last time, and then lets them expire as close
+// runDrain renews leases, each with one key, a final time, and then lets them expire as close
 // together as the API allows. It measures how fast they are deleted, and the latency of a writer
 // during that time.
 func runDrain(ctx context.Context, e *Env) (Result, error) {
@@ -46,7 +46,7 @@ func runDrain(ctx context.Context, e *Env) (Result, error) {
 }
 
 // drainTTL finds a TTL, in seconds, that is long enough to grant and renew n leases with keys. It
-// first measures the pace of this server.
+// first measures how fast this server is.
 func (e *Env) drainTTL(ctx context.Context, n int) (int64, error) {
 	var h load.Histogram
 	err := closedLoop(ctx, 256, time.Second, &h, func(ctx context.Context, c, _ int) error {

@@ -25,8 +25,8 @@ const (
 	hangs = 3 * time.Second
 )
 
-// An outage is a fault of a leader. Some in-flight calls return only after the outage has ended,
-// and the members agree again only when no more calls are made.
+// An outage is a fault injected into a leader. Some in-flight calls return only after the outage
+// has ended. The members agree again, which agree waits for, only once no more calls are made.
 type outage struct {
 	name  string
 	begin func(*member) error
@@ -54,10 +54,10 @@ type failover struct {
 	// lease is the lease renewed by probes and callers. It does not matter whether it survives.
 	lease int64
 
-	// The behavior of the service: the first acknowledgment through the faster and through the
-	// slower of the surviving members.
+	// The behavior of the service: the time until the first acknowledgment through the faster
+	// surviving member, and through the slower one.
 	write, renew, lastWrite, lastRenew sample
-	// The behavior that a program with the Go client observes.
+	// What a program with the Go client observes.
 	userWrite, userRenew sample
 	inFlight             sample // durations of in-flight calls
 }

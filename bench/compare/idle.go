@@ -166,7 +166,7 @@ func (e *Env) cpuFor(ctx context.Context, d time.Duration) (float64, error) {
 
 func micros(d time.Duration) float64 { return float64(d.Microseconds()) }
 
-// idleState reads the resource use of all members.
+// idleState reads the resource usage of all members.
 func (e *Env) idleState(ctx context.Context) (s idleState, err error) {
 	if s.usage, err = e.Server.Usage(); err != nil {
 		return s, err

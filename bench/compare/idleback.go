@@ -22,7 +22,7 @@ const (
 	awayFor = time.Minute
 )
 
-// runRelaysStop measures how long sessions take to hold leases again after their relays were
+// runRelaysStop measures how long sessions take to get leases again after their relays were
 // stopped. If the relays stay away long enough, the leases expire and the sessions need new ones.
 func runRelaysStop(away time.Duration) func(context.Context, *Env) (Result, error) {
 	return func(ctx context.Context, e *Env) (Result, error) {
@@ -63,7 +63,8 @@ func (m *manySessions) whileOpen(
 	return f(stop)
 }
 
-// runManyDrain measures leases that expire together while the member also has these sessions.
+// runManyDrain measures leases that expire together on a member that also has the many sessions of
+// withManySessions.
 func runManyDrain(ctx context.Context, e *Env) (Result, error) {
 	return withManySessions(ctx, e, func(m *manySessions) (Result, error) {
 		return m.whileOpen(ctx, func(func()) (Result, error) {
@@ -73,7 +74,7 @@ func runManyDrain(ctx context.Context, e *Env) (Result, error) {
 	})
 }
 
-// relaysStop stops the relays of the open sessions for a time.
+// relaysStop stops the relays of the open sessions for a while.
 func (m *manySessions) relaysStop(
 	ctx context.Context, away time.Duration, stop func(),
 ) (_ Result, err error) {
@@ -90,7 +91,8 @@ func (m *manySessions) relaysStop(
 	return m.reconnect(ctx, away > 0)
 }
 
-// reconnect reconnects all sessions. They renew their leases, or request new ones if afresh is set.
+// reconnect reconnects all sessions. The sessions then renew their leases, or request new ones if
+// afresh is set.
 func (m *manySessions) reconnect(ctx context.Context, afresh bool) (Result, error) {
 	direct := &timed{name: "to the member", addr: m.env.Server.members[0].endpoint}
 	if err := direct.open(ctx, m.ttl); err != nil {
@@ -181,7 +183,7 @@ func (m *manySessions) again(
 	}
 }
 
-// notFound returns the first result of a renewal whose lease has ended.
+// notFound returns the first renewal result that reports an ended lease.
 func notFound(r *leaseholdv1.Response) *leaseholdv1.RenewResult {
 	for _, x := range r.GetRenew().GetResults() {
 		if x.Reason == leaseholdv1.Reason_REASON_LEASE_NOT_FOUND {

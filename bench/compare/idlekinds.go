@@ -159,7 +159,7 @@ func (w *ownSession) ask(r *leaseholdv1.Request) (got *leaseholdv1.Response, err
 
 // follow implements idleConn.
 func (w *ownSession) follow(renewed func()) error {
-	var unknown uint64 // the request that contains a lease whose renewal has an unknown outcome
+	var unknown uint64 // the request that contains a lease whose renewal outcome is unknown
 	return w.receive(func(m *leaseholdv1.ServerMessage) error {
 		for _, r := range m.Responses {
 			if r.GetError().GetReason() == leaseholdv1.Reason_REASON_UNAVAILABLE {

@@ -43,8 +43,7 @@ type manySessions struct {
 	more []Metric
 }
 
-// runManySessions measures the cost of the sessions to a member, and the latency through the
-// relays.
+// runManySessions measures what the sessions cost a member, and the latency through the relays.
 func runManySessions(ctx context.Context, e *Env) (Result, error) {
 	return withManySessions(ctx, e, func(m *manySessions) (Result, error) {
 		r, err := e.measureIdle(ctx, e.TTL, m)

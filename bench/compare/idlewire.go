@@ -23,7 +23,7 @@ type wireConn struct {
 	headers hpack.Encoder
 	block   bytes.Buffer
 	in      [512]byte
-	had     int    // bytes of in that were read but not processed
+	had     int    // bytes read into in but not processed yet
 	data    []byte // part of an incomplete message
 
 	mu sync.Mutex // guards writes

@@ -29,8 +29,8 @@ func runKeepAlive(ctx context.Context, e *Env) (Result, error) {
 	return m.result(), err
 }
 
-// renewAll renews every lease once, as fast as possible. It returns when each renewal was sent. The
-// full TTL of each lease counts from that time.
+// renewAll renews every lease once, as fast as possible. It returns when each renewal was sent.
+// Each lease's full TTL runs from that time.
 func (e *Env) renewAll(ctx context.Context, leases []int64) ([]time.Time, error) {
 	sent := make([]time.Time, len(leases))
 	err := load.Parallel(load.RenewStreams, func(caller int, mine *load.Histogram) error {

@@ -71,8 +71,8 @@ func closedLoop(
 }
 
 // openLoop starts n operations at a steady pace, whether or not earlier operations have completed.
-// Each latency counts from the time the operation was due, so a stall counts for every operation
-// that it delays.
+// Each latency is measured from the time the operation was due, so a stall counts for every
+// operation that it delays.
 func openLoop(ctx context.Context, n int, every time.Duration, h *load.Histogram, f load.Op) error {
 	var mu sync.Mutex
 	var wg sync.WaitGroup

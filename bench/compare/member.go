@@ -28,7 +28,7 @@ type member struct {
 	// load.
 	control *load.Client
 
-	*process.Process // the last started process, or nil
+	*process.Process // the most recently started process, or nil
 }
 
 // start runs the process with the data left by the previous one, if any.
@@ -41,8 +41,8 @@ func (m *member) start() error {
 	return nil
 }
 
-// waitReady polls until the member is ready. It first tries to connect, which fails fastest, and
-// then to perform a linearizable read.
+// waitReady polls until the member is ready. It first tries to connect, because that fails fastest,
+// and then to perform a linearizable read.
 func (m *member) waitReady(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Minute)
 	defer cancel()
@@ -106,7 +106,7 @@ func (m *member) status(ctx context.Context) (*pb.StatusResponse, error) {
 	return m.maintenance().Status(ctx, &pb.StatusRequest{}, waitForReady)
 }
 
-// kill sends SIGKILL without waiting, because the duration of a failover counts from here.
+// kill sends SIGKILL without waiting, because the duration of a failover is measured from here.
 func (m *member) kill() error {
 	if m.Process == nil {
 		return nil

@@ -84,8 +84,8 @@ func (e *Env) fill(ctx context.Context, keys bool, m *measure) error {
 	return err
 }
 
-// checkRestored checks that the server still has all data after its restart. A fast restart without
-// the data would be worthless.
+// checkRestored checks that the server still has all its data after the restart. A fast restart
+// without the data would be worthless.
 func (e *Env) checkRestored(ctx context.Context, keys bool) error {
 	r, err := e.Client.Lease(0).LeaseLeases(ctx, &pb.LeaseLeasesRequest{},
 		waitForReady)

@@ -10,7 +10,7 @@ import (
 	"text/tabwriter"
 )
 
-// An entry is a Series in the form of the JSON report.
+// An entry is a Series as it appears in the JSON report.
 type entry struct {
 	Series
 	Rate   Spread            `json:"rate"`

@@ -9,19 +9,19 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A Session is a client of a server as used by programs: the server's own Go client, over the
+// A Session is a server's client as programs use it: the server's own Go client, speaking the
 // server's own protocol. It is safe for concurrent use.
 type Session interface {
 	// Put sets a key durably.
 	Put(ctx context.Context, key string, value []byte) error
 	// Get reads an existing key, linearizably if the server supports that.
 	Get(ctx context.Context, key string) error
-	// Locker returns a caller's own Locker for the lock with a name.
+	// Locker returns a caller's own Locker for the named lock.
 	Locker(ctx context.Context, name string) (Locker, error)
 	Close() error
 }
 
-// A Locker locks and unlocks. It must be used by one goroutine only.
+// A Locker locks and unlocks. Only one goroutine may use it.
 type Locker interface {
 	Lock(ctx context.Context) error
 	Unlock(ctx context.Context) error
@@ -58,7 +58,8 @@ func sessionWorkloads() []Workload {
 	})
 }
 
-// A sessionsOp prepares an operation. Its callers are distributed evenly over the sessions.
+// A sessionsOp prepares an operation. The operation's callers are distributed evenly over the
+// sessions.
 type sessionsOp func(context.Context, []Session) (load.Op, error)
 
 // sessionKeys is the number of keys that are written and read.

@@ -22,8 +22,8 @@ type Target struct {
 	// Start.
 	Path string
 	Args []string
-	// Ceiling marks the server that stores nothing. It takes one flag, and is a single process
-	// regardless of the number of members. Workloads that need a store do not run on it.
+	// Ceiling marks the server that stores nothing. It takes one flag, and is a single process no
+	// matter how many members are requested. Workloads that need a store do not run on it.
 	Ceiling bool
 	// Synced makes a ceiling write each request to a file and sync the file before it answers. Many
 	// requests share a sync. A durable server must do at least that.
@@ -40,7 +40,7 @@ type Target struct {
 	// Users is the number of users. Connections are assigned to them in turn. If Users is 0, access
 	// control is off.
 	Users int
-	// Audit makes members write an audit log of everything that makes a change.
+	// Audit makes members write an audit log of every change.
 	Audit bool
 
 	secure bool // each member also has an address with TLS
@@ -66,8 +66,8 @@ type Server struct {
 	tokens  []string // tokens of the users
 }
 
-// Start starts the target with a number of members on free loopback ports and empty directories. It
-// returns once each member answers a linearizable read.
+// Start starts the target with the given number of members, on free loopback ports and with empty
+// directories. It returns once each member answers a linearizable read.
 func (t Target) Start(ctx context.Context, members int) (*Server, error) {
 	if t.Ceiling {
 		members = 1

@@ -86,9 +86,9 @@ func getOp(ctx context.Context, e *Env) (load.Op, error) {
 // with published measurements have that many nodes.
 const nodeLeases = 130_000
 
-// nodeLeaseOp updates the lease object of a node as kube-apiserver does. A transaction puts the
-// object if its revision is the one read last, and otherwise reads it. An object has about 400
-// bytes.
+// nodeLeaseOp updates a node's lease object the way kube-apiserver does. A transaction puts the
+// object if its revision is still the one last read, and otherwise reads it. An object has about
+// 400 bytes.
 func nodeLeaseOp(ctx context.Context, e *Env) (load.Op, error) {
 	name := func(i int) []byte {
 		return fmt.Appendf(nil, "/registry/leases/kube-node-lease/node-%06d", i)
@@ -152,7 +152,7 @@ func runRevoke(ctx context.Context, e *Env) (Result, error) {
 	return m.result(), nil
 }
 
-// awaitApplied waits until each connected member has applied everything acknowledged before, so
+// awaitApplied waits until each connected member has applied everything acknowledged so far, so
 // that serializable reads return it.
 func (e *Env) awaitApplied(ctx context.Context) error {
 	for i := range e.Client.Len() {

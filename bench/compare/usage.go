@@ -15,7 +15,7 @@ import (
 // supports.
 const clockTick = 10 * time.Millisecond
 
-// readUsage reads the resource usage of a process since its start.
+// readUsage reads a process's resource usage since it started.
 func readUsage(pid int) (load.Usage, error) {
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

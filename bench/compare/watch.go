@@ -13,7 +13,7 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// A fanout is a writer of one key with many watchers of that key.
+// A fanout is one key with a single writer and many watchers.
 type fanout struct {
 	env  *Env
 	base time.Time

@@ -25,11 +25,11 @@ type Workload struct {
 	Cluster bool
 	// Sheet marks other workloads that report a sheet of figures.
 	Sheet bool
-	// Through lists the selections of members through which the workload is measured, in order. If
-	// it is empty, all members are used.
+	// Through lists, in order, the member selections through which the workload is measured. If it
+	// is empty, all members are used.
 	Through []Through
-	// Sessions is the number of the server's own clients that the workload opens. If it is 0, the
-	// workload uses etcd's API over plain connections.
+	// Sessions is how many of the server's own clients the workload opens. If it is 0, the workload
+	// uses etcd's API over plain connections.
 	Sessions int
 	// Granting marks workloads that need leases.
 	Granting bool

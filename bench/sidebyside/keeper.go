@@ -8,9 +8,9 @@ import (
 	clientv3 "go.etcd.io/etcd/client/v3"
 )
 
-// A keeper keeps many leases alive as their holders would. It counts their validity from before it
-// sent the acknowledged renewal, and moves to another member if one does not answer. Its methods
-// are safe for concurrent use.
+// A keeper keeps many leases alive as their holders would. It counts each lease's validity from
+// just before it sent the renewal that was acknowledged, and moves to another member if one does
+// not answer. Its methods are safe for concurrent use.
 type keeper struct {
 	ttl time.Duration
 

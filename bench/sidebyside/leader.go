@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// immortalLease (T9) grants a lease of 8 seconds that is never renewed, and transfers leadership
-// every 6 seconds. It measures when the lease ends.
+// immortalLease (T9) grants an 8-second lease that is never renewed, and transfers leadership every
+// 6 seconds. It measures when the lease ends.
 func immortalLease(ctx context.Context, c *cluster, t trial) (result, error) {
 	const ttl, every, limit = 8, 6 * time.Second, 40 * time.Second
 	_, others, err := c.leader(ctx)
@@ -58,7 +58,7 @@ func immortalLease(ctx context.Context, c *cluster, t trial) (result, error) {
 	return result{shown: lived > (ttl+2)*time.Second, seen: seen}, nil
 }
 
-// wokenLeader (T1) keeps 500 leases of 5 seconds alive through the followers. It stops the leader's
+// wokenLeader (T1) keeps 500 five-second leases alive through the followers. It stops the leader's
 // process for 9 seconds, as a hung disk or a machine pause would, and another member becomes the
 // leader. Then the process resumes. The trial counts the leases that the resumed leader ends
 // although they have been renewed in the meantime.

@@ -90,7 +90,7 @@ func run(ctx context.Context, o *options, out io.Writer) (clean bool, err error)
 	return clean, t.Flush()
 }
 
-// kinds returns the servers to compare, which are those with a binary.
+// kinds returns the servers to compare: those for which there is a binary.
 func (o *options) kinds(ctx context.Context, dir string) ([]kind, error) {
 	var kinds []kind
 	if o.etcd != "" {

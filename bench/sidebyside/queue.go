@@ -84,10 +84,10 @@ func awaitOutcome(o <-chan outcome, from time.Time) (seen string, late bool) {
 	}
 }
 
-// deadWaiter (T16) has a client wait for a lock held by another client. The waiter's lease of 8
-// seconds is not renewed. The trial checks whether the wait fails when that lease expires. It tries
-// the server's Lock and the library's Mutex. The Mutex waits in the client and so behaves the same
-// with every server; its result is reported but does not count.
+// deadWaiter (T16) has a client wait for a lock held by another client. The waiter's 8-second lease
+// is not renewed. The trial checks whether the wait fails when that lease expires. It tries the
+// server's Lock and the library's Mutex. The Mutex waits in the client and so behaves the same with
+// every server; its result is reported but does not count.
 func deadWaiter(ctx context.Context, c *cluster, _ trial) (result, error) {
 	client := c.members[0].client
 	ctx, cancel := context.WithCancel(ctx)
@@ -149,7 +149,7 @@ func libraryWaiter(
 	return o, entered(ctx, c, "m", 2)
 }
 
-// deadWinner (T17) has one candidate lead while another campaigns with a lease of 8 seconds that is
+// deadWinner (T17) has one candidate lead while another campaigns with an 8-second lease that is
 // not renewed. A second after that lease has ended, the leader resigns. The trial checks whether
 // the other candidate is still elected.
 func deadWinner(ctx context.Context, c *cluster, _ trial) (result, error) {

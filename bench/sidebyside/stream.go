@@ -10,9 +10,10 @@ import (
 )
 
 // stuckStream (T15) lets 6,000 leases expire together. At that moment, a client renews one of them.
-// On the same stream, it also renews a live lease every second, with a TTL at least as long. The
-// trial records how long renewals of the live lease wait, and whether that lease survives. Because
-// a machine pause would look like the fault, the trial is repeated once after a pause.
+// On the same stream, it also renews, every second, a live lease whose TTL is at least as long as
+// theirs. The trial records how long renewals of the live lease wait, and whether that lease
+// survives. Because a machine pause would look like the fault, the trial is repeated once after a
+// pause.
 func stuckStream(ctx context.Context, c *cluster, t trial) (result, error) {
 	for {
 		var r renewer

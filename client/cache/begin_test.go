@@ -43,7 +43,7 @@ func setHooks(t *testing.T, change func()) {
 }
 
 // TestFailedOpenRevokesLease checks that a cache that has a lease but cannot be opened revokes the
-// lease. It logs nothing unless that fails.
+// lease. It logs nothing unless the revocation fails.
 func TestFailedOpenRevokesLease(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		at := inprocess.Endpoints(inprocess.Run(t, 1))
@@ -158,8 +158,8 @@ func TestCloseWaitsForReopen(t *testing.T) {
 }
 
 // TestIncarnationReports checks that an incarnation acknowledges its opening once. It reports
-// nothing while it has no link or no news. After its lease has ended, it acknowledges only its
-// opening, and lists no copies.
+// nothing while it has no link or nothing to report. After its lease has ended, it acknowledges
+// only its opening, and lists no copies.
 func TestIncarnationReports(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)

@@ -17,8 +17,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestCoherent checks that every cache sees a write as soon as it is acknowledged, regardless of
-// the client, request and API that made it (C1, T20).
+// TestCoherent checks that every cache sees a write as soon as it is acknowledged, whichever
+// client, request or API made it (C1, T20).
 func TestCoherent(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)
@@ -144,7 +144,7 @@ func TestOneWriteOneFill(t *testing.T) {
 }
 
 // TestCacheNotOlderThanWatch checks that after a client has received an event, its cache returns
-// nothing older (T20).
+// nothing older than that event (T20).
 func TestCacheNotOlderThanWatch(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		cl := newCluster(t, 3)

@@ -68,7 +68,7 @@ func timeout(t testing.TB) context.Context {
 	return ctx
 }
 
-// must returns a function that returns its value, or fails the test on an error.
+// must returns a function that passes its value through, or fails the test if there is an error.
 func must[T any](t testing.TB) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()

@@ -11,8 +11,8 @@ import (
 )
 
 // TestFollowerOfRestoredCluster checks that a follower's ranges become invalid if the cluster
-// returns a revision older than theirs, even if they were updated recently. They become valid when
-// they have been read again (T34).
+// returns a revision older than theirs, even if they were updated recently. They become valid again
+// once they have been reread (T34).
 func TestFollowerOfRestoredCluster(t *testing.T) {
 	ended := 0
 	end := func() { ended++ }
@@ -33,7 +33,7 @@ func TestFollowerOfRestoredCluster(t *testing.T) {
 	if len(f.probes) != 0 {
 		t.Errorf("%d earlier probes are left", len(f.probes))
 	}
-	// Neither an event of the other range nor another probe makes this range valid again.
+	// Neither an event in the other range nor another probe makes this range valid again.
 	f.apply(f.parts[1], &store.Update{Revision: 50})
 	f.addProbe(probe{at: now(), revision: 101}, f.maxRevision())
 	if f.valid() {

@@ -96,7 +96,8 @@ func TestAwaitWhileReopening(t *testing.T) {
 }
 
 // TestNothingAfterEnd checks that nothing is answered from memory after the lease has ended. This
-// holds even if the copies have not been dropped yet, as after a pause of the process (T2, C1).
+// holds even if the copies have not been dropped yet, for example after the process was paused (T2,
+// C1).
 func TestNothingAfterEnd(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		ctx := t.Context()

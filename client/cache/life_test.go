@@ -14,8 +14,8 @@ import (
 )
 
 // TestCloseDropsAll checks that Close reports that everything was dropped before it revokes the
-// lease, so no write waits even if the revocation fails. The caller gets the error of the
-// revocation, and gets it only once.
+// lease, so no write waits even if the revocation fails. The caller gets the revocation's error,
+// and only once.
 func TestCloseDropsAll(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := inprocess.Connect(t, client.Config{}, inprocess.Endpoints(inprocess.Run(t, 1))...)

@@ -276,7 +276,7 @@ func TestFollowerWatches(t *testing.T) {
 		if err := <-over; !errors.Is(err, context.Canceled) {
 			t.Errorf("watch: %v, want canceled", err)
 		}
-		<-ended // the member has received the end as well
+		<-ended // the member has also received the end of the watch
 		p.lost = true
 		if err := f.watch(p); !errors.Is(err, errRolledBack) {
 			t.Errorf("watch of a lost range: %v", err)

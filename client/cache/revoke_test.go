@@ -16,7 +16,7 @@ import (
 )
 
 // frozen simulates the cache of a stopped program. It lists its copies when it is opened, but
-// acknowledges nothing unless the test does so.
+// acknowledges nothing unless the test does it explicitly.
 type frozen struct {
 	has     []keyrange.Range
 	opened  chan uint64

@@ -69,8 +69,8 @@ func TestCanceled(t *testing.T) {
 	})
 }
 
-// TestDefaultCandidateID checks that the ID of a candidate defaults to the ID of its lease, and
-// that the candidate can be preferred by that ID.
+// TestDefaultCandidateID checks that a candidate's ID defaults to the ID of its lease, and that
+// this ID can be used to prefer the candidate.
 func TestDefaultCandidateID(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

@@ -161,7 +161,7 @@ func holds(t testing.TB, c *client.Client, h *lock.Held) bool {
 	})).Succeeded
 }
 
-// names: locks whose names are prefixes of each other are independent.
+// names checks that locks are independent even if one lock's name is a prefix of another's.
 func names(t *testing.T, c *client.Client) {
 	ctx := rig.Soon(t)
 	s := session(t, c)
@@ -287,8 +287,8 @@ func leaseEnds(t *testing.T, c *client.Client) {
 	}
 }
 
-// TestLockAndClock: a lock ends as soon as its lease is invalid by the clock, even if no code has
-// run since to notice, as after a pause (T16).
+// TestLockAndClock checks that a lock ends as soon as its lease is invalid by the clock, even if no
+// code has run since then to notice, as after a pause (T16).
 func TestLockAndClock(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		var ahead atomic.Int64

@@ -79,7 +79,8 @@ func TestLeaderTie(t *testing.T) {
 }
 
 // TestKeyInUse checks that the next ticket with the same key waits while the previous one is being
-// abandoned, for as long as that takes. Before that, the next ticket is rejected immediately.
+// abandoned, for as long as that takes. While the previous ticket is still in use, the next one is
+// rejected immediately.
 func TestKeyInUse(t *testing.T) {
 	rig.Mute(t, rig.Unanswered, func(t *testing.T, c *client.Client) {
 		s := &session{client: c, keys: uses.Of(uses.With(t.Context()))}

@@ -187,9 +187,9 @@ func TestCampaignCompacted(t *testing.T) {
 	})
 }
 
-// TestObserveTurns checks that a change just as an observer starts to watch is yielded, even if it
-// has been compacted. A refused watch is an error. Nothing is yielded after the program stops the
-// iteration.
+// TestObserveTurns checks that a change made just as an observer starts to watch is yielded, even
+// if it has been compacted. A refused watch is an error. Nothing is yielded after the program stops
+// the iteration.
 func TestObserveTurns(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		members := newCluster(t, 1)

@@ -396,8 +396,8 @@ func TestGroupRandom(t *testing.T) {
 		t.Logf("%d left, %d failed, %d revoked, %d did not join, %v; %d there", left.Load(),
 			failed.Load(), revoked.Load(), ended.Load(), trackers["far"].went, len(list))
 		// If the machine pauses for several seconds, a member may fail before it leaves, or the
-		// watch that is never cut may lose its connection. No member may end twice, or for the
-		// wrong reason.
+		// watch that the test never cuts off may lose its connection anyway. No member may end
+		// twice, or for the wrong reason.
 		went := trackers["near"].went
 		// because failed registrations are withdrawn
 		most := left.Load() + revoked.Load() + ended.Load()

@@ -52,8 +52,8 @@ leasehold_client_calls_total canceled 26
 	}
 }
 
-// TestNoLease checks that a client without leases does not report a validity, and that there is a
-// number for every outcome, even if it never occurred.
+// TestNoLease checks that a client without leases reports no validity, and that every outcome has a
+// number, even if it never occurred.
 func TestNoLease(t *testing.T) {
 	calls := 0
 	for n := range (Snapshot{}).All() {

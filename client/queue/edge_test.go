@@ -96,8 +96,8 @@ func TestLargestItem(t *testing.T) {
 	})
 }
 
-// TestLargestBatch checks that a full batch can be pushed, with or without a delay and regardless
-// of the size of its items.
+// TestLargestBatch checks that a full batch can be pushed, with or without a delay and however
+// large its items are.
 func TestLargestBatch(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

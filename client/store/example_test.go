@@ -170,7 +170,7 @@ func ExampleWatch() {
 	// up/bob expired
 }
 
-// Two keys at a time have their turn, and the others wait. Package lock builds semaphores on this.
+// Two keys at a time get their turn, and the others wait. Package lock builds semaphores on this.
 func ExampleWait() {
 	c, stop := inprocess.Client()
 	defer stop()

@@ -168,7 +168,7 @@ func redis(ctx context.Context, c *client.Client) error {
 		If:   []store.Compare{held.Condition()}, // checked where the write is applied
 		Then: []store.Op{store.Put{Key: "orders/last", Value: []byte("4711")}},
 	}
-	r, err := c.Txn(held.Context(), write) // the context ends before another can have the lock
+	r, err := c.Txn(held.Context(), write) // the context ends before anyone else can get the lock
 	if err != nil {
 		return err
 	}

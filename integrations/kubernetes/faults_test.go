@@ -24,8 +24,8 @@ import (
 )
 
 // resource is what leaders write to. It rejects a write whose fencing token is lower than one it
-// has seen. In addition, it counts writes by a leader after a later leader's first write,
-// regardless of tokens.
+// has seen. It also counts writes that a leader makes after a later leader's first write, whatever
+// their tokens.
 type resource struct {
 	mu                        sync.Mutex
 	token                     uint64 // the highest token seen

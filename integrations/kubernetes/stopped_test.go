@@ -93,7 +93,7 @@ func control() {
 				}
 				r := report{Election: os.Getenv(electionVariable), Identity: id, Token: token}
 				for ctx.Err() == nil {
-					// The pause makes most stops occur between check and write.
+					// Because of the pause, most stops fall between the check and the write.
 					<-time.After(time.Millisecond)
 					r.Term, err = r.post(base + "/write")
 					check(err)

@@ -175,9 +175,9 @@ func anyChange(r *rand.Rand, s *State) (*State, error) {
 	return s.Enable()
 }
 
-// TestRandomChanges makes random changes using only a few names, and checks that the next change
-// leaves each state as it was. A state is immutable, and a failed change returns the old one. Each
-// state is consistent: users have existing, sorted roles; limits belong to existing users and
+// TestRandomChanges makes random changes using only a few names, and checks that no change alters
+// the state that it started from. A state is immutable, and a failed change returns the old one.
+// Each state is consistent: users have existing, sorted roles; limits belong to existing users and
 // roles; the size matches the contents; and while access control is enabled, root can disable it.
 func TestRandomChanges(t *testing.T) {
 	refused, changed := 0, 0

@@ -10,8 +10,8 @@ import (
 	pb "leasehold.dev/api/leasehold/v1"
 )
 
-// TestNeeds: every call and every request of a stream declares the permission that it needs, and
-// the two agree.
+// TestNeeds checks that every call and every stream request declares the permission that it needs,
+// and that a message that is used for both declares the same permission in both.
 func TestNeeds(t *testing.T) {
 	byRequest := make(map[protoreflect.FullName]pb.Needs)
 	protoregistry.GlobalFiles.RangeFilesByPackage("leasehold.v1", func(f protoreflect.FileDescriptor) bool {

@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestNestedNames checks two sets of which one has a name that starts with the other's name. Either
-// the longer name is rejected, or the sets do not list each other's nodes.
+// TestNestedNames checks two sets where one set's name starts with the other's. Either the longer
+// name is rejected, or the sets do not list each other's nodes.
 func TestNestedNames(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		r := rig.New(t, 1)

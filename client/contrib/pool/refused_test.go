@@ -144,7 +144,7 @@ func TestOthersAreQuicker(t *testing.T) {
 		if acquire(t, p, pool.Request{}); tries != 9 {
 			t.Errorf("tried %d times, want 9", tries)
 		}
-		// A caller that gives up between two attempts gets the error of its context.
+		// A caller that gives up between two attempts gets its context's error.
 		short, end := context.WithCancel(ctx)
 		c = rig.Through(t, r.Members[0], rig.Grants, func(n int) *pb.Response {
 			if n == 80 { // by now, the wait is at least a quarter of a second

@@ -181,7 +181,7 @@ func (d *driver) watch(ctx context.Context, a args) (object, error) {
 	return nil, err
 }
 
-// watch delivers the revisions of an update one at a time.
+// watch splits updates so that their revisions are delivered one at a time.
 type watch struct {
 	*client.Watcher
 	rest []store.Event
@@ -440,7 +440,7 @@ func (d *driver) leader(ctx context.Context, a args) (object, error) {
 	return object{"leader": plainLeader(l)}, err
 }
 
-// changes delivers the changes of a leader.
+// changes delivers the leader changes of an election.
 type changes struct {
 	next func() (lock.LeaderInfo, error, bool)
 	stop func()

@@ -22,8 +22,8 @@ import (
 
 const (
 	namespace = "kube-node-lease"
-	interval  = 10 * time.Second // between two renewals of a node, like in a kubelet
-	timeout   = 10 * time.Second // of a request, like in a kubelet
+	interval  = 10 * time.Second // between two renewals of a node, as in a kubelet
+	timeout   = 10 * time.Second // of a request, as in a kubelet
 )
 
 // nodes renews leases as kubelets do and checks each answer.

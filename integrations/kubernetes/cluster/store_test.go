@@ -171,7 +171,7 @@ func (s *store) killAll() {
 	}
 }
 
-// restore restores a snapshot as a cluster of one member, and lets the others join with empty
+// restore restores a snapshot as a single-member cluster, and lets the others join with empty
 // directories. No member may be running.
 func (s *store) restore(snapshot string) {
 	s.t.Helper()
