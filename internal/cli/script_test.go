@@ -134,7 +134,7 @@ func TestScripts(t *testing.T) {
 type session struct {
 	text    strings.Builder   // the transcript
 	last    string            // standard output of the last command
-	grabbed map[string]string // maps each value that differs between runs to a placeholder
+	grabbed map[string]string // maps each value that varies from run to run to its placeholder
 }
 
 type sessionKey struct{}
@@ -202,7 +202,7 @@ func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	fmt.Fprintf(&s.text, "$ %s\n%s", strings.Join(quoteAll(fs.Args()), " "), stdout.String())
 	for line := range strings.Lines(stderr.String()) {
-		// The log of the client library, which etcdctl prints, and the message that leasehold
+		// The log line that etcdctl prints from the client library, and the message that leasehold
 		// prints instead. Leasehold prints it only if a connection attempt failed before the
 		// timeout.
 		theirs := *clientFlag != "" && strings.HasPrefix(line, `{"level":`)

@@ -45,7 +45,8 @@ func TestReceiveAfterEnd(t *testing.T) {
 		close(enough)
 		synctest.Wait()
 		for range 10 {
-			m := bytes.Repeat([]byte{0, 0, 0, 0, 1, 'x'}, 1000) // looks like a series of messages
+			// this looks like a series of messages
+			m := bytes.Repeat([]byte{0, 0, 0, 0, 1, 'x'}, 1000)
 			if s.SendMsg(&m) != nil {
 				break
 			}
@@ -204,7 +205,7 @@ func TestHalfClosed(t *testing.T) {
 	s.GracefulStop()
 }
 
-// TestStatusWhileSending checks that over TCP too, a client that is still sending receives the
+// TestStatusWhileSending checks that over TCP, too, a client that is still sending receives the
 // status of its stream. An operating system resets a connection closed with unread bytes and
 // discards data in flight.
 func TestStatusWhileSending(t *testing.T) {
@@ -237,7 +238,7 @@ func TestStatusWhileSending(t *testing.T) {
 		}
 		for range 5 {
 			m := make([]byte, 10_000)
-			_ = stream.SendMsg(&m) // the server need not accept all messages
+			_ = stream.SendMsg(&m) // the server does not have to accept all messages
 		}
 		if _, err := recv(stream); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("the client learned %v", err)

@@ -109,7 +109,7 @@ func TestSizesStay(t *testing.T) {
 	}
 }
 
-// recordAlone is the size added by another version of a key, excluding its value.
+// recordAlone is the size that another version of a key adds, excluding its value.
 var recordAlone = func() int64 {
 	s := mvcc.New()
 	for range 2 {
@@ -170,7 +170,7 @@ func TestBytes(t *testing.T) {
 				t.Fatalf("seed %d, step %d: %#v: %+v and %+v", seed, i, c, got, b.View().Bytes)
 			}
 			if _, put := c.(*Put); put && head {
-				continue // versions kept only for watches count again
+				continue // versions kept only for watches count here as well
 			}
 			switch c.(type) {
 			case *Put, *Grant:

@@ -12,7 +12,7 @@ import (
 )
 
 // TestTooMuchWorkAtTheLimit checks that a transaction that takes too much work is rejected for that
-// reason and not because of a limit. Its plan is incomplete and cannot be validated.
+// reason and not because of a limit. Its plan is incomplete, so it cannot be validated.
 func TestTooMuchWorkAtTheLimit(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &SetLimits{
@@ -31,7 +31,8 @@ func TestTooMuchWorkAtTheLimit(t *testing.T) {
 	for large, c := range map[bool]*Txn{
 		false: {Then: slices.Concat(all[:10], another)}, true: {Then: slices.Concat(all, another)},
 	} {
-		if large { // Sorting alone can exceed the budget, since other commands must wait for it.
+		// Sorting alone can exceed the budget, because other commands must wait while it runs.
+		if large {
 			sorted := Op{Range: &Range{Key: "a", End: "b", Options: mvcc.RangeOptions{SortBy: mvcc.ByMod}}}
 			r := apply(t, m, as(m, "alice", &Txn{Then: append(slices.Repeat([]Op{sorted}, 20), another...)}))
 			if !errors.Is(r.Err, ErrTxnTooLarge) {
