@@ -154,8 +154,8 @@ func TestHolderLoses(t *testing.T) {
 	}
 }
 
-// TestKeepAlivePrintsCause checks that keep-alive prints how the lease ended. keep-alive by ID or
-// by name continues after the lease changes hands.
+// TestKeepAlivePrintsCause checks that keep-alive prints how the lease ended. If the lease changes
+// hands, keep-alive continues, both by ID and by name.
 func TestKeepAlivePrintsCause(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -318,7 +318,7 @@ var varying = []struct{ re, with string }{
 	{`("remaining_ms" : )\d+`, `${1}LEFT`},
 	{`"(cluster_id|member_id|term)" : \d+`, `"$1" : ID`},
 	{`"TTL" : \d+\n"GrantedTTL" : 100`, "\"TTL\" : LEFT\n\"GrantedTTL\" : 100"},
-	// The remaining part of a one-hour TTL also varies, and shifts the columns after it.
+	// The remaining part of a one-hour TTL also varies, which shifts the columns after it.
 	{`(1h0m0s[ │]+)(5\dm[.\d]+s|1h0m0s) *`, `${1}LEFT `},
 	{`REMAINING +`, `REMAINING `},
 	{`\nremaining +\S+`, "\nremaining LEFT"},

@@ -45,8 +45,7 @@ func TestReceiveAfterEnd(t *testing.T) {
 		close(enough)
 		synctest.Wait()
 		for range 10 {
-			// this looks like a series of messages
-			m := bytes.Repeat([]byte{0, 0, 0, 0, 1, 'x'}, 1000)
+			m := bytes.Repeat([]byte{0, 0, 0, 0, 1, 'x'}, 1000) // looks like a series of messages
 			if s.SendMsg(&m) != nil {
 				break
 			}

@@ -285,7 +285,8 @@ func (w *walk) touch(c *walkClient) {
 	})
 }
 
-// renew renews a lease without the log. renew renews a lease without going through the log.
+// renew renews a lease without going through the log. The client receives the renewal only if it is
+// then confirmed that the leader still leads.
 func (w *walk) renew(c *walkClient) {
 	sent := w.now
 	w.post(func() {
@@ -302,7 +303,7 @@ func (w *walk) renew(c *walkClient) {
 	})
 }
 
-// The client receives the renewal only if it is then confirmed that the leader still leads.
+// confirm calls f some time later, if the term has not changed by that time.
 func (w *walk) confirm(f func()) {
 	term := w.term
 	w.net = append(w.net, func() {

@@ -170,7 +170,7 @@ func TestBytes(t *testing.T) {
 				t.Fatalf("seed %d, step %d: %#v: %+v and %+v", seed, i, c, got, b.View().Bytes)
 			}
 			if _, put := c.(*Put); put && head {
-				continue // versions kept only for watches count here as well
+				continue // versions kept only for watches count again
 			}
 			switch c.(type) {
 			case *Put, *Grant:

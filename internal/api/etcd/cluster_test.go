@@ -60,8 +60,8 @@ func TestMembersRefused(t *testing.T) {
 func errOf[T any](_ T, err error) error { return err }
 
 // TestMembersUnaffordable checks that when the leader cannot allow a change, the client gets etcd's
-// error message for the cause. They distinguish members that were never started from members that
-// are down.
+// error message for the cause. The messages distinguish members that were never started from
+// members that are down.
 func TestMembersUnaffordable(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})

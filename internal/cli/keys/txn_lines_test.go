@@ -76,7 +76,7 @@ func FuzzParseCompare(f *testing.F) {
 	})
 }
 
-// The remaining part of a one-hour TTL also varies, which shifts the columns after it.
+// TestParseRequest checks that a request line accepts the flags of the corresponding command.
 func TestParseRequest(t *testing.T) {
 	for _, tc := range []struct {
 		line  string

@@ -190,8 +190,7 @@ func TestChildKilled(t *testing.T) {
 			t.Errorf("%s: exit code %d, want 137", script, got)
 		}
 		group := c.cmd.Process.Pid
-		// until the last process has been reaped
-		for !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) {
+		for !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) { // until the last process is reaped
 			if t.Context().Err() != nil {
 				t.Fatalf("%s: something is left", script)
 			}
