@@ -78,9 +78,9 @@ func TestWhichLimit(t *testing.T) {
 	want("disabled", alice, 0)
 }
 
-// TestLimitsEnd checks that limits are deleted with their user or role, and that a new user or role
-// with the same name starts without any. Limits count toward the state's size. Changing them does
-// not require clients to log in again.
+// TestLimitsEnd checks that deleting a user or role also deletes its limits, and that a new user or
+// role with the same name starts without limits. Limits count toward the state's size. Changing
+// them does not require clients to log in again.
 func TestLimitsEnd(t *testing.T) {
 	l := newLimits(t)
 	bytes, revision := l.Bytes(), l.Revision()
@@ -135,8 +135,8 @@ func TestBadLimits(t *testing.T) {
 	}
 }
 
-// TestLimitTexts checks that an error states the limit and whom it applies to. It also states the
-// usage if the caller is permitted to see it.
+// TestLimitTexts checks that an error message names the limit and who it applies to. It also states
+// the usage if the caller is permitted to see it.
 func TestLimitTexts(t *testing.T) {
 	for want, e := range map[string]LimitError{
 		"limit of leases is reached: alice may have 3, has 2 and requested 2 more": {

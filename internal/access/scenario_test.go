@@ -13,11 +13,11 @@ import (
 )
 
 // TestScenarios runs the scenarios in testdata, which change users and roles and then check access
-// decisions. To update the output, run it with -rewrite and review the diff.
+// decisions. To update the expected output, run the test with -rewrite and review the diff.
 //
-// A change is a line such as "add-user name=bob"; script.changes lists all changes. The key range
-// "a" is a single key, "a-b" starts at a and ends before b, and "a-" contains all keys from a on.
-// "ask as=bob" checks each line below it for that user. "with=reader,writer" makes the caller a
+// Each change is a line such as "add-user name=bob"; see script.changes for all of them. The key
+// range "a" is a single key, "a-b" starts at a and ends before b, and "a-" contains all keys from a
+// on. "ask as=bob" checks each line below it for that user. "with=reader,writer" makes the caller a
 // principal with these roles that is not a user. "since=3" sets the revision at which the caller
 // logged in; the default is the latest.
 func TestScenarios(t *testing.T) {
@@ -156,7 +156,7 @@ func (s *script) questions() string {
 	return b.String()
 }
 
-// answer returns whether a caller may perform the request on a line and, if not, why.
+// answer reports whether a caller may perform the request on a line and, if not, why.
 func (s *script) answer(who Caller, words []string) string {
 	args := make(map[string]string)
 	for _, w := range words[1:] {

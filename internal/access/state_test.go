@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/internal/keyrange"
 )
 
-// step is a change with its expected error and the expected revision after it.
+// step is a change, along with the error and the revision expected after it.
 type step struct {
 	name     string
 	do       func(*State) (*State, error)
@@ -118,7 +118,7 @@ func userOf(s *State, name string) User {
 	return u
 }
 
-// remade returns a new state with the same users and roles.
+// remade returns a newly built state with the same users and roles.
 func remade(s *State) *State {
 	var users []User
 	for _, name := range s.Users() {
@@ -160,7 +160,7 @@ func TestBytes(t *testing.T) {
 	}
 }
 
-// names lists short keys, so that random ranges often touch.
+// names lists short keys, so that random ranges are often adjacent.
 var names = []string{"", "\x00", "a", "a\x00", "a\x00\x00", "b", "bb", "c", "d"}
 
 func anyRange(r *rand.Rand) keyrange.Range {
@@ -169,7 +169,7 @@ func anyRange(r *rand.Rand) keyrange.Range {
 }
 
 // TestCheckKeyByKey compares Check with its definition: each key of the range must be covered by a
-// permission of one of the user's roles. It tests every key that could distinguish two ranges.
+// permission of one of the user's roles. It tests every key at which two ranges could differ.
 func TestCheckKeyByKey(t *testing.T) {
 	var keys []string
 	for _, n := range names {

@@ -40,8 +40,8 @@ func TestKeyWrittenTwice(t *testing.T) {
 	}
 }
 
-// TestTxnOperations checks that all nested operations in a transaction share one limit, so that a
-// transaction cannot be large at every level. Three full lists are allowed.
+// TestTxnOperations checks that all nested operations in a transaction share one limit, so that
+// nesting cannot be used to exceed it. Three full lists are allowed.
 func TestTxnOperations(t *testing.T) {
 	read := func(n int) []fsm.Op {
 		list := make([]fsm.Op, n)

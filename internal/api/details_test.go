@@ -59,8 +59,7 @@ func TestDetails(t *testing.T) {
 	}
 }
 
-// TestFacts checks that the data of an error is in its metadata, and so is the retry delay, if
-// known.
+// TestFacts checks that an error's data is in its metadata, along with the retry delay, if known.
 func TestFacts(t *testing.T) {
 	held := lease.Info{Terms: lease.Terms{ID: 7, Name: "n", LockDelay: 900}, Token: 9}
 	over := held
@@ -129,8 +128,8 @@ func TestFacts(t *testing.T) {
 	}
 }
 
-// TestInform checks that errors of other packages are unchanged. A bare status gets a reason if its
-// code determines one.
+// TestInform checks that errors from other packages are left unchanged. A bare status gets a reason
+// if its code implies one.
 func TestInform(t *testing.T) {
 	other := errors.New("x")
 	for _, err := range []error{nil, other, status.Error(codes.NotFound, "other")} {

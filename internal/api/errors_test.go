@@ -100,15 +100,16 @@ var known = map[string]error{
 }
 
 // inside lists errors that no API call can return. They occur before the API is served, during a
-// restore or in messages from other members, stop the member, or are handled internally.
+// restore, or in messages from other members; or they stop the member; or they are handled
+// internally.
 var inside = map[string]bool{
 	"api.ErrUndecided":   true,
 	"fsm.ErrIncarnation": true, "replica.ErrImpossible": true, "replica.ErrDamaged": true,
 	"fsm.ErrCorrupt": true, "fsm.ErrRevision": true, "replica.ErrMessage": true,
 }
 
-// TestWireComplete requires an entry for every exported error, variable or type, in the source of
-// the packages below the API. A missing error would reach clients as Unknown.
+// TestWireComplete requires an entry for every exported error (variable or type) in the source of
+// the packages below the API. An error without an entry would reach clients as Unknown.
 func TestWireComplete(t *testing.T) {
 	for name, dir := range map[string]string{
 		"lease": "../../lease", "mvcc": "../mvcc", "fsm": "../fsm", "replica": "../replica",
@@ -244,8 +245,8 @@ func TestNoPackageNames(t *testing.T) {
 	}
 }
 
-// TestProposalDeadline checks that a command whose deadline has passed has an unknown outcome, and
-// that the client gets the same error as from etcd.
+// TestProposalDeadline checks that when a command's deadline passes, its outcome is unknown and the
+// client gets the same error as from etcd.
 func TestProposalDeadline(t *testing.T) {
 	for _, tt := range []struct{ err, want error }{
 		{context.DeadlineExceeded, rpctypes.ErrGRPCTimeout},
@@ -261,7 +262,7 @@ func TestProposalDeadline(t *testing.T) {
 	}
 }
 
-// TestReadWithoutLeader checks that a read that found no leader in time gets the same error as from
+// TestReadWithoutLeader checks that a read that finds no leader in time gets the same error as from
 // etcd. A read whose own deadline has passed gets only a deadline error.
 func TestReadWithoutLeader(t *testing.T) {
 	for _, tt := range []struct{ err, want error }{
@@ -282,7 +283,7 @@ func TestReadWithoutLeader(t *testing.T) {
 func TestClientsRecognize(t *testing.T) {
 	for _, w := range wire {
 		s := status.Convert(w.to)
-		// Errors for which etcd has no constant have other messages.
+		// Errors without an etcd constant have messages of their own.
 		if _, ok := rpctypes.Error(w.to).(rpctypes.EtcdError); ok {
 			continue
 		}

@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/internal/watch"
 )
 
-// TestPublish checks that Publish sends the events of all changes to the hub in order, regardless
-// of their number, and keeps no reference to the changes. While no watch needs events, the hub
-// receives only the revision.
+// TestPublish checks that Publish sends the events of all changes to the hub in order, however many
+// there are, and keeps no reference to the changes. While no watch needs events, the hub receives
+// only the revision.
 func TestPublish(t *testing.T) {
 	view := mvcc.New().View()
 	h := watch.New(func() watch.History[*Event] { return NewHistory(view) }, watch.Options{})

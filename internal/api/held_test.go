@@ -41,8 +41,8 @@ func attachTo(t *testing.T, l *lease.Lessor, id lease.ID, keys ...string) {
 
 // TestGather gathers the keys of a lease with many keys. After each step, some of the keys found
 // are detached, some are attached again, and some are new. No step gathers more keys than allowed,
-// and keys that stay attached are found regardless of changes between steps. A lease that keeps
-// changing is gathered in a limited number of steps.
+// and keys that stay attached are found despite changes between steps. A lease that keeps changing
+// is gathered in a limited number of steps.
 func TestGather(t *testing.T) {
 	const n = 3*maxGathered + 5
 	off := func(l *lease.Lessor, keys []string) []string {

@@ -177,8 +177,8 @@ func TestLimitErrors(t *testing.T) {
 	}
 }
 
-// TestRefusalsBounded checks that only a limited number of principals have counts of their own, and
-// that counts never decrease.
+// TestRefusalsBounded checks that only a limited number of principals get separate refusal counts,
+// and that counts never decrease.
 func TestRefusalsBounded(t *testing.T) {
 	l := NewRateLimiter(func() *access.State { return nil }, 2)
 	for i := range 100 {

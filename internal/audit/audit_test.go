@@ -19,8 +19,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// disk accepts a limited number of bytes and then fails partway through a write, until it has room
-// again.
+// disk accepts a limited number of bytes and then fails partway through a write, until it is given
+// more room.
 type disk struct {
 	mu   sync.Mutex // guards the following fields
 	data bytes.Buffer
@@ -391,7 +391,7 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// wholeLines counts the lines in all files of a directory, and checks that each is a record.
+// wholeLines counts the lines in all files of a directory and checks that each one is a record.
 func wholeLines(t *testing.T, dir string) (lines, files int) {
 	t.Helper()
 	list, err := os.ReadDir(dir)

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Delays double up to the limit, however many failures there were.
+// Delays double up to the limit, no matter how many failures there were.
 func TestDelay(t *testing.T) {
 	const first, most = 5 * time.Millisecond, 500 * time.Millisecond
 	for failures, want := range map[int]time.Duration{

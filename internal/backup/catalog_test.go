@@ -23,8 +23,8 @@ func log(first, before, last, term uint64, s int) Object {
 	}), Bytes: 10}
 }
 
-// TestCatalogue checks that names contain everything that a catalog needs, and that objects with
-// other names are left alone.
+// TestCatalogue checks that names contain everything a catalog needs, and that objects with other
+// names are left alone.
 func TestCatalogue(t *testing.T) {
 	t.Parallel()
 	strange := []Object{
@@ -51,8 +51,8 @@ func TestCatalogue(t *testing.T) {
 	}
 }
 
-// TestReach checks that the copied log is followed from piece to piece across all members, but not
-// over a gap or into another generation of the cluster.
+// TestReach checks that the copied log is followed from piece to piece, even if different members
+// copied them, but not across a gap or into another generation of the cluster.
 func TestReach(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
@@ -102,8 +102,8 @@ func TestReachIsQuick(t *testing.T) {
 	}
 }
 
-// TestExpired checks that an object expires once no restore from the oldest kept full backup on
-// needs it.
+// TestExpired checks that an object expires once it is no longer needed to restore from the oldest
+// full backup that is kept, or from any later one.
 func TestExpired(t *testing.T) {
 	t.Parallel()
 	part := Object{Name: full(3, 1, 0).Name + PartSuffix}
@@ -112,7 +112,7 @@ func TestExpired(t *testing.T) {
 		{Name: "mine"},
 		{Name: full(31, 1, 31).Name + PartSuffix},
 		log(1, 1, 9, 1, 9), log(10, 1, 20, 1, 19), log(15, 1, 25, 1, 25), log(26, 1, 40, 1, 40),
-		log(11, 9, 18, 9, 35), // from a generation after the kept one
+		log(11, 9, 18, 9, 35), // from a generation after that of the backup that is kept
 	})
 	for keep, want := range map[int][]Object{
 		4: nil, 3: nil,
@@ -133,8 +133,8 @@ func TestExpired(t *testing.T) {
 }
 
 // TestClockAhead covers backups whose names carry a future time. Such a backup is never the newest
-// and does not count among the kept ones. It expires together with the backups at its position in
-// the log.
+// and does not count toward the number kept. It expires together with the backups at its position
+// in the log.
 func TestClockAhead(t *testing.T) {
 	t.Parallel()
 	now := at(50)
@@ -178,8 +178,8 @@ func TestSuperseded(t *testing.T) {
 	}
 }
 
-// TestWalk checks that Next returns the piece with the furthest end first, followed by the others
-// in case it is damaged.
+// TestWalk checks that Next returns the piece that reaches furthest first, followed by the others
+// in case that one is damaged.
 func TestWalk(t *testing.T) {
 	t.Parallel()
 	c := Catalogue([]Object{log(1, 1, 9, 1, 2), log(3, 1, 12, 1, 3), log(6, 1, 8, 1, 1)})

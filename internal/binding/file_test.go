@@ -30,8 +30,8 @@ bindings:
     roles: [root]
 `
 
-// TestParseErrors checks that a file is parsed strictly, and that errors name the line and a
-// remedy.
+// TestParseErrors checks that a file is parsed strictly, and that each error names the line and
+// suggests a fix.
 func TestParseErrors(t *testing.T) {
 	f, err := parse([]byte(good))
 	if err != nil || f.CommonNames || len(f.Issuers) != 1 || len(f.Bindings) != 4 ||

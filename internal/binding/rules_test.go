@@ -14,7 +14,7 @@ import (
 	"leasehold.dev/test/certs"
 )
 
-// fromCertificate returns the evidence from a certificate that has been signed and parsed.
+// fromCertificate returns the evidence from a certificate that has been signed and then parsed.
 func fromCertificate(
 	t testing.TB, hosts []string, change func(*x509.Certificate), ids ...string,
 ) *Evidence {

@@ -227,7 +227,7 @@ func TestRotation(t *testing.T) {
 }
 
 // TestUnknownKeyFlood checks that the issuer is contacted only a few times no matter what tokens
-// clients send, and that valid tokens are still accepted.
+// clients send, and that valid tokens are accepted all the while.
 func TestUnknownKeyFlood(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")
@@ -260,8 +260,8 @@ func TestUnknownKeyFlood(t *testing.T) {
 	}
 }
 
-// TestFailingIssuer checks that if an issuer is unavailable or reports another name, its known keys
-// stay valid and the failure is logged once.
+// TestFailingIssuer checks that if an issuer is unavailable or reports a different name, its known
+// keys stay valid and the failure is logged once.
 func TestFailingIssuer(t *testing.T) {
 	r := newRig(t, false, "")
 	r.AddECDSA(t, "1")

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A line that is a code and a text is taken apart, and no other line is.
+// A line that consists of a code and a text is split into the two, and no other line is.
 func TestReport(t *testing.T) {
 	t.Parallel()
 	for line, want := range map[string][2]string{
@@ -23,7 +23,7 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// Every code is documented, and nothing else is called one.
+// Every code is documented, and nothing else is called a code.
 func TestDocumented(t *testing.T) {
 	t.Parallel()
 	code, err := os.ReadFile("cause.go")

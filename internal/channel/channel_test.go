@@ -228,8 +228,8 @@ func TestShortFirst(t *testing.T) {
 }
 
 // TestEnds checks both ways in which a call can end. A call canceled by the client ends at the
-// member. A call ended by the member delivers everything sent before the end, and later frames for
-// it are ignored.
+// member. For a call ended by the member, everything sent before the end is delivered, and later
+// frames are ignored.
 func TestEnds(t *testing.T) {
 	joined(t, 1<<20, func(t *testing.T, relay *Link, calls <-chan served) {
 		given := open(t, relay, "canceled")
@@ -247,7 +247,7 @@ func TestEnds(t *testing.T) {
 		}
 		c := open(t, relay, "ended")
 		at = <-calls
-		send(t, at.Channel, make([]byte, window)) // so long that the end waits behind it
+		send(t, at.Channel, make([]byte, window)) // long enough that the end has to wait behind it
 		at.End(&pb.RelayEnd{Message: "why"})
 		if err := c.Send(t.Context(), []byte("late")); err != nil && !errors.Is(err, errEnded) {
 			t.Error(err) // the end may or may not have arrived
@@ -317,7 +317,7 @@ func TestFinish(t *testing.T) {
 }
 
 // TestBatches checks that batches stay within the stream's message limit and below the size at
-// which sending is delayed, with pieces, calls and statuses of every size.
+// which sending is delayed, for pieces, calls and statuses of every size.
 func TestBatches(t *testing.T) {
 	l := New(nil, 1<<20, nil)
 	long := strings.Repeat("a", pieceSize/2)
@@ -438,8 +438,9 @@ func TestAnswers(t *testing.T) {
 	})
 }
 
-// TestReadsNothing checks that a relay that does not read cannot exhaust a member's memory with
-// frames that use no window. Here the member answers each frame but cannot send.
+// TestReadsNothing checks that a relay that does not read cannot exhaust a member's memory by
+// sending frames that do not count against the window. Here the member answers each frame, but its
+// answers cannot be sent.
 func TestReadsNothing(t *testing.T) {
 	refuse := func(c *Channel, _ *pb.RelayCall) func() {
 		go c.End(&pb.RelayEnd{})
@@ -469,7 +470,7 @@ func TestReadsNothing(t *testing.T) {
 			t.Errorf("%s: %d frames waiting", name, len(l.short))
 		})
 	}
-	// Frames that have been sent do not count.
+	// Frames that have already been sent do not count.
 	l := New(nil, 1<<20, refuse)
 	for range 2 * maxFree {
 		if err := l.receive([]*pb.RelayFrame{{}}); err != nil {
@@ -545,8 +546,8 @@ func TestTooManyCalls(t *testing.T) {
 }
 
 // TestGroupFrames checks that frames about groups are passed to the TakeGroups function in order,
-// with their channel if any. Messages passed to Deliver are received as if the member had sent
-// them.
+// along with their channel if they have one. Messages passed to Deliver are received as if the
+// member had sent them.
 func TestGroupFrames(t *testing.T) {
 	var got []string
 	take := func(c *Channel, f *pb.RelayFrame) {

@@ -30,7 +30,7 @@ func TestCommandExamples(t *testing.T) {
 			words := strings.Fields(strings.ReplaceAll(line, "\\", ""))
 			for i, w := range words {
 				if w != "leasehold" || i > 0 && words[i-1] != "&&" {
-					continue // not the start of a leasehold command
+					continue // does not start a leasehold command
 				}
 				path, err := readExample(words[i+1:])
 				if err != nil {

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// TestGrantedName checks that granting a lease prints how to refer to its name if other commands
-// would parse that name as an ID.
+// TestGrantedName checks that when a lease is granted under a name that other commands would parse
+// as an ID, the output explains how to refer to that name.
 func TestGrantedName(t *testing.T) {
 	for name, want := range map[string]string{
 		"db": "name:db", "cafe": "name:cafe", "8000000000000000": "name:8000000000000000",

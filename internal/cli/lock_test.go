@@ -109,7 +109,7 @@ var holders = map[string][]string{
 	"elect": {"elect", "a", "me"},
 }
 
-// unhurried returns the arguments of a holder with a TTL that is long enough for a slow machine.
+// unhurried returns a holder's arguments with a TTL that is long enough for a slow machine.
 func unhurried(args []string) []string {
 	out := slices.Clone(args)
 	if i := slices.Index(out, "2"); i >= 0 {
@@ -154,8 +154,8 @@ func TestHolderLoses(t *testing.T) {
 	}
 }
 
-// TestKeepAlivePrintsCause checks that keep-alive prints how the lease ended. After the lease
-// changes hands, keep-alive by ID or by name continues.
+// TestKeepAlivePrintsCause checks that keep-alive prints how the lease ended. If the lease changes
+// hands, keep-alive continues, both by ID and by name.
 func TestKeepAlivePrintsCause(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -76,7 +76,7 @@ func startAll(env *testscript.Env, binary []string, all []member) error {
 	for _, m := range all {
 		args := slices.Concat(binary[1:], m.flags(env),
 			[]string{"--initial-cluster=" + strings.Join(cluster, ",")})
-		if len(all) > 1 { // an election would appear in the transcript
+		if len(all) > 1 { // otherwise, an election would appear in the transcript
 			args = append(args, "--election-timeout=4000")
 		}
 		if file := "auth-" + m.name + ".yaml"; exists(filepath.Join(env.WorkDir, file)) {

@@ -26,8 +26,8 @@ func TestRunUnreachable(t *testing.T) {
 	}
 }
 
-// TestWrongArguments checks that commands that run a child report wrong arguments with an exit code
-// that cannot come from the child, and that they give advice about TLS flags.
+// TestWrongArguments checks that when commands that run a child get wrong arguments, they exit with
+// a code that cannot come from the child, and give advice about TLS flags.
 func TestWrongArguments(t *testing.T) {
 	away := []string{"--endpoints", "https://127.0.0.1:1", "--command-timeout", "100ms"}
 	for _, tt := range []struct {

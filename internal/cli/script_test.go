@@ -134,7 +134,7 @@ func TestScripts(t *testing.T) {
 type session struct {
 	text    strings.Builder   // the transcript
 	last    string            // standard output of the last command
-	grabbed map[string]string // maps each value that differs between runs to a placeholder
+	grabbed map[string]string // maps each value that varies from run to run to its placeholder
 }
 
 type sessionKey struct{}
@@ -202,7 +202,7 @@ func cmdCtl(ts *testscript.TestScript, neg bool, args []string) {
 	}
 	fmt.Fprintf(&s.text, "$ %s\n%s", strings.Join(quoteAll(fs.Args()), " "), stdout.String())
 	for line := range strings.Lines(stderr.String()) {
-		// The log of the client library, which etcdctl prints, and the message that leasehold
+		// The log line that etcdctl prints from the client library, and the message that leasehold
 		// prints instead. Leasehold prints it only if a connection attempt failed before the
 		// timeout.
 		theirs := *clientFlag != "" && strings.HasPrefix(line, `{"level":`)
@@ -318,7 +318,7 @@ var varying = []struct{ re, with string }{
 	{`("remaining_ms" : )\d+`, `${1}LEFT`},
 	{`"(cluster_id|member_id|term)" : \d+`, `"$1" : ID`},
 	{`"TTL" : \d+\n"GrantedTTL" : 100`, "\"TTL\" : LEFT\n\"GrantedTTL\" : 100"},
-	// The remaining part of a one-hour TTL also varies, and shifts the columns after it.
+	// The remaining part of a one-hour TTL also varies, which shifts the columns after it.
 	{`(1h0m0s[ │]+)(5\dm[.\d]+s|1h0m0s) *`, `${1}LEFT `},
 	{`REMAINING +`, `REMAINING `},
 	{`\nremaining +\S+`, "\nremaining LEFT"},

@@ -136,8 +136,8 @@ func TestTopOnTerminal(t *testing.T) {
 	})
 }
 
-// The sequences that top sends before the first frame and after the last one. The first switches to
-// the alternate screen, and the second switches back.
+// These are the sequences that top sends before the first frame and after the last one. The first
+// switches to the alternate screen, and the second switches back.
 const (
 	enterScreen = "\x1b[?1049h"
 	leaveScreen = "\x1b[?1049l"

@@ -22,8 +22,8 @@ func TestWithoutEnd(t *testing.T) {
 	want(t, "keys of several pieces", shows(s, "b", "bb", "d", "f"), "1???")
 }
 
-// TestNothingToDrop checks that invalidating keys without a copy leaves the view unchanged, whether
-// the keys come before, between or after the pieces.
+// TestNothingToDrop checks that invalidating keys that are not cached leaves the view unchanged,
+// whether the keys come before, between or after the pieces.
 func TestNothingToDrop(t *testing.T) {
 	s, _ := newSet(Config[pair]{Holds: []keyrange.Range{all}})
 	s.Opened(1)

@@ -146,7 +146,7 @@ func TestHasOfLongKeys(t *testing.T) {
 	}
 }
 
-// world contains a Set, a slow model of it, and what the leader knows of the copies. Keys are
+// world contains a Set, a slow model of it, and what the leader knows about the copies. Keys are
 // single letters. The key space is divided into cells: each letter, and the gap up to the next
 // letter.
 type world struct {
@@ -156,7 +156,7 @@ type world struct {
 	index  *index
 	store  map[string]string
 	known  map[string]string // the model: the value of each known cell
-	leader map[string]bool   // cells that, to the leader's knowledge, the cache has
+	leader map[string]bool   // the cells that the leader believes the cache has
 	seq    uint64
 	wait   []pendingWrite // unacknowledged invalidations
 	fills  []*reading
@@ -170,7 +170,7 @@ type pendingWrite struct {
 type reading struct {
 	fill *Fill
 	what keyrange.Range
-	term uint64 // 0 means a write is pending: do not cache
+	term uint64 // 0 means that a write is pending, so the range must not be cached
 }
 
 const letters = "bcdefghijk"
@@ -259,7 +259,7 @@ func (w *world) answer() {
 	}
 }
 
-// noteEvictions updates the model after evictions, which it cannot predict.
+// noteEvictions updates the model after evictions, which the model cannot predict.
 func (w *world) noteEvictions() {
 	if entries, _ := w.set.Len(); entries < w.set.cfg.MaxEntries-2*len(letters) {
 		return // nothing was evicted

@@ -46,7 +46,7 @@ func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 var _ encoding.CodecV2 = bytesCodec{}
 
-// far is a server with one handler.
+// far is a server with one handler, at the far end of a connection.
 type far struct {
 	*bufconn.Listener
 	t      *testing.T
@@ -127,7 +127,7 @@ func echoAll(_ any, s grpc.ServerStream) error {
 	}
 }
 
-// recv returns the next message, or the error with which the stream ended.
+// recv returns the next message, or the error that the stream ended with.
 func recv(s grpc.ClientStream) (m []byte, err error) {
 	err = s.RecvMsg(&m)
 	return m, err
@@ -227,8 +227,8 @@ func TestInterceptors(t *testing.T) {
 	})
 }
 
-// TestBadClients checks that data that violates the protocol is rejected with an error text, or the
-// connection is closed. A silent client is disconnected after a time limit.
+// TestBadClients checks that if a client's data violates the protocol, it is rejected with an error
+// text or the connection is closed. A silent client is disconnected after a time limit.
 func TestBadClients(t *testing.T) {
 	const first = Protocol + " " + echo + "\n"
 	frame := func(flags byte, size uint32, data string) string {
@@ -299,9 +299,8 @@ func (g *given) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// TestUnfinished checks the memory for a message longer than a chunk. Whatever length was
-// announced, a reader allocates little more than it has received. A writer uses at most one
-// additional chunk.
+// TestUnfinished checks the memory for a message longer than a chunk. Whatever length is announced,
+// a reader allocates little more than it has received. A writer uses at most one additional chunk.
 func TestUnfinished(t *testing.T) {
 	for _, size := range []int{513, chunk, chunk + 1, 100_000, 400_000, 3 << 20} {
 		for _, came := range []int{0, 600, chunk, 100_000, 500_000, 2 << 20} {
@@ -344,8 +343,8 @@ func (b *boundary) Read(p []byte) (int, error) {
 }
 
 // TestHeld checks that a message that does not arrive together with its header is charged to an
-// account, from before its memory is allocated until the handler receives it. The account can close
-// the connection.
+// account, starting before its memory is allocated and until the handler receives it. The account
+// can close the connection.
 func TestHeld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := new(ledger)
@@ -427,8 +426,9 @@ func (a *ledger) Close() {
 	}
 }
 
-// TestPaced checks that a stream receives only when its account permits it, and can end immediately
-// while it waits. The account admits three messages and then blocks until it is closed.
+// TestPaced checks that a stream receives only when its account permits it, and that the stream can
+// end immediately while it waits for that. The account admits three messages and then blocks until
+// it is closed.
 func TestPaced(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closed := make(chan struct{})
@@ -478,7 +478,7 @@ func FuzzServer(f *testing.F) {
 	})
 }
 
-// mute is a given whose peer receives nothing.
+// mute is a given connection whose peer receives nothing.
 type mute struct{ given }
 
 func (*mute) Write(b []byte) (int, error) { return len(b), nil }

@@ -204,7 +204,7 @@ func TestHalfClosed(t *testing.T) {
 	s.GracefulStop()
 }
 
-// TestStatusWhileSending checks that over TCP too, a client that is still sending receives the
+// TestStatusWhileSending checks that over TCP, too, a client that is still sending receives the
 // status of its stream. An operating system resets a connection closed with unread bytes and
 // discards data in flight.
 func TestStatusWhileSending(t *testing.T) {
@@ -237,7 +237,7 @@ func TestStatusWhileSending(t *testing.T) {
 		}
 		for range 5 {
 			m := make([]byte, 10_000)
-			_ = stream.SendMsg(&m) // the server need not accept all messages
+			_ = stream.SendMsg(&m) // the server does not have to accept all messages
 		}
 		if _, err := recv(stream); status.Code(err) != codes.ResourceExhausted {
 			t.Errorf("the client learned %v", err)

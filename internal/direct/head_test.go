@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestHead checks that names are lower case, that -bin values may be padded, and that values which
+// TestHead checks that names are lowercase, that -bin values may be padded, and that values that
 // could be mistaken for another line are not sent.
 func TestHead(t *testing.T) {
 	md, err := parseHead("Some-Name: A: b\r\nx-bin: AA==\r\nx-bin: AP8\r\n")

@@ -8,8 +8,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// opened returns a Directory with one cache. The cache holds all keys from "a" up to "z", is open,
-// and has acknowledged the opening.
+// opened returns a Directory with one open cache. The cache holds all keys from "a" up to "z" and
+// has acknowledged the opening.
 func opened(l Limits) *Directory {
 	d := New(1, until(9_000), l)
 	d.Advance(100)
@@ -45,8 +45,8 @@ func touches(keys ...string) *Write {
 }
 
 // TestNoFillWhilePending (C1) checks that a cache cannot fill a range whose invalidation is
-// pending, even if the write was abandoned. Otherwise, the old copy's acknowledgment would be taken
-// for an acknowledgment of the new copy.
+// pending, even if the write was abandoned. Otherwise, an acknowledgment for the old copy would be
+// mistaken for one for the new copy.
 func TestNoFillWhilePending(t *testing.T) {
 	d := opened(Limits{})
 	if !mayFill(d, "b") {
@@ -66,7 +66,7 @@ func TestNoFillWhilePending(t *testing.T) {
 
 // TestNoFillWhileDroppingAll (C1) checks that a cache that was told to drop all its ranges cannot
 // fill any until its acknowledgment has been fully processed. All waiting writes are recorded with
-// the drop of the first range, whichever range they touch.
+// the drop of the first range, no matter which range they touch.
 func TestNoFillWhileDroppingAll(t *testing.T) {
 	d := New(1, until(9_000), Limits{Drops: 1, Freed: 1})
 	d.Advance(100)
@@ -154,8 +154,8 @@ func TestLongDropsAreBounded(t *testing.T) {
 	}
 }
 
-// TestEndAndAttachAny checks that commands that attach keys to a lease known only by its name
-// cannot delay the end of a lease forever. Later commands of this type wait for the end.
+// TestEndAndAttachAny checks that the end of a lease cannot be delayed forever by commands that
+// attach keys to a lease that they know only by name. Later commands of this type wait for the end.
 func TestEndAndAttachAny(t *testing.T) {
 	d := opened(Limits{})
 	attach := touches("b")
@@ -173,8 +173,8 @@ func TestEndAndAttachAny(t *testing.T) {
 	}
 }
 
-// TestOldReports (C1) checks that a report of a drop no longer counts once the cache has read the
-// range again. Only reports of this term made after the last read count.
+// TestOldReports (C1) checks that a report that a range was dropped no longer counts once the cache
+// has read the range again. Only reports made in this term and after the last read count.
 func TestOldReports(t *testing.T) {
 	d := opened(Limits{})
 	from := func(number uint64) Origin { return Origin{Member: 1, Incarnation: 7, Number: number} }
@@ -254,8 +254,8 @@ func TestRenewalInTheLog(t *testing.T) {
 	}
 }
 
-// TestRevokedBeforeOrphan (C1) checks the time between the revocation of a lease and the moment
-// its hold becomes an orphan, while the cache still has its copies. A new write must wait for the
+// TestRevokedBeforeOrphan (C1) covers the time between the revocation of a lease and the moment its
+// hold becomes an orphan, while the cache still has its copies. A new write must wait for the
 // cache, and the cache cannot fill anything more.
 func TestRevokedBeforeOrphan(t *testing.T) {
 	state := &lives{at: 9_000}
@@ -284,7 +284,7 @@ func TestRevokedBeforeOrphan(t *testing.T) {
 }
 
 // TestDropsOfWrites checks that a write reports how many invalidations it waited for and which
-// cache was last. A write that only renews a lease counts each cache with pending invalidations
+// cache was the last. A write that only renews a lease counts each cache with pending invalidations
 // once.
 func TestDropsOfWrites(t *testing.T) {
 	d := opened(Limits{})

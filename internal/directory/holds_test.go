@@ -17,8 +17,8 @@ func heldBy(id lease.ID, token lease.Token, keys ...string) *cache {
 }
 
 // TestFences checks that a new hold is not filled until all commands admitted before it have been
-// settled, because they did not wait for it. It must also wait for a later command that ends leases
-// if an earlier command may have attached keys to these leases.
+// settled, because those commands did not wait for it. The hold must also wait for a later command
+// that ends leases if an earlier command may have attached keys to those leases.
 func TestFences(t *testing.T) {
 	f := fences{settled: 1}
 	first, second, last := heldBy(1, 1), heldBy(2, 2), heldBy(3, 3)

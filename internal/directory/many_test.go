@@ -48,8 +48,8 @@ func holding(s State, caches int, l Limits) *Directory {
 	return d
 }
 
-// admitted admits a write, and fails the test unless the write proceeds immediately if now is set,
-// or waits if it is not.
+// admitted admits a write and fails the test unless the write proceeds immediately (if now is set)
+// or waits (if it is not).
 func admitted(t *testing.T, d *Directory, w *Write, now bool) *Write {
 	t.Helper()
 	if got, err := d.Admit(w); err != nil || got != now {
@@ -58,7 +58,7 @@ func admitted(t *testing.T, d *Directory, w *Write, now bool) *Write {
 	return w
 }
 
-// TestManyStuck checks writes that end leases while many commands that attach keys to one of these
+// TestManyStuck covers writes that end leases while many commands that attach keys to one of those
 // leases are pending. Such a write checks its leases again when the last of these commands is done,
 // not after each command.
 func TestManyStuck(t *testing.T) {
@@ -124,8 +124,8 @@ func TestStuckWriteNotRechecked(t *testing.T) {
 	}
 }
 
-// TestManyAttachers checks that commands that may attach keys to any lease wait for the stuck
-// writes collectively, so that the number of links stays small.
+// TestManyAttachers checks that commands that may attach keys to any lease wait for all stuck
+// writes as a group, so that the number of links stays small.
 func TestManyAttachers(t *testing.T) {
 	const n = 300
 	d := holding(&counted{}, 0, Limits{Ending: 2 * n})
@@ -152,8 +152,8 @@ func TestManyAttachers(t *testing.T) {
 }
 
 // TestManyLinks checks that a write to a range is rejected if it would have to wait for so many
-// earlier writes to keys in the range that the limit on links is exceeded. Writes that are already
-// waiting are not affected.
+// earlier writes to keys in the range that it would exceed the limit on links. Writes that are
+// already waiting are not affected.
 func TestManyLinks(t *testing.T) {
 	const n, most = 200, 1000
 	d := holding(&counted{}, 1, Limits{Links: most})
@@ -278,8 +278,8 @@ func TestManyAreFreed(t *testing.T) {
 	}
 }
 
-// TestManyWaitForOne checks that when a cache for which many writes wait is released, the work is
-// also split into steps. This includes acknowledgments from the cache that were not yet processed.
+// TestManyWaitForOne checks that the work is also split into steps when a cache that many writes
+// wait for is released. This includes acknowledgments from the cache that were not yet processed.
 func TestManyWaitForOne(t *testing.T) {
 	const n, most = 20, 7
 	for _, acknowledged := range []bool{false, true} {
@@ -316,8 +316,8 @@ func TestManyWaitForOne(t *testing.T) {
 	}
 }
 
-// TestUrgentLimit checks that the number of urgent writes in flight is bounded, whether waiting
-// writes proceed or are abandoned. Other writes are not limited.
+// TestUrgentLimit checks that the number of urgent writes in flight is bounded, no matter whether
+// waiting writes proceed or are abandoned. Other writes are not limited.
 func TestUrgentLimit(t *testing.T) {
 	const n, most = 40, 7
 	s := &counted{keys: []string{"k"}}
@@ -387,7 +387,7 @@ func TestUrgentHaveFewKeys(t *testing.T) {
 }
 
 // TestSpent checks that a step ends after visiting a bounded number of items. Visits inside Apart
-// are returned to the caller and do not count.
+// do not count and are returned to the caller.
 func TestSpent(t *testing.T) {
 	s := &counted{keys: slices.Repeat([]string{"a"}, 5)}
 	d := holding(s, 0, Limits{Work: 10})
@@ -424,8 +424,8 @@ func TestFirstKeyIsHeld(t *testing.T) {
 	}
 }
 
-// TestManyAreLate checks that listing slow caches costs no more when many more caches are slow than
-// are listed.
+// TestManyAreLate checks that listing slow caches does not cost more when far more caches are slow
+// than are listed.
 func TestManyAreLate(t *testing.T) {
 	took := func(n int) uint64 {
 		d := holding(&counted{}, n, Limits{})

@@ -17,7 +17,7 @@ import (
 // TestScenarios runs the scripts in testdata. Each command is an input to a leader's directory. The
 // output lists its effects: writes that proceed, ranges that caches must drop and through which
 // members, and when the directory must be called again. Invariants are checked after each command.
-// Use -rewrite to update the expected output, and review the difference.
+// Run with -rewrite to update the expected output, and review the diff.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		s := &scenario{}

@@ -59,8 +59,8 @@ func TestSpansTwin(t *testing.T) {
 			for _, k := range toyKeys {
 				some = some || q.Contains(k) && twin[k]
 			}
-			// Ranges also contain keys that are not in toyKeys, so overlaps may be true in other
-			// cases.
+			// Ranges also contain keys that are not in toyKeys, so overlaps can be true even if no
+			// toy key is shared.
 			if some && !s.overlaps(q) {
 				t.Fatalf("seed %d, step %d: %q does not overlap", seed, step, q)
 			}

@@ -107,8 +107,8 @@ func TestSlowCache(t *testing.T) {
 	late("nobody waits for what is over", 0, false)
 }
 
-// TestSlowCachesEnd checks that a slow cache is no longer slow when its lease ends or gets another
-// holder. If many caches are slow, the slowest ones are listed, and all are counted.
+// TestSlowCachesEnd checks that a cache no longer counts as slow when its lease ends or gets
+// another holder. If many caches are slow, the slowest ones are listed, and all are counted.
 func TestSlowCachesEnd(t *testing.T) {
 	d := New(1, until(9_000), Limits{})
 	const all = lateKept + 10
@@ -161,8 +161,8 @@ func (l *lives) Keys(lease.ID) iter.Seq[string] { return slices.Values([]string(
 
 func (l *lives) Expiry(lease.ID) (lease.Instant, bool) { return l.at, !l.gone }
 
-// TestEndIsKnownLater (T10) checks a write that waits for a cache while the clock cannot be
-// trusted. It waits until the lease's new expiry, which is determined afterward.
+// TestEndIsKnownLater (T10) covers a write that waits for a cache while the clock cannot be
+// trusted. It waits until the lease's new expiry, which is determined only afterward.
 func TestEndIsKnownLater(t *testing.T) {
 	state := &lives{at: 5000}
 	d := New(1, state, Limits{})
@@ -189,7 +189,7 @@ func TestEndIsKnownLater(t *testing.T) {
 	}
 }
 
-// TestWindowOpens checks that if a cache has more pending ranges than fit into the resend window,
+// TestWindowOpens checks that if a cache has more ranges pending than fit into the resend window,
 // the later ranges are sent as soon as it acknowledges the earlier ones.
 func TestWindowOpens(t *testing.T) {
 	d := New(1, until(90_000), Limits{})

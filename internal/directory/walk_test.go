@@ -39,7 +39,7 @@ type walk struct {
 	ttl  lease.Instant
 	calm int // a larger value makes leader changes and lease ends rarer
 	// If steady is set, the leader never changes. A client that renews a lease at the last moment
-	// can then keep its copies, because this leader knows what is pending.
+	// can then keep its copies, because the leader still knows what is pending.
 	steady bool
 }
 
@@ -207,7 +207,7 @@ func (w *walk) put() {
 	if id := w.someLease(); id != 0 && what.End == "" && w.rng.IntN(2) == 0 {
 		p.w.Attaches = []lease.ID{id}
 		if w.rng.IntN(4) == 0 {
-			// the lease is not known when the write is admitted
+			// the lease is not yet known when the write is admitted
 			p.w.Attaches, p.w.AttachesAny = nil, true
 		}
 		p.apply = func() {
@@ -285,8 +285,8 @@ func (w *walk) touch(c *walkClient) {
 	})
 }
 
-// renew renews a lease without the log. The client receives the renewal only if the leader is then
-// confirmed to be leading still.
+// renew renews a lease without going through the log. The client receives the renewal only if it is
+// then confirmed that the leader still leads.
 func (w *walk) renew(c *walkClient) {
 	sent := w.now
 	w.post(func() {
@@ -392,7 +392,7 @@ func (w *walk) check() error {
 
 // TestWalk (C1, T20) checks that a cache with a valid lease has only copies that match the store,
 // whichever messages are lost, late or duplicated, and whichever member leads. Once the network
-// works again, every write proceeds by the time the leases of unresponsive caches have ended.
+// works again, every write proceeds by the time that the leases of unresponsive caches have ended.
 func TestWalk(t *testing.T) {
 	seeds := uint64(tier.Budget(40, 400))
 	reads, waits := 0, 0

@@ -32,7 +32,7 @@ var rewrite = flag.Bool("rewrite", false, "write the output to testdata")
 // fsmCorpus is the directory with every type of record in a state and a log.
 const fsmCorpus = "../fsm/testdata/v1/"
 
-// backupOf returns the backup file of a state made of the given chunks.
+// backupOf returns a backup file of a state that consists of the given chunks.
 func backupOf(t testing.TB, chunks ...[]byte) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -202,7 +202,7 @@ func TestDamagedBackup(t *testing.T) {
 		check("is changed", at, bad)
 	}
 	bad := bytes.Clone(file)
-	bad[100] ^= 1 // in the first chunk; the second then lacks a header, which is another error
+	bad[100] ^= 1 // in the first chunk; the second then lacks a header, which is a separate error
 	var b bytes.Buffer
 	err := Backup(&b, bytes.NewReader(bad))
 	if !errors.Is(err, backup.ErrChunk) || strings.Count(b.String(), `"record":"error"`) < 2 {
@@ -217,8 +217,8 @@ func TestDamagedBackup(t *testing.T) {
 	}
 }
 
-// TestWritersAfterLostChunk checks that a dump of a damaged backup attributes nothing to the wrong
-// principal. Records refer to most writers by number, in the order in which the state first
+// TestWritersAfterLostChunk checks that a dump of a damaged backup never attributes anything to the
+// wrong principal. Records refer to most writers by number, in the order in which the state first
 // mentions them, so the numbers that follow an unreadable chunk are unknown. The third of four
 // chunks either has a changed byte, so that its checksum is wrong, or contains a record that cannot
 // be decoded.

@@ -213,7 +213,7 @@ func (s *stranger) pair() map[string]any {
 
 func (s *stranger) pairs() []any { return s.list(func() any { return s.pair() }) }
 
-// refusals lists how the texts of refusals without data begin, from number 32 on.
+// refusals lists the first words of each refusal text that has no data, from number 32 on.
 var refusals = []string{
 	"key not found", "session not found", "transaction", "not found", "already exists",
 	"bad id", "bound to another key", "revision has been compacted", "revision is in the future",

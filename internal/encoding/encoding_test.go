@@ -97,7 +97,8 @@ func TestFirstErrorSticks(t *testing.T) {
 	}
 }
 
-// TestHugeCount checks that a count or length exceeding the remaining bytes allocates nothing.
+// TestHugeCount checks that nothing is allocated for a count or length that exceeds the remaining
+// bytes.
 func TestHugeCount(t *testing.T) {
 	huge := binary.AppendUvarint(nil, math.MaxUint64)
 	for name, read := range map[string]func(*Decoder){
@@ -198,7 +199,7 @@ func TestHeader(t *testing.T) {
 	}
 }
 
-// TestPeekRest checks that Peek and Rest return what would be read next.
+// TestPeekRest checks that Peek and Rest return what will be read next.
 func TestPeekRest(t *testing.T) {
 	d := format.Decoder(1, []byte{7, 8, 9})
 	if d.Peek() != 7 || d.Byte() != 7 || d.Len() != 2 {

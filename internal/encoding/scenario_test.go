@@ -20,7 +20,7 @@ import (
 //
 // "write uvarint=7 text=ab" prints the bytes of each field, one field per line. "read uvarint text"
 // reads fields from the bytes below it. "open text" does the same for bytes that start with a
-// version. The newest version of the format is 2.
+// version. The format's newest version is 2.
 func TestScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata", func(t *testing.T, path string) {
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

@@ -16,8 +16,8 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// ledger is a model of the accounts. It tracks which principal each version of a key and each lease
-// is charged to. It uses only the effects of commands, not their implementation.
+// ledger is a model of the accounts. It tracks which principal is charged for each version of a key
+// and for each lease. It relies only on the effects of commands, not on how they are implemented.
 type ledger struct {
 	versions map[mvcc.Revision]string
 	newest   map[string]mvcc.Record
@@ -29,7 +29,7 @@ type leaseOf struct {
 	info lease.Info
 }
 
-// follow records the effects of a command from a principal.
+// follow records the effects of a principal's command.
 func (l *ledger) follow(m *Machine, who string, c Command) {
 	versions, newest := make(map[mvcc.Revision]string), make(map[string]mvcc.Record)
 	_, expires := Inner(c).(*Expire)
@@ -74,8 +74,8 @@ func (l *ledger) check(m *Machine) error {
 	return m.store.CheckInvariants() // this also verifies the size of each writer's versions
 }
 
-// uses returns what each principal uses according to the model. The size of versions is taken from
-// the store, and check verifies it.
+// uses returns how much each principal uses according to the model. The size of versions is taken
+// from the store, and check verifies it.
 func (l *ledger) uses(m *Machine) map[string]Use {
 	out := make(map[string]Use)
 	for _, x := range l.leases {
@@ -183,13 +183,14 @@ func unlimited(t *testing.T, m *Machine) *Machine {
 	return m
 }
 
-// TestAccountsAgainstModel checks that what each principal uses is counted exactly, even after a
+// TestAccountsAgainstModel checks that each principal's usage is counted exactly, even after a
 // snapshot and a compaction. No principal exceeds a limit, and no command within the limits is
 // rejected.
 //
 // The test runs random commands of four principals under random limits, and compares the counts
 // with a model that examines all versions and leases. A rejected command is applied to a copy
-// without limits, where it must exceed a limit. Ranges are deleted ahead, one key at a time.
+// without limits, where it must exceed a limit. Ranges are deleted ahead of their entry, one key at
+// a time.
 func TestAccountsAgainstModel(t *testing.T) {
 	refusals, parts := 0, 0
 	for seed := range uint64(tier.Budget(20, 60)) {
@@ -285,7 +286,7 @@ func checkWithin(t *testing.T, m *Machine, who string, c Command, before map[str
 	}
 }
 
-// putsBound reports whether a command consists only of a put with a TTL.
+// putsBound reports whether a command consists of nothing but a put with a TTL.
 func putsBound(c Command) bool {
 	t, ok := Inner(c).(*Txn)
 	return ok && len(t.Compare) == 0 && len(t.Then) == 2 && t.Then[0].Grant != nil &&

@@ -82,8 +82,8 @@ func events(t *testing.T, l LeaseEvents) (all []LeaseEvent) {
 	}
 }
 
-// TestBoundLeasesEndAhead checks that leases bound to keys of a large deletion end in the same
-// parts as their keys. The last part is then no longer than the others.
+// TestBoundLeasesEndAhead checks that when a large deletion is done in parts, leases bound to its
+// keys end in the same parts as their keys. The last part is then no longer than the others.
 func TestBoundLeasesEndAhead(t *testing.T) {
 	const keys = 100
 	m := New(Config{AheadKeys: 10})
@@ -151,8 +151,8 @@ func pastRange(revision int64) *Txn {
 	return &Txn{Then: []Op{put, {Txn: &Txn{Else: []Op{all}}}}}
 }
 
-// TestPrepare checks that a member clears deleted keys in parts before an entry that reads an old
-// revision, with the same result as a member that clears them in one step.
+// TestPrepare checks that a member that clears deleted keys in parts before an entry that reads an
+// old revision gets the same result as a member that clears them in one step.
 func TestPrepare(t *testing.T) {
 	const keys = 2*preparedKeys + 1
 	at, in := New(Config{}), New(Config{})
@@ -196,8 +196,8 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
-// TestAheadCopiesNothing checks that no part copies the pairs deleted by earlier parts, of which
-// there can be many.
+// TestAheadCopiesNothing checks that no part copies the pairs deleted by earlier parts, because
+// there can be many of them.
 func TestAheadCopiesNothing(t *testing.T) {
 	const keys = 1000
 	m := New(Config{AheadKeys: 10})

@@ -61,8 +61,8 @@ func FuzzAnswer(f *testing.F) {
 }
 
 // TestSnapshotKeepsSessionsUnderASmallerQuota checks that a member that starts from a snapshot
-// keeps all sessions that other members have, even if the quota has become too small for them since
-// their last use.
+// keeps all sessions that other members have, even if the quota has since become too small for
+// them.
 func TestSnapshotKeepsSessionsUnderASmallerQuota(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1})

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// restoreChunks restores a snapshot twice, once with part of the work in parallel, and checks that
-// the results agree.
+// restoreChunks restores a snapshot twice, once with part of the work done in parallel, and checks
+// that the results agree.
 func restoreChunks(c Config, chunks ...[]byte) (*Machine, error) {
 	m, err := Restore(c, source(chunks...))
 	c.Async = func(f func()) func() {

@@ -109,7 +109,7 @@ func TestSizesStay(t *testing.T) {
 	}
 }
 
-// recordAlone is the size added by another version of a key, excluding its value.
+// recordAlone is the size that another version of a key adds, excluding its value.
 var recordAlone = func() int64 {
 	s := mvcc.New()
 	for range 2 {

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// silences describes the silences recorded after the entry with an index.
+// silences describes the silences recorded after the given entry.
 func silences(t *testing.T, m *Machine, index uint64) []string {
 	t.Helper()
 	var out []string
@@ -24,8 +24,8 @@ func silences(t *testing.T, m *Machine, index uint64) []string {
 	return out
 }
 
-// TestSilencesKept checks that Since reports if it lacks silences because they occurred before a
-// restart or are too old. The reader must then look at the leases instead.
+// TestSilencesKept checks that Since reports whether it is missing silences because they occurred
+// before a restart or are too old. The reader must then look at the leases instead.
 func TestSilencesKept(t *testing.T) {
 	m := New(Config{})
 	token := grant(t, m, 1)

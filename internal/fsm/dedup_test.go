@@ -112,8 +112,8 @@ func TestSessionsOfLongNames(t *testing.T) {
 	}
 }
 
-// TestAnswersThatFit checks that a response of the maximum size is recorded, up to the maximum
-// total. A response that a snapshot cannot represent is not recorded.
+// TestAnswersThatFit checks that responses of up to the maximum size are recorded, until they reach
+// the maximum total. A response that a snapshot cannot represent is not recorded.
 func TestAnswersThatFit(t *testing.T) {
 	l := newSessions()
 	l.limits.answer, l.limits.bytes = answerBytes, 2*answerBytes
@@ -324,7 +324,7 @@ func sessionRecord(id, settled uint64) func([]byte) []byte {
 }
 
 // TestSessionsOfOthersStay checks that a user who opens many sessions and accumulates responses
-// beyond all limits does not evict sessions of users with less.
+// beyond all limits does not cause the eviction of sessions of users who have less.
 func TestSessionsOfOthersStay(t *testing.T) {
 	m := small(New(Config{}))
 	m.sessions.limits.sessions, m.sessions.limits.bytes = 8, 6000

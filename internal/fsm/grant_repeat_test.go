@@ -185,7 +185,7 @@ func TestReadable(t *testing.T) {
 	}
 }
 
-// nestable returns a transaction that cannot be decoded if c cannot.
+// nestable returns a transaction that can be decoded only if c can.
 func nestable(c Command) *Txn {
 	if txn, ok := c.(*Txn); ok {
 		return txn

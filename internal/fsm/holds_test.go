@@ -235,7 +235,7 @@ func TestHoldsAreBounded(t *testing.T) {
 }
 
 // TestHoldsOfAnOwnerAreBounded checks that the leases of one owner can hold only part of the total,
-// as can all leases without an owner. When a lease gives up its holds, the owner can hold as much
+// as can all leases without an owner. When a lease gives up its holds, its owner can hold that much
 // again, even after a restart.
 func TestHoldsOfAnOwnerAreBounded(t *testing.T) {
 	for _, owner := range []string{"ann", ""} {
@@ -289,8 +289,8 @@ func TestHoldsOfAnOwnerAreBounded(t *testing.T) {
 	}
 }
 
-// TestSnapshotWithoutHolds checks that an image taken without holds stays empty. Otherwise, a
-// snapshot could name leases that it does not contain.
+// TestSnapshotWithoutHolds checks that an image taken while there are no holds stays empty.
+// Otherwise, a snapshot could name leases that it does not contain.
 func TestSnapshotWithoutHolds(t *testing.T) {
 	m := New(Config{})
 	mustApply(t, m, held(1, "", keyrange.Range{Key: "a"}))
@@ -303,8 +303,8 @@ func TestSnapshotWithoutHolds(t *testing.T) {
 }
 
 // TestSnapshotKeepsRemaining checks that a snapshot preserves the remaining time of a lease with
-// holds even if it exceeds the TTL or the maximum TTL. It can, because a new leader staggers
-// expiries.
+// holds even if it exceeds the TTL or the maximum TTL. This can happen because a new leader
+// staggers expiries.
 func TestSnapshotKeepsRemaining(t *testing.T) {
 	m := New(Config{})
 	g := held(1, "", keyrange.Range{Key: "a"})
@@ -346,7 +346,7 @@ func TestCheckHolds(t *testing.T) {
 	}
 }
 
-// TestHoldsStop checks that a caller can stop iterating over holds and orphans early.
+// TestHoldsStop checks that a caller can stop an iteration over holds and orphans early.
 func TestHoldsStop(t *testing.T) {
 	m := New(Config{})
 	for id := range lease.ID(4) {

@@ -12,7 +12,7 @@ import (
 )
 
 // TestTooMuchWorkAtTheLimit checks that a transaction that takes too much work is rejected for that
-// reason and not because of a limit. Its plan is incomplete and cannot be validated.
+// reason and not because of a limit. Its plan is incomplete, so it cannot be validated.
 func TestTooMuchWorkAtTheLimit(t *testing.T) {
 	m := tenants(t)
 	mustApply(t, m, as(m, "root", &SetLimits{
@@ -31,7 +31,8 @@ func TestTooMuchWorkAtTheLimit(t *testing.T) {
 	for large, c := range map[bool]*Txn{
 		false: {Then: slices.Concat(all[:10], another)}, true: {Then: slices.Concat(all, another)},
 	} {
-		if large { // Sorting alone can exceed the budget, since other commands must wait for it.
+		// Sorting alone can exceed the budget, because other commands must wait while it runs.
+		if large {
 			sorted := Op{Range: &Range{Key: "a", End: "b", Options: mvcc.RangeOptions{SortBy: mvcc.ByMod}}}
 			r := apply(t, m, as(m, "alice", &Txn{Then: append(slices.Repeat([]Op{sorted}, 20), another...)}))
 			if !errors.Is(r.Err, ErrTxnTooLarge) {
@@ -103,8 +104,8 @@ func TestRefreshAtTheLimit(t *testing.T) {
 	}
 }
 
-// TestExactLimits checks that a command is allowed if it reaches a limit exactly, and rejected
-// if the limit is one byte lower. A put is always charged as if its key were new.
+// TestExactLimits checks that a command that reaches a limit exactly is allowed, and that it is
+// rejected if the limit is one byte lower. A put is always charged as if its key were new.
 func TestExactLimits(t *testing.T) {
 	for name, tt := range map[string]struct {
 		by string // the caller
@@ -178,8 +179,8 @@ func TestLimitsInTransactions(t *testing.T) {
 	mustApply(t, m, as(m, "root", next))
 }
 
-// TestNoSpaceRefusalNotRemembered checks that a numbered command rejected for lack of space, or
-// because of a limit, succeeds when it is retried once there is space.
+// TestNoSpaceRefusalNotRemembered checks that if a numbered command is rejected for lack of space,
+// or because of a limit, a retry succeeds once there is space.
 func TestNoSpaceRefusalNotRemembered(t *testing.T) {
 	for _, limited := range []bool{true, false} {
 		m := tenants(t)
@@ -209,8 +210,8 @@ func TestNoSpaceRefusalNotRemembered(t *testing.T) {
 	}
 }
 
-// TestAttachSharesValue checks that a key can be attached or detached without space for a
-// second copy of its value, if it is certain that the value is stored only once.
+// TestAttachSharesValue checks that attaching or detaching a key does not need space for a second
+// copy of its value if the value is certain to be stored only once.
 func TestAttachSharesValue(t *testing.T) {
 	keep := func(id lease.ID) Op { return Op{Put: &Put{Key: "a", IgnoreValue: true, Lease: id}} }
 	sameLease := &Put{Key: "a", IgnoreValue: true, IgnoreLease: true}

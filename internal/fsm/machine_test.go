@@ -87,7 +87,7 @@ func TestBeginIsIdempotent(t *testing.T) {
 	}
 }
 
-// TestMembershipRefusals checks which membership changes every member rejects when applying them.
+// TestMembershipRefusals checks which membership changes every member rejects when it applies them.
 func TestMembershipRefusals(t *testing.T) {
 	m := New(Config{})
 	m.AddMember(Member{ID: 1, PeerURLs: []string{"a"}})
@@ -206,8 +206,8 @@ func TestRestoreRefusesPartOfASnapshot(t *testing.T) {
 	}
 }
 
-// TestChangesOfManyEvents checks that watchers receive all events, even of transactions too large
-// for the reused memory.
+// TestChangesOfManyEvents checks that watchers receive all events, even if a transaction has too
+// many for the reused memory.
 func TestChangesOfManyEvents(t *testing.T) {
 	m := New(Config{})
 	for _, n := range []int{1, mvcc.KeptEvents + 1, 2, 3 * mvcc.KeptEvents, mvcc.KeptEvents + 1} {

@@ -22,7 +22,7 @@ func heapInUse() int64 {
 }
 
 // ways returns the ways in which clients can grow the state. Each function returns the commands of
-// its n-th step.
+// its nth step.
 func ways() map[string]func(n int) []Command {
 	id := func(n int) lease.ID { return lease.ID(rand.New(rand.NewPCG(uint64(n), 1)).Int64()) }
 	key := func(n int) string { return fmt.Sprintf("key/%08x", n) }
@@ -158,8 +158,8 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// TestPlanned checks that a lease, and a key of 32 bytes with a value of 32 bytes, use exactly the
-// space predicted by leasehold plan capacity.
+// TestPlanned checks that a lease, and a 32-byte key with a 32-byte value, use exactly the space
+// that leasehold plan capacity predicts.
 func TestPlanned(t *testing.T) {
 	m := New(Config{})
 	empty := m.View().Bytes.Sum()

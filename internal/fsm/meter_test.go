@@ -27,7 +27,7 @@ func priced(t *testing.T) *Machine {
 func ranged(o mvcc.RangeOptions) Op { return Op{Range: &Range{Key: "k", End: "l", Options: o}} }
 
 // TestTxnTime checks the time charged for a transaction. All releases must charge the same, because
-// expensive transactions are rejected when they are applied.
+// transactions that are too expensive are rejected when they are applied.
 func TestTxnTime(t *testing.T) {
 	m := priced(t)
 	put, remove := Op{Put: &Put{Key: "new"}}, Op{Delete: &DeleteRange{Key: "k", End: "l"}}
@@ -76,8 +76,8 @@ func TestTxnTime(t *testing.T) {
 	}
 }
 
-// TestTxnUsesWholeBudget checks that a transaction can use the whole budget, and is rejected with
-// one more operation.
+// TestTxnUsesWholeBudget checks that a transaction can use the whole budget, and that with one more
+// operation it is rejected.
 func TestTxnUsesWholeBudget(t *testing.T) {
 	const keys = 1000 - OpTime
 	m := New(Config{})
@@ -163,8 +163,8 @@ func TestOperations(t *testing.T) {
 	}
 }
 
-// TestReadOnly checks which transactions are read-only. A View can answer these without a log
-// entry.
+// TestReadOnly checks which transactions are read-only. A View can answer read-only transactions
+// without a log entry.
 func TestReadOnly(t *testing.T) {
 	get := Op{Range: &Range{}}
 	nested := func(op Op) *Txn {
@@ -189,8 +189,8 @@ func TestReadOnly(t *testing.T) {
 	}
 }
 
-// TestReadLikeApplied checks that a View and the machine answer read-only transactions alike, even
-// at past and future revisions.
+// TestReadLikeApplied checks that a View and the machine give the same answers to read-only
+// transactions, even at past and future revisions.
 func TestReadLikeApplied(t *testing.T) {
 	m := New(Config{})
 	for i := range 20 {

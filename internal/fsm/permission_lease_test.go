@@ -63,7 +63,7 @@ func holders(t testing.TB) *Machine {
 
 // TestPermitLeases checks which users can use a lease. A lease without a name belongs to its
 // principal. A lease with a name can be used by all users with permission to hold the name. Root
-// has permission for all commands in this table but two.
+// has permission for all but two of the commands in this table.
 func TestPermitLeases(t *testing.T) {
 	grant := func(name, principal string) Command {
 		return &Grant{Terms: lease.Terms{ID: 9, TTL: 1000, Name: name, Principal: principal}}
@@ -145,8 +145,8 @@ func TestPermitLeases(t *testing.T) {
 	}
 }
 
-// TestRequestOfAnother checks that a request ID belongs to its user. Another user that reuses it
-// does not receive the lease.
+// TestRequestOfAnother checks that a request ID belongs to its user. Another user that reuses the
+// ID does not receive the lease.
 func TestRequestOfAnother(t *testing.T) {
 	m := holders(t)
 	grant := func(id lease.ID, user string) Result {
@@ -191,8 +191,8 @@ func TestNameTakenAway(t *testing.T) {
 	}
 }
 
-// TestMayRenew checks that a member decides about a renewal as the log would, if it can do so
-// quickly. Otherwise, it leaves the renewal undecided.
+// TestMayRenew checks that if a member can decide about a renewal quickly, it decides as the log
+// would. Otherwise, it leaves the renewal undecided.
 func TestMayRenew(t *testing.T) {
 	m := holders(t)
 	for _, of := range []struct {
@@ -235,9 +235,8 @@ func TestMayRenew(t *testing.T) {
 	}
 }
 
-// TestMayTouch checks that for a lease without a principal, seeing it requires permission to read
-// its keys, and holding it requires permission to write them. For other leases, keys are not
-// checked.
+// TestMayTouch checks that if a lease has no principal, seeing it requires permission to read its
+// keys, and holding it requires permission to write them. For other leases, keys are not checked.
 func TestMayTouch(t *testing.T) {
 	m := holders(t)
 	forClients := access.Kind(0)

@@ -39,8 +39,8 @@ func TestBoundIsLikeUser(t *testing.T) {
 }
 
 // TestBoundByState checks that a bound principal's permissions follow from the current definition
-// of its roles when the command is applied. It gets no permissions from the name of a user, an
-// unknown role or an old revision.
+// of its roles when the command is applied. It gets no permissions from being named like a user,
+// from an unknown role or from an old revision.
 func TestBoundByState(t *testing.T) {
 	m := tenants(t)
 	put := &Put{Key: "a"}

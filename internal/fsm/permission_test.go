@@ -157,8 +157,8 @@ func TestPermit(t *testing.T) {
 	}
 }
 
-// TestPermitTime checks that permission checks do not make a step too long. A put on a lease with
-// many keys is charged for these keys unless root issues it, and the cost of a transaction is
+// TestPermitTime checks that permission checks do not make a step take too long. Unless root issues
+// it, a put on a lease with many keys is charged for these keys, and the cost of a transaction is
 // bounded.
 func TestPermitTime(t *testing.T) {
 	const keys = applyTime / 32
@@ -362,8 +362,8 @@ func TestMembershipNamesItsCaller(t *testing.T) {
 	}
 }
 
-// TestInternalCommandsNotWrapped checks that commands that no client can issue cannot be wrapped in
-// By. In ZooKeeper, a server-internal deletion was not checked when a client sent it
+// TestInternalCommandsNotWrapped checks that commands that clients cannot issue cannot be wrapped
+// in By. In ZooKeeper, a server-internal deletion was not checked when a client sent it
 // (CVE-2026-79993).
 func TestInternalCommandsNotWrapped(t *testing.T) {
 	for _, c := range []Command{
@@ -380,8 +380,8 @@ func TestInternalCommandsNotWrapped(t *testing.T) {
 	}
 }
 
-// TestDeniedNotStartedAhead checks that a large deletion that will be denied is not started ahead
-// of its entry.
+// TestDeniedNotStartedAhead checks that a large deletion is not started ahead of its entry if it
+// will be denied.
 func TestDeniedNotStartedAhead(t *testing.T) {
 	m := tenants(t)
 	m.cfg.AheadKeys = 2

@@ -53,7 +53,7 @@ func limitsOf(user string) *SetLimits {
 }
 
 // TestGrowthRefusedAtQuota checks that at the quota, or with the alarm raised, exactly those
-// commands are rejected that would grow the state.
+// commands that would grow the state are rejected.
 func TestGrowthRefusedAtQuota(t *testing.T) {
 	granted := func(request string, renew bool) *Grant {
 		return &Grant{Renew: renew, Terms: lease.Terms{
@@ -149,9 +149,9 @@ func TestGrowthRefusedAtQuota(t *testing.T) {
 	}
 }
 
-// TestQuotaIsKept checks that only tombstones, sessions, recorded responses, members and alarms can
-// take the state above the quota. A restored member makes the same decisions. The quota changes at
-// random.
+// TestQuotaIsKept checks that nothing but tombstones, sessions, recorded responses, members and
+// alarms can take the state above the quota. A restored member makes the same decisions. The quota
+// changes at random.
 func TestQuotaIsKept(t *testing.T) {
 	refused, done := 0, 0
 	for seed := range uint64(tier.Budget(15, 40)) {
@@ -328,7 +328,7 @@ func TestRefuses(t *testing.T) {
 	}
 }
 
-// TestLeastQuota checks that the smallest quota of all members applies.
+// TestLeastQuota checks that the smallest of all members' quotas applies.
 func TestLeastQuota(t *testing.T) {
 	m := New(Config{})
 	for id, quota := range []int64{7, 0, 5, 9, 5, 6} {

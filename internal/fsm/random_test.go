@@ -23,7 +23,7 @@ func randomCommand(rng *rand.Rand) Command {
 			Key: key(), Value: []byte{byte(rng.IntN(256))}, Lease: id(),
 			IgnoreValue: rng.IntN(8) == 0, IgnoreLease: rng.IntN(8) == 0,
 		}
-		// a value long enough to be shared, and usually equal to the previous one
+		// long enough to be shared, and usually equal to the previous value
 		if rng.IntN(6) == 0 {
 			c.Value = bytes.Repeat([]byte{byte(rng.IntN(2))}, mvcc.ShortValue+1)
 		}
@@ -129,7 +129,7 @@ func byItsName(rng *rand.Rand, id *lease.ID, name *string) {
 	}
 }
 
-// putBound returns a transaction that puts a key on a lease of its own.
+// putBound returns a transaction that puts a key with a lease of its own.
 func putBound(key string, id lease.ID, ttl lease.TTL) *Txn {
 	return &Txn{Then: []Op{
 		{Grant: &Grant{Terms: lease.Terms{ID: id, TTL: ttl, Bound: true}}},

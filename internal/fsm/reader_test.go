@@ -199,12 +199,12 @@ func TestReaderUsesMemoryAgain(t *testing.T) {
 		txn := groups[0].Commands[6].(*Txn)
 		return append(at, &groups[0], &txn.Compare[0], &txn.Then[0], txn.Then[0].Range)
 	}
-	for range 3 { // after this, there is memory for all of them
+	for range 3 { // after this, there is enough memory for all of them
 		where()
 		r.Release()
 	}
 	first := where()
-	second := where() // this releases the first entry implicitly
+	second := where() // this implicitly releases the first entry
 	if len(r.groups) != 1 || len(r.commands) != 7 {
 		t.Errorf("%d groups, %d commands", len(r.groups), len(r.commands))
 	}

@@ -153,7 +153,7 @@ func TestTokensNeverRepeatAcrossRestores(t *testing.T) {
 	live("a day later", mustRestoreBackup(t, backup, Restoration{Above: 7 << 48}))
 }
 
-// TestRestoreBackupRaisesEvents checks that event numbers continue far above all that could have
+// TestRestoreBackupRaisesEvents checks that event numbers continue far above any that could have
 // been sent since the backup. Otherwise, a client could resume after events of another generation.
 func TestRestoreBackupRaisesEvents(t *testing.T) {
 	few, many := New(Config{}), New(Config{})
@@ -212,8 +212,8 @@ func TestRestoreBackupForgetsRemovedMembers(t *testing.T) {
 	}
 }
 
-// TestRestoreBackupResetsComparison checks that a restore drops a comparison of the old members'
-// states.
+// TestRestoreBackupResetsComparison checks that a restore drops an unfinished comparison of the old
+// members' states.
 func TestRestoreBackupResetsComparison(t *testing.T) {
 	m := full(t)
 	mustApply(t, m, &HashState{})
@@ -225,7 +225,7 @@ func TestRestoreBackupResetsComparison(t *testing.T) {
 }
 
 // TestRestoreBackupBumpIsInRange checks that the revision can be raised to the largest possible
-// revision, but not above it.
+// revision, but no further.
 func TestRestoreBackupBumpIsInRange(t *testing.T) {
 	m := full(t)
 	last := m.store.Revision()
@@ -285,7 +285,7 @@ func TestRestoreBackupBumpsTheRevision(t *testing.T) {
 	if hash(t, again) != hash(t, r) {
 		t.Error("restored to another state")
 	}
-	// It is not an error to compact at a revision that is already compacted.
+	// Compacting at a revision that is already compacted is not an error.
 	r = mustRestoreBackup(t, r, Restoration{MarkCompacted: true})
 	if got := r.View().KV.Compacted(); got != before+10 {
 		t.Errorf("compacted %d, want %d", got, before+10)

@@ -19,7 +19,7 @@ import (
 )
 
 // TestScenarios runs the scripts in testdata/scenarios, which contain commands with explanations
-// and expected output. Use -rewrite to update the expected output, and review the difference.
+// and expected output. Run with -rewrite to update the expected output, and review the diff.
 //
 // A command of the log is written as its type followed by its fields: "put key=a lease=1".
 // "as=alice" sets the caller, and "with=role" makes the caller a bound principal with that role.
@@ -48,7 +48,7 @@ type scenario struct {
 	d *datadriven.TestData
 	m *Machine
 
-	events uint64 // last lease event that was reported
+	events uint64 // the last lease event that was reported
 }
 
 func (s *scenario) run() string {
@@ -111,7 +111,7 @@ func (s *scenario) forClients(c Command) Command {
 	return &By{who, c}
 }
 
-// about lists the arguments that specify the caller and the session. They are not fields of the
+// about lists the arguments that specify the caller and session. They are not fields of the
 // command.
 var about = []string{"as", "with", "session", "number", "settled"}
 
@@ -325,7 +325,7 @@ func (s *scenario) fill(f reflect.Value, text string) {
 	}
 }
 
-// reported describes a result, and the events for watchers since the entry with an index.
+// reported describes a result, and the events for watchers since the given entry.
 func (s *scenario) reported(index uint64, r Result) string {
 	var b strings.Builder
 	if r.Repeated {

@@ -192,7 +192,7 @@ func answerRecord(number uint64) func([]byte) []byte {
 	})
 }
 
-// comparisonRecord returns a record with hashes of members as of an entry.
+// comparisonRecord returns a record with members' hashes as of an entry.
 func comparisonRecord(index byte, members ...byte) func([]byte) []byte {
 	return record(tagComparison, func(b []byte) []byte {
 		b = append(b, index, byte(len(members)))

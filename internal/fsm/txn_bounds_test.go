@@ -109,9 +109,9 @@ func TestTxnTooLarge(t *testing.T) {
 	}
 }
 
-// TestLongValueCost checks that comparing or sorting long values is charged by their length,
-// because all other commands wait. This does not apply to read-only transactions, which do not
-// block other commands.
+// TestLongValueCost checks that the charge for comparing or sorting long values depends on their
+// length, because all other commands have to wait. This does not apply to read-only transactions,
+// which do not block other commands.
 func TestLongValueCost(t *testing.T) {
 	const keys, length = 256, 16 * comparedBytes
 	m := New(Config{})
@@ -242,11 +242,11 @@ func TestTxnAnswerTooLarge(t *testing.T) {
 	}
 }
 
-// TestPastRangeCost checks that a read at an old revision is charged for all keys that it
-// visits. Deleted keys are charged equally whether or not a member has scrubbed or restored them.
-// Otherwise, members would diverge (S3).
+// TestPastRangeCost checks that a read at an old revision is charged for all keys that it visits.
+// The charge for deleted keys is the same whether or not a member has scrubbed them or been
+// restored. Otherwise, members would diverge (S3).
 func TestPastRangeCost(t *testing.T) {
-	const kept = 2_000 // a compaction turns as many others into garbage
+	const kept = 2_000 // a compaction turns the same number of other keys into garbage
 	all := func(ranges int, o mvcc.RangeOptions) *Txn {
 		txn := &Txn{Then: []Op{{Put: &Put{Key: "y"}}}}
 		for range ranges {
@@ -294,7 +294,7 @@ func TestPastRangeCost(t *testing.T) {
 }
 
 // withDeleted returns a machine in which n keys were deleted before a compaction and n after it. At
-// the revision past, the latter still existed.
+// the revision past, the second n keys still existed.
 func withDeleted(t *testing.T, n int) (m *Machine, past int64) {
 	t.Helper()
 	m = New(Config{})

@@ -43,8 +43,8 @@ func members(v ClusterVersion, ranges ...version.Range) *Machine {
 }
 
 // TestSetVersion checks when the cluster version can change. It rises only if it is not held and
-// all members support the new version. It is lowered only along with a hold, and is held only while
-// it could rise.
+// all members support the new version. It is lowered only together with a hold, and it can be held
+// only as long as it could rise.
 func TestSetVersion(t *testing.T) {
 	for name, c := range map[string]struct {
 		now     ClusterVersion
@@ -129,7 +129,7 @@ func TestDueVersion(t *testing.T) {
 	}
 }
 
-// TestBehind checks that Behind returns the members that prevent the version from rising.
+// TestBehind checks that Behind returns the members that keep the version from rising.
 func TestBehind(t *testing.T) {
 	for name, c := range map[string]struct {
 		now     ClusterVersion

@@ -10,13 +10,13 @@ import (
 	"leasehold.dev/test/tier"
 )
 
-// TestWriterCacheChangesNoDecision checks that caching which callers can write all keys of a lease
-// does not change any decision. Each decision of a random run is compared with a decision made
-// without the cache.
+// TestWriterCacheChangesNoDecision checks that no decision changes because of the cache that
+// records which callers can write all keys of a lease. Each decision of a random run is compared
+// with a decision made without the cache.
 func TestWriterCacheChangesNoDecision(t *testing.T) {
 	m := tenants(t)
 	rng := rand.New(rand.NewPCG(5, 5))
-	// A user name must not be confused with a principal and its roles.
+	// A user name must not be confused with a bound principal and its roles.
 	mustApply(t, m, as(m, "root", &UserAdd{Name: "p\x00a", NoPassword: true}))
 	mustApply(t, m, as(m, "root", &UserGrantRole{"p\x00a", "c"}))
 	users := []string{"alice", "bob", "root", "p", "p\x00a"}

@@ -20,7 +20,7 @@ type agent struct {
 
 func newAgent(t *testing.T) *agent { return &agent{t: t} }
 
-// joined makes leases of holder "h" join group 1 at now.
+// joined makes the given leases of holder "h" join group 1 at the instant now.
 func (a *agent) joined(now lease.Instant, rounds uint64, ids ...lease.ID) {
 	for _, id := range ids {
 		a.Joined(now, Join[string]{
@@ -47,9 +47,9 @@ func (a *agent) answer(r Round, ttl lease.TTL, at lease.Instant, left ...lease.I
 	return out
 }
 
-// TestAgentAnswersByRounds checks that a request is answered by a round sent after it, and that
-// only one round is in flight at a time. Leases that the lessor reports as having left are not
-// renewed.
+// TestAgentAnswersByRounds checks that a request is answered by a round sent after the request
+// arrived, and that only one round is in flight at a time. Leases that the lessor reports as having
+// left are not renewed.
 func TestAgentAnswersByRounds(t *testing.T) {
 	a := newAgent(t)
 	if a.joined(0, 0, 1, 2, 3); a.Keeps("h", 1, 9) != 1000 || a.Keeps("h", 1, 0) != 1000 ||
@@ -93,8 +93,8 @@ func TestAgentAnswersByRounds(t *testing.T) {
 }
 
 // TestAgentLeaves checks that a lease leaves when its holder is gone, or has been silent for two
-// fifths of the TTL. It leaves as of the last round that answered the holder. Requests that arrived
-// during that round do not count as answered.
+// fifths of the TTL. Its leave takes effect as of the last round that answered the holder. Requests
+// that arrived during that round do not count as answered.
 func TestAgentLeaves(t *testing.T) {
 	a := newAgent(t)
 	a.joined(0, 0, 1, 2, 3)
@@ -135,8 +135,8 @@ func TestAgentLeaves(t *testing.T) {
 
 // TestAgentJoins checks that a join does not count if an earlier answer may have reported that the
 // lease has left, or if a round in flight takes it out. The lease then leaves, because the lessor
-// may still have it in the group although no holder uses it there. A join cancels a leave that has
-// not been sent.
+// may still have it in the group although no holder relies on the group. A join cancels a leave
+// that has not been sent.
 func TestAgentJoins(t *testing.T) {
 	a := newAgent(t)
 	a.joined(0, 0, 1, 2)
@@ -230,7 +230,7 @@ type promises struct {
 	mail   []delivery
 	// until holds the instant until which each holder considers its lease valid.
 	until map[lease.ID]lease.Instant
-	// active bounds the IDs of leases with live holders; holders of leases with higher IDs are
+	// active bounds the IDs of leases with live holders; the holders of leases with higher IDs are
 	// gone.
 	active lease.ID
 	kept   int // number of requests answered by rounds
@@ -272,7 +272,7 @@ func (p *promises) renew(r sent) {
 	p.alone(r)
 }
 
-// alone renews a lease individually and lets it join.
+// alone renews a lease individually and then lets it join.
 func (p *promises) alone(r sent) {
 	p.send(func() {
 		n, err := p.lessor.Renew(r.id, 0)
@@ -359,7 +359,7 @@ func (p *promises) step() {
 		case 0:
 			p.agent.Leave(0, id)
 		case 1:
-			// This could be a hand-over: the holder has agreed, and no longer believes that it
+			// This could be a hand-over: the holder has agreed to it and no longer believes that it
 			// holds the lease.
 			delete(p.until, id)
 			if l, ok := p.lessor.Lookup(id); ok {
@@ -387,7 +387,7 @@ func (p *promises) step() {
 
 // TestAgentPromises checks that no holder renewing through an agent considers its lease valid for
 // longer than the lessor does, no matter what the network does to messages between agent and
-// lessor. No lease outlives its holder's interest.
+// lessor. Leases end after their holders lose interest.
 func TestAgentPromises(t *testing.T) {
 	kept, resets := 0, 0
 	for seed := range uint64(60) {
@@ -424,9 +424,9 @@ func TestAgentPromises(t *testing.T) {
 	}
 }
 
-// TestAgentLeavesAfterRejoin covers a lease that leaves its group at the lessor and joins again
-// before a round's outcome reports that it has left. The lessor may still have it in the group, so
-// the agent makes it leave.
+// TestAgentLeavesAfterRejoin covers a lease that leaves its group at the lessor and rejoins before
+// a round's outcome reports that it has left. The lessor may still have it in the group, so the
+// agent makes it leave.
 func TestAgentLeavesAfterRejoin(t *testing.T) {
 	a := newAgent(t)
 	a.joined(0, 0, 1, 2)
@@ -472,9 +472,9 @@ func TestAgentTwoGroups(t *testing.T) {
 	}
 }
 
-// TestAgentLateJoin covers joins of two groups in which the answer to one join arrives late, after
-// the answer to the other. The lease stays in its current group, and leaves that group when its
-// holder falls silent.
+// TestAgentLateJoin covers a lease that joins two groups, where the answer to one join arrives
+// late, after the answer to the other. The lease stays in its current group, and leaves that group
+// when its holder falls silent.
 func TestAgentLateJoin(t *testing.T) {
 	a := newAgent(t)
 	a.joined(0, 0, 2)

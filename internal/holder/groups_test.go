@@ -67,8 +67,8 @@ func TestGroupRenewed(t *testing.T) {
 	}
 }
 
-// TestGroupLeave checks that a dropped lease leaves with the next renewal of the group, unless it
-// is held again.
+// TestGroupLeave checks that a dropped lease leaves with the group's next renewal unless it is held
+// again by then.
 func TestGroupLeave(t *testing.T) {
 	s, _ := grouped(t)
 	s.Drop(2)
@@ -121,8 +121,8 @@ func TestGroupEnds(t *testing.T) {
 	}
 }
 
-// TestGroupShorten checks that requesting another TTL removes the lease from its group. From then
-// on, group renewals do not extend it.
+// TestGroupShorten checks that a request for another TTL removes the lease from its group. From
+// then on, group renewals do not extend it.
 func TestGroupShorten(t *testing.T) {
 	s, _ := grouped(t)
 	s.Shorten(1, 5000)

@@ -31,8 +31,8 @@ func TestT2(t *testing.T) {
 	}
 }
 
-// TestLateGrant checks that an answer is ignored if the lease may already have ended when it
-// arrives.
+// TestLateGrant checks that a grant's answer is ignored if the lease may already have ended when
+// the answer arrives.
 func TestLateGrant(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Advance(9000)
@@ -160,8 +160,9 @@ func TestShortenInFlight(t *testing.T) {
 	}
 }
 
-// TestShortenInDoubt checks that a shorter TTL binds its holder while it might have been granted or
-// might still be. The outcome of another TTL change does not affect that.
+// TestShortenInDoubt checks that a shorter TTL binds its holder for as long as the request for it
+// may have been granted or may still be granted. The outcome of another TTL change does not affect
+// that.
 func TestShortenInDoubt(t *testing.T) {
 	s := New(Config{Drift: -1}, 0)
 	s.Add(Held{ID: 1, TTL: ttl})
@@ -213,7 +214,7 @@ func TestT26(t *testing.T) {
 		total += len(b.Leases)
 		most = max(most, len(b.Leases))
 	}
-	if most < 30 || most > 300 { // 3000 leases over 750 ms, gathered for 20 ms, make 80
+	if most < 30 || most > 300 { // 3000 leases spread over 750 ms, gathered for 20 ms, make 80
 		t.Errorf("a batch of %d", most)
 	}
 }
@@ -254,7 +255,7 @@ func TestTries(t *testing.T) {
 
 // TestRandom compares a Set with a simple model under random grants, losses, late answers and
 // pauses. For each lease, the model records every acknowledged promise. The lease is valid until
-// the latest of their ends.
+// the latest of the promised ends.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(200) {
 		m := newModel(seed)
@@ -310,8 +311,8 @@ func (m *model) step(t *testing.T) {
 	m.compare(t)
 }
 
-// pass advances the clock, either to the next instant with something to do or beyond it. Nothing
-// may change before that instant.
+// pass advances the clock, either exactly to the next instant at which something is due or beyond
+// it. Nothing may change before that instant.
 func (m *model) pass(t *testing.T) {
 	at, ok := m.s.Next()
 	if ok && at > m.now {

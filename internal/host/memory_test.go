@@ -7,7 +7,8 @@ import (
 	"testing/fstest"
 )
 
-// A process may use what the strictest of its control groups allows, of either version.
+// A process may use as much as the strictest of its control groups allows, whether they are version
+// 1 or 2.
 func TestGroupMemory(t *testing.T) {
 	none := uint64(math.MaxUint64)
 	for name, x := range map[string]struct {

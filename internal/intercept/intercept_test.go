@@ -36,8 +36,8 @@ func nameOf(s grpc.ServerStream) string {
 	return nameOf(n.ServerStream) + n.name
 }
 
-// by returns an interceptor that records the calls of its halves and adds its name to errors. It
-// rejects all streams if refusal is not nil.
+// by returns an interceptor that records the calls of its two halves and adds its name to errors.
+// It rejects all streams if refusal is not nil.
 func (s *steps) by(name string, refusal error) Stream {
 	return func(g grpc.ServerStream, info *grpc.StreamServerInfo) (grpc.ServerStream, Leave, error) {
 		s.add("%s of %s", name, info.FullMethod)
@@ -101,7 +101,7 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// TestLeftAtPanic checks that the second halves also run when the handler panics.
+// TestLeftAtPanic checks that the second halves run even if the handler panics.
 func TestLeftAtPanic(t *testing.T) {
 	var s steps
 	whole := s.by("a", nil).Whole()
@@ -117,7 +117,7 @@ func TestLeftAtPanic(t *testing.T) {
 type fake struct {
 	steps  *steps
 	begin  error
-	serves []error // what each Serve returns; errPaused makes it pause
+	serves []error // what each call of Serve returns; errPaused makes it pause
 	end    error
 	resume func()
 }
@@ -164,7 +164,7 @@ func (guard) End(what string, err *error) {
 }
 
 // TestCall checks that a stream begins once, even if it pauses, and ends once unless Begin failed.
-// This holds whether Begin or Serve returns an error, or Begin, Serve or End panics. The
+// This holds whether Begin or Serve returns an error, or whether Begin, Serve or End panics. The
 // surrounding interceptors are notified only when the stream is over.
 func TestCall(t *testing.T) {
 	for name, x := range map[string]struct {
@@ -213,8 +213,8 @@ func TestCall(t *testing.T) {
 	}
 }
 
-// TestCallOfHandler checks that for a method that is not a Service, the handler is called, and that
-// its panics become errors as well.
+// TestCallOfHandler checks that if a method is not a Service, its handler is called, and that the
+// handler's panics become errors as well.
 func TestCallOfHandler(t *testing.T) {
 	var s steps
 	for want, h := range map[string]grpc.StreamHandler{

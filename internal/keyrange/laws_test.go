@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// short returns all keys of at most three bytes from a small set. The set includes the smallest and
+// short returns all keys of up to three bytes from a small set. The set includes the smallest and
 // the largest byte.
 func short() []string {
 	keys := []string{""}
@@ -55,8 +55,8 @@ func TestReaches(t *testing.T) {
 	}
 }
 
-// TestCompareIsAnOrder checks that ranges have a total order in which no two are equal, so a tree
-// can distinguish them.
+// TestCompareIsAnOrder checks that ranges have a total order in which different ranges are never
+// equal, so that a tree can tell them apart.
 func TestCompareIsAnOrder(t *testing.T) {
 	all := toyRanges()
 	slices.SortFunc(all, Range.Compare)
@@ -72,9 +72,9 @@ func TestCompareIsAnOrder(t *testing.T) {
 	}
 }
 
-// TestOverlapAndCover checks how overlapping and covering relate. A covered range overlaps unless
-// it is empty. Overlapping is symmetric. Two ranges that cover each other have the same keys, so a
-// third range overlaps both or neither.
+// TestOverlapAndCover checks how overlapping and covering are related. A covered range overlaps
+// unless it is empty. Overlapping is symmetric. Two ranges that cover each other have the same
+// keys, so a third range overlaps both or neither.
 func TestOverlapAndCover(t *testing.T) {
 	all := toyRanges()
 	for _, r := range all {

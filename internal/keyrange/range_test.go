@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Some of these keys are direct successors of others. The probes include keys between and beyond
-// them, to distinguish ranges.
+// Some of these keys are direct successors of others. The probes also include keys between and
+// beyond them, so that different ranges can be told apart.
 var (
 	toyKeys = []string{"", "a", "a\x00", "a\x00\x00", "aa", "b", "b\x00", "c"}
 	probes  = append(slices.Clone(toyKeys),

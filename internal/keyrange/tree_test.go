@@ -79,7 +79,7 @@ func treeTwin(pick func(int) int, steps int) error {
 	return nil
 }
 
-// first takes n values and then stops. A sequence that continues regardless would panic.
+// first takes n values and then stops. A sequence that continued regardless would panic.
 func first(all iter.Seq[Range], n int) []Range {
 	out := make([]Range, 0, n)
 	for r := range all {
@@ -154,8 +154,8 @@ func FuzzTree(f *testing.F) {
 // prefix returns the i-th of many disjoint ranges.
 func prefix(i int) Range { return Range{fmt.Sprintf("/%06d/", i), fmt.Sprintf("/%06d0", i)} }
 
-// TestTreeDepth adds and removes in sorted order, which is the worst case for an unbalanced tree,
-// and checks that the height stays within the AVL bound 1.44*log2(n).
+// TestTreeDepth adds and removes ranges in sorted order, which is the worst case for an unbalanced
+// tree, and checks that the height stays within the AVL bound 1.44*log2(n).
 func TestTreeDepth(t *testing.T) {
 	var x Tree[int]
 	for i := range 10000 {

@@ -31,8 +31,8 @@ func (all *Answers) bytes() int64 {
 
 func newAnswers() *Answers { return NewAnswers(slog.New(slog.DiscardHandler)) }
 
-// megabytes is a service whose responses and messages have size bytes each, or a megabyte if size
-// is 0.
+// megabytes is a service whose responses and messages are size bytes each, or a megabyte if size is
+// 0.
 type megabytes struct {
 	evaluated atomic.Int64
 	size      int
@@ -50,7 +50,7 @@ func (s sized) Size() int { return len(s) }
 
 // rawCodec encodes bytes without changes.
 type rawCodec struct {
-	pause         func() // if not nil, simulates the time to compute a response and to encode it
+	pause         func() // if not nil, simulates the time to compute and encode a response
 	encoded       *atomic.Int64
 	current, most *atomic.Int64 // number of messages being encoded
 }
@@ -146,7 +146,7 @@ func (s *megabytes) listen(t *testing.T) (*pipes, *Answers) {
 	return l, all
 }
 
-// answersClient implements HTTP/2 itself, because a library would read responses.
+// answersClient implements HTTP/2 itself, because a library would read the responses.
 type answersClient struct {
 	t      *testing.T
 	close  func() error
@@ -222,8 +222,8 @@ func (c *answersClient) ask(method string, calls int) {
 }
 
 // TestUnreadResponses checks that a connection that does not read makes the server hold only a
-// bounded number of bytes, even if its calls request room at the same time. Calls wait only for a
-// while, and everything is released with the connection.
+// bounded number of bytes, even if the connection's calls all ask for room at the same time. Calls
+// wait only for a limited time, and everything is released with the connection.
 func TestUnreadResponses(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -298,7 +298,7 @@ func TestLargeAnswersAtOnce(t *testing.T) {
 }
 
 // TestReservationIsReleasedOnce checks that memory is released exactly once, whether gRPC has
-// written the response, given it up or silently dropped it.
+// written the response, given up on it or silently dropped it.
 func TestReservationIsReleasedOnce(t *testing.T) {
 	all := newAnswers()
 	all.others.reserve(5)
@@ -324,7 +324,7 @@ func TestReservationIsReleasedOnce(t *testing.T) {
 			break
 		}
 		runtime.GC()
-		runtime.Gosched() // lets the cleanups started by the collector run
+		runtime.Gosched() // lets the cleanups started by the garbage collector run
 	}
 	d := all.others.reserve(7)
 	d.release()
@@ -334,7 +334,7 @@ func TestReservationIsReleasedOnce(t *testing.T) {
 	}
 }
 
-// TestManyMiddlingAnswers checks that many medium-sized responses are bounded too.
+// TestManyMiddlingAnswers checks that the memory for many medium-sized responses is bounded too.
 func TestManyMiddlingAnswers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{size: 60_000}

@@ -47,7 +47,7 @@ func repeat(n int, f func(i int) *pb.RequestOp) []*pb.RequestOp {
 }
 
 // TestTxnOps checks that the number of operations is bounded. Each level counts as its longest
-// list, and nested transactions can use what the levels above leave.
+// list, and nested transactions can use whatever the enclosing levels leave over.
 func TestTxnOps(t *testing.T) {
 	get := func(int) *pb.RequestOp { return getOp("a", "") }
 	compare := func(n int) []*pb.Compare {
@@ -200,8 +200,8 @@ func TestOverlapsModel(t *testing.T) {
 	}
 }
 
-// TestOverlapsCost checks that the largest transaction that fits into a request does not take
-// quadratic time to check.
+// TestOverlapsCost checks that checking the largest transaction that fits into a request does not
+// take quadratic time.
 func TestOverlapsCost(t *testing.T) {
 	n := 0
 	wide := txnOp(repeat(60, func(int) *pb.RequestOp {

@@ -59,8 +59,9 @@ func TestMembersRefused(t *testing.T) {
 
 func errOf[T any](_ T, err error) error { return err }
 
-// TestMembersUnaffordable checks that etcd's error messages explain why the leader cannot allow a
-// change. They distinguish members that were never started from members that are down.
+// TestMembersUnaffordable checks that when the leader cannot allow a change, the client gets etcd's
+// error message for the cause. The messages distinguish members that were never started from
+// members that are down.
 func TestMembersUnaffordable(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})
@@ -104,8 +105,8 @@ func TestMembersUnaffordable(t *testing.T) {
 	wantStatus(t, remove(testMember), rpctypes.ErrGRPCUnhealthy)
 }
 
-// TestMemberIDTaken checks that an ID that is or was in use is never chosen again, even if another
-// member takes it just before.
+// TestMemberIDTaken checks that a new member never gets an ID that is or was in use, even if
+// another member takes that ID just before.
 func TestMemberIDTaken(t *testing.T) {
 	n := newNode(t)
 	c := serve(t, n, Options{})

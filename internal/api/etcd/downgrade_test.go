@@ -12,8 +12,8 @@ import (
 )
 
 // TestDowngrade checks that a downgrade is validated, started and ended as in etcd, and that Status
-// shows it. Without a member of the next release, the version cannot be held. Versions of etcd are
-// rejected.
+// shows it. Without a member running the next release, the version cannot be held. Versions of etcd
+// are rejected.
 func TestDowngrade(t *testing.T) {
 	n := newNode(t)
 	api := pb.NewMaintenanceClient(serve(t, n, Options{}).conn)

@@ -92,7 +92,7 @@ func goldenCall(t *testing.T, conn *grpc.ClientConn, name, input string) string 
 }
 
 // goldenWatch opens a watch stream and sends each line on it. The number at the start of a line is
-// how many responses goldenWatch reads after sending it.
+// the number of responses that goldenWatch reads after sending it.
 func goldenWatch(t *testing.T, conn *grpc.ClientConn, d *datadriven.TestData) string {
 	t.Helper()
 	s, err := pb.NewWatchClient(conn).Watch(ctx10(t))
@@ -164,6 +164,6 @@ func goldenText(m proto.Message) string {
 			h.ClusterId, h.MemberId, h.RaftTerm = 0, 0, 0
 		}
 	}
-	// The text format varies its spaces deliberately.
+	// The text format deliberately varies its whitespace.
 	return "ok: " + strings.Join(strings.Fields(prototext.MarshalOptions{}.Format(m)), " ")
 }

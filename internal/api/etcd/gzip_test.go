@@ -41,8 +41,8 @@ func TestGzip(t *testing.T) {
 	}
 }
 
-// TestGzipBroken checks that requests with broken compressed data do not block the decompression of
-// later requests.
+// TestGzipBroken checks that requests with corrupt compressed data do not block the decompression
+// of later requests.
 func TestGzipBroken(t *testing.T) {
 	c := encoding.GetCompressor("gzip").(gzipCompressor)
 	for range 2 * cap(c.slots) {

@@ -246,7 +246,7 @@ func TestKeepAliveErrors(t *testing.T) {
 	}
 }
 
-// TestKeepAliveExpiring checks that a lease is reported as gone once its end has been decided.
+// TestKeepAliveExpiring checks that a lease is reported as gone once its expiry has been decided.
 func TestKeepAliveExpiring(t *testing.T) {
 	n := newNode(t)
 	n.grant(t, 1, 1000)
@@ -290,7 +290,7 @@ func (n *confirmingNode) Confirm(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// TestStopEndsObserveThatBegins checks that observers that have just started get the same error
+// TestStopEndsObserveThatBegins checks that observers that are just starting get the same error
 // when the service stops.
 func TestStopEndsObserveThatBegins(t *testing.T) {
 	stop := make(chan struct{})
@@ -302,8 +302,8 @@ func TestStopEndsObserveThatBegins(t *testing.T) {
 	wantStatus(t, err, rpctypes.ErrGRPCStopped)
 }
 
-// TestKeepAliveAbandons checks that whenever a stream ends, for any reason, the member is informed
-// once of the leases that it kept alive.
+// TestKeepAliveAbandons checks that whenever a stream ends, for any reason, the member is told
+// exactly once which leases the stream kept alive.
 func TestKeepAliveAbandons(t *testing.T) {
 	n := newNode(t)
 	n.abandoned = make(chan []lease.ID, 1)

@@ -337,7 +337,7 @@ func TestT17ObserveOrder(t *testing.T) {
 		{put("e/3", "three")},
 		{put("e/2", "deux")},                            // another candidate's value
 		{put("e/1", "uno"), put("e/4", "4")},            // the leader's value
-		{del("e/2")},                                    // a candidate that does not lead
+		{del("e/2")},                                    // a candidate that is not the leader
 		{put("f", "x"), put("e", "x"), put("d/1", "x")}, // keys outside this election
 		{del("e/1"), del("e/3")},                        // so 4 leads, and 3 has never led
 		{put("e/5", "5")},

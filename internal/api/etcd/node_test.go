@@ -43,7 +43,7 @@ type fakeNode struct {
 	status   Status
 	propose  func(fsm.Command) error    // called before a command is applied
 	renew    func(lease.ID) error       // called before a renewal
-	held     map[lease.ID][]api.Renewed // renewals of these leases are kept pending here
+	held     map[lease.ID][]api.Renewed // the delayed renewals of each lease
 	confirm  error                      // returned by every confirm round
 	transfer error                      // returned by every leadership transfer
 	// left, unless nil, replaces the leader's answer about a lease.
@@ -52,7 +52,7 @@ type fakeNode struct {
 	// snapshotting, unless nil, is called by SnapshotTo.
 	snapshotting func()
 	commands     []fsm.Command         // all proposed commands
-	counted      map[int]chan struct{} // each closed after that many renewals
+	counted      map[int]chan struct{} // each is closed after as many renewals as its key says
 	renewals     int
 	// abandoned receives the leases of each stream that ends.
 	abandoned chan []lease.ID
@@ -263,7 +263,7 @@ func (n *fakeNode) Renew(id lease.ID, _ *access.State, to api.Renewed) error {
 	return nil
 }
 
-// onRenewal returns a channel that is closed after the renewal with that number.
+// onRenewal returns a channel that is closed after the n-th renewal.
 func (n *fakeNode) onRenewal(number int) <-chan struct{} {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -275,7 +275,7 @@ func (n *fakeNode) onRenewal(number int) <-chan struct{} {
 	return c
 }
 
-// hold makes the renewals of a lease wait for let.
+// hold keeps renewals of a lease waiting until let is called.
 func (n *fakeNode) hold(id lease.ID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -59,7 +59,7 @@ func TestWhoMaySeeLeases(t *testing.T) {
 		}
 		got := []int64{}
 		for _, l := range r.Leases {
-			if l.ID != 1 { // has no principal, and both users are allowed to read its key
+			if l.ID != 1 { // this lease has no principal, and both users may read its key
 				got = append(got, l.ID)
 			}
 		}
@@ -81,8 +81,8 @@ func TestWhoMaySeeLeases(t *testing.T) {
 	}
 }
 
-// TestObserverLosesRight checks that an observer does not see a leader elected after it lost its
-// permission.
+// TestObserverLosesRight checks that an observer does not see a leader elected after the observer
+// lost its permission.
 func TestObserverLosesRight(t *testing.T) {
 	n := newTenants(t)
 	c := serve(t, n, trusting(n))

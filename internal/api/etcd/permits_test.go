@@ -18,7 +18,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// hereNode is a member whose state can be behind the leader's.
+// hereNode is a member whose state can lag behind the leader's.
 type hereNode struct {
 	*fakeNode
 	looks  atomic.Int32 // calls of InspectHere
@@ -126,9 +126,9 @@ func TestWhoMayKeepOwnedAlive(t *testing.T) {
 	}
 }
 
-// TestKeepAliveUndecided checks that the core decides immediately about leases that it can check
-// quickly. An unknown lease is looked up at the leader. A lease with many keys and no principal is
-// checked separately, and again after roles change.
+// TestKeepAliveUndecided checks that the core decides immediately about leases whose permissions
+// are quick to check. An unknown lease is looked up at the leader. A lease with many keys and no
+// principal is checked separately, and again after roles change.
 func TestKeepAliveUndecided(t *testing.T) {
 	n := newTenants(t)
 	for id, owner := range map[lease.ID]string{3: "alice", 4: "root", 5: ""} {
@@ -175,8 +175,8 @@ func TestKeepAliveUndecided(t *testing.T) {
 	}
 }
 
-// TestManyKeysCheckCached checks that the result for a lease with many keys is reused for a
-// while, but not after users or roles change.
+// TestManyKeysCheckCached checks that the permission check for a lease with many keys is cached for
+// a while, but not after users or roles change.
 func TestManyKeysCheckCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newTenants(t)
@@ -266,7 +266,7 @@ func TestNoCheckAfterStreamEnd(t *testing.T) {
 		default:
 			t.Error("the stream ends before what looks at leases for it")
 		}
-		p.undecided(&renewal{owner: k, id: 1}) // a lookup would close n.asked again
+		p.undecided(&renewal{owner: k, id: 1}) // another lookup would close n.asked again
 		synctest.Wait()
 		if p.looking && p.unsure != nil {
 			t.Error("a late renewal is looked at")

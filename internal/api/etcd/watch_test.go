@@ -92,7 +92,7 @@ func TestTooManyWatches(t *testing.T) {
 	w.create(&pb.WatchCreateRequest{Key: []byte("k"), WatchId: 1})
 	w.recv()
 	long := bytes.Repeat([]byte("k"), 1<<20)
-	for i := range 9 { // up to half of the limit
+	for i := range 9 { // up to half the limit
 		w.create(&pb.WatchCreateRequest{Key: long, WatchId: int64(i) + 2})
 		r := w.recv()
 		if last := i == 8; r.Canceled != last || last && !strings.Contains(r.CancelReason, "too many") {

@@ -33,7 +33,7 @@ func asks(t *testing.T, n *fakeNode, user string, of *pb.SessionRef, r *pb.Reque
 }
 
 // TestNameOfAnother checks that a caller can neither act as another principal nor learn anything
-// about it. It tries the principal's session with a used number, its request ID, the principal
+// about it. It tries using a number from the principal's session, its request ID, the principal
 // field of a grant or transaction, and a hand-over to a user that is not allowed to hold the name.
 func TestNameOfAnother(t *testing.T) {
 	n := guarded(t)

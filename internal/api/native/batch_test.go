@@ -24,8 +24,9 @@ func notFound(id int64) *pb.RenewResult {
 	return &pb.RenewResult{Id: id, Reason: pb.Reason_REASON_LEASE_NOT_FOUND}
 }
 
-// TestRenewColumns checks that in columns the TTLs are in the order of the IDs, and only failed
-// renewals have a result. Tokens, if present, are in the same order (T28); 0 accepts any token.
+// TestRenewColumns checks that in a columnar renewal the TTLs are in the order of the IDs, and that
+// only failed renewals have a result. Tokens, if present, are in the same order (T28); 0 accepts
+// any token.
 func TestRenewColumns(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -67,7 +68,7 @@ func columnsOf(b *bench) (to RenewedAll, asks *replica.Renewals) {
 	return asks.Owner.(RenewedAll), asks
 }
 
-// keep renews the leases at the given places together, like the core.
+// keep renews the leases at the given indexes together, like the core.
 func keep(r *replica.Renewals, places ...int) {
 	for _, i := range places {
 		r.TTLs[i] = 900
@@ -86,7 +87,7 @@ func (b *bench) wantRenewed(more bool, want *pb.RenewResponse) {
 }
 
 // TestColumnsInParts checks that a renewal in columns over a stream is answered in parts (T15). The
-// TTLs that are known early come first, followed by the remaining results, one per lease.
+// TTLs known early come first, followed by the remaining results, one per lease.
 func TestColumnsInParts(t *testing.T) {
 	onStream(t, func(b *bench) {
 		to, asks := columnsOf(b)
@@ -165,8 +166,8 @@ func requestGoroutines() int {
 }
 
 // TestRenewalsTakeNoGoroutine checks that a renewal over a stream gets a goroutine only if some
-// outcomes are still missing after the duration partialAfter. A renewal that has to look up a name
-// gets one immediately.
+// outcomes are still missing after partialAfter. A renewal that has to look up a name gets one
+// immediately.
 func TestRenewalsTakeNoGoroutine(t *testing.T) {
 	onStream(t, func(b *bench) {
 		list := make([]*pb.Request, 100)
@@ -247,7 +248,7 @@ func TestLostLeaseReason(t *testing.T) {
 }
 
 // TestRefusedRenewalCancelled checks that a rejected renewal that is canceled before the error is
-// sent gets no second response. By then, its ID can belong to a put.
+// sent gets no second response. By then, a put may be using the same ID.
 func TestRefusedRenewalCancelled(t *testing.T) {
 	s, p := passing(t)
 	n := s.node.(*stuckNode)
@@ -278,8 +279,8 @@ func TestRefusedRenewalCancelled(t *testing.T) {
 	}
 }
 
-// TestBatchEndsOnce checks that a batch ends once, even if the last outcome, the timeout and the
-// cancellation coincide.
+// TestBatchEndsOnce checks that a batch ends only once, even if the last outcome, the timeout and
+// the cancellation coincide.
 func TestBatchEndsOnce(t *testing.T) {
 	for i := range 500 {
 		b := newBatch(&pb.RenewRequest{Leases: []*pb.LeaseRef{{Id: 1}, {Id: 2}}}, nil)
@@ -333,7 +334,7 @@ func TestLastOutcomesInFinalResponse(t *testing.T) {
 	}
 }
 
-// TestLateJoins checks that leases join groups no matter how long the confirm round takes and which
+// TestLateJoins checks that leases join groups no matter how long the confirm round takes or which
 // part of the response includes them.
 func TestLateJoins(t *testing.T) {
 	for name, first := range map[string]func(b *bench, to RenewedAll){

@@ -215,7 +215,7 @@ func TestFills(t *testing.T) {
 	}
 }
 
-// TestHolds checks that a lease holds the ranges given in its grant, including a grant in a
+// TestHolds checks that a lease holds the ranges listed in its grant, including a grant within a
 // transaction, and that the response lists them.
 func TestHolds(t *testing.T) {
 	n := newNode()
@@ -250,8 +250,8 @@ func TestHolds(t *testing.T) {
 	}
 }
 
-// TestCacheTTL checks that a lease with holds cannot get a TTL above the limit by a grant, a
-// transaction or a TTL change. A lease without holds can.
+// TestCacheTTL checks that no grant, transaction or TTL change can give a lease with holds a TTL
+// above the limit. A lease without holds can.
 func TestCacheTTL(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{MaxCacheTTL: 3000})
@@ -289,7 +289,7 @@ func TestCacheTTL(t *testing.T) {
 }
 
 // TestCacheOpenedLate checks that no cache stays open after its stream has ended, even if the
-// receiver of the request detects the end late.
+// goroutine that receives the request notices the end late.
 func TestCacheOpenedLate(t *testing.T) {
 	n := newNode()
 	c := newCaches(n, func() {})
@@ -320,8 +320,8 @@ func TestTooManyWatches(t *testing.T) {
 	}
 }
 
-// TestFeedAfterStreamEnd checks that a receiver that has not yet detected the end of its stream
-// cannot start a feed, not even the first one, because nothing would stop it.
+// TestFeedAfterStreamEnd checks that a receiver that has not yet noticed the end of its stream
+// cannot start a feed, not even the stream's first, because nothing would stop it.
 func TestFeedAfterStreamEnd(t *testing.T) {
 	n := newNode()
 	s := &stream{

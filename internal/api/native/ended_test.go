@@ -20,7 +20,7 @@ func TestEnded(t *testing.T) {
 	for _, x := range []struct {
 		name string
 		why  error // cause of the context's end; nil if it has not ended
-		err  error // returned by the handler; nil means why
+		err  error // returned by the handler; if nil, it returns why
 		stop chan struct{}
 		want codes.Code
 	}{

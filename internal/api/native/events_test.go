@@ -112,7 +112,7 @@ func (n *fakeNode) grants(t *testing.T, terms lease.Terms) lease.Token {
 	return n.do(t, &fsm.Grant{Terms: terms}).Value.(*lease.Info).Token
 }
 
-// checkpoint records the remaining time of a silent lease, or that it was renewed if left is 0.
+// checkpoint records the remaining time of a silent lease or, if left is 0, that it was renewed.
 func (n *fakeNode) checkpoint(t *testing.T, id lease.ID, left lease.TTL) {
 	t.Helper()
 	info, _ := n.machine.Lessor().Lookup(id)
@@ -364,8 +364,8 @@ func TestExpiring(t *testing.T) {
 	})
 }
 
-// TestExpiringMissed checks that a stream that missed notices of silent leases scans all leases for
-// changes.
+// TestExpiringMissed checks that a stream that missed notices of silent leases scans all leases to
+// find out what changed.
 func TestExpiringMissed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		n := newNode()

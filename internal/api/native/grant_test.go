@@ -13,8 +13,8 @@ import (
 )
 
 // TestRepeatedGrant checks that every leader keeps the promise made by a repeated grant (T3, rule
-// 6). The TTL restarts through the log. This clears any checkpoint, from which another leader could
-// have started timing the lease. A lease that is about to expire survives.
+// 6). The TTL restarts through the log. This clears any checkpoint that another leader could
+// otherwise have used to time the lease. A lease that is about to expire survives.
 func TestRepeatedGrant(t *testing.T) {
 	for _, r := range []*pb.GrantRequest{
 		{TtlMs: 5000, RequestId: "r"},

@@ -85,7 +85,7 @@ func TestPutLimit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := s.putJob(t.Context(), put("c", 7)) // while the lease is below its limit
+	c, err := s.putJob(t.Context(), put("c", 7)) // while the lease is still below its limit
 	if err != nil {
 		t.Fatal(err)
 	}

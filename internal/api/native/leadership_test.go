@@ -57,7 +57,7 @@ func (n *fakeLeader) Leader() (id uint64, changed <-chan struct{}) {
 	return n.leader, n.leaderChanged
 }
 
-// lead makes a member the leader.
+// lead makes the given member the leader.
 func (n *fakeLeader) lead(id uint64) {
 	n.leaderMu.Lock()
 	defer n.leaderMu.Unlock()

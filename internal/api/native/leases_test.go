@@ -117,7 +117,7 @@ func TestRenewEnds(t *testing.T) {
 }
 
 // TestEveryErrorHasDetails checks that every error has details, regardless of the layer that
-// returns it. A failed read can be retried, but the outcome of a command can be unknown.
+// returns it. A failed read can be retried, but a failed command's outcome can be unknown.
 func TestEveryErrorHasDetails(t *testing.T) {
 	guard := func(refusal error) func(grpc.ServiceDesc) *grpc.ServiceDesc {
 		return func(d grpc.ServiceDesc) *grpc.ServiceDesc {
@@ -278,7 +278,7 @@ func TestInvalidRequests(t *testing.T) {
 	}
 }
 
-// TestLeaderDecides checks that the leader's state of a lease overrides this member's state.
+// TestLeaderDecides checks that what the leader knows about a lease overrides this member's state.
 func TestLeaderDecides(t *testing.T) {
 	n := newNode()
 	s := service(n, Options{})
@@ -356,7 +356,7 @@ func TestSecretNotLogged(t *testing.T) {
 	if !again.Existed || again.Secret != nil {
 		t.Errorf("repeated: %v", again)
 	}
-	// The solution is a hand-over to the same owner.
+	// The remedy is a hand-over to the same owner.
 	over, err := s.HandOver(t.Context(), &pb.HandOverRequest{
 		Lease: &pb.LeaseRef{Id: resp.Lease.Id, Token: resp.Lease.Token}, Resumable: true,
 	})

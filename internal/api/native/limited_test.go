@@ -59,9 +59,8 @@ func watchRequest(id uint64, key string) *pb.Request {
 	return &pb.Request{Id: id, Body: &pb.Request_Watch{Watch: &pb.WatchRequest{Key: []byte(key)}}}
 }
 
-// TestLimitedStreamRenews checks that renewals over a stream are never rejected by the rate limit,
-// and neither is a client's first session. Everything else is limited, here to one request at a
-// time.
+// TestLimitedStreamRenews checks that the rate limit never rejects renewals over a stream, nor a
+// client's first session. Everything else is limited, here to one request at a time.
 func TestLimitedStreamRenews(t *testing.T) {
 	session := func(id uint64) *pb.Request {
 		return &pb.Request{Id: id, Body: &pb.Request_Session{Session: &pb.SessionRequest{Nonce: id}}}

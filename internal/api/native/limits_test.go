@@ -80,7 +80,7 @@ func TestFollowAgain(t *testing.T) {
 }
 
 // TestEndWhileRequestsLast checks that a stream ends if its client violates the protocol, even
-// while a request still has a goroutine.
+// while a request still has a goroutine running.
 func TestEndWhileRequestsLast(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.send(&pb.Request{Id: 1, Body: &pb.Request_Events{Events: &pb.EventsRequest{}}})

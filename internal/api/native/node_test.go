@@ -213,7 +213,7 @@ func (n *fakeNode) RenewAll(r *replica.Renewals) error {
 	return nil
 }
 
-// join adds a lease to the only group of its keeper.
+// join adds a lease to its keeper's only group.
 func (n *fakeNode) join(r *replica.Renewals, i int) {
 	if r.Keeper == 0 {
 		return

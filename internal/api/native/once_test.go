@@ -109,8 +109,8 @@ func TestOnce(t *testing.T) {
 	}
 }
 
-// TestOnceRefused checks that a write with an unknown session is rejected. If a number was used by
-// a different request, the member never misinterprets the recorded response.
+// TestOnceRefused checks that a write with an unknown session is rejected. If the number was used
+// by a different request, the recorded response is never misinterpreted.
 func TestOnceRefused(t *testing.T) {
 	n := newNode()
 	s := openSession(t, n, 5)
@@ -147,7 +147,7 @@ func TestOnceRefused(t *testing.T) {
 	}
 }
 
-// numbered returns a request of every type that can have a number, in every form that has a
+// numbered returns every type of request that can have a number, in every form that leads to a
 // different type of outcome.
 func numbered() map[string]*pb.Request {
 	key := []byte("k")
@@ -196,8 +196,8 @@ func numbered() map[string]*pb.Request {
 	}
 }
 
-// TestOnceOtherRequest checks that a request that reuses the number of another request gets the
-// first response if its type fits. Otherwise it gets an error.
+// TestOnceOtherRequest checks that a request that reuses another request's number gets the first
+// response if its type fits. Otherwise it gets an error.
 func TestOnceOtherRequest(t *testing.T) {
 	for one, first := range numbered() {
 		for two, second := range numbered() {

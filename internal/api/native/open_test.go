@@ -34,7 +34,7 @@ func TestBackPressure(t *testing.T) {
 }
 
 // TestNoRoom checks that a stream with too many open requests ends if no request is answered for a
-// while, but not before. The stream has watches and a put that completes in that time.
+// while, but not before. The stream has watches, and a put that completes within that time.
 func TestNoRoom(t *testing.T) {
 	onStream(t, func(b *bench) {
 		many := &pb.ClientMessage{Requests: []*pb.Request{putRequest(1, 0)}}

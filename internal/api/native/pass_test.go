@@ -19,7 +19,7 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// passing returns a stream with three open requests, and its output.
+// passing returns a stream with three open requests, along with its output.
 func passing(t *testing.T) (*stream, *pipe) {
 	p := &pipe{ctx: t.Context(), answers: make(chan *pb.ServerMessage, 10)}
 	n := newStuckNode()
@@ -35,9 +35,9 @@ func passing(t *testing.T) (*stream, *pipe) {
 	return s, p
 }
 
-// TestPartOrder checks that a part of a renewal's response does not overtake an earlier
-// part that is too large to overtake other responses. If the last part overtook it, the earlier
-// part would never be sent.
+// TestPartOrder checks that a later part of a renewal's response does not overtake an earlier part
+// that is too large to overtake other responses. If the last part overtook it, the earlier part
+// would never be sent.
 func TestPartOrder(t *testing.T) {
 	many := &pb.RenewResponse{Results: make([]*pb.RenewResult, maxUrgent/8)}
 	for i := range many.Results {
@@ -69,7 +69,7 @@ func TestPartOrder(t *testing.T) {
 }
 
 // TestOvertakenMessageRemoved checks that if every response in a large message is overtaken, no
-// empty message is left. Later responses would wait for it.
+// empty message is left. Otherwise, later responses would wait for it.
 func TestOvertakenMessageRemoved(t *testing.T) {
 	s, p := passing(t)
 	if err := s.feeds.Load().caches.begin(3, cacheRequest(3).GetCache()); err != nil {
@@ -110,9 +110,9 @@ func (p *afterFirst) Send(m *pb.ServerMessage) error {
 	return err
 }
 
-// TestUrgentOvertakesLarge checks that invalidations and renewals do not wait for large
-// responses that became ready earlier, in the same message or in later ones. If the list of keys to
-// drop would be long, a cache is asked to drop everything.
+// TestUrgentOvertakesLarge checks that invalidations and renewals do not wait for large responses
+// that became ready earlier, in the same message or in later ones. If the list of keys to drop
+// would be too long, the cache is told to drop everything.
 func TestUrgentOvertakesLarge(t *testing.T) {
 	s, p := passing(t)
 	if err := s.feeds.Load().caches.begin(3, cacheRequest(3).GetCache()); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 // byID returns requests that name another principal's leases by ID. The name, keys and holds of
-// lease 2 begin with "a/", and lease 3 has such a key. Nothing else in the requests begins with
+// lease 2 begin with "a/", and so does a key of lease 3. Nothing else in the requests begins with
 // "a/".
 func byID() map[string]*pb.Request {
 	three := &pb.LeaseRef{Id: 3, Token: 3}

@@ -67,8 +67,8 @@ func TestUnansweredRenewalsStopTheStream(t *testing.T) {
 	}
 }
 
-// TestSlowLeaseHoldsBackNoRenewals checks that a slow renewal, for example one delayed by a cache,
-// does not delay other renewals on its stream (T15).
+// TestSlowLeaseHoldsBackNoRenewals checks that a slow renewal, such as one delayed by a cache, does
+// not delay other renewals on its stream (T15).
 func TestSlowLeaseHoldsBackNoRenewals(t *testing.T) {
 	onStream(t, func(b *bench) {
 		var taken atomic.Int32

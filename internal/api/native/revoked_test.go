@@ -62,7 +62,8 @@ func TestPermissionRemoved(t *testing.T) {
 	}, 4)
 }
 
-// takingNode is a node whose owner loses its role between a transaction and its answer.
+// takingNode is a node on which the user "owner" loses its role between a transaction and its
+// answer.
 type takingNode struct {
 	openNode
 	t *testing.T
@@ -88,9 +89,9 @@ func (x takenFirst) Answered(res fsm.Result, err error) {
 	x.to.Answered(res, err)
 }
 
-// TestPermissionRemovedBeforeWait covers a caller that loses the permission for a queue between its
-// transaction and the wait. It receives the transaction's result and a permission error for the
-// wait, but nothing else about the queue.
+// TestPermissionRemovedBeforeWait covers a caller that loses its permission for a queue after its
+// transaction but before the wait starts. It receives the transaction's result and a permission
+// error for the wait, but nothing else about the queue.
 func TestPermissionRemovedBeforeWait(t *testing.T) {
 	n := guarded(t)
 	s, err := pb.NewStreamServiceClient(connected(t, takingNode{openNode{n}, t}, Options{})).

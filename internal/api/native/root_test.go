@@ -34,9 +34,9 @@ func (n *followerBehind) Uses() []fsm.Use {
 	return n.fakeNode.Uses()
 }
 
-// TestRootOfNow checks that information reserved for root is protected by the current users and
-// roles, even on a lagging member, and is not computed for other users. A caller gets the role root
-// and then loses it.
+// TestRootOfNow checks that information reserved for root is guarded by the current users and
+// roles, even on a lagging member, and is not even computed for other users. A caller gets the role
+// root and then loses it.
 func TestRootOfNow(t *testing.T) {
 	n := &followerBehind{fakeNode: guarded(t)}
 	n.known = n.fakeNode.View()

@@ -56,7 +56,7 @@ type liveNode struct {
 
 func newLiveNode() *liveNode { return live(newNode()) }
 
-// live wraps a node whose watchers have not been notified so far.
+// live wraps a node whose watchers have not been notified of anything yet.
 func live(f *fakeNode) *liveNode {
 	n := &liveNode{fakeNode: f}
 	n.machine.TakeChanges()

@@ -59,8 +59,8 @@ func TestSizeBound(t *testing.T) {
 }
 
 // TestAnswerTooLong checks that a response too long for any message is replaced by an error, and
-// that the stream continues with its other requests. If the command took effect, the error does not
-// claim otherwise.
+// that the stream goes on serving its other requests. If the command took effect, the error does
+// not claim otherwise.
 func TestAnswerTooLong(t *testing.T) {
 	onLine(t, func(b *bench) {
 		const n = maxTestAnswer/maxFragment + 1

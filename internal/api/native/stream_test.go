@@ -23,7 +23,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// stuckNode is a member that responds only when the test makes it respond.
+// stuckNode is a member that responds only when the test tells it to.
 type stuckNode struct {
 	mu        sync.Mutex // guards machine
 	machine   *fsm.Machine
@@ -186,7 +186,7 @@ func (b *bench) got() []*pb.Response {
 	return out
 }
 
-// only returns the response that has arrived. It fails the test unless there is exactly one.
+// only returns the one response that has arrived. It fails the test unless there is exactly one.
 func (b *bench) only() *pb.Response {
 	b.t.Helper()
 	list := b.got()
@@ -277,8 +277,8 @@ func TestDeadlineOfCall(t *testing.T) {
 	})
 }
 
-// TestGrantFindsHolder checks a grant whose ID is in use, which takes another step to find the
-// holder. It is still answered by its deadline, and can be canceled in the meantime.
+// TestGrantFindsHolder covers a grant whose ID is in use, so that finding the holder takes another
+// step. It is still answered by its deadline, and can be canceled in the meantime.
 func TestGrantFindsHolder(t *testing.T) {
 	grant := func(id uint64, timeout int64) *pb.Request {
 		return &pb.Request{Id: id, TimeoutMs: timeout, Body: &pb.Request_Grant{

@@ -131,7 +131,7 @@ func TestWait(t *testing.T) {
 }
 
 // TestWaitCancel checks that a cancellation ends the wait, both before and after the response. The
-// last response comes with the next message, or soon.
+// last response comes with the next message or shortly afterward.
 func TestWaitCancel(t *testing.T) {
 	onLine(t, func(b *bench) {
 		wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)
@@ -163,7 +163,7 @@ func TestWaitCancel(t *testing.T) {
 	})
 }
 
-// stall blocks the stream while it sends the response to a put, until release is called.
+// stall blocks the stream in sending the response to a put, until release is called.
 func (b *bench) stall(id uint64) {
 	b.t.Helper()
 	b.send(putRequest(id, 0))
@@ -192,7 +192,7 @@ func TestWaitCancelRace(t *testing.T) {
 		res := b.apply(two.Command)
 		b.node.hub.Distribute()
 		two.To.Answered(res, nil)
-		// When request 3 starts to wait, request 2 is found to be ready.
+		// Starting the wait of request 3 reveals that request 2 is ready.
 		b.apply(&fsm.DeleteRange{Key: "l/1"})
 		three.To.Answered(b.apply(three.Command), nil)
 		b.send(cancelRequest(5, 2))
@@ -311,8 +311,8 @@ func TestWaitRefused(t *testing.T) {
 	})
 }
 
-// TestWaitAgain covers a waiter that asks again about a key that is gone or was put again in the
-// meantime. The response contains what deleted the waiter's key, or that this is unknown.
+// TestWaitAgain covers a waiter that asks again about a key that has since been deleted or put
+// again. The response says what deleted the waiter's key, or that the cause is unknown.
 func TestWaitAgain(t *testing.T) {
 	onLine(t, func(b *bench) {
 		ticket := wantTicket(t, b.enter(1, "l/1", 1), 1, pb.Ticket_STATE_READY)

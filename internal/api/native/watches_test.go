@@ -9,8 +9,8 @@ import (
 )
 
 // TestWatchFutureRevision checks that a watch is rejected if its start revision is not reached even
-// after a confirm round (T34). A watch that is ahead of this member only is accepted, and so is a
-// watch from the next revision. A failed round is retried while the watch exists.
+// after a confirm round (T34). A watch that is ahead of only this member is accepted, and so is a
+// watch from the next revision. A failed round is retried for as long as the watch exists.
 func TestWatchFutureRevision(t *testing.T) {
 	onStream(t, func(b *bench) {
 		b.node.put(&fsm.Put{Key: "k"}) // revision 2
@@ -44,7 +44,7 @@ func TestWatchFutureRevision(t *testing.T) {
 		}
 		b.send(&pb.Request{Id: 5, Body: &pb.Request_Cancel{Cancel: 4}})
 		b.got()
-		b.node.put(&fsm.Put{Key: "k"}) // revision 3, which reaches the member during the round
+		b.node.put(&fsm.Put{Key: "k"}) // revision 3, which the member reaches during the round
 		if n := confirm(nil); n != 3 {
 			t.Errorf("%d confirm rounds after those that failed", n)
 		}

@@ -26,8 +26,8 @@ import (
 	"leasehold.dev/internal/listen"
 )
 
-// wire is the member's end of an in-memory relay stream. A message blocks the next one until it is
-// read.
+// wire is the member's end of an in-memory relay stream. Sending a message blocks until the
+// previous one is read.
 type wire struct {
 	grpc.ServerStream
 	ctx  context.Context
@@ -285,7 +285,7 @@ func TestStop(t *testing.T) {
 	})
 }
 
-// TestLargeUnread checks that large responses that one client of a relay does not read take bounded
+// TestLargeUnread checks that large responses left unread by one client of a relay take bounded
 // memory, are not built once the limit is reached, and do not use up other clients' memory.
 func TestLargeUnread(t *testing.T) {
 	answers := listen.NewAnswers(slog.New(slog.DiscardHandler))

@@ -101,8 +101,8 @@ func TestPlanInputs(t *testing.T) {
 	}
 }
 
-// TestBadPlans checks that a nonsensical question gets an explanation, and that responses have the
-// same restrictions as files.
+// TestBadPlans checks that a nonsensical question gets an explanation, and that answers carry the
+// same browser restrictions as files.
 func TestBadPlans(t *testing.T) {
 	for query, want := range map[string]string{
 		"outage?ttl=soon":                            "use a time such as 10s",
@@ -151,7 +151,7 @@ func TestBadPlans(t *testing.T) {
 	}
 }
 
-// TestExtremePlans checks that no question takes a member long to answer or makes it fail, however
+// TestExtremePlans checks that no question keeps a member busy for long or makes it fail, however
 // extreme its numbers.
 func TestExtremePlans(t *testing.T) {
 	values := map[string][]string{

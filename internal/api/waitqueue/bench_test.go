@@ -45,7 +45,8 @@ func BenchmarkHandOver(b *testing.B) {
 	}
 }
 
-// BenchmarkAlone measures entering and leaving an empty queue: the cost of an uncontended lock.
+// BenchmarkAlone measures entering and leaving an empty queue, which is the cost of an uncontended
+// lock.
 func BenchmarkAlone(b *testing.B) {
 	m := newMember(1 << 16)
 	for i := range 1000 {

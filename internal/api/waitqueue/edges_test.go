@@ -10,13 +10,13 @@ import (
 	"leasehold.dev/lease"
 )
 
-// ask waits for a lease's ticket as a mutex does, as of a revision.
+// ask waits for a lease's ticket like a mutex, as of a revision.
 func (m *member) ask(id lease.ID, asOf int64, w Waiter) (*Entry, News) {
 	return m.queues.Wait(Ask{Key: keyOf(id), Prefix: "l/", Permits: 1}, asOf, w)
 }
 
-// TestNotifiedAfter checks that the notification of a turn contains the key that ended before it
-// and the revision of that end, not a later one. The key is empty if none ended.
+// TestNotifiedAfter checks that the notification of a turn contains the key that ended just before
+// and the revision of that end, not a later revision. The key is empty if none ended.
 func TestNotifiedAfter(t *testing.T) {
 	for _, x := range []struct {
 		name  string
@@ -60,8 +60,8 @@ func TestNotifiedAfter(t *testing.T) {
 	}
 }
 
-// TestEnterBetween checks that entering a followed queue does not disturb its waiters. The next
-// waiter is still notified with the key that ended before it.
+// TestEnterBetween checks that entering a queue that is already followed does not disturb its
+// waiters. The next waiter is still notified with the key that ended before it.
 func TestEnterBetween(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3)
@@ -82,9 +82,9 @@ func TestEnterBetween(t *testing.T) {
 	}
 }
 
-// TestRevisionOfAnswer checks that a ticket's state is returned with a revision at which it was
-// true. At the requested revision, it was another ticket's turn. The test uses a followed and an
-// unfollowed queue.
+// TestRevisionOfAnswer checks that a ticket's state is returned together with a revision at which
+// it was true. At the requested revision, it was another ticket's turn. The test uses a followed
+// and an unfollowed queue.
 func TestRevisionOfAnswer(t *testing.T) {
 	for _, followed := range []bool{false, true} {
 		m := newMember(100)
@@ -303,7 +303,7 @@ func TestEnded(t *testing.T) {
 }
 
 // TestLeaveFreesRanks checks that a queue with a long-term waiter keeps no data about departed
-// waiters with other terms.
+// waiters that had other terms.
 func TestLeaveFreesRanks(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2)

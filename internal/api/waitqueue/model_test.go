@@ -32,7 +32,7 @@ type model struct {
 	left    []*modelWaiter
 }
 
-// asks contains different terms of waiting.
+// asks lists different terms of waiting.
 var asks = []Ask{
 	{Permits: 1},
 	{Permits: 2},

@@ -10,8 +10,8 @@ import (
 )
 
 // TestTurns checks the notifications of a waiter. When the ticket before its own ends, it is
-// notified with that ticket's key. When its own ticket ends, it is notified with the cause. A
-// waiter that leaves from the middle wakes no other.
+// notified with that ticket's key. When its own ticket ends, it is notified with the cause. When a
+// waiter in the middle leaves, no other waiter is woken.
 func TestTurns(t *testing.T) {
 	m := newMember(100)
 	m.grant(t, 1, 2, 3, 4)
@@ -40,7 +40,7 @@ func TestTurns(t *testing.T) {
 		t.Errorf("got %+v", n)
 	}
 	four.want(t)
-	// If both end in one revision, a deleted key never becomes ready.
+	// If both tickets end in one revision, a deleted key never becomes ready.
 	_, late := m.wait(t, 4, Waiting)
 	m.apply(t, &fsm.DeleteRange{Key: "l/2", End: "l/5"})
 	m.hub.Distribute()
@@ -216,7 +216,7 @@ func TestReadUnlocked(t *testing.T) {
 }
 
 // TestConcurrentEnter checks that if several waiters enter a long queue at the same time, one of
-// them reads it and the others wait for that.
+// them reads it and the others wait for it to finish.
 func TestConcurrentEnter(t *testing.T) {
 	m := newMember(1 << 16)
 	const n = fewKeys + 10

@@ -25,7 +25,7 @@ type piped struct {
 func (p piped) Write(b []byte) (int, error) { return p.to.Write(b) }
 func (p piped) Flush()                      {}
 
-// overJSON starts a watch over JSON without a network. send is the request body, and lines reads
+// overJSON starts a watch over JSON without a network; send is the request body, and lines reads
 // the response. It must be called in a bubble, and ends with the test.
 func overJSON(t *testing.T) (send io.Writer, lines *bufio.Reader) {
 	ctx, cancel := context.WithCancel(context.Background())

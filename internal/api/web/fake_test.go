@@ -29,7 +29,7 @@ type fake struct {
 
 var header = &pb.ResponseHeader{ClusterId: 1 << 63, MemberId: 7, Revision: 3, RaftTerm: 2}
 
-// echoed maps a key to the metadata that the fake returns in place of its usual response.
+// echoed maps a key to the metadata that the fake echoes in place of its usual response.
 var echoed = map[string]string{
 	"token": "authorization", "visit": "leasehold-visit",
 	"parent": "traceparent", "state": "tracestate",

@@ -171,8 +171,8 @@ func TestGatewayTooMany(t *testing.T) {
 	}
 }
 
-// TestGatewayBound checks that a gateway call carries the name assigned to its request by
-// listen.Answers, and never a name made up by a client.
+// TestGatewayBound checks that a gateway call carries the name that listen.Answers assigned to its
+// request, and never a name made up by a client.
 func TestGatewayBound(t *testing.T) {
 	answers := listen.NewAnswers(slog.New(slog.DiscardHandler))
 	s := start(t, func(o *Options) { o.Bound = answers.Handler })

@@ -216,7 +216,7 @@ func TestForeignPages(t *testing.T) {
 		{nil, "http://localhost:2379", 404, ""}, // its own origin
 		{nil, "http://localhost:1", 403, advice},
 		{nil, "https://evil.example", 403, advice + ` "https://evil.example"`},
-		// This is an origin that cannot be listed.
+		// This is an origin that cannot be put on a list.
 		{nil, "null", 403, `Pages of "null" may not call this server.` + "\n"},
 		{nil, "*", 403, "not call this server.\n"},
 		{[]string{"https://a"}, "https://b", 403, advice},
@@ -249,8 +249,8 @@ func TestIsOrigin(t *testing.T) {
 }
 
 // TestNativeAPIRequiresJSON checks that requests that browsers send for any page without a
-// preflight cannot be calls of leasehold.v1, even without an Origin header. JSON requests can.
-// etcd's gateway still accepts forms, as curl sends them.
+// preflight cannot be calls of leasehold.v1, even without an Origin header. JSON requests can be.
+// etcd's gateway still accepts form requests, as curl sends them.
 func TestNativeAPIRequiresJSON(t *testing.T) {
 	s := start(t, func(*Options) {})
 	for _, c := range []struct {
@@ -297,8 +297,7 @@ func TestStatusHost(t *testing.T) {
 	}
 }
 
-// TestDispatch checks that gRPC requests that reach the HTTP server, and no others, are passed to
-// the gRPC server.
+// TestDispatch checks that the HTTP server passes gRPC requests, and no others, to the gRPC server.
 func TestDispatch(t *testing.T) {
 	o := Options{GRPC: http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusTeapot)

@@ -125,7 +125,7 @@ func (m *memory) catalog(t *testing.T) (backup.Catalog, []backup.Piece) {
 	return c, pieces
 }
 
-// raft is the log of a cluster, and member is a member's part of it. The data of an entry is its
+// raft is the log of a cluster, and member is one member's part of it. The data of an entry is its
 // index.
 type raft struct {
 	mu    sync.Mutex
@@ -233,7 +233,7 @@ type world struct {
 	t      *testing.T
 	target *memory
 	raft   *raft
-	// history is the history of members that are started from now on.
+	// history is the history of members started from now on.
 	history backup.History
 	stop    context.CancelFunc
 	ctx     context.Context
@@ -284,8 +284,8 @@ func (w *world) pass(d time.Duration) {
 	synctest.Wait()
 }
 
-// checkWhole checks that the log was copied without a gap from a full backup up to an index, with
-// the right entries.
+// checkWhole checks that the log up to an index was copied without a gap from a full backup on,
+// with the right entries.
 func (w *world) checkWhole(from backup.Full, to uint64) {
 	w.t.Helper()
 	c, pieces := w.target.catalog(w.t)

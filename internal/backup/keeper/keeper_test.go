@@ -106,7 +106,7 @@ func TestNextLeader(t *testing.T) {
 		w.pass(every)
 		w.raft.write(20, 1)
 		w.pass(every)
-		w.raft.write(20, 1) // possibly too late for a to copy
+		w.raft.write(20, 1) // a may have had no time to copy this
 		a.lead(false)
 		w.raft.write(5, 2)
 		w.pass(every)
@@ -157,7 +157,8 @@ func TestFullBeforeLog(t *testing.T) {
 }
 
 // TestGap checks that a leader whose log does not continue the copy reports a gap and immediately
-// makes a full backup. This happens if its log was compacted, has a different entry, or is shorter.
+// makes a full backup. This happens if its log was compacted, has a different entry, or is shorter
+// than the copy.
 func TestGap(t *testing.T) {
 	for name, gap := range map[string]func(w *world, a, b *member){
 		"cut": func(w *world, _, b *member) { w.raft.write(20, 2); b.cut(30) },
@@ -252,7 +253,8 @@ func TestTargetFails(t *testing.T) {
 	})
 }
 
-// TestFullFails checks that a failed full backup is retried, and counts as late until it succeeds.
+// TestFullFails checks that a failed full backup is retried, and counts as overdue until it
+// succeeds.
 func TestFullFails(t *testing.T) {
 	inBubble(t, func(t *testing.T, w *world) {
 		w.target.failing(func(_ context.Context, call, name string) error {

@@ -371,7 +371,7 @@ func TestRefusals(t *testing.T) {
 			}
 		}
 	}
-	if n := f.puts.Load(); n != 1 { // the one to the missing bucket
+	if n := f.puts.Load(); n != 1 { // the request to the missing bucket
 		t.Errorf("%d were let in", n)
 	}
 }
@@ -468,7 +468,7 @@ func TestSilentServer(t *testing.T) {
 	x := f.open(t, "")
 	ctx, cancel := context.WithCancel(t.Context())
 	silent := func(_ http.ResponseWriter, r *http.Request) bool {
-		// Only after reading the body does the server detect a client disconnect.
+		// The server notices that a client has disconnected only after it has read the body.
 		_, _ = io.Copy(io.Discard, r.Body)
 		cancel()
 		<-r.Context().Done()
@@ -523,8 +523,8 @@ type hanging struct {
 
 func (h *hanging) Put(context.Context, Content) error { <-h.until; return nil }
 
-// TestHanging checks that an unresponsive file system blocks no caller. While too many calls hang,
-// new calls fail without reaching the file system.
+// TestHanging checks that an unresponsive file system does not block callers. While too many calls
+// hang, new calls fail without reaching the file system.
 func TestHanging(t *testing.T) {
 	t.Parallel()
 	h := &hanging{newDirectory(t.TempDir()), make(chan struct{})}
@@ -541,7 +541,7 @@ func TestHanging(t *testing.T) {
 	}
 	close(h.until)
 	for len(d.places) > 0 {
-		d.places <- struct{}{} // blocks until one of them returns
+		d.places <- struct{}{} // blocks until one of those calls returns
 		<-d.places
 	}
 	if err := d.Put(t.Context(), Content{}); err != nil {
@@ -549,7 +549,7 @@ func TestHanging(t *testing.T) {
 	}
 }
 
-// TestHalfWritten checks that a file left half written by a crash is not taken for a backup.
+// TestHalfWritten checks that a file left half-written by a crash is not mistaken for a backup.
 func TestHalfWritten(t *testing.T) {
 	t.Parallel()
 	root := t.TempDir()

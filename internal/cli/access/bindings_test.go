@@ -8,9 +8,8 @@ import (
 	"leasehold.dev/internal/cli/app"
 )
 
-// TestShowBindings checks that a rejected file is shown with the reason, and that rules which
-// differ between members are shown individually. The contents of a file are escaped for the
-// terminal.
+// TestShowBindings checks that a rejected file is shown with the reason, and that rules that differ
+// between members are shown individually. The contents of a file are escaped for the terminal.
 func TestShowBindings(t *testing.T) {
 	at := func(endpoint, digest, refused, who string) boundAt {
 		return boundAt{Endpoint: endpoint, decoded: &pb.ListBindingsResponse{

@@ -12,8 +12,8 @@ import (
 )
 
 // TestGRPCLog checks that a run logs gRPC errors, that --debug logs everything, that each line is
-// logged once, and that nothing is logged after the run has ended. The test lines are distinct from
-// those of connections that earlier tests may still be closing.
+// logged once, and that nothing is logged after the run has ended. The lines logged here are
+// distinct from those of connections that earlier tests may still be closing.
 func TestGRPCLog(t *testing.T) {
 	for _, tt := range []struct {
 		name  string

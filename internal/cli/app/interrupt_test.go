@@ -22,8 +22,8 @@ func TestSignalPassedOnOnce(t *testing.T) {
 	}
 }
 
-// TestSettle checks that a signal that arrived before Settle has canceled the context when Settle
-// returns.
+// TestSettle checks that by the time Settle returns, a signal that arrived before it has canceled
+// the context.
 func TestSettle(t *testing.T) {
 	for range 100 {
 		ctx, cancel := context.WithCancelCause(t.Context())

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// printed returns an answer as printed in a format.
+// printed returns an answer as printed in the given format.
 func printed(t *testing.T, format string, hex bool, a Answer) string {
 	t.Helper()
 	p, err := newPrinter(format, hex)
@@ -38,8 +38,8 @@ func TestProtobuf(t *testing.T) {
 	}
 }
 
-// TestUnsupportedFormats checks that a format that a response does not support causes an error with
-// its own exit code instead of empty output.
+// TestUnsupportedFormats checks that if a response does not support the format, the result is an
+// error with its own exit code instead of empty output.
 func TestUnsupportedFormats(t *testing.T) {
 	for _, format := range formats {
 		p, err := newPrinter(format, false)

@@ -139,7 +139,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestReportedBy checks that reportedBy keeps only the errors that a member alone can report.
+// TestReportedBy checks that reportedBy keeps only those errors that only a member can report.
 func TestReportedBy(t *testing.T) {
 	alarm := (&pb.AlarmMember{MemberID: 7, Alarm: pb.AlarmType_NOSPACE}).String()
 	m := &pb.StatusResponse{Errors: []string{

@@ -10,9 +10,9 @@ import (
 	"leasehold.dev/test/rig"
 )
 
-// TestMinHoldEnds checks that a lock is kept for the shortest possible TTL if --min-hold has almost
-// elapsed. If the cluster does not allow such a short TTL, the lock is revoked when --min-hold has
-// elapsed.
+// TestMinHoldEnds checks that if --min-hold has almost elapsed, the lock is kept for the shortest
+// possible TTL. If the cluster does not allow such a short TTL, the lock is revoked when --min-hold
+// has elapsed.
 func TestMinHoldEnds(t *testing.T) {
 	for _, refused := range []bool{false, true} {
 		var ttl atomic.Int64

@@ -26,7 +26,7 @@ func threeMembers() *cluster.State {
 	return s
 }
 
-// fails makes x fail for the given cause. The text of the error is irrelevant.
+// fails makes x fail for the given cause. The wording of the error is irrelevant.
 func fails(x *cluster.Member, why cause.Code) { x.Error, x.Cause = "it is so", why }
 
 // causesOf returns the causes of disasters.
@@ -42,7 +42,7 @@ func causesOf(found []*disaster) (out string) {
 func TestDiagnose(t *testing.T) {
 	for name, x := range map[string]struct {
 		change func(*recovery)
-		want   []string // substrings of the output, in order
+		want   []string // expected substrings of the output, in order
 	}{
 		"well": {func(*recovery) {}, nil},
 		"quota": {func(r *recovery) {

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestOutputWithoutReader checks that a child does not inherit an output whose reader is gone.
-// Writing to it would kill the child.
+// TestOutputWithoutReader checks that a child does not inherit an output that no longer has a
+// reader. Writing to it would kill the child.
 func TestOutputWithoutReader(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

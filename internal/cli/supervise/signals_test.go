@@ -15,7 +15,7 @@ import (
 )
 
 // TestSignalAtTheEndOfWaiting checks that a signal is not lost if it arrives just as the command
-// stops waiting. In that case the signal ends the child.
+// stops waiting. In that case, the signal still ends the child.
 func TestSignalAtTheEndOfWaiting(t *testing.T) {
 	tier.Campaign(t)
 	for name, taken := range map[string]bool{"taken": true, "waiting": false} {

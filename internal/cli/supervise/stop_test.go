@@ -96,7 +96,7 @@ func TestChildExit(t *testing.T) {
 		"echo ready; exit 130":                130,
 		"echo ready; kill -9 $$":              128 + 9,
 		`echo ready; exit "$LEASEHOLD_TOKEN"`: 42,
-		// processes that the child leaves behind are ignored
+		// processes left behind by the child are ignored
 		"echo ready; (sleep 60 &) ; exit 3":      3,
 		"trap 'exit 9' TERM; echo ready; exit 0": 0,
 	} {
@@ -123,8 +123,8 @@ func TestChildCannotStart(t *testing.T) {
 	}
 }
 
-// TestNoWatchdog checks that commands run without a watchdog if it cannot be started, for example
-// because /proc is not mounted. A single warning is printed.
+// TestNoWatchdog checks that a command runs without a watchdog if the watchdog cannot be started,
+// for example because /proc is not mounted. A single warning is printed.
 func TestNoWatchdog(t *testing.T) {
 	var errs strings.Builder
 	a := &Supervisor{App: &app.App{Process: app.OS()}}
@@ -157,7 +157,7 @@ func TestChildSignalPassedOn(t *testing.T) {
 	}
 }
 
-// TestChildAskedToEnd checks that a child is asked to exit early enough to exit before the tenure
+// TestChildAskedToEnd checks that a child is asked to exit early enough to finish before the tenure
 // ends.
 func TestChildAskedToEnd(t *testing.T) {
 	tier.Campaign(t)
