@@ -93,9 +93,9 @@ func (r *running) metric(t testing.TB, name string) (value string) {
 	return value
 }
 
-// TestRenewalsThroughRelay checks that renewals of many clients are answered by rounds, except for
-// the first renewal of each lease. Each client receives what a member would return, including why
-// its lease is gone, and can send other requests in between.
+// TestRenewalsThroughRelay checks that rounds answer the renewals of many clients, except for the
+// first renewal of each lease. Each client receives what a member would return, including why its
+// lease is gone, and can send other requests in between.
 func TestRenewalsThroughRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)

@@ -41,8 +41,8 @@ func keeps(t *testing.T, f func(k *kept)) {
 	})
 }
 
-// client opens a client's stream. It then makes lease 1, with a TTL of 10 s, join group 5 after the
-// given number of rounds.
+// client opens a client's stream. It then reports that lease 1, with a TTL of 10 s, has joined
+// group 5 after the given number of answered rounds.
 func (k *kept) client(token, rounds uint64) *channel.Channel {
 	return k.clientOf(10_000, token, rounds)
 }
@@ -160,8 +160,8 @@ func TestConfirmed(t *testing.T) {
 }
 
 // TestKeeping checks that a renewal waits for a hundredth of the TTL and is answered by the outcome
-// of the next round. This applies only to the client that the member has checked, with the same
-// token.
+// of the next round. This applies only to a client whose renewal the member has already checked,
+// and only with the same token.
 func TestKeeping(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(9, 0)

@@ -57,8 +57,8 @@ func TestClearingIsNoCheckpoint(t *testing.T) {
 }
 
 // TestRefreshEndsCheckpointAll checks that CheckpointAll completes immediately if a leader that is
-// about to stop distrusts its clock. All leases then have their full TTL, so there is nothing to
-// checkpoint.
+// about to stop distrusts its clock. By then all leases have their full TTL again, so there is
+// nothing to checkpoint.
 func TestRefreshEndsCheckpointAll(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)

@@ -216,9 +216,9 @@ func TestHalfRestoredDirectory(t *testing.T) {
 	}
 }
 
-// TestRevisionsAfterRestore checks that by default, revisions continue above all previously
-// reported ones and above those of an earlier restore of the same backup. Existing watches must be
-// restarted (T34).
+// TestRevisionsAfterRestore checks that by default, a restore raises the revision above all those
+// reported before, and above those of an earlier restore of the same backup. Existing watches must
+// be restarted (T34).
 func TestRevisionsAfterRestore(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	last := int64(0)
