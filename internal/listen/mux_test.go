@@ -121,8 +121,8 @@ func chunks(s string, n int) (parts []string) {
 	return parts
 }
 
-// TestMuxWithoutDirect checks that if streams without HTTP/2 are not served, a request for one gets
-// an HTTP response that explains this.
+// TestMuxWithoutDirect checks that if streams without HTTP/2 are not served, a request for one goes
+// to the HTTP server, whose response explains this.
 func TestMuxWithoutDirect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := muxed(t, MuxOptions{})

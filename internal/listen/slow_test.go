@@ -292,7 +292,7 @@ func TestAccountingReturnsToZero(t *testing.T) {
 }
 
 // TestReaderAmongStrangers checks that a client that reads is not delayed while others leave as
-// much unread as they can and reconnect when they are closed.
+// much unread as they can and reconnect whenever they are disconnected.
 func TestReaderAmongStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{messages: 50}

@@ -232,7 +232,7 @@ func (s *session) remaining(t testing.TB, id int64) time.Duration {
 }
 
 // TestDeadClientBehindRelay checks that the lease of a client that is gone or silent ends one TTL
-// after its last renewal, even though the relay renews the lease's group until it detects that.
+// after its last renewal, even though the relay renews the lease's group until it notices.
 func TestDeadClientBehindRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)

@@ -253,8 +253,8 @@ func TestKeepingFails(t *testing.T) {
 	}
 }
 
-// TestWaitingRenewalsAreCounted checks that the memory of renewals waiting for a round is charged
-// to the client until they are answered or forwarded, or the client's stream ends.
+// TestWaitingRenewalsAreCounted checks that the memory used by renewals waiting for a round is
+// charged to the client until they are answered or forwarded, or the client's stream ends.
 func TestWaitingRenewalsAreCounted(t *testing.T) {
 	for _, end := range []string{"answered", "failed", "ended"} {
 		t.Run(end, func(t *testing.T) {
@@ -348,8 +348,8 @@ func TestFailedRenewalsBeforeTheEnd(t *testing.T) {
 	})
 }
 
-// TestJoinedIsBounded checks that a relay's memory for a client depends on the leases that the
-// client currently keeps alive, not on all the leases that it has ever kept alive.
+// TestJoinedIsBounded checks that the memory that a relay uses for a client depends on the leases
+// that the client currently keeps alive, not on all the leases that it has ever kept alive.
 func TestJoinedIsBounded(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(7, 0)

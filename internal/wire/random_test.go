@@ -97,7 +97,7 @@ func (d *dice) twice(b []byte, m protoreflect.MessageDescriptor) []byte {
 	return out
 }
 
-// scalar returns a random value of the type of f. Small values are as likely as large ones.
+// scalar returns a random value of f's type. Small values are as likely as large ones.
 func (d *dice) scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
 	n := d.Uint64() >> d.IntN(64)
 	switch f.Kind() {
