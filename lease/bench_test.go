@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// sizes are numbers of leases. The cost of an operation should not depend on them.
+// sizes are numbers of leases. The cost of an operation should not depend on the number.
 var sizes = []int{10_000, 1_000_000}
 
 func eachSize(b *testing.B, f func(b *testing.B, n int)) {

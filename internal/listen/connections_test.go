@@ -56,8 +56,8 @@ func TestLimit(t *testing.T) {
 	<-accepted
 }
 
-// TestStrangersEvicted checks that silent connections without a login do not keep others out when
-// the limit is reached.
+// TestStrangersEvicted checks that silent connections that have not logged in do not keep others
+// out when the limit is reached.
 func TestStrangersEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const patience = 5 * time.Second
@@ -97,7 +97,7 @@ func TestStrangersEvicted(t *testing.T) {
 		MarkLoggedIn(peer.NewContext(t.Context(), &peer.Peer{Addr: remote{Addr: server.RemoteAddr()}}))
 		refused := make(chan struct{})
 		go func() {
-			// returns only when the test ends, because the third connection is one too many
+			// returns only when the test ends, because the third connection is over the limit
 			_, _ = l.Accept()
 			close(refused)
 		}()
@@ -113,7 +113,7 @@ func TestStrangersEvicted(t *testing.T) {
 }
 
 // TestStrangersOfOneSiteAreBounded checks that strangers from one site leave room for strangers
-// from another site and for connections with a login. No stranger is closed because of its age.
+// from another site and for logged-in connections. No stranger is closed because of its age.
 func TestStrangersOfOneSiteAreBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 10
@@ -146,9 +146,9 @@ func TestStrangersOfOneSiteAreBounded(t *testing.T) {
 	})
 }
 
-// TestIdleEvicted checks which connection makes room when all of them have a login. An idle
-// connection is closed first, and otherwise a connection of a site that has more connections. A
-// site does not displace another site that has as few connections as itself.
+// TestIdleEvicted checks which connection is closed to make room when all of them have logged in.
+// An idle connection is closed first, and if there is none, a connection from a site that has more
+// of them. A site does not displace another site that has as few connections as it does.
 func TestIdleEvicted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		limit := NewLimit(10, "", slog.New(slog.DiscardHandler))

@@ -12,7 +12,7 @@ import (
 )
 
 // TestDirectOverTLS checks that a TLS client that offers the protocol without HTTP/2 gets it, with
-// its certificate. Where the protocol is not served, the client gets its next choice.
+// its certificate. If the server does not offer the protocol, the client gets its next choice.
 func TestDirectOverTLS(t *testing.T) {
 	a := certs.New(t)
 	opts := serverOf(a)

@@ -154,8 +154,8 @@ func TestGatewayUnread(t *testing.T) {
 	})
 }
 
-// TestGatewayUnreadOfOne checks that the amount that one gateway client leaves unread is bounded,
-// and that it does not delay other clients.
+// TestGatewayUnreadOfOne checks that one gateway client can leave only a bounded amount unread, and
+// that it does not delay other clients.
 func TestGatewayUnreadOfOne(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{room: true}

@@ -50,8 +50,8 @@ func TestKeptRequestsWait(t *testing.T) {
 	})
 }
 
-// TestKeptByManyCalls checks that a connection is closed if its calls together exceed the limit by
-// far, no matter how little each call keeps.
+// TestKeptByManyCalls checks that a connection is closed if its calls together far exceed the
+// limit, no matter how little each call keeps.
 func TestKeptByManyCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := newAnswers()

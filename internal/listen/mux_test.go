@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// pipes is a listener. Accept returns what is sent to it: connections or errors.
+// pipes is a listener. Accept returns whatever is sent to it, either a connection or an error.
 type pipes struct {
 	next   chan any
 	closed chan struct{}
@@ -75,7 +75,7 @@ func TestMuxRoutes(t *testing.T) {
 		{"leasehold/10 /a/B\n", "http"},
 		{"GET / HTTP/1.1\r\n\r\n", "http"},
 		{"POST /v3/kv/put HTTP/1.1\r\n", "http"},
-		{"P", "http"}, // followed by the end of the stream; see below
+		{"P", "http"}, // the stream ends after this byte; see below
 		{"PRI * HTTP/1.1\r\n\r\n", "http"},
 		{"PUT /", "http"},
 		{"\x16\x03\x01", "http"}, // TLS on a plain port; net/http answers it
@@ -96,7 +96,7 @@ func TestMuxRoutes(t *testing.T) {
 					}
 				}()
 				if c.send == "P" {
-					// dropped: no connection is accepted, and nothing is left behind
+					// the connection is dropped: it is never accepted, and nothing is left behind
 					synctest.Wait()
 					return
 				}
@@ -121,8 +121,8 @@ func chunks(s string, n int) (parts []string) {
 	return parts
 }
 
-// TestMuxWithoutDirect checks that if streams without HTTP/2 are not served, HTTP responds to a
-// request for one with an explanation.
+// TestMuxWithoutDirect checks that if streams without HTTP/2 are not served, a request for one goes
+// to the HTTP server, whose response explains this.
 func TestMuxWithoutDirect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m, l := muxed(t, MuxOptions{})

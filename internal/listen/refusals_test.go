@@ -142,8 +142,8 @@ func TestRefusalsAreBounded(t *testing.T) {
 	})
 }
 
-// TestTrustedCARotation checks that listeners and dialers reload their CA file without a restart.
-// Earlier sessions cannot be resumed with a certificate that is no longer trusted.
+// TestTrustedCARotation checks that listeners and dialers reload their CA file without a restart. A
+// client whose certificate is no longer trusted cannot resume an earlier session.
 func TestTrustedCARotation(t *testing.T) {
 	before, after := certs.New(t), certs.New(t)
 	ca := before.Write("trusted.pem", "CERTIFICATE", before.Cert.Raw)

@@ -18,7 +18,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// half returns a message that lacks its last byte.
+// half returns a message without its last byte.
 func half(size int) []byte {
 	return append(binary.BigEndian.AppendUint32([]byte{0}, uint32(size+1)), make([]byte, size)...)
 }
@@ -61,8 +61,8 @@ func (s endless) RecvMsg(any) error {
 	return s.ctx.Err()
 }
 
-// TestSlowRequests checks that a request must be complete some time after it began. A stream can be
-// silent between messages, and a complete message can wait for its call.
+// TestSlowRequests checks that a request must be complete within a certain time of its start. A
+// stream can be silent between messages, and a complete message can wait for its call.
 func TestSlowRequests(t *testing.T) {
 	for name, c := range map[string]struct {
 		data                []byte
@@ -327,13 +327,13 @@ func TestDirectStream(t *testing.T) {
 	})
 }
 
-// TestBodyWaits checks that little more of a request body is read than its call consumes, and that
-// reading continues when the call does.
+// TestBodyWaits checks that only slightly more of a request body is read than its call consumes,
+// and that reading continues when the call does.
 func TestBodyWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := NewRequests(1, slog.New(slog.DiscardHandler))
 		var came atomic.Int64
-		messages := io.TeeReader(zeros{}, counter{&came}) // every five bytes are a message
+		messages := io.TeeReader(zeros{}, counter{&came}) // every five bytes form a message
 		b, err := all.Body(httptest.NewRecorder(), httptest.NewRequest("POST", "/", messages),
 			func(error) {})
 		if err != nil {

@@ -40,7 +40,7 @@ func newReader(all *Answers, unread int) *reader {
 	return r
 }
 
-// proven marks the client as one that has read enough.
+// proven marks the client as having read enough.
 func (r *reader) proven() *reader {
 	r.account.written.Add(unproven + maxUnread)
 	return r
@@ -232,7 +232,7 @@ func TestManyReaders(t *testing.T) {
 	})
 }
 
-// TestOversizeResponseDelivered checks that a response larger than the total room reaches its
+// TestOversizeResponseDelivered checks that a response larger than the total limit reaches its
 // client. A response that waits only for its own connection does not cause another connection to be
 // closed.
 func TestOversizeResponseDelivered(t *testing.T) {
@@ -292,7 +292,7 @@ func TestAccountingReturnsToZero(t *testing.T) {
 }
 
 // TestReaderAmongStrangers checks that a client that reads is not delayed while others leave as
-// much unread as they can and reconnect when they are closed.
+// much unread as they can and reconnect whenever they are disconnected.
 func TestReaderAmongStrangers(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &megabytes{messages: 50}

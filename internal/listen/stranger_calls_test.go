@@ -33,7 +33,7 @@ func withStrangers() *Requests {
 		func(ctx context.Context) bool { return ctx.Value(loggedIn{}) != nil })
 }
 
-// stranger returns a connection without a login.
+// stranger returns a connection that has not logged in.
 func (all *Requests) stranger(from string) *sends {
 	s := new(sends)
 	s.sender = all.sender(from, func(why error) { s.why = why })
@@ -72,9 +72,9 @@ func checkStrangers(t *testing.T, all *Requests, want int) {
 	}
 }
 
-// TestStrangerCalls checks that a stranger can have a few concurrent calls, and all strangers
-// together a few more. A client with a login has no such limit, even if its login is verified only
-// later.
+// TestStrangerCalls checks that a stranger can have only a few concurrent calls, and that there is
+// also a limit for all strangers together. A client that presents a login has no such limit, even
+// if the login is verified only later.
 func TestStrangerCalls(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all := withStrangers()
@@ -198,7 +198,7 @@ func TestStrangersEvictedPerSite(t *testing.T) {
 }
 
 // TestSilentStrangersAreClosed checks that a stranger's first message must arrive soon. After that,
-// its stream can be silent, and so can the stream of a client with a login.
+// its stream can be silent, and so can the stream of a logged-in client.
 func TestSilentStrangersAreClosed(t *testing.T) {
 	for name, c := range map[string]struct {
 		known, speaks, late bool
@@ -235,7 +235,7 @@ func frame(kind http2.FrameType, stream byte) []byte {
 }
 
 // TestResetsAreSlowedDown checks that a connection that opens and resets calls is read more slowly,
-// so that it uses little CPU. With a login, it can reset as many calls at a time as it is allowed
+// so that it uses little CPU. Once logged in, it can reset as many calls at a time as it is allowed
 // to have open.
 func TestResetsAreSlowedDown(t *testing.T) {
 	for name, c := range map[string]struct {

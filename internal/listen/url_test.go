@@ -87,8 +87,8 @@ func FuzzParseURLs(f *testing.F) {
 	})
 }
 
-// TestCheck checks that a DNS name, which could resolve to any address, cannot be listened on, and
-// that a URL without a host cannot be advertised.
+// TestCheck checks that a DNS name is rejected as a listen address, because it could resolve to any
+// address, and that a URL without a host cannot be advertised.
 func TestCheck(t *testing.T) {
 	for _, c := range []struct {
 		url             string
@@ -118,7 +118,7 @@ func TestCheck(t *testing.T) {
 // TestListenUnix checks that the socket file of a killed process does not prevent a restart. A
 // socket in use, or another type of file, is not removed.
 func TestListenUnix(t *testing.T) {
-	dir, err := os.MkdirTemp("", "leasehold") // t.TempDir is too long for a socket path
+	dir, err := os.MkdirTemp("", "leasehold") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,7 +14,7 @@ import (
 	"google.golang.org/grpc"
 )
 
-// script is a watch with scripted answers, one a second.
+// script is a watch with scripted answers, one per second.
 type script struct {
 	pb.Watch_WatchClient
 	list []*pb.WatchResponse
@@ -38,7 +38,7 @@ func (s *script) Recv() (*pb.WatchResponse, error) {
 	return r, nil
 }
 
-// events is an answer with one event of each key.
+// events returns a response with one event for each key.
 func events(kind mvccpb.Event_EventType, keys ...int) *pb.WatchResponse {
 	r := &pb.WatchResponse{}
 	for _, i := range keys {
@@ -49,8 +49,8 @@ func events(kind mvccpb.Event_EventType, keys ...int) *pb.WatchResponse {
 	return r
 }
 
-// TestDeletions notes when keys went, and finds what a server must not do: end a lease early,
-// or a key twice.
+// TestDeletions checks that deletion times are recorded, and that a server is caught if it ends a
+// lease early or deletes a key twice.
 func TestDeletions(t *testing.T) {
 	follow := func(n int, list ...*pb.WatchResponse) (*Deletions, error) {
 		list = append([]*pb.WatchResponse{{Created: true}}, list...)
@@ -99,7 +99,7 @@ func TestDeletions(t *testing.T) {
 	}
 }
 
-// TestOpenWatch checks the reasons why a watch is not in place.
+// TestOpenWatch checks that OpenWatch returns the reason why a watch was refused.
 func TestOpenWatch(t *testing.T) {
 	refused := &pb.WatchResponse{Created: true, Canceled: true, CancelReason: "no room"}
 	_, err := OpenWatch(t.Context(), &script{list: []*pb.WatchResponse{refused}}, []byte("a"), nil)

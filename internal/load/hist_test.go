@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// TestHistogram holds quantiles against a sorted slice: never below the true
-// one, and at most 1/128 above.
+// TestHistogram compares quantiles with those of a sorted slice: they are never below the true
+// value, and at most 1/128 above it.
 func TestHistogram(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var h, part Histogram
@@ -36,8 +36,7 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// TestSlots checks that slots follow each other without a gap, up to the
-// largest duration.
+// TestSlots checks that there are no gaps between slots, up to the largest duration.
 func TestSlots(t *testing.T) {
 	for i := range slot(1<<63 - 1) {
 		top := slotTop(i)
@@ -48,7 +47,8 @@ func TestSlots(t *testing.T) {
 	}
 }
 
-// Nothing measured has no quantiles, and a clock that went back counts as zero.
+// TestEmptyHistogram checks that an empty histogram has no quantiles, and that a negative duration,
+// from a clock that went backward, counts as zero.
 func TestEmptyHistogram(t *testing.T) {
 	var h Histogram
 	if h.Quantile(0.5) != 0 || h.Max() != 0 {

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestSpread checks that every number is done once, and that an error ends it.
+// TestSpread checks that each number is processed once, and that an error stops the run.
 func TestSpread(t *testing.T) {
 	hits := make([]int, 1000)
 	err := Spread(t.Context(), 8, len(hits), func(_ context.Context, _, i int) error {

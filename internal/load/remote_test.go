@@ -19,13 +19,13 @@ import (
 	"google.golang.org/grpc/test/bufconn"
 )
 
-// ceilingClient starts the server that stores nothing, and connects to it.
+// ceilingClient starts a server that stores nothing and returns a client connected to it.
 func ceilingClient(t *testing.T, opts ...grpc.DialOption) *Client {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
 	ctx, cancel := context.WithCancel(t.Context())
 	var wg sync.WaitGroup
-	wg.Go(func() { _ = serveCeiling(ctx, l, nil) }) // what it misses, the test finds
+	wg.Go(func() { _ = serveCeiling(ctx, l, nil) }) // if it fails, so does the test
 	t.Cleanup(func() { cancel(); wg.Wait() })
 	opts = append(opts, grpc.WithTransportCredentials(insecure.NewCredentials()),
 		grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) {
@@ -40,9 +40,9 @@ func ceilingClient(t *testing.T, opts ...grpc.DialOption) *Client {
 	return c
 }
 
-// TestRemote measures a server that is there already: every operation is bounded
-// in number, costs and bytes are those of the pages and the connection, and what
-// was granted is revoked. The server stores nothing, so expire is left out here.
+// TestRemote measures a server that is already running. Each operation runs the requested number of
+// times, CPU costs come from Usage and byte counts from the connection, and all granted leases are
+// revoked. The server stores nothing, so expire is left out here.
 func TestRemote(t *testing.T) {
 	traffic := &Traffic{}
 	cpu := time.Duration(0)
@@ -83,7 +83,7 @@ func TestRemote(t *testing.T) {
 	}
 }
 
-// TestRemoteStops ends a run in the middle: it returns the reason, and cleans up.
+// TestRemoteStops cancels a run partway through, which must return the reason and clean up.
 func TestRemoteStops(t *testing.T) {
 	ctx, cancel := context.WithCancelCause(t.Context())
 	r := &Remote{
@@ -99,7 +99,8 @@ func TestRemoteStops(t *testing.T) {
 	}
 }
 
-// What cannot be measured is refused before anything is asked of the server.
+// TestRemoteRefuses checks that a run that cannot be measured is rejected before anything is sent
+// to the server.
 func TestRemoteRefuses(t *testing.T) {
 	for want, change := range map[string]func(*Remote){
 		"unknown operation": func(r *Remote) { r.Only = []string{"delete"} },
@@ -147,8 +148,8 @@ func TestMetricsUsage(t *testing.T) {
 	}
 }
 
-// TestWatchful renews on a server that answers at once: nothing is lost, and the
-// share that is done grows.
+// TestWatchful measures renewals on a server that answers immediately: none are lost, and the
+// reported progress never decreases.
 func TestWatchful(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		last := 0.0
@@ -177,7 +178,7 @@ func TestWatchful(t *testing.T) {
 	})
 }
 
-// TestWatchfulGone meets a server that ends the lease under it.
+// TestWatchfulGone covers a server that ends the lease during the measurement.
 func TestWatchfulGone(t *testing.T) {
 	w := &conditionProbe{stream: goneStream{}, sent: make(chan time.Time, 1)}
 	w.sent <- time.Now()
@@ -188,7 +189,7 @@ func TestWatchfulGone(t *testing.T) {
 	}
 }
 
-// goneStream answers that there is no such lease.
+// goneStream is a stream whose responses say that the lease does not exist.
 type goneStream struct{ pb.Lease_LeaseKeepAliveClient }
 
 func (goneStream) Recv() (*pb.LeaseKeepAliveResponse, error) {

@@ -91,8 +91,8 @@ func TestLongTextsOfLogger(t *testing.T) {
 }
 
 // TestLimitWithoutPlace checks records without a source location. Each type of message has its own
-// rate, but messages beyond a maximum number of types, which a stranger can make up, share a single
-// rate.
+// rate limit, up to a maximum number of types. Any others, which a stranger could make up, share a
+// single limit.
 func TestLimitWithoutPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var out bytes.Buffer

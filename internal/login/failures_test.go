@@ -49,8 +49,8 @@ func (g *guarded) logIn(t *testing.T, user, password, address string) string {
 }
 
 // TestFailuresOfAnAddress checks that a stranger at one address gets a few attempts, then one every
-// five seconds, for all users together. Once limited, even the right password is not checked, so
-// the answer reveals nothing about it.
+// five seconds, across all users. Once limited, even the right password is not checked, so the
+// answer reveals nothing about it.
 func TestFailuresOfAnAddress(t *testing.T) {
 	g := newGuarded(t, 3)
 	for i, want := range []string{"wrong", "wrong", "wrong", "limited"} {
@@ -121,8 +121,8 @@ func TestFailuresOfAUser(t *testing.T) {
 	}
 }
 
-// TestFailuresWhereKnown checks that guesses from an address where a user is known have a limit of
-// their own.
+// TestFailuresWhereKnown checks that guesses at a user's password from an address where that user
+// is known have their own limit.
 func TestFailuresWhereKnown(t *testing.T) {
 	g := newGuarded(t, 2)
 	for i, c := range []struct{ password, want string }{
@@ -195,8 +195,8 @@ func TestFailuresAreForgotten(t *testing.T) {
 	}
 }
 
-// TestLimitedAttemptsDoNotEvict checks that a stranger with no attempts left cannot make the member
-// forget a user's failed attempts by naming more users than it remembers.
+// TestLimitedAttemptsDoNotEvict checks that a stranger who has no attempts left cannot make the
+// member forget a user's failed attempts by trying more user names than it remembers.
 func TestLimitedAttemptsDoNotEvict(t *testing.T) {
 	g := newGuarded(t, 1)
 	for i := range userFactor {

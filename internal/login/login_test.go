@@ -100,7 +100,7 @@ func TestSimpleRenewedByUse(t *testing.T) {
 	want(t, p, token, w, "")
 }
 
-// TestSimpleInvalidated removes each of the things that a token's validity depends on, one at a
+// TestSimpleInvalidated changes each of the things that a token's validity depends on, one at a
 // time.
 func TestSimpleInvalidated(t *testing.T) {
 	for name, spoil := range map[string]func(*testing.T, *world){
@@ -172,7 +172,7 @@ func TestSimpleForged(t *testing.T) {
 }
 
 // TestSimpleBounded uses more tokens than a member remembers. A forgotten token remains valid for
-// as long as if it had not been used.
+// as long as one that was never used.
 func TestSimpleBounded(t *testing.T) {
 	w := newWorld()
 	p := w.member(t, 1)

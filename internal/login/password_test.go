@@ -45,7 +45,7 @@ func TestPasswords(t *testing.T) {
 }
 
 // TestShortPasswords covers etcd's CVE-2020-15115, which allowed one-character passwords. A
-// character counts once no matter how many bytes it has.
+// character counts as one, no matter how many bytes it takes.
 func TestShortPasswords(t *testing.T) {
 	p := NewPasswords(PasswordOptions{Cost: bcrypt.MinCost, Least: 8})
 	for _, password := range []string{"", "1234567", "äöüäöüä"} {

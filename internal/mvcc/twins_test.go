@@ -223,8 +223,8 @@ func (w *twins) readInside(tx *Txn, mtx *modelTxn) {
 	}
 }
 
-// visits checks the cost of a range at a past revision. The reported cost must equal the number of
-// keys in the history, regardless of scrubbing, and the number of keys actually visited.
+// visits checks the cost of a range at a past revision. The reported cost and the number of keys
+// actually visited must both equal the number of keys in the history, regardless of scrubbing.
 func (w *twins) visits(tx *Txn, mtx *modelTxn, key, end string, o RangeOptions) {
 	last := make(map[string]Event)
 	for _, ev := range slices.Concat(w.m.changes, mtx.events) {

@@ -184,7 +184,7 @@ func answer(c *channel.Channel) {
 }
 
 // TestStopsAfterAnswers checks that when the relay stops, calls in flight still receive their
-// responses, no matter how far their requests have got.
+// responses, no matter how far along their requests are.
 func TestStopsAfterAnswers(t *testing.T) {
 	for name, begin := range map[string]func(*Relay, *asked){
 		"before": func(r *Relay, a *asked) { r.drain(); synctest.Wait(); a.up <- []byte("q") },
@@ -390,7 +390,7 @@ func TestFailuresInLog(t *testing.T) {
 }
 
 // TestUnreadByManyCalls checks that the connection of a client that does not read is closed once
-// the relay keeps too much for all of its calls together.
+// the relay holds too much data for its calls in total.
 func TestUnreadByManyCalls(t *testing.T) {
 	serve := func(c *channel.Channel) {
 		for c.Send(context.Background(), make([]byte, 8<<10)) == nil { // ends when the link ends

@@ -93,9 +93,9 @@ func (r *running) metric(t testing.TB, name string) (value string) {
 	return value
 }
 
-// TestRenewalsThroughRelay checks that renewals of many clients are answered by rounds, except for
-// the first renewal of each lease. Each client receives what a member would return, including why
-// its lease is gone, and can send other requests in between.
+// TestRenewalsThroughRelay checks that rounds answer the renewals of many clients, except for the
+// first renewal of each lease. Each client receives what a member would return, including why its
+// lease is gone, and can send other requests in between.
 func TestRenewalsThroughRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)
@@ -232,7 +232,7 @@ func (s *session) remaining(t testing.TB, id int64) time.Duration {
 }
 
 // TestDeadClientBehindRelay checks that the lease of a client that is gone or silent ends one TTL
-// after its last renewal, even though the relay renews the lease's group until it detects that.
+// after its last renewal, even though the relay renews the lease's group until it notices.
 func TestDeadClientBehindRelay(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m := inprocess.Run(t, 1)

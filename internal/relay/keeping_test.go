@@ -41,8 +41,8 @@ func keeps(t *testing.T, f func(k *kept)) {
 	})
 }
 
-// client opens a client's stream. It then makes lease 1, with a TTL of 10 s, join group 5 after the
-// given number of rounds.
+// client opens a client's stream. It then reports that lease 1, with a TTL of 10 s, has joined
+// group 5 after the given number of answered rounds.
 func (k *kept) client(token, rounds uint64) *channel.Channel {
 	return k.clientOf(10_000, token, rounds)
 }
@@ -160,8 +160,8 @@ func TestConfirmed(t *testing.T) {
 }
 
 // TestKeeping checks that a renewal waits for a hundredth of the TTL and is answered by the outcome
-// of the next round. This applies only to the client that the member has checked, with the same
-// token.
+// of the next round. This applies only to a client whose renewal the member has already checked,
+// and only with the same token.
 func TestKeeping(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(9, 0)
@@ -253,8 +253,8 @@ func TestKeepingFails(t *testing.T) {
 	}
 }
 
-// TestWaitingRenewalsAreCounted checks that the memory of renewals waiting for a round is charged
-// to the client until they are answered or forwarded, or the client's stream ends.
+// TestWaitingRenewalsAreCounted checks that the memory used by renewals waiting for a round is
+// charged to the client until they are answered or forwarded, or the client's stream ends.
 func TestWaitingRenewalsAreCounted(t *testing.T) {
 	for _, end := range []string{"answered", "failed", "ended"} {
 		t.Run(end, func(t *testing.T) {
@@ -348,8 +348,8 @@ func TestFailedRenewalsBeforeTheEnd(t *testing.T) {
 	})
 }
 
-// TestJoinedIsBounded checks that a relay's memory for a client depends on the leases that the
-// client currently keeps alive, not on all the leases that it has ever kept alive.
+// TestJoinedIsBounded checks that the memory that a relay uses for a client depends on the leases
+// that the client currently keeps alive, not on all the leases that it has ever kept alive.
 func TestJoinedIsBounded(t *testing.T) {
 	keeps(t, func(k *kept) {
 		c := k.client(7, 0)

@@ -51,8 +51,8 @@ func openWatches(t *testing.T, member *running) int {
 	return n
 }
 
-// TestMergedManyBehind checks that for a client that has a large number of watches and does not
-// read, the relay opens only a few calls. When the client resumes reading, it receives every event.
+// TestMergedManyBehind checks that the relay opens only a few calls for a client that has a large
+// number of watches and does not read. When the client resumes reading, it receives every event.
 func TestMergedManyBehind(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		const watches = 100

@@ -59,7 +59,7 @@ func TestMergedWatches(t *testing.T) {
 		for range 3 {
 			clients = append(clients, inprocess.Connect(t, client.Config{}, r.endpoint))
 		}
-		// These watches last longer than all others. They share a watch, which the others join.
+		// These watches outlast all the others. They share a watch, which the others join.
 		held, release := context.WithCancel(soon(t))
 		for range 2 {
 			w, err := clients[0].Watch(held, store.Watch{Key: "k"})

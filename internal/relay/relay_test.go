@@ -252,7 +252,7 @@ func TestSilentMember(t *testing.T) {
 		frozen := time.Now()
 		defer line.SetFrozen(false)
 		<-l.Context().Done()
-		// Requests sent before the member became unresponsive may have been answered.
+		// The member may still have answered requests that were sent before it became unresponsive.
 		if end := l.ValidUntil(); end.After(frozen.Add(ttl)) {
 			t.Errorf("the lease was valid until %v after the member fell silent", end.Sub(frozen))
 		}

@@ -40,8 +40,8 @@ func TestHead(t *testing.T) {
 	}
 }
 
-// TestEqual checks that watches count as equal only if they differ in nothing except their start.
-// Callers count as equal regardless of their addresses.
+// TestEqual checks that watches count as equal only if nothing but their start differs. Callers
+// count as equal regardless of their addresses.
 func TestEqual(t *testing.T) {
 	watch := func() *pb.WatchRequest { return &pb.WatchRequest{Key: []byte("k"), ProgressMs: 5} }
 	_, same, _ := mergeable(watch())

@@ -199,7 +199,7 @@ func TestQueueReusesMemory(t *testing.T) {
 }
 
 // TestLeadsAgainWhileWritesWait checks that a write waiting for a cache when its leader is deposed
-// waits again when the same member is re-elected. The gate starts with a new state in each term.
+// waits again when the same member is re-elected. The gate starts from scratch in each term.
 func TestLeadsAgainWhileWritesWait(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[1], 1, 60_000)

@@ -250,7 +250,7 @@ func (c *cluster) carry(p *peer, out Output) {
 		if q.origin.Member != 0 {
 			c.t.Errorf("member %d answered a command of member %d", p.id, q.origin.Member)
 		}
-		if q.Owner != nil { // without an owner, no test waits for it
+		if q.Owner != nil { // if it has no owner, no test is waiting for it
 			c.answer(q.Owner.(string), outcome(q))
 		}
 	}

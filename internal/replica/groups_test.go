@@ -10,7 +10,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// groupsOf is a keeper whose leases are at a sole voter.
+// groupsOf is a keeper together with the sole voter that has its leases.
 type groupsOf struct {
 	*member
 	by Keeper

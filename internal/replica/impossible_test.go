@@ -33,7 +33,7 @@ func TestCommitBeyondTheLog(t *testing.T) {
 }
 
 // TestBugPanics checks that a panic not caused by a message is not recovered, because it is a bug.
-// Here the library has lost its logger, which every step needs.
+// Here the library's logger, which every step needs, is missing.
 func TestBugPanics(t *testing.T) {
 	m := start(t, 2)
 	defer func() {

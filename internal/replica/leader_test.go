@@ -57,8 +57,8 @@ func TestClearingIsNoCheckpoint(t *testing.T) {
 }
 
 // TestRefreshEndsCheckpointAll checks that CheckpointAll completes immediately if a leader that is
-// about to stop distrusts its clock. All leases then have their full TTL, so there is nothing to
-// checkpoint.
+// about to stop distrusts its clock. By then all leases have their full TTL again, so there is
+// nothing to checkpoint.
 func TestRefreshEndsCheckpointAll(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 9000)
@@ -152,9 +152,9 @@ func TestForwardedTraces(t *testing.T) {
 	}
 }
 
-// TestOrphansAreDropped checks that an orphan is dropped once its cache has nothing left. This
-// happens when the lease is revoked if the cache was never open, and otherwise when the orphan's
-// time ends, even if no write is waiting.
+// TestOrphansAreDropped checks that an orphan is dropped once its cache has nothing left. If the
+// cache was never open, this happens when the lease is revoked. Otherwise, it happens when the
+// orphan's time ends, even if no write is waiting.
 func TestOrphansAreDropped(t *testing.T) {
 	m := lead(t)
 	l, all := m.r.lead, []keyrange.Range{keyrange.All}

@@ -146,7 +146,7 @@ func (m *member) settle() {
 	m.t.Fatal("the member does not become idle")
 }
 
-// pass advances time by d and wakes the replica whenever it asks.
+// pass advances time by d and wakes the replica at each instant that it asks for.
 func (m *member) pass(d lease.Instant) {
 	m.t.Helper()
 	end := m.now + d

@@ -97,7 +97,7 @@ func messages() []*Message {
 }
 
 // TestMessageRoundTrip checks that DecodeMessage decodes what AppendTo encoded, and keeps no
-// reference to the bytes. A truncated message is rejected, and so are trailing bytes.
+// reference to the bytes. A truncated message is rejected, and so is one with trailing bytes.
 func TestMessageRoundTrip(t *testing.T) {
 	for _, m := range messages() {
 		data := m.AppendTo([]byte("before"))[len("before"):]

@@ -235,9 +235,9 @@ func TestOrphanAndNewLease(t *testing.T) {
 	}
 }
 
-// TestOrphanWhileClockIsNotTrusted checks that writes wait for a lease's holds for its full time if
-// the lease is revoked while the clock is not trusted, by a command that was in the log when the
-// clock jumped (C1, T10).
+// TestOrphanWhileClockIsNotTrusted covers a lease that is revoked while the clock is not trusted,
+// by a command that was in the log when the clock jumped. Writes wait for its holds for its full
+// time (C1, T10).
 func TestOrphanWhileClockIsNotTrusted(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 3000)

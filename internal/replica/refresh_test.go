@@ -69,9 +69,9 @@ func TestRefreshWhileExpiring(t *testing.T) {
 	}
 }
 
-// TestRefreshWhileCheckpointing checks that after a pause with a checkpoint in the log, a renewal
-// is acknowledged only once that checkpoint is cleared, because the next leader would count from it
-// (L1).
+// TestRefreshWhileCheckpointing covers a pause while a checkpoint is in the log. A renewal is then
+// acknowledged only once that checkpoint is cleared, because the next leader would otherwise count
+// from it (L1).
 func TestRefreshWhileCheckpointing(t *testing.T) {
 	m := lead(t)
 	m.grant(1, 10_000)

@@ -76,8 +76,8 @@ func (c *cluster) expiry(id lease.ID) lease.Instant {
 	return 0
 }
 
-// TestFollowerGroups checks that a follower renews a lease once by ID and then with its group. The
-// leader ends the lease as if each renewal had named it.
+// TestFollowerGroups checks that a follower renews a lease by ID once, and with its group from then
+// on. The leader ends the lease as if each renewal had named it.
 func TestFollowerGroups(t *testing.T) {
 	c, sent := relaying(t, 3, 9000)
 	p := c.members[2]
@@ -215,7 +215,7 @@ func TestFollowerAnswersByRounds(t *testing.T) {
 }
 
 // TestFollowerRoundsOnce checks that the leader processes each round once. A duplicate or late
-// message cannot make a lease join or leave.
+// message cannot make a lease join or leave a group.
 func TestFollowerRoundsOnce(t *testing.T) {
 	c, sent := relaying(t, 2, 5000)
 	p := c.members[2]
@@ -250,7 +250,7 @@ func TestFollowerRoundsOnce(t *testing.T) {
 }
 
 // TestFollowerRoundIsLost checks that if a round has no outcome, all groups end and each lease is
-// renewed by ID. So no lease stays in a group unknown to the follower.
+// renewed by ID. As a result, no lease stays in a group that the follower does not know.
 func TestFollowerRoundIsLost(t *testing.T) {
 	for _, answer := range []bool{false, true} {
 		t.Run(fmt.Sprint("of the answer ", answer), func(t *testing.T) {

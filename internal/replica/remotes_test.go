@@ -42,8 +42,8 @@ func TestRemotes(t *testing.T) {
 	}
 }
 
-// TestForwardNeedsNoAnswer checks that a report from another member that needs no answer gets none
-// and does not cause a confirm round.
+// TestForwardNeedsNoAnswer checks that if another member's report needs no answer, it gets none and
+// does not cause a confirm round.
 func TestForwardNeedsNoAnswer(t *testing.T) {
 	c := caching(t)
 	c.propose(c.members[1], &fsm.Grant{Terms: lease.Terms{ID: 1, TTL: 60_000}}, "grant")

@@ -164,7 +164,7 @@ func TestExpiryInterleavesCommands(t *testing.T) {
 // TestExpiryIsBoundedByKeys checks that an entry expires fewer leases if they have many keys (T14).
 // A lease with more keys than fit gets its own entry.
 func TestExpiryIsBoundedByKeys(t *testing.T) {
-	m := lead(t) // MaxExpire is 4, so 8 keys
+	m := lead(t) // MaxExpire is 4, which allows 8 keys per entry
 	for id := lease.ID(1); id <= 4; id++ {
 		m.grant(id, 1000)
 		for k := range 5 {

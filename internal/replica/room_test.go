@@ -95,7 +95,7 @@ func TestExpiryWithoutRoom(t *testing.T) {
 	}
 }
 
-// TestOrphanWithoutRoom checks that an orphan whose cache has nothing is dropped once the log has
+// TestOrphanWithoutRoom checks that an orphan with an empty cache is dropped as soon as the log has
 // space, even if the log was full at first.
 func TestOrphanWithoutRoom(t *testing.T) {
 	m := cramped(t, 2) // one command per entry

@@ -59,7 +59,7 @@ func TestSlowCachesAreReplicated(t *testing.T) {
 }
 
 // TestSlowCachesWithstandLoss checks that slow caches are reported despite lost messages and a new
-// leader. At the new leader, a waiting write first waits for another second.
+// leader. At the new leader, a waiting write first waits another second.
 func TestSlowCachesWithstandLoss(t *testing.T) {
 	c := caching(t)
 	k := c.hold(c.members[2], 1, 60_000)

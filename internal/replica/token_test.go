@@ -39,8 +39,8 @@ func TestRenewByToken(t *testing.T) {
 			t.Errorf("renewal by token %d: %v, want %v", c.token, err, c.want)
 		}
 	}
-	// A renewal in flight during a hand-over fails if it carries a token. Without one it renews the
-	// lease, which has existed all along.
+	// A renewal in flight during a hand-over fails if it carries a token. Without a token, it
+	// renews the lease, which has existed throughout.
 	for _, c := range []struct {
 		token lease.Token
 		want  error

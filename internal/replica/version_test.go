@@ -262,8 +262,9 @@ func later(t *testing.T) *Proposal {
 	return p
 }
 
-// TestLeaderRefusesCommandOfLaterVersion checks that a leader accepts commands of the cluster
-// version. It rejects them after a change to a lower version, even before that change is applied.
+// TestLeaderRefusesCommandOfLaterVersion checks that a leader accepts commands that need the
+// current cluster version. Once a change to a lower version is queued, it rejects them, even before
+// the change is applied.
 func TestLeaderRefusesCommandOfLaterVersion(t *testing.T) {
 	two := version.Range{Oldest: 1, Newest: 2}
 	m := leadWith(t, two, two)

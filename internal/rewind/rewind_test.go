@@ -362,8 +362,8 @@ func TestForeign(t *testing.T) {
 	}
 }
 
-// TestTwoHistories covers a target that received backups both from a cluster and from another
-// cluster restored from them. The state of the cluster that owns the target is restored, and Verify
+// TestTwoHistories covers a target with backups from two clusters, one of which was restored from
+// the other's backups. The state of the cluster that owns the target is restored, and Verify
 // reports the rest.
 func TestTwoHistories(t *testing.T) {
 	t.Parallel()

@@ -42,7 +42,7 @@ func TestDev(t *testing.T) {
 	tryDev(t, dev{members: 3, level: "error"}, 3)
 }
 
-// TestDevRelays is like TestDev, but with relays, to which clients are directed.
+// TestDevRelays is like TestDev, but with relays, and clients are directed to the relays.
 func TestDevRelays(t *testing.T) {
 	tier.Campaign(t)
 	tryDev(t, dev{members: 3, relays: 2, level: "error"}, 2)
@@ -104,8 +104,8 @@ func tryDev(t *testing.T, d dev, places int) {
 	}
 }
 
-// TestDevAddresses checks that the default port results in the addresses used in etcd's examples,
-// and any other port in addresses near it. Addresses never overlap, and mistakes are reported.
+// TestDevAddresses checks that the default port yields the addresses used in etcd's examples, and
+// that any other port yields addresses near it. Addresses never overlap, and mistakes are reported.
 func TestDevAddresses(t *testing.T) {
 	for _, tt := range []struct {
 		port, members int

@@ -66,8 +66,8 @@ func ids(ctx context.Context, t *testing.T, c *clientv3.Client) (map[string]uint
 }
 
 // TestJoinProcesses checks that three commands create a cluster of three members. An interrupted
-// join resumes, one command replaces a member whose disk is lost if requested, and a removed member
-// shuts down cleanly.
+// join resumes, a single command replaces a member whose disk is lost if this is requested, and a
+// removed member shuts down cleanly.
 func TestJoinProcesses(t *testing.T) {
 	tier.Campaign(t)
 	addr := servers.MustFreeAddr()

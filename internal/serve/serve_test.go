@@ -254,8 +254,9 @@ func TestMistakes(t *testing.T) {
 	}
 }
 
-// Flags beat LEASEHOLD_ variables, which beat ETCD_ ones. A variable that names no flag is warned
-// of; others are ignored.
+// TestEnvironment checks that flags take precedence over LEASEHOLD_ variables, and those over ETCD_
+// variables. A variable with either prefix that names no flag causes a warning, unless another
+// command uses it. All other variables are ignored.
 func TestEnvironment(t *testing.T) {
 	env := []string{
 		"ETCD_NAME=e", "LEASEHOLD_NAME=l",

@@ -346,7 +346,7 @@ func leadSoonSilent(t *testing.T) *member {
 	return m
 }
 
-// TestUntendedLease checks that a lease soon becomes silent when its holder's connection is gone.
+// TestUntendedLease checks that a lease becomes silent soon after its holder's connection is gone.
 func TestUntendedLease(t *testing.T) {
 	for _, left := range []bool{false, true} {
 		m := leadSoonSilent(t)

@@ -322,7 +322,7 @@ func TestLongStall(t *testing.T) {
 	}
 }
 
-// TestJumpOfSilent checks that a jump of boot time does not end a silent lease early. Because it is
+// TestJumpOfSilent checks that a jump in boot time does not end a silent lease early. Because it is
 // unknown how much time has passed, the lease restarts with its remaining time as last replicated.
 func TestJumpOfSilent(t *testing.T) {
 	const ttl = 5000

@@ -97,8 +97,8 @@ func TestSnapshotFailed(t *testing.T) {
 	}
 }
 
-// TestSnapshotsBeingSent checks that the log is kept for each member that is being sent a snapshot,
-// until that is done. At least the tail is always kept.
+// TestSnapshotsBeingSent checks that while a snapshot is being sent to a member, the log after that
+// snapshot is kept for it. At least the tail is always kept.
 func TestSnapshotsBeingSent(t *testing.T) {
 	var s Snapshots
 	s.Hold(7, 950)

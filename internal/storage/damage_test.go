@@ -17,7 +17,7 @@ import (
 
 // TestDamage checks that Open detects or tolerates random damage: flipped bits, and sectors and
 // blocks that are zeroed, reverted to older contents (a lost write), or overwritten with misplaced
-// data. Either all acknowledged data are there, or Open returns an error.
+// data. Either all acknowledged data is there, or Open returns an error.
 func TestDamage(t *testing.T) {
 	count := map[string]int{}
 	for seed := range uint64(tier.Budget(60, 3000)) {

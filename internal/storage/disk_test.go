@@ -56,8 +56,9 @@ func snapshot(t *testing.T, d *storage.Disk, index, drop uint64) {
 	fatal(t, w.Commit(drop))
 }
 
-// TestCommitNeverGoesBack checks that the commit index is never before the newest snapshot, or Raft
-// would refuse to start. A write that waited for space can carry such an old commit index.
+// TestCommitNeverGoesBack checks that the commit index never falls behind the newest snapshot,
+// because Raft would then refuse to start. A write that waited for space can carry such an old
+// commit index.
 func TestCommitNeverGoesBack(t *testing.T) {
 	c := storage.Config{Dir: t.TempDir(), SegmentBytes: smallSegment}
 	d := open(t, c)
@@ -236,7 +237,7 @@ func TestFullDisk(t *testing.T) {
 	fatal(t, d.Close())
 }
 
-// TestFailedSync checks that nothing more is written after a failed sync. All acknowledged data are
+// TestFailedSync checks that nothing more is written after a failed sync. All acknowledged data is
 // there after a restart.
 func TestFailedSync(t *testing.T) {
 	files := crashfs.New()
@@ -274,8 +275,8 @@ func TestFailedSync(t *testing.T) {
 	fatal(t, d.Close())
 }
 
-// TestHungDisk checks that while a sync hangs, Raft can read the log and the disk reports its
-// state.
+// TestHungDisk checks that while a sync hangs, Raft can still read the log and the disk still
+// reports its state.
 func TestHungDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files := crashfs.New()

@@ -152,7 +152,7 @@ func put(t *testing.T, files *crashfs.FS, name string, b []byte) {
 
 // TestSweep applies each possible single damage to a small directory: flipped bits, sectors and
 // blocks that are zeroed or swapped, and files that are truncated or removed. Either all
-// acknowledged data are there, or Open's error names the file and the place and gives advice.
+// acknowledged data is there, or Open's error names the file and the place and gives advice.
 func TestSweep(t *testing.T) {
 	for _, closed := range []bool{true, false} {
 		files, m := small(t, closed)

@@ -11,9 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestReap: orphans that have ended are reaped, and programs that this process waits for are not.
+// TestReap checks that orphans that have ended are reaped, and that programs that this process
+// waits for are not.
 func TestReap(t *testing.T) {
-	// The orphans of this process's programs become its children, as those of process 1 do.
+	// Orphans left by this process's programs become its children, as they would if it were process
+	// 1.
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		t.Skip(err)
 	}
@@ -51,7 +53,7 @@ func TestReap(t *testing.T) {
 	}
 }
 
-// awaitZombie waits until a child has ended, and leaves it a zombie.
+// awaitZombie waits until a child has ended, and leaves it as a zombie.
 func awaitZombie(pid int) error {
 	for {
 		err := unix.Waitid(unix.P_PID, pid, nil, unix.WEXITED|unix.WNOWAIT, nil)

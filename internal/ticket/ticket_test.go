@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/ticket"
 )
 
-// TestRule: which keys are tickets in a queue, and that none is in two.
+// TestRule checks which keys are tickets in a queue, and that no key is in two queues.
 func TestRule(t *testing.T) {
 	for _, c := range []struct {
 		prefix, key string
@@ -41,7 +41,7 @@ func TestRule(t *testing.T) {
 	}
 }
 
-// TestOrder: by revision, and always total.
+// TestOrder checks that tickets are ordered by revision, and that the order is total.
 func TestOrder(t *testing.T) {
 	list := []ticket.Ticket{{3, "a/1"}, {1, "a/f"}, {3, "a/0"}, {2, "a/2"}}
 	slices.SortFunc(list, ticket.Ticket.Compare)
@@ -51,8 +51,8 @@ func TestOrder(t *testing.T) {
 	}
 }
 
-// keys are all texts of at most four of a few characters: those of IDs, and some that look
-// like them.
+// keys returns all strings of up to four characters from a small set: characters that occur in IDs,
+// and some that look as if they could.
 func keys() []string {
 	all := []string{""}
 	for i := 0; i < len(all); i++ {
@@ -65,8 +65,8 @@ func keys() []string {
 	return all
 }
 
-// TestOneQueue: no key is in two queues, and a key alone tells the prefix of its queue. Method: all
-// short keys, with all their prefixes.
+// TestOneQueue checks that no key is in two queues, and that a key alone determines the prefix of
+// its queue. It tries all short keys with all their prefixes.
 func TestOneQueue(t *testing.T) {
 	tickets := 0
 	for _, key := range keys() {

@@ -14,8 +14,8 @@ import (
 var subjectForm = regexp.MustCompile(
 	`^[a-z0-9/.,{} _-]+: .+[^.]$|^(README|CHANGELOG|CONTRIBUTING): .+[^.]$|^Merge `)
 
-// TestCommitSubjects checks the subjects of the newest commits. It skips without git or outside a
-// checkout.
+// TestCommitSubjects checks the subjects of the newest commits. It is skipped without git or
+// outside a checkout.
 func TestCommitSubjects(t *testing.T) {
 	// Stat the log so that go test does not reuse a cached result after a commit.
 	_, _ = os.Stat(filepath.Join(root(t), ".git", "logs", "HEAD"))

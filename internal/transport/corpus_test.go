@@ -10,8 +10,9 @@ import (
 	"leasehold.dev/test/corpus"
 )
 
-// TestCorpus checks that this release reads and writes the starts of streams and the frames in a
-// file that does not change. Later releases must read them too, and write them the same way.
+// TestCorpus checks that this release reads and writes the starts of streams, and frames, exactly
+// as they are in a file that never changes. Later releases must read them too, and write them the
+// same way.
 func TestCorpus(t *testing.T) {
 	h := hello{cluster: 1 << 60, from: 2, to: 3, instance: instance{process: 4, incarnation: 5}}
 	if got, err := parseHello(h.String()); err != nil || got != h {

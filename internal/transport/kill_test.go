@@ -91,8 +91,8 @@ func spawn(t *testing.T, a *member) (*exec.Cmd, url.URL) {
 }
 
 // TestKilledProcess checks that a process killed by SIGKILL is reported as gone immediately and
-// only once. The test does not assert the time, because only the refused connection can be detected
-// within the test's patience.
+// only once. The test does not check how long this takes, because within the test's patience only a
+// refused connection can reveal the death.
 func TestKilledProcess(t *testing.T) {
 	tier.Campaign(t)
 	a := start(t, 1, options{real: true})

@@ -87,8 +87,7 @@ func testIdle(t *testing.T) {
 	if want(t, a.unreachable) != 2 {
 		t.Fatal("wrong member")
 	}
-	// The queue is dropped with the link when the URLs change. So b starts to listen on the old URL
-	// instead.
+	// A change of URLs would drop the link and its queue, so b listens on the old URL instead.
 	_ = b.mux.Close()
 	l, err := virtual.Listen(t.Context(), nowhere)
 	if err != nil {
@@ -114,7 +113,7 @@ func closedURL(t *testing.T) url.URL {
 // socket. When a new process starts, messages flow again, and its start is not reported as another
 // death.
 func TestGoneAndBack(t *testing.T) {
-	dir, err := os.MkdirTemp("", "leasehold") // t.TempDir is too long for a socket path
+	dir, err := os.MkdirTemp("", "leasehold") // the path of t.TempDir is too long for a socket
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -322,7 +321,8 @@ func testCorrupt(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer s.close()
-	// It has its own ID, because otherwise a's link would immediately open a newer stream.
+	// The damaged stream comes from a member with its own ID, because otherwise a's link would
+	// immediately open a newer stream.
 	damaged := start(t, 3, options{})
 	stream, _, err := damaged.greet(t.Context(), s, hello{to: 2}, &messagesDesc)
 	if err != nil {

@@ -272,7 +272,7 @@ func TestProgressOfEndedWatcher(t *testing.T) {
 }
 
 // TestLargePart checks that a watcher that receives a large part of a distribution shares its
-// memory instead of copying.
+// memory instead of copying it.
 func TestLargePart(t *testing.T) {
 	st := newStore(Options{})
 	s := st.hub.NewStream()

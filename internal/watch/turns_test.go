@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// TestHistoryInTurns checks that however many streams have watchers that start in the past, the
-// number of streams reading history concurrently stays below the number of processors. Otherwise,
-// everything else in the process would have to wait. Every stream still receives all events.
+// TestHistoryInTurns checks that no matter how many streams have watchers that start in the past,
+// fewer streams read history at the same time than there are processors. Otherwise, everything else
+// in the process would have to wait. Every stream still receives all events.
 func TestHistoryInTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const streams, revisions = 50, 3000

@@ -127,7 +127,7 @@ func TestShared(t *testing.T) {
 	if len(x.Events) != 8 || &x.Events[0] != &y.Events[0] {
 		t.Errorf("got %v and %v, want 8 and shared", x.Events, y.Events)
 	}
-	// Further events are not appended to a shared slice in place.
+	// Later events are not appended in place to a shared slice.
 	st.write(put("k"), put("x"), put("k"), put("x"), put("k"))
 	st.hub.Distribute()
 	if q, r := a.watchers[0].queue, b.watchers[0].queue; len(q) != 3 || cap(q) != 3 ||

@@ -204,7 +204,7 @@ func (p *pair) check(handles uint32) error {
 	return nil
 }
 
-// far returns a random distance between 0 and centuries, with a uniform magnitude.
+// far returns a random distance of up to centuries, with a uniformly distributed magnitude.
 func far(r *rand.Rand) int64 {
 	return r.Int64N(1 << r.IntN(45))
 }

@@ -12,8 +12,9 @@ import (
 // dice fills messages with random values.
 type dice struct {
 	*rand.Rand
-	// dense is the probability that a field is set, unknown that a message has an unknown field,
-	// and again that an encoded message is followed by another of the same type.
+	// dense is the probability that a field is set, unknown the probability that a message has an
+	// unknown field, and again the probability that an encoded message is followed by another of
+	// the same type.
 	dense, unknown, again float64
 }
 
@@ -96,7 +97,7 @@ func (d *dice) twice(b []byte, m protoreflect.MessageDescriptor) []byte {
 	return out
 }
 
-// scalar returns a random value of the type of f. Small values are as likely as large ones.
+// scalar returns a random value of f's type. Small values are as likely as large ones.
 func (d *dice) scalar(f protoreflect.FieldDescriptor) protoreflect.Value {
 	n := d.Uint64() >> d.IntN(64)
 	switch f.Kind() {

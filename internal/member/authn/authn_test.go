@@ -111,7 +111,8 @@ func newLogins(t *testing.T, change func(*Config)) (*member, *Logins) {
 	return m, l
 }
 
-// withUsers enables access control with users root and alice, whose passwords equal their names.
+// withUsers enables access control with users root and alice, whose passwords are the same as their
+// names.
 func withUsers(m *member, l *Logins) {
 	m.t.Helper()
 	for _, name := range []string{"root", "alice"} {
@@ -383,8 +384,8 @@ func TestBoundStreamUser(t *testing.T) {
 	}
 }
 
-// TestCommonNameStreamUser covers a stream whose user is the common name of a certificate. It lasts
-// as long as the bindings let that certificate represent that user.
+// TestCommonNameStreamUser covers a stream whose user comes from the common name of a certificate.
+// The stream lasts as long as the bindings let that certificate represent that user.
 func TestCommonNameStreamUser(t *testing.T) {
 	b := newBound(t, newIssuer(t), true)
 	s, err := b.open(withCertificate(t.Context(), &x509.Certificate{
@@ -430,7 +431,7 @@ func TestBoundStreamEnds(t *testing.T) {
 		}
 		called := opened("bob", time.Minute)
 		defer called.wakeAtEnd()()
-		opened("eve", time.Second).wakeAtEnd()() // this stream ends before its token
+		opened("eve", time.Second).wakeAtEnd()() // this stream ends before its token expires
 		changed := b.AccessChanged()
 		time.Sleep(90*time.Second - 1) // including the leeway
 		select {

@@ -65,8 +65,8 @@ func TestFoundingIsRepeatable(t *testing.T) {
 	}
 }
 
-// TestFoundersStartWithSameState checks that founders start with the same state even if the URLs of
-// a founder are listed in different orders. IDs do not depend on the order, but a member whose
+// TestFoundersStartWithSameState checks that founders start with the same state even if they list
+// the URLs of a founder in different orders. IDs do not depend on the order, but a member whose
 // state differs would have to stop.
 func TestFoundersStartWithSameState(t *testing.T) {
 	one, other := url.URL{Scheme: "http", Host: "h:1"}, url.URL{Scheme: "http", Host: "h:2"}

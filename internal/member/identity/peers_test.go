@@ -32,7 +32,7 @@ func newPeers(t *testing.T, view *fsm.View, stop func(error)) *Peers {
 
 // TestClaimExpires checks that another cluster's claim to a member, which might have been a
 // mistake, is dropped if it is not repeated for ten minutes (young). A cluster that claims the
-// member later has itself made a mistake. A member stopped earlier keeps the claim. The claim is on
+// member after that is itself mistaken. A member stopped earlier keeps the claim. The claim is on
 // the member's disk, and time is virtual.
 func TestClaimExpires(t *testing.T) {
 	p := newPeers(t, fsm.New(fsm.Config{}).View(), nil)
@@ -76,9 +76,9 @@ func TestOldMemberNotClaimed(t *testing.T) {
 	}
 }
 
-// TestAgreement covers two members of which one does not support the cluster version. That one
-// stops, no matter which of them calls. A member that has not yet learned of a version change stops
-// no other.
+// TestAgreement covers two members, one of which does not support the cluster version. That member
+// stops, no matter which of the two calls the other. A member that has not yet learned of a version
+// change does not make another member stop.
 func TestAgreement(t *testing.T) {
 	v := *fsm.New(fsm.Config{}).View()
 	v.Version = fsm.ClusterVersion{Number: 2, Decided: 7}

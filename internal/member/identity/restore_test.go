@@ -39,7 +39,7 @@ func TestTokenAt(t *testing.T) {
 	}
 }
 
-// onDisk returns a configuration with a data directory on disk that does not exist yet.
+// onDisk returns a configuration whose data directory is on disk and does not exist yet.
 func onDisk(t *testing.T) Config {
 	c := config()
 	c.DataDir, c.Files = filepath.Join(t.TempDir(), "data"), nil
@@ -159,7 +159,7 @@ func TestFailedRestoreLeavesNothing(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	for _, exists := range []bool{false, true} {
 		c := onDisk(t)
-		// The path is so long that the directory can exist, but no file in it.
+		// The path is so long that the directory can exist, but no file can exist in it.
 		for len(c.DataDir) < 4085 {
 			c.DataDir += "/" + strings.Repeat("d", min(200, 4085-len(c.DataDir)))
 		}
@@ -216,9 +216,9 @@ func TestHalfRestoredDirectory(t *testing.T) {
 	}
 }
 
-// TestRevisionsAfterRestore checks that by default, revisions continue above all previously
-// reported ones and above those of an earlier restore of the same backup. Existing watches must be
-// restarted (T34).
+// TestRevisionsAfterRestore checks that by default, a restore raises the revision above all those
+// reported before, and above those of an earlier restore of the same backup. Existing watches must
+// be restarted (T34).
 func TestRevisionsAfterRestore(t *testing.T) {
 	good := backupOf(t, machineWith(t, 0))
 	last := int64(0)

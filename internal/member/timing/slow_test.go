@@ -113,8 +113,8 @@ func TestSlowParts(t *testing.T) {
 	}
 }
 
-// TestSlowWithoutAnswer checks that if the core has not answered a call, its time does not count as
-// time in the queue.
+// TestSlowWithoutAnswer checks that if the core never answers a call, the time spent waiting for it
+// does not count as time in the queue.
 func TestSlowWithoutAnswer(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log harness.Log

@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// answered returns a Delay after one command was answered at each of the given instants.
+// answered returns a Delay for which one command was answered at each of the given instants.
 func answered(at ...lease.Instant) *Delay {
 	d := &Delay{}
 	for _, t := range at {
@@ -19,10 +19,10 @@ func answered(at ...lease.Instant) *Delay {
 // eight stands for eight commands answered at the same time.
 var eight = make([]lease.Instant, 8)
 
-// TestHolds checks that commands wait while fewer of them have arrived than expected. Seven eighths
-// of the callers that were answered or are already waiting are expected. Commands never wait before
-// the log is free or for longer than the limit, and they do not wait for callers that were answered
-// too long ago.
+// TestHolds checks that commands wait while fewer of them have arrived than expected. The number
+// expected is seven eighths of the callers that were answered or are already waiting. Commands
+// never wait before the log is free or for longer than the limit, and they do not wait for callers
+// that were answered too long ago.
 func TestHolds(t *testing.T) {
 	free := func(d *Delay, n int) *Delay {
 		d.Free(n)
@@ -71,9 +71,9 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// entry proposes one entry, for which eight commands are expected. The number of pending commands
-// is had when the log becomes free, and came when the entry is proposed. It reports whether there
-// was a delay.
+// entry proposes one entry, for which eight commands are expected. There are had pending commands
+// when the log becomes free, and came when the entry is proposed. It reports whether there was a
+// delay.
 func (d *Delay) entry(had, came int) (delayed bool) {
 	for range 8 - had {
 		d.Answered(0)
@@ -85,8 +85,8 @@ func (d *Delay) entry(had, came int) (delayed bool) {
 }
 
 // TestFailures checks that if less than half of the expected callers arrive, the next entries are
-// not delayed. Their number grows with each consecutive failure, up to 30. It is reset once at
-// least half of the callers arrive.
+// not delayed. The number of undelayed entries grows with each consecutive failure, up to 30. It is
+// reset once at least half of the callers arrive.
 func TestFailures(t *testing.T) {
 	d := &Delay{}
 	skipped := func(had, came int) (list []int) {

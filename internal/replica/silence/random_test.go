@@ -85,7 +85,8 @@ func (o *other) next() lease.Instant {
 	return max(at, o.stops)
 }
 
-// speak delivers the messages that a member has sent so far. Sometimes the member stops after that.
+// speak delivers a member's heartbeat or answer if it is due. Sometimes the member then sends
+// nothing for a while.
 func (v *world) speak(o *other) {
 	if o.next() > v.now {
 		return
@@ -147,7 +148,7 @@ func (v *world) look() {
 
 // TestRandomWorlds checks silence detection under random heartbeats, answers, stops and delays. A
 // member that keeps sending is never reported silent, a stopped member is reported within its
-// limit, and no member is reported before it had time to answer.
+// limit, and no member is reported before it has had time to answer.
 func TestRandomWorlds(t *testing.T) {
 	silent := 0
 	for seed := range uint64(100) {
