@@ -89,7 +89,8 @@ func playCycles(h Holder, w Weather, rng *rand.Rand, n int) (lost int) {
 }
 
 // TestChoose checks that the chosen lease is lost less often than requested, and that shorter
-// leases renewed after the same share are not. The sentences must contain the user's numbers.
+// leases renewed after the same fraction of their TTL are lost too often. The sentences must
+// contain the user's numbers.
 func TestChoose(t *testing.T) {
 	w := Wish{
 		Holder: Holder{

@@ -203,7 +203,7 @@ func witnessRestore(t *testing.T, args []string, etcd bool) {
 }
 
 // TestRestoreElsewhere follows the steps in docs/operations.md after the loss of a cluster: the
-// newest backup becomes a member with another address, and two other members join it.
+// newest backup is restored as a member with another address, and two other members join it.
 func TestRestoreElsewhere(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

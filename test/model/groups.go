@@ -50,7 +50,7 @@ const (
 	HideSilent
 	// SurviveElection renews groups at a leader that they never joined.
 	SurviveElection
-	// ForgetOnLeave makes the lease leave as of its join instead of the last renewal that counted.
+	// ForgetOnLeave makes the lease leave as of its join, not as of the last renewal that counted.
 	ForgetOnLeave
 	// ForgetOnBreak ends a group with its connection as if the group had never been renewed.
 	ForgetOnBreak
@@ -149,7 +149,7 @@ type lessor struct {
 
 // A request is the holder's request to renew the lease.
 type request struct {
-	sent byte // instant of the send; 0 if there is no request
+	sent byte // when it was sent; 0 if there is no request
 	at   byte // keeper that received it, counted from 1
 	wait byte // number of the join or renewal whose answer it waits for
 }
