@@ -318,8 +318,8 @@ func (w *walk) lead() {
 	}
 }
 
-// renew is a renewal that the leader receives now. It is acknowledged immediately, or, if it must
-// clear a checkpoint, once that entry is applied.
+// renew sends a renewal that the leader receives at once. It is acknowledged immediately, or, if it
+// must clear a checkpoint, once that entry is applied.
 func (w *walk) renew(id ID, p *promise) {
 	m := w.members[w.leader]
 	m.advance(w.now)

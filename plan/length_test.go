@@ -166,7 +166,7 @@ func TestHistogramRoundTrip(t *testing.T) {
 	}
 }
 
-// TestAttemptsTogether checks that attempts calculated together have the same chance as attempts
+// TestAttemptsTogether checks that attempts calculated together yield the same chance as attempts
 // calculated one by one.
 func TestAttemptsTogether(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))

@@ -252,7 +252,7 @@ func (w *walk) finish(at time.Duration) {
 	}
 }
 
-// succeed makes the next waiter request the lease until it is granted.
+// succeed makes the next waiter keep requesting the lease until it is granted.
 func (w *walk) succeed() {
 	asks := w.end + w.upTo(w.h.RoundTrip) // notified by a watch
 	for {

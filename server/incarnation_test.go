@@ -174,7 +174,7 @@ func testJoinedWaitsForNobody(t *testing.T) {
 }
 
 // TestUnrelatedMemberCannotExpel checks that a member that is not in the cluster cannot stop this
-// one. It might be from before a restore, and remember this member's former incarnation.
+// one. It might date from before a restore and remember this member's former incarnation.
 func TestUnrelatedMemberCannotExpel(t *testing.T) { virtual.Test(t, testStrangerExpelsNobody) }
 
 func testStrangerExpelsNobody(t *testing.T) {

@@ -279,7 +279,8 @@ func (w *writers) at(t time.Time) (revision int64) {
 	return revision
 }
 
-// was checks that a restored state has a revision and contains all acknowledged writes up to it.
+// was checks that a restored state has the given revision and contains all acknowledged writes up
+// to it.
 func (w *writers) was(t *testing.T, s restored, revision int64) {
 	t.Helper()
 	if s.revision != revision {

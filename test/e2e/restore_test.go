@@ -132,7 +132,7 @@ func TestClientsDetectRestore(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
-		etcd bool // watches of etcd's API are also notified
+		etcd bool // watches opened through etcd's API are also notified
 	}{
 		{"by default", nil, true},
 		{"by a number", []string{"--bump-revision=1000000", "--mark-compacted"}, true},

@@ -124,7 +124,7 @@ type keeper struct {
 	down    [maxQueue]answer
 }
 
-// A group is what the leader of a term keeps about a keeper.
+// A group is what the leader of a term records about a keeper.
 type group struct {
 	renewed byte              // instant of the last renewal
 	times   [maxSent + 1]byte // instant of each join and renewal
@@ -156,7 +156,7 @@ type request struct {
 
 // groupWorld is one state of the entire system.
 type groupWorld struct {
-	valid      byte // for how long the holder still considers the lease valid
+	valid      byte // how much longer the holder considers the lease valid
 	gone, kept bool // gone: the lease has ended; kept: it is kept alive without a holder
 	withdrawn  bool // as applied by the current leader, holding the lease is no longer permitted
 	term       byte
