@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// standings holds the results of Changes and of Standing for every lease of a model.
+// standings holds the results of Changes and Standing for every lease of a model.
 type standings struct {
 	changes uint64
 	text    string

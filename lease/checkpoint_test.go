@@ -23,7 +23,8 @@ func silenced(t *testing.T) (*Lessor, Info) {
 }
 
 // TestCheckpointOfAnotherIncarnation applies a checkpoint of another incarnation, and an invalid
-// one, while a checkpoint is pending. Neither settles the pending one, so the lease is not yet due.
+// one, while a checkpoint is pending. The pending checkpoint stays pending, so the lease is not yet
+// due.
 func TestCheckpointOfAnotherIncarnation(t *testing.T) {
 	for name, change := range map[string]func(*Checkpoint){
 		"another token":      func(c *Checkpoint) { c.Token-- },

@@ -7,8 +7,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// Example is the classic lessor test: a lease of 5 s with the key "foo" is not renewed, so the key
-// is deleted with the lease.
+// Example is the classic lessor test: a 5 s lease with the key "foo" is not renewed, so the key is
+// deleted with the lease.
 func Example() {
 	l := lease.New(lease.Config{})
 	l.Promote(0) // the only member is the primary
@@ -133,8 +133,8 @@ func ExampleLessor_HandOver() {
 	// 1000 <nil>
 }
 
-// One call renews all leases of a group, regardless of their number. Lease 2 was revoked and lease
-// 3 has left the group, so the call does not renew them.
+// One call renews all leases of a group, however many there are. Lease 2 was revoked and lease 3
+// has left the group, so the call does not renew them.
 func ExampleLessor_RenewGroup() {
 	l := lease.New(lease.Config{})
 	l.Promote(0)

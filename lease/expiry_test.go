@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestTimesAtTheirBounds checks that the shortest TTL can be silent for a moment before it is
-// reported, and that times never exceed the largest instant.
+// TestTimesAtTheirBounds checks that a lease with the shortest TTL can be silent for a moment
+// before it is reported, and that times never exceed the largest instant.
 func TestTimesAtTheirBounds(t *testing.T) {
 	c := Config{}.withDefaults()
 	if got := c.silence(4); got != 1 {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestFirst checks that the pages of a listing together equal All, for every page size and owner,
-// even with free slots.
+// TestFirst checks that the pages of a listing, taken together, equal All, for every page size and
+// owner, even with free slots.
 func TestFirst(t *testing.T) {
 	r := rand.New(rand.NewPCG(3, 1))
 	l := New(Config{})

@@ -2,8 +2,8 @@ package lease
 
 import "testing"
 
-// TestMaxLeft checks that a group ends if too many leases leave it before its keeper asks. This
-// bounds the list kept for the keeper.
+// TestMaxLeft checks that a group ends if too many leases leave it before its keeper asks which
+// have left. This bounds the list kept for the keeper.
 func TestMaxLeft(t *testing.T) {
 	l := New(Config{})
 	l.Promote(0)

@@ -71,8 +71,8 @@ func TestIndex(t *testing.T) {
 	check()
 }
 
-// TestNames compares the names with a sorted list, and each view with the list as it was at that
-// time.
+// TestNames compares the names with a sorted list, and each view with the list as it was when the
+// view was taken.
 func TestNames(t *testing.T) {
 	r := rand.New(rand.NewPCG(9, 9))
 	l := New(Config{})

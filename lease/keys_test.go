@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestKeyMemoryReused checks that the memory for keys depends on how many are attached at one time,
-// not on how many are ever attached.
+// TestKeyMemoryReused checks that the memory for keys depends on how many are attached at a time,
+// not on how many have ever been attached.
 func TestKeyMemoryReused(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 1, TTL: 1000})

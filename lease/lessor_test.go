@@ -147,7 +147,7 @@ func TestRecoverRefuses(t *testing.T) {
 	}
 }
 
-// TestBroken checks that calls that only a broken program would make panic.
+// TestBroken checks that calls panic if only a broken program would make them.
 func TestBroken(t *testing.T) {
 	for name, f := range map[string]func(l *Lessor){
 		"clock goes back": func(l *Lessor) { l.Advance(9) },
@@ -284,8 +284,8 @@ func TestT24(t *testing.T) {
 	}
 }
 
-// TestPromoteSpreads checks that a promotion spreads the expiries of many leases. They end at
-// SpreadRate, and the last one ends no later than that rate requires.
+// TestPromoteSpreads checks that a promotion spreads the expiries of many leases. They end at the
+// rate SpreadRate, and the last one ends no later than that rate requires.
 func TestPromoteSpreads(t *testing.T) {
 	const n, rate = 5000, 1000
 	l := New(Config{SpreadRate: rate})

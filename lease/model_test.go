@@ -88,7 +88,8 @@ type result struct {
 	ok    bool
 }
 
-// String formats the error as text. (Printing the whole struct often shows only a pointer for it.)
+// String formats the result with its error as text. (Printing the whole struct often shows only a
+// pointer in place of the error.)
 func (r result) String() string {
 	return fmt.Sprintf("%+v %+v %v %v", r.ended, r.info, r.err, r.ok)
 }

@@ -75,8 +75,8 @@ func TestNearMisses(t *testing.T) {
 	}
 }
 
-// TestFetch checks that Fetch returns the latest end of any lease, and leaves some of many leases
-// for the next call.
+// TestFetch checks that Fetch returns the latest end of any lease and, if there are many leases,
+// leaves some of them for the next call.
 func TestFetch(t *testing.T) {
 	l := New(Config{})
 	mustGrant(t, l, Terms{ID: 7, TTL: 5000})

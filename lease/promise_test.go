@@ -150,7 +150,7 @@ func (w *walk) apply(i int) {
 }
 
 // begun records that a new incarnation of a lease has begun. If member i is the leader, it also
-// records the promise. The new promise keeps whatever the previous holder can still rely on.
+// records the promise. The new promise still covers whatever the previous holder can rely on.
 func (w *walk) begun(i int, info Info, sent int64) {
 	p := w.leases[info.ID]
 	if w.newest < info.Token { // the first member to apply it
@@ -238,9 +238,9 @@ func (w *walk) expire(i int, e expiry) {
 	}
 }
 
-// elect makes a random member the primary of a new term; it can be the same one again. Entries that
-// no member has applied can be lost, along with all entries after them. The new leader first
-// applies the rest of the log.
+// elect makes a random member the primary of a new term, possibly the same member as before.
+// Entries that no member has applied can be lost, along with all entries after them. The new leader
+// first applies the rest of the log.
 func (w *walk) elect() {
 	if w.leader >= 0 {
 		w.members[w.leader].Demote()
@@ -318,8 +318,8 @@ func (w *walk) lead() {
 	}
 }
 
-// renew is a renewal that the leader receives now. It is acknowledged immediately, or, if it must
-// clear a checkpoint, once that entry is applied.
+// renew sends a renewal that the leader receives at once. It is acknowledged immediately, or, if it
+// must clear a checkpoint, once that entry is applied.
 func (w *walk) renew(id ID, p *promise) {
 	m := w.members[w.leader]
 	m.advance(w.now)

@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// parts returns a primary that was promoted at 100 and visits two leases per step. It has five
-// leases with TTLs slightly above 1 s. The third is checkpointed with 500 ms left; the fifth was
-// checkpointed earlier and has since been cleared.
+// parts returns a primary that was promoted at instant 100 and visits two leases per step. It has
+// five leases with TTLs slightly above 1 s. The third is checkpointed with 500 ms left; the fifth
+// was checkpointed earlier and has since been cleared.
 func parts(t *testing.T) *Lessor {
 	t.Helper()
 	l := New(Config{AtOnce: 2})

@@ -25,7 +25,7 @@ type twinGroup struct {
 
 type twinLease struct {
 	Info
-	// countdown is the expiry that a follower would count to, or 0 if there is none.
+	// countdown is the expiry that a follower would count down to, or 0 if there is none.
 	countdown Instant
 	// The remaining fields are meaningful only on a primary.
 	expiry, quiet     Instant

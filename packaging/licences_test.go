@@ -10,7 +10,7 @@ import (
 
 // TestLicences checks that the file contains the licenses and notices of a library and of its
 // linked packages, but no directory name from this machine. A library without a license is an
-// error, even if it has a notice, or a license for only one of its packages.
+// error, even if it has a notice or if one of its packages has a license.
 func TestLicences(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{

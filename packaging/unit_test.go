@@ -7,10 +7,10 @@ import (
 )
 
 // TestUnit checks that systemd restarts a crashed member, and that a member can read the kernel's
-// limit on pending connections. The unit must not exempt Go's exit code for crashes. It must not
-// hide the /proc file that Go reads before listening either. Go would then allow only 128 pending
-// connections, although the kernel allows thousands. When a member dies, all its clients connect to
-// the others at the same time.
+// limit on pending connections. The unit must not prevent restarts after Go's exit code for
+// crashes. Nor may it hide the /proc file that Go reads before it listens. Go would then allow only
+// 128 pending connections, although the kernel allows thousands. When a member dies, all its
+// clients connect to the others at the same time.
 func TestUnit(t *testing.T) {
 	text, err := os.ReadFile("files/leasehold.service")
 	if err != nil {

@@ -10,10 +10,10 @@ import (
 	"time"
 )
 
-// TestExactLosses checks the losses caused by issuer failures and by pauses, exactly to the last
-// attempt. Renewals are due after 1 s, and failures start at 200 moments: 2.5 ms, 7.5 ms, and so on
-// after the last renewal. With a lease of 3 s, an attempt every 500 ms and half of the requests
-// lost, 4 attempts all fail once in 16 times, and 3 attempts once in 8.
+// TestExactLosses checks the losses caused by issuer failures and by pauses exactly, down to the
+// last attempt. Renewals are due after 1 s, and failures start at 200 moments: 2.5 ms, 7.5 ms, and
+// so on after the last renewal. With a lease of 3 s, an attempt every 500 ms and half of the
+// requests lost, 4 attempts all fail once in 16 times, and 3 attempts once in 8.
 func TestExactLosses(t *testing.T) {
 	const ms = time.Millisecond
 	lossy := Holder{TTL: 3 * s, Renew: s, Retry: 500 * ms}
@@ -74,7 +74,7 @@ func TestExactLosses(t *testing.T) {
 }
 
 // TestNoNegativeLosses checks that no cause has a negative number of losses, even with pauses of a
-// nanosecond. It tries many shares of lost requests.
+// nanosecond. It tries many different fractions of lost requests.
 func TestNoNegativeLosses(t *testing.T) {
 	pauses, err := NewHistogram([]Bin{{1, 1}})
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/plan"
 )
 
-// A lease of 10 s is renewed every 3 s, and the core recovers 9 s after a failure. For a healthy
+// A 10 s lease is renewed every 3 s, and the core recovers 9 s after a failure. For a healthy
 // holder, that is 2 s too late.
 func ExampleBounds() {
 	choice := plan.Holder{TTL: 10 * time.Second, Renew: 3 * time.Second}
@@ -111,8 +111,8 @@ func ExampleChooseLength() {
 	// a dead holder is noticed after 3.5s on average
 }
 
-// The core elects its leader with a lease of 10 s. By the rule of thumb, a primary uses a lease of
-// 25 s, and can be missing for up to 35 s.
+// The core elects its leader with a 10 s lease. By the rule of thumb, a primary uses a 25 s lease,
+// and can be missing for up to 35 s.
 func ExampleChain() {
 	leases, err := plan.ThumbChain(
 		plan.Holder{TTL: 10 * time.Second, Renew: 5 * time.Second}, plan.ThumbFactor, 2)

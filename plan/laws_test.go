@@ -102,7 +102,7 @@ func TestOutageIsMonotonic(t *testing.T) {
 }
 
 // TestShortestTTL checks that the shortest recommended lease survives a failure of the issuer, and
-// that a slightly shorter one, renewed after the same share of its TTL, does not.
+// that a slightly shorter one, renewed after the same fraction of its TTL, does not.
 func TestShortestTTL(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 10))
 	tested := 0

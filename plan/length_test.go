@@ -89,7 +89,8 @@ func playCycles(h Holder, w Weather, rng *rand.Rand, n int) (lost int) {
 }
 
 // TestChoose checks that the chosen lease is lost less often than requested, and that shorter
-// leases renewed after the same share are not. The sentences must contain the user's numbers.
+// leases renewed after the same fraction of their TTL are lost too often. The sentences must
+// contain the user's numbers.
 func TestChoose(t *testing.T) {
 	w := Wish{
 		Holder: Holder{
@@ -165,7 +166,7 @@ func TestHistogramRoundTrip(t *testing.T) {
 	}
 }
 
-// TestAttemptsTogether checks that attempts calculated together have the same chance as attempts
+// TestAttemptsTogether checks that attempts calculated together yield the same chance as attempts
 // calculated one by one.
 func TestAttemptsTogether(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))

@@ -6,8 +6,8 @@ import (
 )
 
 // TestLevels checks the textbook chain: 10 s at the top, 25 s below it by the rule of thumb, and at
-// worst 35 s without a holder. It also checks what the rule does not tell: with renewals at half
-// the TTL, the chain fails at the third level.
+// worst 35 s without a holder. It also checks what the rule does not say: with renewals at half the
+// TTL, the chain fails at the third level.
 func TestLevels(t *testing.T) {
 	holders, err := ThumbChain(Holder{TTL: 10 * s, Renew: 5 * s}, ThumbFactor, 3)
 	if err != nil {

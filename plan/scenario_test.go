@@ -11,8 +11,8 @@ import (
 	"github.com/cockroachdb/datadriven"
 )
 
-// TestScenarios runs the files in testdata. Each gives some choices, and the results in numbers and
-// sentences. To update the results, run it with -rewrite and review the diff.
+// TestScenarios runs the files in testdata. Each file lists some choices and their results, as
+// numbers and as sentences. To update the results, run it with -rewrite and review the diff.
 //
 // The arguments on a line set fields of the structs in question: "outage ttl=10s renew=3s
 // recovery=6s" sets two fields of Holder and one of Issuer. Missing arguments are 0.

@@ -20,8 +20,8 @@ type Tally struct {
 	// holder.
 	Stopped, Taken int
 	LongestStop    time.Duration
-	// Overlaps counts grants to another holder before the previous one's valid until. It is nonzero
-	// only if the protocol is broken.
+	// Overlaps counts grants to another holder made before the previous holder's validity ended. It
+	// is nonzero only if the protocol is broken.
 	Overlaps int
 }
 
@@ -97,7 +97,7 @@ type walk struct {
 	overlap bool
 }
 
-// edge draws from [0, 1] and often returns 0 or 1, because the bounds are reached there.
+// edge draws from [0, 1] and often returns 0 or 1, because that is where the bounds are reached.
 func (w *walk) edge() float64 {
 	switch x := w.rng.Float64(); {
 	case x < 0.3:
@@ -252,7 +252,7 @@ func (w *walk) finish(at time.Duration) {
 	}
 }
 
-// succeed makes the next waiter request the lease until it is granted.
+// succeed makes the next waiter keep requesting the lease until it is granted.
 func (w *walk) succeed() {
 	asks := w.end + w.upTo(w.h.RoundTrip) // notified by a watch
 	for {

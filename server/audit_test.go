@@ -18,7 +18,7 @@ import (
 	native "leasehold.dev/api/leasehold/v1"
 )
 
-// records reads an audit log and returns the fields of each record that tests compare.
+// records reads an audit log and returns, for each record, the fields that the tests compare.
 func records(t *testing.T, file string) (lines []string, text string) {
 	t.Helper()
 	data, err := os.ReadFile(file)

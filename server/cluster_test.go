@@ -142,8 +142,8 @@ func leader(t testing.TB, members []*running) (first *running, others []*running
 	return first, others
 }
 
-// runLed runs members with a stable leader. The election timeout is longer than any pause of the
-// machine, and the first member is made to campaign without waiting for the timeout.
+// runLed runs members with a stable leader. The election timeout is longer than the machine is
+// likely to pause, and the first member is made to campaign without waiting for the timeout.
 func runLed(t testing.TB, configs ...Config) (first *running, others []*running) {
 	t.Helper()
 	var members []*running
@@ -277,8 +277,8 @@ func testLaggingMemberGetsSnapshot(t *testing.T) {
 }
 
 // awaitDropped puts keys until the members have dropped their logs up to entry 60. The leader,
-// which sends its log to others, is one of these members. If writing a snapshot takes long, the
-// puts cause another one.
+// which sends its log to others, is one of these members. If a snapshot takes a long time to write,
+// the puts trigger another one.
 func awaitDropped(t *testing.T, members ...*running) {
 	t.Helper()
 	for _, m := range members {

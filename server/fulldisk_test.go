@@ -173,7 +173,7 @@ func onDisks(t *testing.T) ([]Config, map[string]*crashfs.FS) {
 }
 
 // TestTwoFullDisks checks that when two of three disks are full, the member with free space becomes
-// the leader and remains so. Writes resume once one of the full disks has space again.
+// the leader and stays the leader. Writes resume once one of the full disks has space again.
 func TestTwoFullDisks(t *testing.T) { virtual.Test(t, testTwoFullDisks) }
 
 func testTwoFullDisks(t *testing.T) {
@@ -246,8 +246,8 @@ func testPlannedStopBesideFullDisk(t *testing.T) {
 	}
 }
 
-// TestRepeatedOnFullDisk checks that a full disk does not prevent a response to a retried numbered
-// write or a retried grant, over every path. New writes and grants are rejected.
+// TestRepeatedOnFullDisk checks that a full disk does not prevent a response to a retry of a
+// numbered write or of a grant, over any path. New writes and grants are rejected.
 func TestRepeatedOnFullDisk(t *testing.T) { virtual.Test(t, testRepeatedOnFullDisk) }
 
 func testRepeatedOnFullDisk(t *testing.T) {

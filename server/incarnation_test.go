@@ -174,7 +174,7 @@ func testJoinedWaitsForNobody(t *testing.T) {
 }
 
 // TestUnrelatedMemberCannotExpel checks that a member that is not in the cluster cannot stop this
-// one. It might be from before a restore, and remember this member's former incarnation.
+// one. It might date from before a restore and remember this member's former incarnation.
 func TestUnrelatedMemberCannotExpel(t *testing.T) { virtual.Test(t, testStrangerExpelsNobody) }
 
 func testStrangerExpelsNobody(t *testing.T) {
@@ -222,7 +222,7 @@ func testRolledBack(t *testing.T) {
 	if got := storage.LastRun(old.cfg.DataDir); got.Cause != cause.RolledBack {
 		t.Errorf("it leaves %+v", got)
 	}
-	// This time no other member is running that could contradict it.
+	// This time, no other member that could contradict it is running.
 	_, err = New(testConfig(filepath.Dir(old.cfg.DataDir)))
 	var code interface{ ExitCode() int }
 	if !errors.Is(err, storage.ErrRolledBack) || !errors.As(err, &code) ||

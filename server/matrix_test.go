@@ -364,8 +364,8 @@ func (m *tested) allows(t *testing.T, name string, may []string, ask passage) {
 	}
 }
 
-// keepsSessions has every other user resume a session of the user owner. Reads succeed if that user
-// has permission. Numbered requests are rejected, even for root.
+// keepsSessions has every other user try to resume a session of the user owner. Reads succeed if
+// that user has permission. Numbered requests are rejected, even for root.
 func (m *tested) keepsSessions(t *testing.T, name string, may []string, by *tested) {
 	t.Helper()
 	r, of, before := m.request(t, name)
@@ -409,8 +409,8 @@ func (m *tested) users() iter.Seq[string] {
 	}
 }
 
-// TestEtcdMatrixThroughFollower checks that a follower allows each call of the etcd API for exactly
-// the callers with permission.
+// TestEtcdMatrixThroughFollower checks that a follower accepts each call of the etcd API from
+// exactly the callers with permission.
 func TestEtcdMatrixThroughFollower(t *testing.T) { virtual.Test(t, testEtcdMatrixThroughFollower) }
 
 func testEtcdMatrixThroughFollower(t *testing.T) {
@@ -418,7 +418,7 @@ func testEtcdMatrixThroughFollower(t *testing.T) {
 	m.tryEtcd(t)
 }
 
-// TestEtcdMatrixThroughRelay checks that a relay allows each call of the etcd API for exactly the
+// TestEtcdMatrixThroughRelay checks that a relay accepts each call of the etcd API from exactly the
 // callers with permission.
 func TestEtcdMatrixThroughRelay(t *testing.T) { virtual.Test(t, testEtcdMatrixThroughRelay) }
 

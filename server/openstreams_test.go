@@ -12,8 +12,8 @@ import (
 	"leasehold.dev/test/virtual"
 )
 
-// TestOpenStreamsAreBounded checks that the member's memory bounds the open streams of
-// authenticated callers. Streams and calls of other clients keep working at the bound.
+// TestOpenStreamsAreBounded checks that the member's memory limits how many streams authenticated
+// callers can have open. Streams and calls of other clients keep working once the limit is reached.
 func TestOpenStreamsAreBounded(t *testing.T) { virtual.Test(t, testOpenStreamsAreBounded) }
 
 func testOpenStreamsAreBounded(t *testing.T) {

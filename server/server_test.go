@@ -120,8 +120,8 @@ func testStopAndStart(t *testing.T) {
 	}
 }
 
-// TestStopEndsStreams checks that stopping a member ends all watches and keep-alive streams in an
-// orderly way. None of them has to be cut off.
+// TestStopEndsStreams checks that stopping a member ends all watches and keep-alive streams
+// cleanly. None of them has to be cut off.
 func TestStopEndsStreams(t *testing.T) { virtual.Test(t, testStopEndsStreams) }
 
 func testStopEndsStreams(t *testing.T) {

@@ -156,7 +156,7 @@ func testRestInAPause(t *testing.T) {
 	}
 }
 
-// TestReliefAfterRoom checks that when a disk fills up again after it had space, a snapshot is
+// TestReliefAfterRoom checks that when a disk fills up again after it has had space, a snapshot is
 // written immediately. The pause from earlier attempts no longer applies.
 func TestReliefAfterRoom(t *testing.T) {
 	var s snapshotter

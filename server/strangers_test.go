@@ -8,8 +8,8 @@ import (
 )
 
 // TestLeaderWhoJoinedMeanwhile checks that a member can follow a leader that joined while the
-// member was down. The member responds to the address that the leader announces. It cannot receive
-// this address in any other way before it has responded.
+// member was down. The member responds to the address that the leader announces. Until it has
+// responded, it has no other way to learn this address.
 func TestLeaderWhoJoinedMeanwhile(t *testing.T) { virtual.Test(t, testLeaderWhoJoinedMeanwhile) }
 
 func testLeaderWhoJoinedMeanwhile(t *testing.T) {

@@ -437,8 +437,8 @@ func testTraceThroughFollower(t *testing.T) {
 	}
 }
 
-// TestTracingIsOff checks that no gRPC handler is installed without a trace provider, and no
-// interceptor either if slow calls are not logged.
+// TestTracingIsOff checks that without a trace provider no gRPC handler is installed, nor any
+// interceptor if slow calls are not logged.
 func TestTracingIsOff(t *testing.T) { virtual.Test(t, testTracingIsOff) }
 
 func testTracingIsOff(t *testing.T) {

@@ -50,8 +50,8 @@ func (g *glutton) begin(call byte) uint32 {
 	return g.newest
 }
 
-// TestUnfinishedRequestsAreBounded checks, on both ports, that a member buffers only a bounded
-// amount of incomplete or unread requests for each connection.
+// TestUnfinishedRequestsAreBounded checks, on both ports, that a member bounds how much incomplete
+// or unread request data it buffers for each connection.
 func TestUnfinishedRequestsAreBounded(t *testing.T) {
 	const most = 96 << 20
 	bubble := func(name string, f func(t *testing.T)) {

@@ -143,8 +143,8 @@ func testWarnOfMembersAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestWarnOfVoters checks that an even number of voters above two is logged as a warning when it
-// arises and at each start. No warning is logged for other numbers or for learners.
+// TestWarnOfVoters checks that an even number of voters above two causes a warning when it arises
+// and at each start. No warning is logged for other numbers or for learners.
 func TestWarnOfVoters(t *testing.T) { virtual.Test(t, testWarnOfVoters) }
 
 func testWarnOfVoters(t *testing.T) {

@@ -311,9 +311,9 @@ func TestWriterVotesOnFullDisk(t *testing.T) {
 	})
 }
 
-// TestWriterInstallsOnFullDisk checks that a snapshot from the leader is installed while entries
-// are waiting on a full disk, which frees earlier segments. Raft has dropped the waiting entries,
-// so they are neither written nor acknowledged.
+// TestWriterInstallsOnFullDisk checks that a snapshot from the leader is installed, which frees
+// earlier segments, even while entries are waiting on a full disk. Raft has dropped the waiting
+// entries, so they are neither written nor acknowledged.
 func TestWriterInstallsOnFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, first, files := newWriter(t, new(harness.Log), oneSegment)

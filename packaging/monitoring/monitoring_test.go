@@ -13,7 +13,7 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// TestDashboardsAreWritten checks that the dashboard files equal the command's output.
+// TestDashboardsAreWritten checks that the dashboard files match the command's output.
 func TestDashboardsAreWritten(t *testing.T) {
 	names, err := filepath.Glob("dashboards/*.json")
 	if err != nil || len(names) != len(dashboards) {

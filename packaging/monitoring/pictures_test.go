@@ -14,7 +14,7 @@ import (
 )
 
 // TestPictures draws the series of a Prometheus server that has a single metric. Missing data is
-// reported unless it is optional, and so is an error from Prometheus.
+// reported unless it is optional. An error from Prometheus is reported as well.
 func TestPictures(t *testing.T) {
 	fail := false
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

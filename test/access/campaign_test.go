@@ -11,9 +11,9 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// TestRoleRevokedWhileCampaigning checks that revoking a user's permission ends its campaigns at
-// the same revision, for the leader, the next candidate, and those behind it. Three of alice's
-// sessions campaign through one member, and then alice loses her role.
+// TestRoleRevokedWhileCampaigning checks that revoking a user's permission ends all of the user's
+// campaigns at the same revision, for the leader, the next candidate, and those behind it. Three of
+// alice's sessions campaign through one member, and then alice loses her role.
 func TestRoleRevokedWhileCampaigning(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		c := newCluster(t)

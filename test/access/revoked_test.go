@@ -16,7 +16,7 @@ import (
 )
 
 // TestRoleRevoked checks that revoking a user's permission ends its open calls at the same
-// revision, through every member. They deliver nothing later, and a cache answers nothing from
+// revision, through every member. They deliver nothing afterward, and a cache stops answering from
 // memory once the change is acknowledged.
 func TestRoleRevoked(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {

@@ -20,8 +20,8 @@ import (
 )
 
 // TestLoginStorm checks that no number of logins delays renewals. With an expensive hash, it keeps
-// more logins in flight than may queue, over both APIs, from before the first renewal until after
-// the last.
+// more logins in flight than the queue can hold, and renews over both APIs. The logins last from
+// before the first renewal until after the last.
 func TestLoginStorm(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

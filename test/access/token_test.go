@@ -52,8 +52,8 @@ func startSingle(t *testing.T) (*inprocess.Member, *clientv3.Client) {
 }
 
 // TestT23TokenExpires lets a user's token expire. The lease survives because its keep-alive stream
-// still belongs to its user. A lease without renewals expires, because no member needs a token for
-// that (T23, etcd #13975, #14616).
+// still belongs to its user. A lease without renewals expires, because no member needs a token to
+// end it (T23, etcd #13975, #14616).
 func TestT23TokenExpires(t *testing.T) {
 	inprocess.Bubble(t, func(t *testing.T) {
 		m, root := startSingle(t)

@@ -17,8 +17,8 @@ import (
 )
 
 // Access control is enabled in some runs. The ordinary clients then share one user with full
-// access. In addition there are short-lived tenants: users who can read the registers until the
-// test removes that permission.
+// access. There are also short-lived tenants: users who can read the registers until the test
+// removes that permission.
 
 // The users in a run with access control.
 const (
@@ -100,8 +100,8 @@ func (p *process) permit(
 	return err
 }
 
-// tenants grants a new user read permission on the registers and revokes it after a while. The user
-// keeps running for some time afterward, and must not receive anything more.
+// tenants grants a new user read permission on the registers and revokes it after a while. The
+// user's process keeps running for some time afterward, and must not receive anything more.
 func tenants(p *process) error {
 	ctx, cancel := p.within(30 * time.Second)
 	defer cancel()

@@ -213,8 +213,7 @@ func (f *faults) eclipse(on *virtual.Machine) {
 	})
 }
 
-// ghost crashes a member in such a way that its last messages arrive after messages from its next
-// process.
+// ghost crashes a member so that its last messages arrive after messages from its next process.
 func (f *faults) ghost() {
 	m := f.member()
 	on := m.machine()

@@ -18,7 +18,7 @@ import (
 // Options configures a run.
 type Options struct {
 	Seed uint64
-	// Minutes is how long faults are injected, in virtual time.
+	// Minutes is the duration of fault injection, in minutes of virtual time.
 	Minutes int
 	// Log prints the faults and the logs of members and clients.
 	Log bool

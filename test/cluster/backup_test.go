@@ -34,8 +34,8 @@ type acked struct {
 
 // TestBackups checks that restored states are states that the cluster had, according to the
 // writers. Members with backups write, change leaders, and are all killed under load. The test then
-// restores the newest state and the state of a revision. With -long, it also restores the state of
-// a point in time.
+// restores the newest state and the state at a given revision. With -long, it also restores the
+// state at a given time.
 func TestBackups(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()
@@ -279,7 +279,8 @@ func (w *writers) at(t time.Time) (revision int64) {
 	return revision
 }
 
-// was checks that a restored state has a revision and contains all acknowledged writes up to it.
+// was checks that a restored state has the given revision and contains all acknowledged writes up
+// to it.
 func (w *writers) was(t *testing.T, s restored, revision int64) {
 	t.Helper()
 	if s.revision != revision {
@@ -301,8 +302,8 @@ func (w *writers) was(t *testing.T, s restored, revision int64) {
 	}
 }
 
-// lost fails the test if a restored state does not include the write by, which was copied. It logs
-// how many later writes were lost.
+// lost fails the test if a restored state does not include by, a write that was copied to the
+// backup. It logs how many later writes were lost.
 func (w *writers) lost(t *testing.T, s restored, by acked) {
 	t.Helper()
 	w.was(t, s, s.revision)

@@ -106,7 +106,7 @@ func TestBackup(t *testing.T) {
 }
 
 // A backup without its hash is restored only if --skip-hash-check says so; otherwise no directory
-// is left that looks restored. (internal/member/identity tests all that is no backup.)
+// is left that looks restored. (internal/member/identity tests everything that is not a backup.)
 func TestBackupWithoutHash(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

@@ -56,7 +56,8 @@ func fillUp(t *testing.T, path string, rest uint64) {
 			return
 		}
 		err := syscall.Fallocate(int(f.Fd()), 0, 0, int64(free-rest))
-		// The member may use some of the space in the meantime, or a runtime signal may interrupt.
+		// The member may use some of the space in the meantime, or a signal from the Go runtime may
+		// interrupt the call.
 		switch again := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EINTR); {
 		case err == nil:
 			return

@@ -22,7 +22,7 @@ import (
 // want.
 func (m *member) recovers(code int, args []string, want ...string) {
 	m.t.Helper()
-	// The timeouts suffice for a busy machine.
+	// The timeouts are long enough for a busy machine.
 	limits := []string{"recover", "--dial-timeout=1m", "--command-timeout=1m"}
 	out, err := m.command(append(limits, args...)...)
 	got := 0
@@ -109,7 +109,7 @@ func TestRecoverTwoClusters(t *testing.T) {
 }
 
 // issue writes a certificate and its key, replacing the previous ones. The certificate is valid for
-// two days, up to an instant.
+// the two days before the given instant.
 func issue(a *certs.Authority, name string, until time.Time) (cert, key string) {
 	a.Issue(name, func(c *x509.Certificate) {
 		c.NotBefore, c.NotAfter = until.Add(-48*time.Hour), until

@@ -132,7 +132,7 @@ func TestClientsDetectRestore(t *testing.T) {
 	for _, c := range []struct {
 		name string
 		args []string
-		etcd bool // watches of etcd's API are also notified
+		etcd bool // watches opened through etcd's API are also notified
 	}{
 		{"by default", nil, true},
 		{"by a number", []string{"--bump-revision=1000000", "--mark-compacted"}, true},
@@ -203,7 +203,7 @@ func witnessRestore(t *testing.T, args []string, etcd bool) {
 }
 
 // TestRestoreElsewhere follows the steps in docs/operations.md after the loss of a cluster: the
-// newest backup becomes a member with another address, and two other members join it.
+// newest backup is restored as a member with another address, and two other members join it.
 func TestRestoreElsewhere(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

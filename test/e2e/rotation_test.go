@@ -108,8 +108,8 @@ func (r *rotated) config() *tls.Config {
 }
 
 // TestRotations checks that certificates and CAs can be replaced without dropping sessions. During
-// a hundred rotations under load, with a new CA in every tenth, open sessions lose neither a lease
-// nor a write. A new client connects after each rotation.
+// a hundred rotations under load, with a new CA every tenth time, open sessions lose neither a
+// lease nor a write. A new client connects after each rotation.
 func TestRotations(t *testing.T) {
 	tier.Campaign(t)
 	t.Parallel()

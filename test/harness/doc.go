@@ -1,5 +1,5 @@
 // Package harness is shared by the tests of the built binary. It determines which binary they test
-// and how long their operations can take.
+// and how long their operations may take.
 //
 //	var server harness.Binary
 //

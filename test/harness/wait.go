@@ -6,7 +6,7 @@ import (
 )
 
 // Patience is how long a test waits for any operation before it fails. It is generous: an operation
-// that normally takes a few seconds takes twenty times as long on a busy machine.
+// that normally takes a few seconds can take twenty times as long on a busy machine.
 const Patience = 2 * time.Minute
 
 // Eventually calls f until it returns nil. If it never does, Eventually fails the test with the

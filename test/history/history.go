@@ -262,7 +262,7 @@ func (h *History) begin(what string, b *Belief) *Belief {
 }
 
 // Attach records that a key was attached to a lease. Its program considers the lease valid while
-// err returns nil. The revision is that at which the key was put, or 0 if unknown.
+// err returns nil. The revision is the one at which the key was put, or 0 if unknown.
 func (h *History) Attach(key string, by Program, revision int64, err func() error) *Belief {
 	b := &Belief{by: by, err: err, revision: revision}
 	h.mu.Lock()
@@ -272,8 +272,8 @@ func (h *History) Attach(key string, by Program, revision int64, err func() erro
 	return b
 }
 
-// Deleted records that a key was deleted together with its lease, at which revision and why. It
-// checks L1.
+// Deleted records that a key was deleted together with its lease, along with the revision and the
+// reason. It checks L1.
 func (h *History) Deleted(key string, why any, revision int64) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -305,7 +305,8 @@ type Change struct {
 	Revision   int64
 }
 
-// Observe records the changes delivered by a watch. They must be all changes up to a revision.
+// Observe records the changes delivered by a watch. They must include every change since the
+// previous delivery, up to the given revision.
 func (h *History) Observe(v *Watch, revision int64, changes []Change) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

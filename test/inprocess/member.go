@@ -1,5 +1,5 @@
 // Package inprocess runs cluster members within the test process. It also provides lines to
-// members, which a test can cut, freeze, or cause to lose a member's data. Everything that a test
+// members, which a test can cut, freeze, or make lose data from a member. Everything that a test
 // starts stops when the test ends. In a Bubble, everything runs in virtual time.
 //
 // The functions may fail the test, so they must be called from the test's goroutine. The methods of

@@ -50,7 +50,7 @@ const (
 	HideSilent
 	// SurviveElection renews groups at a leader that they never joined.
 	SurviveElection
-	// ForgetOnLeave makes the lease leave as of its join instead of the last renewal that counted.
+	// ForgetOnLeave makes the lease leave as of its join, not as of the last renewal that counted.
 	ForgetOnLeave
 	// ForgetOnBreak ends a group with its connection as if the group had never been renewed.
 	ForgetOnBreak
@@ -124,7 +124,7 @@ type keeper struct {
 	down    [maxQueue]answer
 }
 
-// A group is what the leader of a term keeps about a keeper.
+// A group is what the leader of a term records about a keeper.
 type group struct {
 	renewed byte              // instant of the last renewal
 	times   [maxSent + 1]byte // instant of each join and renewal
@@ -149,14 +149,14 @@ type lessor struct {
 
 // A request is the holder's request to renew the lease.
 type request struct {
-	sent byte // instant of the send; 0 if there is no request
+	sent byte // when it was sent; 0 if there is no request
 	at   byte // keeper that received it, counted from 1
 	wait byte // number of the join or renewal whose answer it waits for
 }
 
 // groupWorld is one state of the entire system.
 type groupWorld struct {
-	valid      byte // for how long the holder still considers the lease valid
+	valid      byte // how much longer the holder considers the lease valid
 	gone, kept bool // gone: the lease has ended; kept: it is kept alive without a holder
 	withdrawn  bool // as applied by the current leader, holding the lease is no longer permitted
 	term       byte

@@ -90,7 +90,7 @@ type timer struct {
 
 // A renewal is a request in flight.
 type renewal struct {
-	sent      byte // instant of the send, counted from 1
+	sent      byte // when it was sent, counted from 1
 	at        byte // server that received it, counted from 1
 	term      byte
 	confirmed bool

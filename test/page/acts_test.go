@@ -92,9 +92,9 @@ func TestActs(t *testing.T) {
 	}
 }
 
-// TestRevokeWaiters checks that the confirmation dialog of a revocation states how many clients
-// wait for what the lease holds. Only queues in which the lease holds the lock or leads are
-// counted.
+// TestRevokeWaiters checks that the confirmation dialog of a revocation states how many clients are
+// waiting for what the lease holds. Only queues in which the lease holds the lock or is the leader
+// are counted.
 func TestRevokeWaiters(t *testing.T) {
 	m := cluster(t, 1)[0]
 	var ids []string

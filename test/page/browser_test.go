@@ -153,8 +153,8 @@ func (p *tab) eval(expression string, out any) {
 	}))
 }
 
-// noContext is the code with which the browser reports, among other things, that a document is
-// gone.
+// noContext is the error code that the browser uses, among other things, to report that a document
+// is gone.
 const noContext = -32000
 
 // poll waits until a script returns true.

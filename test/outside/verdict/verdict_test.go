@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// TestVerdict judges small logs, one for each way in which a run can go.
+// TestVerdict judges small logs, one for each way a run can go.
 func TestVerdict(t *testing.T) {
 	const list = `
 # for people
