@@ -207,10 +207,10 @@ func (f *facts) reigns() []reign {
 	return out
 }
 
-// checkLateness checks L2 and L7. In a healthy stretch, a primary ends each lease within a bound of
-// its expiry, which is one TTL after its last renewal or the promotion. If a checkpointed lease
-// stays silent, its remaining time counts from the instant at which the member applied the
-// checkpoint.
+// checkLateness checks L2 and L7. In a healthy stretch, a primary ends each lease within a bounded
+// time after its expiry, which is one TTL after its last renewal or the promotion, whichever is
+// later. If a checkpointed lease stays silent, its remaining time counts from the instant at which
+// the member applied the checkpoint.
 func (f *facts) checkLateness() {
 	for _, r := range f.reigns() {
 		for _, s := range f.h.Healthy {

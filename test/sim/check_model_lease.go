@@ -29,7 +29,7 @@ type modelLease struct {
 	existed   bool // in a result: the lease existed before the grant
 }
 
-// modelStep is a change to a lease: an event, or a renewal through the log, for which kind is 0.
+// modelStep is a change to a lease: an event, or a renewal through the log, which has kind 0.
 type modelStep struct {
 	modelLease // the state afterwards, or the last state of an ended lease
 	kind       fsm.LeaseEventKind

@@ -188,7 +188,7 @@ type Entry struct {
 	// Member is the first member to apply the entry, and At is when it did. Taken is when that
 	// member took the mail that made it apply the entry. If a primary was in the middle of a step
 	// that had taken its mail even earlier, Taken is that time. TTLs that the entry starts count
-	// from a clock reading after Taken, which is before At if the member was delayed.
+	// from a clock reading after Taken; if the member was delayed, that reading is before At.
 	At     Time
 	Taken  Time
 	Member uint64
