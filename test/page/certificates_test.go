@@ -17,9 +17,9 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// demanding starts a cluster and a relay that require client certificates. They accept the
-// certificate shared by all members, which names alice and which the tests present in their calls.
-// If other is not empty, they accept that certificate too.
+// demanding starts a cluster and a relay that require client certificates. Both accept the
+// certificate that all members share; it names alice, and the tests present it in their calls. If
+// other is not empty, they accept that certificate too.
 func demanding(t *testing.T, other string) (m, relay *member) {
 	t.Helper()
 	trusted := filepath.Join(t.TempDir(), "trusted.pem")
@@ -46,7 +46,7 @@ func demanding(t *testing.T, other string) (m, relay *member) {
 	}, demands...)...)
 }
 
-// files returns the files referenced in one of the page's files.
+// files returns the files that one of the page's files refers to.
 func files(text string) (out []string) {
 	for _, m := range regexp.MustCompile(`(?:src|href|from)[= ]"(?:\./)?([\w./-]+\.\w+)"`).
 		FindAllStringSubmatch(text, -1) {
@@ -100,8 +100,8 @@ func TestCertificateDemanded(t *testing.T) {
 	}
 }
 
-// ownCertificate creates a certificate with a name in the store of a browser's home directory, and
-// returns the certificate.
+// ownCertificate creates a certificate for a name in the certificate store of a browser's home
+// directory, and returns it.
 func ownCertificate(t *testing.T, home, name string) string {
 	t.Helper()
 	store := filepath.Join(home, ".pki", "nssdb")
@@ -132,8 +132,7 @@ func ownCertificate(t *testing.T, home, name string) string {
 	return string(out)
 }
 
-// choosing is a script that runs Chromium with a policy that is invisible to the rest of the
-// machine.
+// choosing is a script that runs Chromium with a policy that nothing else on the machine sees.
 const choosing = `#!/bin/sh
 exec unshare --user --map-root-user --mount sh -c '
   mount -t tmpfs none /etc/chromium && mkdir -p /etc/chromium/policies/managed &&
@@ -170,9 +169,9 @@ func browserOf(t *testing.T, home string) context.Context {
 	return ctx
 }
 
-// TestBrowserCertificate checks that the pages of a member and a relay work in a browser if a
-// client certificate is required, including events and actions. The certificate names root but does
-// not log the user in. Chromium has it in its store, and a policy selects it.
+// TestBrowserCertificate checks that the pages of a member and a relay, including events and
+// actions, work in a browser when a client certificate is required. The certificate names root but
+// does not log the user in. Chromium has it in its store, and a policy selects it.
 func TestBrowserCertificate(t *testing.T) {
 	for _, needed := range []string{"certutil", "unshare", "chromium"} {
 		if _, err := exec.LookPath(needed); err != nil {

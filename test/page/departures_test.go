@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// past waits until the page lists the departures from a wait queue. Each entry states the position,
+// past waits until the page lists the departures from a wait queue. Each entry gives the position,
 // the lease, the reason, and the next holder.
 func (p *tab) past(want ...string) {
 	p.Helper()

@@ -53,7 +53,7 @@ func (m *member) holds(args ...string) (interrupt func()) {
 	return interrupt
 }
 
-// node puts the keys with which the client's package nodes represents a node.
+// node puts the keys that the client's package nodes would put for a node.
 func (m *member) node(set, id, metadata string, up bool) (lease string) {
 	m.Helper()
 	m.put(set+"/known/"+id, metadata, nil)

@@ -75,8 +75,9 @@ func TestRenewalsBesideLateAnswers(t *testing.T) {
 	}
 }
 
-// TestJeopardy checks that a lease is shown in jeopardy if its known validity has passed and no end
-// has been reported. Two of three members are killed, so no lease can end, and are later restarted.
+// TestJeopardy checks that a lease is shown as in jeopardy once its known validity has run out and
+// no end has been reported. Two of three members are killed, so no lease can end, and are later
+// restarted.
 func TestJeopardy(t *testing.T) {
 	all := cluster(t, 3)
 	m := all[0]
@@ -109,8 +110,7 @@ func TestJeopardy(t *testing.T) {
 	p.run(chromedp.Evaluate(`location.hash = "#/lease/`+hex(t, id)+`"`, nil))
 	p.shows("Lease not found")
 
-	// A lease that is not on the screen, and was healthy when its state was requested, remains
-	// "alive".
+	// A lease that is off screen, and was healthy when its state was requested, stays "alive".
 	var states string
 	p.eval(`import("./live.js").then((m) => [[900], [900, true], [400], [100], [0]].map(
 		([left, hinted]) => m.stateOf({ asked: 0, remaining_ms: left, ttl_ms: 1000, hinted }, 500)).

@@ -54,8 +54,8 @@ func timeOf(t *testing.T, id string) string {
 // continues with the next leader, and the dead member's page links to a working page. Without a
 // leader, the page says so and shows how old its data is.
 func TestKilledLeader(t *testing.T) {
-	// The timeout is long, so that the leader leads until it is killed. The others then detect the
-	// loss by their broken connections.
+	// The timeout is long, so that the leader leads until it is killed. The others then notice the
+	// loss because their connections break.
 	all := cluster(t, 3, "--election-timeout", "10000")
 	at := slices.IndexFunc(all, (*member).leads)
 	if at < 0 {

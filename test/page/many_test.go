@@ -109,8 +109,8 @@ func TestManyLeases(t *testing.T) {
 	p.counts(1)
 }
 
-// TestUpdatedList checks that the list of leases is updated incrementally. After random changes it
-// equals a list built from all leases, and only the changed leases were visited.
+// TestUpdatedList checks that the list of leases is updated incrementally. After random changes, it
+// matches a list built from all leases, and only the changed leases were visited.
 func TestUpdatedList(t *testing.T) {
 	p := open(t, cluster(t, 1)[0].url+"/ui/")
 	var found string

@@ -193,7 +193,7 @@ func (m *member) await() {
 	}
 }
 
-// as is a user's token to send with call.
+// as is a user's token, for call to send.
 type as string
 
 // call calls the JSON API and returns the answer.

@@ -29,8 +29,8 @@ func (p *tab) picture(name string) {
 	}
 }
 
-// small reduces the size of a PNG screenshot. It keeps the most frequent colors. Pixels of other
-// colors, usually at the edges of letters, get the nearest of these.
+// small reduces the size of a PNG screenshot. It keeps the most frequent colors. Any other pixel,
+// usually at the edge of a letter, gets the nearest of these colors.
 func small(t *testing.T, file []byte) []byte {
 	t.Helper()
 	from, err := png.Decode(bytes.NewReader(file))

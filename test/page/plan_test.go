@@ -2,14 +2,14 @@ package page
 
 import "testing"
 
-// figure returns a script that finds a figure of the answer by name.
+// figure returns a script that reads the figure with the given name from the answer.
 func figure(name string) string {
 	return "[...document.querySelectorAll('.answer dt')].find((e) => e.textContent === " +
 		quote(name) + ").nextSibling.textContent"
 }
 
-// TestPlan checks that the page computes the same results as "leasehold plan". It starts with the
-// numbers of this cluster, draws the results, and explains nonsensical input.
+// TestPlan checks that the page computes the same results as "leasehold plan". It starts from this
+// cluster's numbers, draws the results, and explains nonsensical input.
 func TestPlan(t *testing.T) {
 	m := cluster(t, 3)[0]
 	for range 4 {

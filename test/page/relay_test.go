@@ -155,7 +155,7 @@ func TestRelayUsers(t *testing.T) {
 			"call": "/leasehold.v1.StoreService/Txn", "outcome": outcome,
 		})
 	}
-	var odd string // canceled calls have no protocol and do not count
+	var odd string // canceled calls report no protocol, so skip them
 	p.eval(`performance.getEntriesByType("resource").filter((e) => e.nextHopProtocol &&
 		e.nextHopProtocol !== "h2").map((e) => e.nextHopProtocol + " " + e.name).join()`, &odd)
 	if odd != "" {

@@ -23,7 +23,7 @@ func TestSecure(t *testing.T) {
 	p.shows("The lease has ended")
 	p.view("Events")
 	p.shows("by root")
-	var odd string // canceled calls have no protocol and do not count
+	var odd string // canceled calls report no protocol, so skip them
 	p.eval(`["navigation", "resource"].flatMap((k) => performance.getEntriesByType(k)).filter((e) =>
 		e.nextHopProtocol && e.nextHopProtocol !== "h2").map((e) =>
 		e.nextHopProtocol + " " + e.name).join() +

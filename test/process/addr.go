@@ -21,8 +21,8 @@ var blocks struct {
 	end    int
 }
 
-// MustFreeAddr returns a loopback address on which nothing listens, and which has not been returned
-// before, in this process or in another that is still running. This matters because packages are
+// MustFreeAddr returns a loopback address that nothing listens on and that neither this process nor
+// any other process that is still running has returned before. This matters because packages are
 // tested in parallel, and a port has no listener while its member is down. The port is below the
 // range that the kernel uses for outgoing connections, so no connection takes it before its server
 // starts. It panics if there is no such address.
@@ -42,8 +42,8 @@ func MustFreeAddr() string {
 	panic("process: no port is free")
 }
 
-// claimBlock tries to claim another block for this process. The claim to the previous block is
-// kept.
+// claimBlock tries to claim another block for this process. It keeps the claim to the previous
+// block.
 func claimBlock() bool {
 	first := 10_000 + rand.IntN(20_000/blockSize)*blockSize
 	l, err := listen(first)
@@ -55,8 +55,8 @@ func claimBlock() bool {
 	return true
 }
 
-// free reports whether nothing listens on a port. No process may be started meanwhile: until it
-// executes its program, it has a copy of the listener, which keeps the port in use.
+// free reports whether nothing listens on a port. No process may be started meanwhile: between fork
+// and exec, it would hold a copy of the listener and keep the port in use.
 func free(port int) (addr string, ok bool) {
 	syscall.ForkLock.RLock()
 	defer syscall.ForkLock.RUnlock()

@@ -8,7 +8,7 @@ import (
 )
 
 // TestFreeAddrWhileForking checks that an address is free when it is returned, even if other
-// goroutines start processes. A process has copies of all open files until it executes its program.
+// goroutines start processes. Between fork and exec, a new process has copies of all open files.
 func TestFreeAddrWhileForking(t *testing.T) {
 	done := make(chan struct{})
 	var forks sync.WaitGroup

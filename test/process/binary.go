@@ -31,7 +31,7 @@ func Build(ctx context.Context, dir string) (string, error) {
 }
 
 // sources finds the directory of leasehold's module. A module that compares leasehold with other
-// servers names it in its go.mod, but does not have all dependencies of the binary.
+// servers requires it in its go.mod, but lacks some of the binary's dependencies.
 func sources(ctx context.Context) (string, error) {
 	cmd := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", "leasehold.dev")
 	dir, err := cmd.Output()

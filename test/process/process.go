@@ -20,7 +20,7 @@ type Process struct {
 }
 
 // Start starts cmd. Its output is appended to the file log, after note if that is not empty. On
-// Linux, the kernel kills the process when this one ends for any reason.
+// Linux, the kernel kills the process when this one ends, for whatever reason.
 func Start(cmd *exec.Cmd, log, note string) (*Process, error) {
 	out, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {

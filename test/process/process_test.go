@@ -40,8 +40,8 @@ func command(t *testing.T, what string) *exec.Cmd {
 	return cmd
 }
 
-// TestProcess checks that a process's output is appended to its log, and that its end and the cause
-// are reported.
+// TestProcess checks that a process's output is appended to its log, and that the end of the
+// process is reported together with its cause.
 func TestProcess(t *testing.T) {
 	tier.RealTime(t)
 	log := filepath.Join(t.TempDir(), "log")
@@ -119,8 +119,8 @@ func TestMustFreeAddr(t *testing.T) {
 	}
 }
 
-// TestDependOnSources checks that the source files that go test must track are found from a
-// package's directory.
+// TestDependOnSources checks that DependOnSources, called from a package's directory, finds the
+// source files that go test must track.
 func TestDependOnSources(t *testing.T) {
 	tier.RealTime(t)
 	if err := DependOnSources(); err != nil {

@@ -7,7 +7,7 @@
 // and a line such as "FLAKY: package.Test (1 of 2 runs failed)" is printed at the end. Rerun never
 // retries a test that is not marked, a data race, a panic, or a package that does not build.
 //
-// It exits with 0 if everything eventually passed, and otherwise with 1.
+// It exits with 0 if everything eventually passed, and with 1 otherwise.
 package main
 
 import (

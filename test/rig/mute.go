@@ -42,7 +42,7 @@ func (m mute) Open(s pb.StreamService_OpenServer) error {
 	}
 }
 
-// grants answers the requests that a client needs for granting a lease. It returns nil for all
+// grants answers the requests that a client sends in order to grant a lease. It returns nil for all
 // other requests.
 func (mute) grants(r *pb.Request) *pb.Response {
 	switch x := r.Body.(type) {

@@ -81,7 +81,8 @@ func Soon(t testing.TB) context.Context {
 	return ctx
 }
 
-// Must returns a function that returns its value, or ends the test if there is an error.
+// Must returns a function that takes a value and an error, and returns the value or, if there is an
+// error, ends the test.
 func Must[T any](t testing.TB) func(T, error) T {
 	return func(v T, err error) T {
 		t.Helper()

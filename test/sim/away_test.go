@@ -6,8 +6,8 @@ import (
 )
 
 // TestAwayWhileOthersAreReplaced checks that a member catches up if all other members are replaced
-// while it is down, and that it ends and holds leases like the others. Each run ends with a check
-// that no member lags behind.
+// while it is down, and that it then ends and retains the same leases as the others. Each run ends
+// with a check that no member lags behind.
 func TestAwayWhileOthersAreReplaced(t *testing.T) {
 	replaced := 0
 	for seed := range uint64(3) {

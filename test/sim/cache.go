@@ -26,7 +26,7 @@ type cache struct {
 	proc   *process // the process that serves the stream, once it has sent something
 	due    Time     // earliest arrival of the next message, since messages stay in order
 	stream *cacheStream
-	// request is the number of the last opening request.
+	// request is the number of the most recent opening request.
 	request int
 	dead    bool
 	// over is set once the lease has ended. The cache is then empty, and reports that to the

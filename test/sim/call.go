@@ -23,7 +23,7 @@ type call struct {
 	beside bool
 	// stream carries the call. It is nil if the call has its own connection.
 	stream *stream
-	// by is the state of the users and roles under which the call was admitted, if any.
+	// by is the state of users and roles that the call was admitted under, or nil if there is none.
 	by       *access.State
 	admitted bool
 	// joined is the group that a renewed lease joined, or 0.
@@ -57,7 +57,7 @@ var (
 // times out.
 func (t *thread) do(op *Op) *Op { return t.doAndWait(op, nil) }
 
-// doAndWait is like do, for a client that waits in a wait queue afterwards.
+// doAndWait is like do, but the client then waits in a wait queue.
 func (t *thread) doAndWait(op *Op, x *ticket) *Op {
 	q := &call{op: op, c: t.c, who: t, token: t.token, ticket: x}
 	t.call = q
@@ -111,7 +111,7 @@ func (c *client) send(calls ...*call) {
 	})
 }
 
-// vanishes reports whether a message from or to the client is lost.
+// vanishes reports whether a message to or from the client is lost.
 func (q *call) vanishes() bool {
 	if q.c.cut {
 		q.stream.lose()

@@ -50,7 +50,7 @@ func (o *Trial) String() string {
 	return b.String()
 }
 
-// Story returns the timeline of a run with the violations in their places, one line each.
+// Story returns the timeline of a run, one line per entry, with each violation in its place.
 func (o *Trial) Story() string {
 	return strings.Join(o.Timeline, "\n")
 }
@@ -120,8 +120,8 @@ func (c *Campaign) Merge(o *Campaign) {
 	c.Failed = append(c.Failed, o.Failed...)
 }
 
-// A campaign of at least enough runs must see every required event. A campaign of at least some
-// runs may miss the rare events, and a smaller one may miss any of them.
+// A campaign of enough runs or more must see every required event. A campaign of some runs or more
+// may miss the rare events, and a smaller one may miss any event.
 const (
 	enough = 400
 	some   = 40

@@ -6,11 +6,10 @@ import (
 	"leasehold.dev/internal/access"
 )
 
-// checkAccess checks A1 for returned data and for renewals, which are not in the log. (The model
-// checks commands.) A client that received data had the permission in the state used for the
-// decision, and that state was no older than the data. A cached read follows the same rule as a
-// read at a member: the reader had the permission at some time during the read. A denied caller had
-// no permission.
+// A client that received data must have had the permission in the state that decided the call, and
+// that state must be no older than the data. A cached read follows the same rule as a read at a
+// member: the reader had the permission at some time during the read. A denied caller had no
+// permission.
 func (f *facts) checkAccess() {
 	for _, op := range f.h.Ops {
 		if op.Caller.User != "" {
@@ -86,8 +85,8 @@ func (f *facts) checkRights(op *Op) {
 	}
 }
 
-// checkCachedRight checks that, before a permission is removed, caches have dropped the data they
-// obtained with it.
+// checkCachedRight checks that caches drop the data they read under a permission before the
+// permission is removed.
 func (f *facts) checkCachedRight(op *Op) {
 	if !f.h.InBound {
 		return

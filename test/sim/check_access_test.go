@@ -56,9 +56,9 @@ func (b *hand) aliceAt(t *testing.T, index uint64) access.Caller {
 	return access.Caller{User: "alice", Revision: r.revision}
 }
 
-// TestCheckAccess checks that A1 is judged by the state in which the caller was answered. It covers
-// reads before and after alice loses a permission, reads of a key that she never could read, and
-// denials.
+// TestCheckAccess checks that A1 is judged by the state that the member was in when it answered the
+// caller. It covers reads before and after alice loses a permission, reads of a key that she never
+// could read, and denials.
 func TestCheckAccess(t *testing.T) {
 	pair := func() *mvcc.RangeResult {
 		return &mvcc.RangeResult{Revision: 2, Count: 1, KVs: []*mvcc.KeyValue{{

@@ -34,7 +34,7 @@ func TestDriftBeyondBound(t *testing.T) {
 	}
 }
 
-// firstOf returns the first of the given invariants that is broken according to a report.
+// firstOf returns the first of the given invariants that a report lists as broken.
 func firstOf(r *Report, ids ...string) string {
 	for _, v := range r.Violations {
 		for _, id := range ids {

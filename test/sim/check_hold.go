@@ -21,8 +21,8 @@ func (f *facts) checkBeliefs() {
 	}
 }
 
-// sure returns the instant until which a belief counts. A process that resumes a lease displaces
-// the former holder, which detects this at its next renewal. Until then only the token
+// sure returns the instant at which a belief stops counting. A process that resumes a lease
+// displaces the former holder, which detects this at its next renewal. Until then only the token
 // distinguishes the two, so the former holder's belief is not a violation. In a hand-over, the
 // former holder stops before the new one starts.
 func (f *facts) sure(b *Belief) Time {

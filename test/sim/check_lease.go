@@ -30,9 +30,9 @@ var beginnings = map[fsm.LeaseEventKind]string{
 	fsm.LeaseHandedOver: "handed over", fsm.LeaseResumed: "resumed",
 }
 
-// checkExpiry checks L1: by any clock within the bound, no lease expires until a TTL has passed
-// since its grant or its last acknowledged renewal was sent. Its holder has stopped before the
-// expiry.
+// checkExpiry checks L1: a lease expires only after a TTL has passed, on every clock within the
+// bound, since its grant and since its last acknowledged renewal was sent. Its holder has stopped
+// before the expiry.
 func (f *facts) checkExpiry() {
 	if !f.h.InBound {
 		return
@@ -58,8 +58,8 @@ func (f *facts) checkExpiry() {
 	f.checkValid()
 }
 
-// kept returns the instant until which a promised TTL counts. A shorter TTL that is requested later
-// replaces the promise and starts a new countdown.
+// kept returns the instant at which a promised TTL stops counting. A shorter TTL that is requested
+// later replaces the promise and starts a new countdown.
 func (f *facts) kept(l *incarnation, from Time, ttl lease.TTL) Time {
 	least, _ := f.span(ttl)
 	until := from + least
@@ -88,8 +88,9 @@ func (l *incarnation) may(op *Op) bool {
 }
 
 // certain reports whether an acknowledged renewal can only belong to this incarnation. Another
-// lease with the same ID may have existed between its start and its answer. For example, a renewal
-// that waited at a paused member may reach the lease created by a late retry of the grant (T28).
+// lease with the same ID may have existed between the renewal's start and its answer. For example,
+// a renewal that waited at a paused member may reach the lease created by a late retry of the grant
+// (T28).
 func (f *facts) certain(l *incarnation, op *Op) bool {
 	for _, other := range f.byID[l.id] {
 		if other.may(op) != (other == l) {
@@ -117,7 +118,7 @@ func (b *Belief) name() string {
 	return kinds[b.Kind] + b.What
 }
 
-// touched returns the last instant of a healthy stretch at which a renewal may have reached a
+// touched returns the latest instant in a healthy stretch at which a renewal may have reached a
 // leader. An unanswered renewal may have been delayed by a fault before the stretch.
 func (f *facts) touched(l *incarnation, s Stretch) Time {
 	last := l.from
@@ -137,7 +138,7 @@ func (f *facts) touched(l *incarnation, s Stretch) Time {
 		users := op.Caller != access.Caller{}
 		if op.relayed() && (op.End < s.From || f.l.Silence < l.most/5*2 || users) {
 			// The relay may have died, or the group may have ended for another reason, before the
-			// leader removed the lease from the group with this as its last renewal.
+			// leader removed the lease from the group and recorded this as its last renewal.
 			_, later := f.span(l.most / 5 * 2)
 			at += later
 		}
@@ -149,9 +150,9 @@ func (f *facts) touched(l *incarnation, s Stretch) Time {
 	return last
 }
 
-// begun returns when the primary of a reign began to count down a lease: when it applied the grant,
-// or the last restart of the TTL up to the given instant. Other members may have applied it earlier
-// if the primary's disk was not accepting entries.
+// begun returns when the primary of a reign began to count down a lease, which is when it applied
+// the last restart of the TTL up to the given instant or, if there is none, the grant. Other
+// members may have applied it earlier if the primary's disk was not accepting entries.
 func (f *facts) begun(l *incarnation, r reign, until Time) Time {
 	entry := l.granted
 	for _, t := range l.terms {
@@ -206,10 +207,10 @@ func (f *facts) reigns() []reign {
 	return out
 }
 
-// checkLateness checks L2 and L7. In a healthy stretch, a primary ends each lease within a bound of
-// its expiry, which is one TTL after its last renewal or the promotion. If a checkpointed lease
-// stays silent, its remaining time counts from the instant at which the member applied the
-// checkpoint.
+// checkLateness checks L2 and L7. In a healthy stretch, a primary ends each lease within a bounded
+// time after its expiry, which is one TTL after its last renewal or the promotion, whichever is
+// later. If a checkpointed lease stays silent, its remaining time counts from the instant at which
+// the member applied the checkpoint.
 func (f *facts) checkLateness() {
 	for _, r := range f.reigns() {
 		for _, s := range f.h.Healthy {
@@ -286,14 +287,15 @@ func (f *facts) checkSilent(l *incarnation, r reign, s Stretch) {
 	f.checkAgain(l, l.checkpointed[last:], s)
 }
 
-// again returns the interval between two checkpoints of a lease.
+// again returns the interval between two checkpoints of a silent lease, by the slowest clock within
+// the bound.
 func (f *facts) again(l *incarnation) Time {
 	_, again := f.span(min(max(l.most/5*2, 1000), f.l.Silence))
 	return again
 }
 
-// checkAgain checks that a lease that stays silent is checkpointed again in time, or ends before.
-// Only the checkpointed time survives a restart of all members.
+// checkAgain checks that a lease that stays silent is checkpointed again in time, or ends before
+// that. Only the checkpointed time survives a restart of all members.
 func (f *facts) checkAgain(l *incarnation, list []checkpointed, s Stretch) {
 	for i, c := range list {
 		due := max(c.at, s.From) + f.again(l) + f.l.Lateness
@@ -309,8 +311,8 @@ func (f *facts) checkAgain(l *incarnation, list []checkpointed, s Stretch) {
 	}
 }
 
-// checkRestarts checks L7 for a restart of all members between two healthy stretches. Through the
-// restart, a silent lease regains at most the time that elapsed since its last checkpoint.
+// checkRestarts checks L7 for a restart of all members between two healthy stretches. A restart
+// gives a silent lease back at most the time since its last checkpoint.
 func (f *facts) checkRestarts() {
 	reigns := f.reigns()
 	for i := 1; i < len(f.h.Healthy) && f.l.Silence > 0; i++ {
@@ -348,9 +350,9 @@ func (f *facts) checkRestarted(l *incarnation, began Time, before, reign Stretch
 	}
 }
 
-// counted returns the last checkpoint of a lease that the member had when its reign began, and the
-// start of the countdown. The countdown starts when the member applies the checkpoint, at its
-// promotion if it recovered the checkpoint, or at its last clock jump.
+// counted returns the last checkpoint of a lease that had reached the member when its reign began,
+// and the start of the countdown. The countdown starts when the member applies the checkpoint, at
+// its promotion if it recovered the checkpoint, or at its last clock jump.
 func (f *facts) counted(l *incarnation, r reign) (checkpoint int, at Time, ok bool) {
 	applied, started := f.appliedAt(r)
 	for c := len(l.checkpointed) - 1; c >= 0; c-- {
@@ -380,8 +382,8 @@ func (f *facts) recounted(r reign, t Time) Time {
 	return t
 }
 
-// appliedAt returns a function that reports when the leading member applied an entry in the process
-// of this reign. Entries in the process's snapshot count as applied at its start.
+// appliedAt returns a function that reports when the process that leads in a reign applied an
+// entry. Entries in the process's snapshot count as applied when the process started.
 func (f *facts) appliedAt(r reign) (applied func(entry int) (Time, bool), started Time) {
 	for _, l := range f.h.Restarts {
 		if l.Member == r.member && l.Up && l.At <= r.from {

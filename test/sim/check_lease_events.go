@@ -110,7 +110,7 @@ func (f *facts) entryAt(revision int64) int {
 	return sort.Search(len(f.revisions), func(i int) bool { return f.revisions[i] >= revision })
 }
 
-// held reports whether a token held a name at some time within an entry.
+// held reports whether a token held a name at some point within an entry.
 func (f *facts) held(name string, token lease.Token, entry int) bool {
 	for _, l := range f.incarnations {
 		if l.token == token && !l.delayed {

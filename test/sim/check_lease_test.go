@@ -8,9 +8,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// TestRenewalOfNextIncarnation checks that a renewal promises nothing about the incarnation in
-// which it began if the next incarnation acknowledged it (T28). In seed 60294 of commit 0571f21, a
-// paused member granted an expired ID again before it processed the renewal.
+// TestRenewalOfNextIncarnation checks that a renewal that began in one incarnation and was
+// acknowledged by the next promises nothing about the first (T28). In seed 60294 of commit 0571f21,
+// a paused member granted an expired ID again before it processed the renewal.
 func TestRenewalOfNextIncarnation(t *testing.T) {
 	for _, again := range []bool{true, false} {
 		b := newHand()

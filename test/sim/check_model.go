@@ -12,9 +12,9 @@ import (
 	"leasehold.dev/lease"
 )
 
-// model implements the service's promises in the simplest form. It keeps leases and keys in sorted
-// slices and has no clock. The checkers judge when a lease ends; in the model, an expiry is an
-// operation like any other.
+// model implements the service's promises in the simplest possible form. It keeps leases and keys
+// in sorted slices and has no clock. The checkers judge when a lease ends; in the model, an expiry
+// is an operation like any other.
 //
 // The model shares only the command types with fsm, lease and mvcc, so it does not repeat their
 // mistakes. It is small, and the search for a linearization copies it as a whole.
@@ -121,7 +121,7 @@ func (m *model) lease(id lease.ID) (int, bool) {
 	})
 }
 
-// between reports whether a key is in [from, end), by etcd's convention for end.
+// between reports whether a key is in [from, end), using etcd's convention for end.
 func between(key, from, end string) bool {
 	switch end {
 	case "":
@@ -342,7 +342,8 @@ func (m *model) put(r *modelResult, c *fsm.Put) (prev *modelKey) {
 }
 
 // holds evaluates one condition by etcd's rules. The condition must hold for every key in the
-// range. If the range is empty, it is evaluated for a zero pair, unless it compares values.
+// range. If the range is empty, the condition is evaluated for a zero pair, unless it compares
+// values.
 func (m *model) holds(c *fsm.Compare) bool {
 	switch c.Target {
 	case fsm.TargetLeaseAlive:

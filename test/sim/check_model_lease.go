@@ -29,7 +29,7 @@ type modelLease struct {
 	existed   bool // in a result: the lease existed before the grant
 }
 
-// modelStep is a change to a lease: an event, or a renewal through the log, for which kind is 0.
+// modelStep is a change to a lease: an event, or a renewal through the log, which has kind 0.
 type modelStep struct {
 	modelLease // the state afterwards, or the last state of an ended lease
 	kind       fsm.LeaseEventKind
@@ -53,7 +53,7 @@ func (s *modelStep) leaves() bool {
 type modelRun struct {
 	r     *modelResult
 	alias map[lease.ID]lease.ID
-	// fresh maps each bound lease granted by the command to its key, or to "" before it has one.
+	// fresh maps each bound lease granted by the command to its key, or to "" while it has none.
 	fresh map[lease.ID]string
 	grows bool // the command has put or granted something
 }
@@ -211,7 +211,7 @@ func (l *modelLease) repeatedBy(t *lease.Terms) bool {
 		l.name == t.Name && !l.delayed
 }
 
-// repeats reports whether a grant finds the lease that the same request created before.
+// repeats reports whether a grant finds the lease that the same request has already created.
 func (m *model) repeats(t *lease.Terms) bool {
 	if i, there := m.lease(t.ID); there {
 		return m.leases[i].repeatedBy(t)

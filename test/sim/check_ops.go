@@ -321,7 +321,7 @@ func (f *facts) checkTTL(op *Op, from, to int) {
 	}
 }
 
-// past describes the incarnations of a lease.
+// past describes the incarnations of a lease for a violation report.
 func (f *facts) past(id lease.ID) string {
 	out := ""
 	for _, l := range f.byID[id] {

@@ -11,8 +11,8 @@ import (
 	"leasehold.dev/lease"
 )
 
-// modelRights models permissions in the simplest form. It shares only errors and command types with
-// package access. Models share it, so every change is made to a copy.
+// modelRights models permissions in the simplest possible form. It shares only errors and command
+// types with package access. Models share it, so every change is made to a copy.
 type modelRights struct {
 	enabled  bool
 	revision uint64

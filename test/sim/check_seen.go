@@ -270,8 +270,8 @@ func (f *facts) lookInFlight(r Role) {
 	if !r.Promoted {
 		return
 	}
-	// The decision of an earlier term is applied just before the promotion, or a lease that was due
-	// before the promotion ends after it.
+	// Either the decision of the earlier term is applied just before the promotion, or a lease that
+	// was due before the promotion ends only after it.
 	n := f.seenAt(r.At)
 	for i := n - 1; i >= max(0, n-3); i-- {
 		e := f.h.Log[i]

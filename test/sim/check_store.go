@@ -271,7 +271,7 @@ func (f *facts) checkHashes() {
 	}
 }
 
-// by describes the name that a command uses for a lease, if any.
+// by formats the name that a command uses to refer to a lease, or returns "" if there is none.
 func by(name string) string {
 	if name == "" {
 		return ""

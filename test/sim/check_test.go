@@ -435,7 +435,7 @@ func TestCheckBad(t *testing.T) {
 	}
 }
 
-// TestSearch checks that the search for a linearization detects, without using the log, a history
+// TestSearch checks that the search for a linearization, without using the log, rejects a history
 // that no order explains.
 func TestSearch(t *testing.T) {
 	search := func(h *History) *Report {

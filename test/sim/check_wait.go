@@ -199,7 +199,7 @@ func (f *facts) whyGone(t *Wait) (why fsm.Reason, id lease.ID, revision int64) {
 	return fsm.Deleted, 0, revision
 }
 
-// detached reports whether the key of a ticket had no lease at a revision or earlier.
+// detached reports whether the key of a ticket had no lease at or before a revision.
 func (f *facts) detached(t *Wait, revision int64) bool {
 	return slices.ContainsFunc(f.history[t.Key], func(v modelVersion) bool {
 		return !v.deleted && v.create == t.Made && v.lease == 0 && v.mod <= revision

@@ -12,7 +12,7 @@ type client struct {
 	w     *world
 	id    int
 	clock clock
-	// at is the member to which the client is connected.
+	// at is the member that the client is connected to.
 	at uint64
 	// cut is set while all messages to and from the client are lost.
 	cut bool

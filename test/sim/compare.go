@@ -7,7 +7,7 @@ import (
 	"leasehold.dev/internal/fsm"
 )
 
-// This file makes members compare the hashes of their states. Regardless of faults, only a member
+// This file makes members compare the hashes of their states. Whatever faults occur, only a member
 // with a wrong hash may be declared damaged, and it must then stop permanently.
 
 // Compare configures how members compare their states.

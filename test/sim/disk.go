@@ -32,8 +32,8 @@ type snapshot struct {
 func (s *snapshot) index() uint64 { return s.meta.GetIndex() }
 
 // disk is a member's disk. It executes the decisions of shell.Saver. Writes are visible immediately
-// through raft.Storage, and durable after a sync. After a crash, only some of the oldest writes
-// since the last sync remain, each of them complete.
+// through raft.Storage, and durable after a sync. A crash keeps only some of the oldest writes
+// since the last sync, each of them complete.
 type disk struct {
 	content
 	w           *world
@@ -48,7 +48,7 @@ type disk struct {
 	// nil if there are none.
 	synced *content
 	loose  []shell.Saving
-	// arrival is the received snapshot to which the next message with a snapshot refers.
+	// arrival is the received snapshot that the next message with a snapshot refers to.
 	arrival *arrival
 
 	slow  Time // additional duration of a sync
@@ -77,7 +77,7 @@ func (d *disk) put(messages []*raftpb.Message) {
 	d.next()
 }
 
-// next starts saving the queued messages if anything waits for them to be saved.
+// next starts saving the queued messages if anything is waiting for them.
 func (d *disk) next() {
 	if d.busy || d.full || !slices.ContainsFunc(d.queue, shell.Awaited) {
 		return
@@ -333,7 +333,7 @@ func (s *snapshot) restore(c fsm.Config) *fsm.Machine {
 	return m
 }
 
-// picture returns image as a snapshot.
+// picture returns a snapshot that contains image.
 func picture(image *fsm.Image, conf *raftpb.ConfState) snapshot {
 	return snapshot{image: image, meta: &raftpb.SnapshotMetadata{
 		Index: &image.View.Index, Term: &image.View.Term, ConfState: conf,

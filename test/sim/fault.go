@@ -29,7 +29,7 @@ const (
 	faultClientCut   faultKind = "client cut off"   // a client's messages are lost both ways
 	faultClientHalt  faultKind = "client paused"    // a client is paused, but its clock continues
 	faultClientNew   faultKind = "client restarted" // a client loses its state
-	faultSnapBreak   faultKind = "snapshot broken"  // the stream of a snapshot breaks off
+	faultSnapBreak   faultKind = "snapshot broken"  // a snapshot stream breaks off
 	faultStaleLeader faultKind = "stale leader"     // a leader is replaced but detects it late
 	faultCongestion  faultKind = "congestion"       // the disks of all members are slow
 	faultReelected   faultKind = "leader reelected" // a leader steps down and is re-elected

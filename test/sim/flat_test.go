@@ -31,7 +31,7 @@ type flatRow struct {
 
 // BenchmarkFlat measures operations with 1,000 and with 100,000 existing objects of a type that
 // clients can create. It reports the minimum of several rounds, in nanoseconds per unit, with the
-// garbage collector off. The cost of core operations must not grow by more than cache misses
+// garbage collector off. The cost of core operations must not grow by more than cache misses can
 // explain. Run it with -benchtime 1x.
 func BenchmarkFlat(b *testing.B) {
 	for _, rows := range [][]flatRow{flatLeases, flatKeys, flatCaches, flatRest} {
@@ -51,7 +51,7 @@ func BenchmarkFlat(b *testing.B) {
 	}
 }
 
-// cost returns the minimum cost of a unit over several rounds, in nanoseconds.
+// cost returns the minimum cost per unit over several rounds, in nanoseconds.
 func (r *flatRow) cost(b *testing.B, n int) float64 {
 	const rounds, length = 7, 5 * time.Millisecond
 	var op func(int) int

@@ -9,7 +9,7 @@ import (
 	"leasehold.dev/lease"
 )
 
-// This file contains the streams over which keepers renew leases in groups, in runs with groups.
+// This file contains the streams that keepers use to renew leases in groups, in runs with groups.
 
 // stream is one connection of a keeper to a process. Requests stay in order, but answers can be
 // reordered. Once a message is lost, all later messages are lost too.
@@ -128,8 +128,8 @@ func (k *keeper) failed(q *call) {
 	}
 }
 
-// admit reports whether a renewal is admitted, and records the state of users and roles that
-// decided this.
+// admit reports whether a renewal is admitted, and records the state of users and roles behind that
+// decision.
 func (q *call) admit(p *process) bool {
 	if q.op.Kind != opRenew || q.admitted {
 		return true
@@ -254,7 +254,7 @@ func gather(t *thread) {
 		case 0, 1:
 			t.toLeader()
 		case 2:
-			// Messages in flight may arrive after messages of the next stream.
+			// Messages in flight may arrive after messages sent on the next stream.
 			t.c.keeper.disconnect()
 		}
 		held = slices.DeleteFunc(held, func(s *session) bool { return s.ended || s.quiet })

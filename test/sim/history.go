@@ -41,8 +41,8 @@ type History struct {
 	// Seed is the run's seed. End is the instant at which the run ended.
 	Seed uint64
 	End  Time
-	// Drift limits how much two clocks may differ in rate, as a fraction. Margin is subtracted by
-	// holders in addition. InBound is set if all clocks stayed within the bound; otherwise L1 and
+	// Drift limits how much two clocks may differ in rate, as a fraction. Margin is what holders
+	// subtract in addition. InBound is set if all clocks stayed within the bound; otherwise L1 and
 	// L4 are not promised.
 	Drift   float64
 	Margin  Time
@@ -139,7 +139,7 @@ type Answer struct {
 	// Last is the number of the member's last event.
 	Last   uint64
 	Events []fsm.LeaseEvent
-	// News is the state of the ticket that the operation waits for afterwards, or nil.
+	// News is the state of the ticket that the operation waits for afterward, or nil.
 	News *waitqueue.News
 }
 
@@ -187,8 +187,8 @@ type Entry struct {
 	Index, Term uint64
 	// Member is the first member to apply the entry, and At is when it did. Taken is when that
 	// member took the mail that made it apply the entry. If a primary was in the middle of a step
-	// and had taken its mail before that, Taken is the earlier time. TTLs that the entry starts
-	// count from a clock reading after Taken, which is before At if the member was delayed.
+	// that had taken its mail even earlier, Taken is that time. TTLs that the entry starts count
+	// from a clock reading after Taken; if the member was delayed, that reading is before At.
 	At     Time
 	Taken  Time
 	Member uint64
@@ -298,10 +298,10 @@ const (
 // Belief records that a client believed that it held something from From until Until. At is when
 // the belief was recorded.
 //
-// Until is when the client stopped or had to stop. The client has to stop when its clock shows
-// valid until = t_send + TTL*(1-drift) - margin of the last acknowledged renewal. If it released
-// the object earlier, Until is the time of the release, and Released is set. A client that is
-// paused or cut off keeps its belief until then.
+// Until is when the client stopped or had to stop. The client has to stop when its clock reaches
+// the end of the validity from its last acknowledged renewal, t_send + TTL*(1-drift) - margin. If
+// it released the object earlier, Until is the time of the release, and Released is set. A client
+// that is paused or cut off keeps its belief until then.
 type Belief struct {
 	At          Time
 	Client      int
@@ -361,7 +361,7 @@ type Wait struct {
 	// together with it. Both are 0 while unknown.
 	Made  int64
 	Token lease.Token
-	// AsOf is the revision as of which the client asked to wait, or 0 before the request.
+	// AsOf is the revision in the client's request to wait, or 0 before the request.
 	AsOf int64
 	// Notices holds the notices received by the client: first the state of the ticket, then its
 	// changes.

@@ -229,7 +229,7 @@ func (n *injector) crashAll() bool {
 }
 
 // restartAll simulates a power failure that stops all members at the same time during a healthy
-// stretch. The times before and after must meet the bounds of a healthy stretch.
+// stretch. The bounds of a healthy stretch apply both before and after it.
 func (n *injector) restartAll() {
 	w := n.w
 	n.note(Fault{Kind: faultCrashAll})
@@ -421,7 +421,7 @@ func (n *injector) forge() bool {
 		return false
 	}
 	n.note(Fault{Kind: faultForged, Member: m.id, Other: s.Leader})
-	base := w.rng.Uint64() | 1<<63 // above all numbers that the member uses itself
+	base := w.rng.Uint64() | 1<<63 // above any number that the member itself uses
 	w.send(m.proc, &replica.Message{Version: 1, From: m.id, To: s.Leader, Forward: &replica.Forward{
 		Term: s.Term, First: base, Base: base, Commands: []fsm.Command{expire, checkpoint},
 	}})

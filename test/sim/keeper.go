@@ -116,7 +116,7 @@ func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 		k.c.at = w.anyMember()
 	}
 	var calls []*call
-	over := k.stream // the stream for which the batch was created
+	over := k.stream // the stream that the batch was created for
 	for _, ref := range b.Leases {
 		calls = append(calls, &call{c: k.c, who: k, token: b.Seq, stream: over, op: &Op{
 			Kind: opRenew, Request: Request{Lease: ref.ID, Token: ref.Token},
@@ -139,8 +139,8 @@ func (k *keeper) send(b *holder.Batch, beside ...lease.ID) {
 	k.c.send(calls...)
 }
 
-// patience is the number of batches after which a keeper with an unanswered batch suspects that its
-// stream is broken. Answers take longer through a relay.
+// patience is how many batches, on average, a keeper with an unanswered batch sends before it
+// suspects that its stream is broken. Answers take longer through a relay.
 func (k *keeper) patience() int {
 	if s := k.stream; s != nil && s.via != nil {
 		return 16

@@ -45,8 +45,8 @@ func (t *thread) namer() {
 	}
 }
 
-// putByName attaches a key to the lease with a name, regardless of which client holds it. If token
-// is not 0, the request includes it.
+// putByName attaches a key to the lease with a name, whichever client holds it. If token is not 0,
+// the request includes it.
 func (t *thread) putByName(name string, token lease.Token) {
 	w := t.c.w
 	op := t.command(&fsm.Put{

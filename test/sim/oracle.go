@@ -106,7 +106,7 @@ func (o *oracle) apply(p *process, e *raftpb.Entry) *Entry {
 	return out
 }
 
-// taken returns the start of the earliest step that may apply the entry p is applying.
+// taken returns when the earliest step that may apply the same entry as p took its mail.
 func (o *oracle) taken(p *process) Time {
 	at := p.step.taken
 	for _, m := range o.w.members {

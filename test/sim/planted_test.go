@@ -43,7 +43,7 @@ var panics = map[string][]string{
 	"a batch splits a revision":             {"watch: history makes no progress"},
 	// The entry's commands differ from the proposals.
 	"results of another leader's entry": {"slice bounds out of range"},
-	// A deleted key's lease ends and would keep the key.
+	// When the deleted key's lease ends, the key is still attached to it.
 	"a delete does not detach": {"internal/fsm.(*Machine).freeKeys("},
 }
 

@@ -12,11 +12,11 @@ import (
 	"leasehold.dev/lease"
 )
 
-// checkOps trusts the log. The search for a linearization does not: it only uses the requests and
-// answers of clients and their times, and allows leases to expire. It takes two hints from the log,
-// which can only lead to more violations. First, an unanswered command that is not in the log had
-// no effect. Second, the log provides the revision or token that an unanswered command or an expiry
-// produced.
+// checkOps trusts the log. The search for a linearization does not: it uses only the clients'
+// requests and answers, and their times, and allows leases to expire. It takes two hints from the
+// log, which can only make it find more violations. First, an unanswered command that is not in the
+// log had no effect. Second, the log provides the revision or token that an unanswered command or
+// an expiry produced.
 
 // step is one operation of the searched history.
 type step struct {
@@ -195,11 +195,11 @@ func (s *step) reads() bool {
 	return s.op != nil && (s.op.Kind != opCommand || operators(s.op.Command))
 }
 
-// far reports whether the step cannot produce its revision from this state, so trying it is
-// useless.
+// far reports whether the step cannot produce its revision from this state, so that trying it is
+// pointless.
 func (s *step) far(m *model) bool {
 	if s.op != nil && numbered(s.op.Command) {
-		return false // the revision can be that of the first request
+		return false // the revision may be that of the first request
 	}
 	return s.revision != m.revision && s.revision != m.revision+1
 }

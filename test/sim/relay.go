@@ -38,7 +38,7 @@ type uplink struct {
 	agent  holder.Agent[*stream, *call]
 	last   Time // when the last round arrives
 	late   Time // when the in-flight round times out
-	lost   Time // since when messages have been lost, or Never
+	lost   Time // when messages began to be lost, or Never
 	over   bool
 }
 
@@ -361,7 +361,7 @@ func (u *uplink) answer(list []holder.Answer[*call], by *round) {
 	}
 }
 
-// disturbOften injects faults of the relay at random times.
+// disturbOften injects faults that affect the relay at random times.
 func (r *relay) disturbOften() {
 	w := r.w
 	if w.p.Faults == 0 {

@@ -8,8 +8,8 @@ import (
 )
 
 // retrier writes with idempotency keys. It retries unanswered writes, and sometimes repeats
-// answered ones, possibly at another member. It declares the writes that it abandons as settled,
-// although copies of them may still be in flight.
+// answered ones, possibly at another member. It declares the writes it abandons settled, although
+// copies of them may still be in flight.
 func (t *thread) retrier() {
 	w := t.c.w
 	for {
@@ -54,8 +54,8 @@ func (t *thread) insistOnce(c *fsm.Once) (r fsm.Result, ok bool) {
 	}
 }
 
-// unrenewed is a lease for commands on leases. It is never renewed. token is 0 while there is no
-// lease.
+// unrenewed is a lease that the retrier's commands act on. It is never renewed. token is 0 while
+// there is no lease.
 type unrenewed struct {
 	id     lease.ID
 	token  lease.Token

@@ -2,16 +2,16 @@ package sim
 
 import "math/rand/v2"
 
-// Scenario selects features that only some runs use, each independently. If every run used them,
-// they would hide more bugs than they reveal.
+// Scenario selects features that only some runs use, each chosen independently. If every run used
+// them, they would hide more bugs than they reveal.
 type Scenario struct {
 	// Codec makes members encode and decode every message between them.
 	Codec bool
 	// Room limits the bytes of uncommitted entries. When the limit is exceeded, a leader rejects
 	// commands, including its own expiries (T12). A value of 0 means a limit that no run reaches.
 	Room uint64
-	// Lag is the mean time for which a watch's stream is sometimes blocked by a client that does
-	// not read; 0 means never.
+	// Lag is how long, on average, a watch's stream is blocked when its client stops reading for a
+	// while; 0 means that no client does.
 	Lag Time
 	// Depose is the mean time between additional faults that depose a leader (injector.depose); 0
 	// disables them.
@@ -32,7 +32,7 @@ type Scenario struct {
 	Caches int
 	// Waiters is the number of clients that use wait queues.
 	Waiters int
-	// HeldUp is n if one in n actions of a core's shell is delayed, or 0 for none.
+	// HeldUp is n to delay one in n actions of a core's shell, or 0 to delay none.
 	HeldUp int
 	// Versions makes members announce their cluster versions. An operator holds and releases the
 	// cluster version.

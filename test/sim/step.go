@@ -230,7 +230,8 @@ func (p *process) end() {
 		return
 	}
 	if p.s.Err != nil {
-		// Disks are never rolled back here, and every entry can be proposed by members.
+		// Any other error is a bug: no disk is rolled back here, and members can propose every
+		// entry.
 		panic(p.s.Err)
 	}
 	p.w.tracef("member %d learns that it was removed", p.m.id)

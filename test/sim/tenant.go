@@ -14,7 +14,8 @@ import (
 // This file contains the clients other than root, and the administrator who grants them
 // permissions.
 
-// tenants lists the callers other than root. One of them is assigned a role outside the cluster.
+// tenants lists the callers other than root. The role of one of them is assigned outside the
+// cluster.
 var tenants = [...]access.Caller{
 	{User: "alice"}, {User: "bob"}, {User: "carol", Bound: &access.Bound{Roles: []string{"app"}}},
 }
@@ -35,7 +36,7 @@ var permitted = [...]keyrange.Range{
 	{Key: "m", End: "n"},
 }
 
-// tenantName is a lease name for which tenants compete.
+// tenantName is a lease name that tenants compete for.
 const tenantName = "tenants"
 
 // caller returns the client's caller at a member. A tenant's login may be out of date.
@@ -210,8 +211,7 @@ func (w *world) changeOfRights() fsm.Command {
 	}
 }
 
-// tenant performs operations for which it has the permission, and attempts others for which it does
-// not.
+// tenant performs operations that it has permission for, and attempts others that it does not.
 func (t *thread) tenant() {
 	w := t.c.w
 	var s *session

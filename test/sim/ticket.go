@@ -99,7 +99,7 @@ func entered(r *fsm.Result) bool {
 	return ok && r.Err == nil && txn.Succeeded
 }
 
-// isIn reports whether the key read is the one put into the wait queue.
+// isIn reports whether the key that was read is the one that was put into the wait queue.
 func (x *ticket) isIn(r *mvcc.RangeResult) bool {
 	return len(r.KVs) > 0 && r.KVs[0].CreateRevision == x.rec.Made
 }

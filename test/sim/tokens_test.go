@@ -63,8 +63,9 @@ func TestCheckDrawn(t *testing.T) {
 	}
 }
 
-// TestSearchDrawn checks that the search places an unanswered transaction that only drew tokens
-// where it explains the tokens of the others. If no order explains the tokens, that is a violation.
+// TestSearchDrawn checks that the search places an unanswered transaction that only drew tokens at
+// the point that explains the other transactions' tokens. If no order explains the tokens, that is
+// a violation.
 func TestSearchDrawn(t *testing.T) {
 	for _, first := range []bool{true, false} {
 		b := draws()

@@ -76,8 +76,8 @@ func (q *call) unfit(r *replica.Proposal) {
 	}
 }
 
-// settled checks that the cluster version is the newest version supported by all members, if the
-// cluster version and the supported versions have not changed for a while.
+// settled checks that the cluster version is the newest version supported by all members, provided
+// that neither that version nor the supported versions have changed for a while.
 func (w *world) settled() {
 	if c := w.oracle.machine.DueVersion(); c != nil && w.oracle.versionChangedAt+2*Second < w.now {
 		w.broken("V1", fmt.Sprintf("the cluster version is %d, and nobody raises it to %d",

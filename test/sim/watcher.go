@@ -18,7 +18,7 @@ type watcher struct {
 	last   Time // arrival of the last batch
 	ended  bool // no more batches are sent
 	next   int64
-	still  Time // the stream is not read before this
+	still  Time // the stream is not read before this instant
 	// inbox holds the batches that have arrived but have not been processed by the client.
 	inbox  []delivery
 	closed bool // the client has detected the end of the watch

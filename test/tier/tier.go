@@ -40,8 +40,8 @@ func Campaign(t testing.TB) {
 	}
 }
 
-// Budget returns how much work a random or exhaustive test should do. It is more in the campaign
-// tier.
+// Budget returns how much work a random or exhaustive test should do. The budget is larger in the
+// campaign tier.
 func Budget(usual, campaign int) int {
 	if InCampaign() {
 		return campaign

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// witnesses lists the packages to mutate. Each has tests of other packages that should detect a
-// mutant.
+// witnesses lists the packages to mutate. Each is listed with the tests in other packages that
+// should detect its mutants.
 var witnesses = map[string][]Witness{
 	"lease":                    {simulator},
 	"internal/holder":          {simulator},

@@ -10,7 +10,8 @@ import (
 	"strings"
 )
 
-// These constants give the package called by mutated code, and its name there.
+// These constants are the path of the package that mutated code calls, and the name under which it
+// imports the package.
 const (
 	runtime     = "leasehold.dev/internal/mutant"
 	runtimeName = "mutant__"
@@ -19,7 +20,7 @@ const (
 // A Mutant is a single change in one place.
 type Mutant struct {
 	// Name identifies the change and is stable as long as the code is. It consists of the package,
-	// function, source text and change, and of #2 for a second identical one.
+	// function, source text and change, plus #2 for a second identical one.
 	Name string
 	Pos  token.Position
 }
@@ -33,8 +34,8 @@ func (m Mutant) Dir() string {
 // An insertion replaces the next cut bytes of a file with text.
 type insertion struct {
 	offset, cut int
-	// order sorts the insertions at the same offset. It is negative for the end of an expression,
-	// which comes first, with the innermost expression first.
+	// order sorts the insertions at the same offset. It is negative where an expression ends: ends
+	// come first, and the innermost expression's end before all others.
 	order int
 	text  string
 }

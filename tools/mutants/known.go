@@ -29,5 +29,5 @@ func readKnown(path string) (map[string]string, error) {
 	return known, s.Err()
 }
 
-// isEqual reports whether the reason is that the mutant is equivalent to the code.
+// isEqual reports whether the reason says that the mutant is equivalent to the code.
 func isEqual(reason string) bool { return strings.HasPrefix(reason, "equal: ") }

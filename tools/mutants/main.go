@@ -6,10 +6,10 @@
 //	go run -C tools/mutants . -only Advance lease     # those whose name or file matches
 //	go run -C tools/mutants . -only writer.go -run Writer server   # with a few of the tests
 //
-// All mutants of a package of tests are compiled into one binary and activated one at a time
-// (package mutant). A mutant is first tried on the tests of its own package that reach it. If it
-// survives, it is tried on the package's other witnesses. It counts as reached only where it
-// changes the result of the surrounding expression or statement.
+// Each package of tests is compiled into one binary that contains all mutants, which are activated
+// one at a time (package mutant). A mutant is first tried on the tests of its own package that
+// reach it. If it survives, it is tried on the package's other witnesses. It counts as reached only
+// where it changes the result of the surrounding expression or statement.
 //
 // Mutants that change nothing observable, and known survivors, are listed in known.txt with the
 // reason. The exit code is 1 if too many others survive: more than 3% for a finished package, or

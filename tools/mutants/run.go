@@ -210,7 +210,7 @@ func (b *bench) run(ctx context.Context, n int, tests []test) Fate {
 	ctx, cancel := context.WithTimeout(ctx, 5*took+5*time.Second)
 	defer cancel()
 	// The directory is removed together with anything that a killed test leaves in it. Its name is
-	// short because the path of a socket in it has a maximum length.
+	// short because tests put sockets in it, and the length of a socket's path is limited.
 	temp, err := os.MkdirTemp("", "m")
 	if err != nil {
 		return Lived // no test has detected the mutant

@@ -81,7 +81,7 @@ type Integer interface {
 }
 
 // A mutant that would make no difference at a call does not count as reached there. Each function
-// therefore calls on only if the result depends on it.
+// therefore consults on only if the result depends on it.
 
 // Condition returns c. Mutant n makes it true, and mutant n+1 makes it false.
 func Condition[T ~bool](n int, c T) T {
