@@ -159,7 +159,7 @@ func redis(ctx context.Context, c *client.Client) error {
 	}
 	held, err := lock.NewMutex(session, "orders").TryLock(ctx) // SET orders <id> NX
 	if errors.Is(err, lock.ErrLocked) {
-		return nil // another process has it
+		return nil // another process holds the lock
 	}
 	if err != nil {
 		return err
