@@ -1,6 +1,7 @@
 package process
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net"
@@ -33,9 +34,9 @@ func MustFreeAddr() string {
 		if blocks.next == blocks.end && !claimBlock() {
 			continue
 		}
-		port := blocks.next
+		addr := address(blocks.next)
 		blocks.next++
-		if addr, ok := free(port); ok {
+		if free(addr) {
 			return addr
 		}
 	}
@@ -46,7 +47,7 @@ func MustFreeAddr() string {
 // block.
 func claimBlock() bool {
 	first := 10_000 + rand.IntN(20_000/blockSize)*blockSize
-	l, err := listen(first)
+	l, err := net.Listen("tcp", address(first))
 	if err != nil {
 		return false
 	}
@@ -55,18 +56,15 @@ func claimBlock() bool {
 	return true
 }
 
-// free reports whether nothing listens on a port. No process may be started meanwhile: between fork
-// and exec, it would hold a copy of the listener and keep the port in use.
-func free(port int) (addr string, ok bool) {
-	syscall.ForkLock.RLock()
-	defer syscall.ForkLock.RUnlock()
-	l, err := listen(port)
-	if err != nil {
-		return "", false
+// free reports whether nothing listens on an address. It connects, because a listener would be
+// copied into a process that is being started, and would stay open there until the process executes
+// its program.
+func free(addr string) bool {
+	c, err := net.Dial("tcp", addr)
+	if err == nil {
+		_ = c.Close()
 	}
-	return l.Addr().String(), l.Close() == nil
+	return errors.Is(err, syscall.ECONNREFUSED)
 }
 
-func listen(port int) (net.Listener, error) {
-	return net.Listen("tcp", fmt.Sprintf("127.0.0.1:%d", port))
-}
+func address(port int) string { return fmt.Sprintf("127.0.0.1:%d", port) }

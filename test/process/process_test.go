@@ -113,7 +113,7 @@ func TestMustFreeAddr(t *testing.T) {
 		t.Fatal(err)
 	}
 	_ = l.Close()
-	if l, err := listen(blocks.end - blockSize); err == nil {
+	if l, err := net.Listen("tcp", address(blocks.end-blockSize)); err == nil {
 		_ = l.Close()
 		t.Error("another process could claim the block")
 	}
