@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// TestConnection checks that a program can find out whether there is a connection to a member, when
-// this changes, and why there is no connection.
+// TestConnection checks that Connection reports whether the client is connected to a member, when
+// that changes, and why a connection is missing.
 func TestConnection(t *testing.T) {
 	inBubble(t, 2, Config{AnyMember: true}, func(t *testing.T, c *Client, f *fake) {
 		first, err := c.Connection(t.Context())

@@ -53,7 +53,7 @@ func TestWays(t *testing.T) {
 	}
 }
 
-// TestCheck checks that plans are rejected if they would not measure what was requested.
+// TestCheck checks that a plan that could not measure what it requests is rejected.
 func TestCheck(t *testing.T) {
 	good := Plan{
 		Params: Params{Members: 3, Kills: 20}, Rounds: 1, OnceRounds: 1,

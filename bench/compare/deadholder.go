@@ -16,8 +16,8 @@ import (
 // silentLeases is the number of leases whose holder stops renewing.
 const silentLeases = 50
 
-// silence is one run of the workload. Its leases are no longer renewed, and the leader is disturbed
-// until they end.
+// silence is one run of the workload: renewals stop, and the leader suffers faults until the leases
+// end.
 type silence struct {
 	env *Env
 	// observer is a connection to a member that is not killed. It is used to observe when leases

@@ -11,7 +11,7 @@ import (
 	"leasehold.dev/internal/load"
 )
 
-// token is the token that a user sends with each call, or "" if there are no users.
+// token is sent with each call. It is "" if access control is off.
 type token string
 
 // GetRequestMetadata implements credentials.PerRPCCredentials.

@@ -201,8 +201,8 @@ func deadWinner(ctx context.Context, c *cluster, _ trial) (result, error) {
 	}
 }
 
-// deafObserver (T17) records what an observer receives when the leader resigns and there is no
-// other candidate. etcd's message cannot express that there is no leader.
+// deafObserver (T17) records what an observer receives when the leader resigns without another
+// candidate. etcd's message cannot represent an election without a leader.
 func deafObserver(ctx context.Context, c *cluster, _ trial) (result, error) {
 	client := c.members[0].client
 	ctx, cancel := context.WithCancel(ctx)

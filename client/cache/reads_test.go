@@ -185,7 +185,7 @@ func TestWaitForFlight(t *testing.T) {
 				t.Errorf("%s: %v, %v", f.name, ok, err)
 			}
 		}
-		// would report that there is no key
+		// This read has no result: a reader that used it would report that the key does not exist.
 		f := &flight{number: 0, what: r, done: make(chan struct{})}
 		set(f)
 		over, cancel := context.WithCancel(t.Context())

@@ -225,7 +225,7 @@ const (
 	// waited_ms is how long the write has been waiting. This event is sent once until
 	// KIND_CACHE_SLOW_ENDED. A stream that starts in between receives it with its first response.
 	LeaseEvent_KIND_CACHE_SLOW LeaseEvent_Kind = 10
-	// The cache is no longer slow. It has acknowledged the invalidation, its lease has ended, or a
+	// The cache has recovered: it acknowledged the invalidation, its lease ended, or a
 	// new leader has restarted the timer.
 	LeaseEvent_KIND_CACHE_SLOW_ENDED LeaseEvent_Kind = 11
 )

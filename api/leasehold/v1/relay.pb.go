@@ -128,7 +128,7 @@ type RelayFrame struct {
 	// a message costs 64 bytes in addition to its data. A channel starts with a window of 64 KiB in
 	// each direction. A frame may be sent while any of the window is left.
 	Window uint64 `protobuf:"varint,5,opt,name=window,proto3" json:"window,omitempty"`
-	// There are no more messages in this direction.
+	// No more messages follow in this direction.
 	HalfClose bool `protobuf:"varint,6,opt,name=half_close,json=halfClose,proto3" json:"half_close,omitempty"`
 	// The header of the response.
 	Header *RelayHeader `protobuf:"bytes,7,opt,name=header,proto3" json:"header,omitempty"`

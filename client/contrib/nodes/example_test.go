@@ -10,9 +10,8 @@ import (
 	"leasehold.dev/test/inprocess"
 )
 
-// The classic example has one lease issuer and three nodes, one of which is the primary. When the
-// primary is shut down, another node takes over after its lease has ended. Finally the issuer
-// orders a switch.
+// This is the classic example: a lease issuer and three nodes, with one primary. When the primary
+// shuts down, another node takes over once its lease has ended. Finally, the issuer orders a switch.
 func ExampleSet() {
 	c, stop := inprocess.Client()
 	defer stop()

@@ -59,7 +59,7 @@ type Config struct {
 	// role's lease. If the node dies, another node must wait this long before it takes over. 0
 	// means 10 s.
 	TTL time.Duration
-	// Grace is how long the node keeps trying to renew its lease once the lease is no longer valid.
+	// Grace is how long the node keeps trying to renew its lease after the lease stops being valid.
 	// State returns Suspect during that time. See [client.Grant].
 	Grace time.Duration
 	// Wait makes Join wait until the lease of a previous incarnation with the same ID has ended.
@@ -154,7 +154,7 @@ func (n *Node) State() State {
 // Token returns the fencing token of the node's lease. A node that rejoins gets a larger one.
 func (n *Node) Token() lease.Token { return n.lease.Token() }
 
-// ValidUntil returns the time from which the node counts as down unless the lease is renewed.
+// ValidUntil returns the time at which the node is considered down, unless it renews its lease.
 func (n *Node) ValidUntil() time.Time { return n.lease.ValidUntil() }
 
 // Context returns a context that is canceled when the node's lease stops being valid, which is
