@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"strconv"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -58,26 +59,40 @@ func Wait(cmd *exec.Cmd) error {
 func reap(orphan func(pid int) bool) {
 	started.Lock()
 	defer started.Unlock()
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return
-	}
-	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err == nil && isZombie(pid) && orphan(pid) {
+	for _, pid := range Children(os.Getpid()) {
+		if orphan(pid) {
 			_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
 		}
 	}
 }
 
-// isZombie reports whether a process is a child of this one and has ended.
-func isZombie(pid int) bool {
+// Children returns the child processes of a process, including those that have ended but have not
+// been waited for. It returns nil if /proc cannot be read.
+func Children(parent int) (pids []int) {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err == nil && parentOf(pid) == parent {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// parentOf returns the parent of a process, or 0 if it is unknown.
+func parentOf(pid int) int {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {
-		return false
+		return 0
 	}
 	// The name, which ends at the last parenthesis, can contain anything.
-	fields := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:])
-	return len(fields) > 1 && string(fields[0]) == "Z" &&
-		string(fields[1]) == strconv.Itoa(os.Getpid())
+	fields := strings.Fields(string(stat[bytes.LastIndexByte(stat, ')')+1:]))
+	if len(fields) < 2 {
+		return 0
+	}
+	parent, _ := strconv.Atoi(fields[1])
+	return parent
 }

@@ -41,26 +41,30 @@ type guard interface {
 	disarm(group int)
 }
 
+// anyChild stands for all children of this process, in place of a process group.
+var anyChild = -os.Getpid()
+
 // A Supervisor starts programs, and stops them in time.
 type Supervisor struct {
 	*app.App
 
-	once sync.Once
-	// shared by all programs; nil before the first one starts, or if the watchdog cannot be started
-	watchdog *watchdog
+	once     sync.Once
+	watchdog guard // shared by all programs; set when the first one starts
 
 	Waiting *app.Interrupt // interrupt of a wait that precedes the program, or nil
 }
 
 // startedWatchdog returns the watchdog. If it cannot be started, the result is a watchdog that does
 // nothing.
-func (s *Supervisor) startedWatchdog() *watchdog {
+func (s *Supervisor) startedWatchdog() guard {
 	s.once.Do(func() {
-		if s.Program == "" {
-			return
-		}
+		var w *watchdog
 		var err error
-		if s.watchdog, err = startWatchdog(s.Program); err != nil {
+		if s.Program != "" {
+			w, err = startWatchdog(s.Program)
+		}
+		s.watchdog = w
+		if err != nil {
 			s.Warnf("Warning: commands are not killed in time while this process is stopped, "+
 				"since the watchdog cannot be started: %v\n", err)
 		}
@@ -77,8 +81,11 @@ func (s *Supervisor) InterruptWaiting(cancel context.CancelCauseFunc) (stop func
 }
 
 // Start starts a program and then forwards signals sent to this process to it. On systems with
-// process groups, the program gets its own group, so that its children are stopped with it.
-func (s *Supervisor) Start(stdin io.Reader, command, env []string) (*child, error) {
+// process groups, the program gets its own group, so that its children are stopped with it. If this
+// process is stopped before [child.Under] is called, the watchdog kills the program at the deadline.
+func (s *Supervisor) Start(
+	deadline time.Time, stdin io.Reader, command, env []string,
+) (*child, error) {
 	cmd := exec.Command(command[0], command[1:]...)
 	cmd.Env = append(append([]string{}, s.Env...), env...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, withReader(s.Stdout), withReader(s.Stderr)
@@ -88,6 +95,10 @@ func (s *Supervisor) Start(stdin io.Reader, command, env []string) (*child, erro
 		notify: s.Relay, watchdog: s.startedWatchdog(),
 	}
 	cmd.SysProcAttr, c.leave = ownGroup(stdin)
+	// The program's group is not known before the program runs, and this process can be stopped
+	// at any instant in between.
+	c.watchdog.arm(anyChild, deadline)
+	defer c.watchdog.disarm(anyChild)
 	started := make(chan error)
 	go c.run(started)
 	if err := <-started; err != nil {
@@ -97,6 +108,7 @@ func (s *Supervisor) Start(stdin io.Reader, command, env []string) (*child, erro
 		}
 		return nil, app.WithCode(code, err)
 	}
+	c.watchdog.arm(cmd.Process.Pid, deadline)
 	return c, nil
 }
 

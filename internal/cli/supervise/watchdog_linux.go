@@ -50,8 +50,8 @@ func (w *watchdog) send(group int, at int64) {
 	_, _ = fmt.Fprintf(w.to, "%d %d\n", group, at)
 }
 
-// arm sets the deadline of a process group. The deadline is on a clock that keeps running while the
-// machine is suspended.
+// arm sets the deadline of a process group, or of all children of this process if the group is
+// anyChild. The deadline is on a clock that keeps running while the machine is suspended.
 func (w *watchdog) arm(group int, deadline time.Time) {
 	if w == nil {
 		return
@@ -65,7 +65,7 @@ func (w *watchdog) arm(group int, deadline time.Time) {
 	w.send(group, max(now.Nano()+int64(time.Until(deadline)), 1))
 }
 
-// disarm removes a process group.
+// disarm removes a deadline.
 func (w *watchdog) disarm(group int) {
 	if w != nil {
 		w.send(group, 0)
@@ -75,9 +75,29 @@ func (w *watchdog) disarm(group int) {
 // Watchdog kills process groups with SIGKILL at their deadlines. Each line of the input contains a
 // group and its new deadline, in nanoseconds of CLOCK_BOOTTIME. A deadline of 0 removes the group.
 // When the input ends, Watchdog kills all remaining groups and returns.
+//
+// A negative group stands for the children of the process with the opposite number, which must be
+// the parent of this one. They are killed at the deadline, and so is any child that appears later,
+// until the deadline is removed or the input ends.
 func Watchdog(from io.Reader) {
 	signal.Ignore(passedOn...)
-	watchGroups(from, func(group int) { _ = syscall.Kill(-group, syscall.SIGKILL) })
+	watchGroups(from, func(group int) {
+		if group > 0 {
+			_ = syscall.Kill(-group, syscall.SIGKILL)
+		} else if parent := -group; parent == os.Getppid() { // otherwise, the parent has ended
+			killChildren(parent)
+		}
+	})
+}
+
+// killChildren kills the children of a process and their process groups, except this process.
+func killChildren(parent int) {
+	for _, pid := range subprocess.Children(parent) {
+		if pid != os.Getpid() {
+			_ = syscall.Kill(pid, syscall.SIGKILL) // it might not have its own group yet
+			_ = syscall.Kill(-pid, syscall.SIGKILL)
+		}
+	}
 }
 
 func watchGroups(from io.Reader, kill func(group int)) {
@@ -86,7 +106,8 @@ func watchGroups(from io.Reader, kill func(group int)) {
 	for lines := bufio.NewScanner(from); lines.Scan(); {
 		var group int
 		var at int64
-		if _, err := fmt.Sscanf(lines.Text(), "%d %d", &group, &at); err != nil || group <= 1 {
+		_, err := fmt.Sscanf(lines.Text(), "%d %d", &group, &at)
+		if err != nil || group == 0 || group == 1 {
 			continue
 		}
 		timer := timers[group]
@@ -99,7 +120,10 @@ func watchGroups(from io.Reader, kill func(group int)) {
 			timer = os.NewFile(uintptr(fd), "timer")
 			timers[group] = timer
 			waiting.Go(func() {
-				if _, err := timer.Read(make([]byte, 8)); err == nil {
+				for again := true; again; again = group < 0 {
+					if _, err := timer.Read(make([]byte, 8)); err != nil {
+						return
+					}
 					kill(group)
 				}
 			})
@@ -114,21 +138,27 @@ func watchGroups(from io.Reader, kill func(group int)) {
 		}
 		setTimer(timer, at)
 	}
-	for _, timer := range timers {
-		setTimer(timer, 1)
+	for group, timer := range timers {
+		if group > 0 {
+			setTimer(timer, 1)
+		} else {
+			_ = timer.Close() // the kernel kills the children when their parent ends
+		}
 	}
 	waiting.Wait()
 }
 
 // setTimer makes a timer fire at an instant of CLOCK_BOOTTIME, or immediately if that instant has
-// passed.
+// passed, and every 100 ms from then on.
 func setTimer(timer *os.File, at int64) {
 	raw, err := timer.SyscallConn()
 	if err != nil {
 		return
 	}
 	_ = raw.Control(func(fd uintptr) {
-		spec := unix.ItimerSpec{Value: unix.NsecToTimespec(at)}
+		spec := unix.ItimerSpec{
+			Value: unix.NsecToTimespec(at), Interval: unix.NsecToTimespec(1e8),
+		}
 		_ = unix.TimerfdSettime(int(fd), unix.TFD_TIMER_ABSTIME, &spec, nil)
 	})
 }

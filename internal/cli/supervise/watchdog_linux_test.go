@@ -1,11 +1,74 @@
 package supervise
 
 import (
+	"errors"
 	"io"
+	"os"
 	"slices"
+	"strings"
+	"syscall"
 	"testing"
 	"time"
+
+	"leasehold.dev/internal/cli/app"
 )
+
+func TestMain(m *testing.M) {
+	if slices.Equal(os.Args[1:], []string{WatchdogCommand}) {
+		Watchdog(os.Stdin)
+		return
+	}
+	os.Exit(m.Run())
+}
+
+// stuck is a guard that blocks before a process group is armed, as if this process had been stopped
+// there.
+type stuck struct {
+	guard
+	started chan int // receives the group
+	resume  chan struct{}
+}
+
+func (s stuck) arm(group int, deadline time.Time) {
+	if group != anyChild {
+		s.started <- group
+		<-s.resume
+	}
+	s.guard.arm(group, deadline)
+}
+
+// TestStoppedAfterStart checks that the watchdog kills a program at its deadline even if this
+// process is stopped before it can tell the watchdog which process group that is.
+func TestStoppedAfterStart(t *testing.T) {
+	w, err := startWatchdog("/proc/self/exe")
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := stuck{w, make(chan int), make(chan struct{})}
+	s := &Supervisor{App: &app.App{Process: app.Process{Env: os.Environ(), Stdin: strings.NewReader("")}}}
+	s.once.Do(func() { s.watchdog = before })
+	children := make(chan *child)
+	go func() {
+		passed := time.Now().Add(-time.Hour)
+		c, err := s.Start(passed, s.Stdin, []string{"sleep", "1000"}, nil)
+		if err != nil {
+			t.Error(err)
+		}
+		children <- c
+	}()
+	group := <-before.started
+	for !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) { // until it has been killed and reaped
+		if t.Context().Err() != nil {
+			t.Fatal("the program is still running")
+		}
+		time.Sleep(time.Millisecond)
+	}
+	close(before.resume)
+	c := <-children
+	if <-c.done; !c.killed() {
+		t.Errorf("the program was not killed: %v", c.err)
+	}
+}
 
 // TestWatchdog checks that a process group is killed at its deadline, or when the input ends,
 // unless the watchdog was told to forget it. All deadlines are in the past or in the distant
