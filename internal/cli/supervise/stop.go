@@ -81,8 +81,9 @@ func (s *Supervisor) InterruptWaiting(cancel context.CancelCauseFunc) (stop func
 }
 
 // Start starts a program and then forwards signals sent to this process to it. On systems with
-// process groups, the program gets its own group, so that its children are stopped with it. If this
-// process is stopped before [child.Under] is called, the watchdog kills the program at the deadline.
+// process groups, the program gets its own group, so that its children are stopped with it. The
+// watchdog kills the program at the deadline if this process is stopped before it calls
+// [child.Under].
 func (s *Supervisor) Start(
 	deadline time.Time, stdin io.Reader, command, env []string,
 ) (*child, error) {

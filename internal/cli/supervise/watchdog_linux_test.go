@@ -1,12 +1,10 @@
 package supervise
 
 import (
-	"errors"
 	"io"
 	"os"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -25,13 +23,12 @@ func TestMain(m *testing.M) {
 // there.
 type stuck struct {
 	guard
-	started chan int // receives the group
-	resume  chan struct{}
+	started, resume chan struct{}
 }
 
 func (s stuck) arm(group int, deadline time.Time) {
 	if group != anyChild {
-		s.started <- group
+		s.started <- struct{}{}
 		<-s.resume
 	}
 	s.guard.arm(group, deadline)
@@ -44,8 +41,14 @@ func TestStoppedAfterStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := stuck{w, make(chan int), make(chan struct{})}
-	s := &Supervisor{App: &app.App{Process: app.Process{Env: os.Environ(), Stdin: strings.NewReader("")}}}
+	ended, out, err := os.Pipe() // reaches its end when the program does
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := stuck{w, make(chan struct{}), make(chan struct{})}
+	s := &Supervisor{App: &app.App{Process: app.Process{
+		Env: os.Environ(), Stdin: strings.NewReader(""), Stdout: out,
+	}}}
 	s.once.Do(func() { s.watchdog = before })
 	children := make(chan *child)
 	go func() {
@@ -56,12 +59,12 @@ func TestStoppedAfterStart(t *testing.T) {
 		}
 		children <- c
 	}()
-	group := <-before.started
-	for !errors.Is(syscall.Kill(-group, 0), syscall.ESRCH) { // until it has been killed and reaped
-		if t.Context().Err() != nil {
-			t.Fatal("the program is still running")
-		}
-		time.Sleep(time.Millisecond)
+	<-before.started
+	if err := out.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(ended); err != nil {
+		t.Fatal(err)
 	}
 	close(before.resume)
 	c := <-children
