@@ -8,8 +8,9 @@ import (
 	"io"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
+
+	"charm.land/lipgloss/v2"
 )
 
 // Write draws a table. In a heading, an underscore becomes a space. In a cell, a line break begins
@@ -22,12 +23,12 @@ func Write(w io.Writer, head []string, rows [][]string) error {
 	widths := make([]int, len(head))
 	var lines [][]string // lines of the rows, split where a cell has a line break
 	for i, t := range titles {
-		widths[i] = Width(t)
+		widths[i] = lipgloss.Width(t)
 	}
 	for _, row := range rows {
 		for _, line := range split(row, len(head)) {
 			for i, cell := range line {
-				widths[i] = max(widths[i], Width(cell))
+				widths[i] = max(widths[i], lipgloss.Width(cell))
 			}
 			lines = append(lines, line)
 		}
@@ -35,8 +36,8 @@ func Write(w io.Writer, head []string, rows [][]string) error {
 	var b strings.Builder
 	rule(&b, widths, "┌┬┐")
 	for i, t := range titles {
-		left := (widths[i] - Width(t)) / 2
-		cell(&b, left, t, widths[i]-Width(t)-left)
+		left := (widths[i] - lipgloss.Width(t)) / 2
+		cell(&b, left, t, widths[i]-lipgloss.Width(t)-left)
 	}
 	b.WriteString("│\n")
 	if len(lines) > 0 {
@@ -44,7 +45,7 @@ func Write(w io.Writer, head []string, rows [][]string) error {
 	}
 	for _, line := range lines {
 		for i, text := range line {
-			cell(&b, widths[i]-Width(text), text, 0)
+			cell(&b, widths[i]-lipgloss.Width(text), text, 0)
 		}
 		b.WriteString("│\n")
 	}
@@ -86,28 +87,6 @@ func cell(b *strings.Builder, left int, text string, right int) {
 	b.WriteString(strings.Repeat(" ", right))
 	b.WriteByte(' ')
 }
-
-// wide lists the scripts whose characters take two terminal columns.
-var wide = []*unicode.RangeTable{unicode.Han, unicode.Hangul, unicode.Hiragana, unicode.Katakana}
-
-// Width returns the number of terminal columns that s takes.
-func Width(s string) int {
-	n := 0
-	for _, r := range s {
-		switch {
-		case r < 0x300: // the usual case
-			n++
-		case unicode.In(r, unicode.Mn, unicode.Me, unicode.Cf):
-		case unicode.In(r, wide...), isEmoji(r), r >= 0xff01 && r <= 0xff60:
-			n += 2
-		default:
-			n++
-		}
-	}
-	return n
-}
-
-func isEmoji(r rune) bool { return r >= 0x1f300 && r <= 0x1faff }
 
 // Readable returns text from an untrusted source in printable form. The text is quoted if it
 // contains anything that a terminal might interpret or not display, and unchanged otherwise.

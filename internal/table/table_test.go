@@ -45,14 +45,3 @@ func TestWrite(t *testing.T) {
 		}
 	}
 }
-
-// Terminal columns are counted, not bytes or characters.
-func TestWidth(t *testing.T) {
-	for s, want := range map[string]int{
-		"": 0, "abc": 3, "é": 1, "e\u0301": 1, "日本語": 6, "한글": 4, "カナ": 4, "🔑": 2, "Ａ": 2, "→": 1,
-	} {
-		if got := Width(s); got != want {
-			t.Errorf("%q takes %d columns, not %d", s, got, want)
-		}
-	}
-}

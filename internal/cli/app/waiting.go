@@ -8,11 +8,12 @@ import (
 	"slices"
 	"time"
 
+	"charm.land/lipgloss/v2"
+
 	"leasehold.dev/client"
 	"leasehold.dev/client/leases"
 	"leasehold.dev/client/store"
 	"leasehold.dev/internal/backoff"
-	"leasehold.dev/internal/table"
 	"leasehold.dev/internal/ticket"
 	"leasehold.dev/lease"
 )
@@ -105,7 +106,7 @@ func (a *App) clearLocked() {
 func cut(text string, columns int) string {
 	n := 0
 	for i, r := range text {
-		if n += table.Width(string(r)); n > columns {
+		if n += lipgloss.Width(string(r)); n > columns {
 			return text[:i]
 		}
 	}
