@@ -9,8 +9,12 @@ import (
 	"time"
 )
 
-// synTimeout is how long a dial waits for a response.
-const synTimeout = time.Second
+// Like TCP, a dial sends a SYN again if it gets no response. It gives up after a number of SYNs, not
+// after a time: a test in real time can be paused, and its packets are late but not lost.
+const (
+	maxSYNs    = 5
+	retransmit = 200 * time.Millisecond
+)
 
 // Network connects machines. Its connections are reliable and keep data in order. They deliver data
 // after a delay. Data on a cut path waits until the path is restored.
@@ -203,23 +207,22 @@ func (l *listener) Addr() net.Addr { return addr(l.at) }
 // dial connects a machine to an address.
 func (n *Network) dial(ctx context.Context, m *Machine, at string) (net.Conn, error) {
 	m.Gate()
-	ctx, cancel := context.WithTimeout(ctx, synTimeout)
-	defer cancel()
 	where := n.machineAt(m, at)
-	for _, w := range [][2]*Machine{{m, where}, {where, m}} {
-		if err := n.pass(ctx, w[0], w[1]); err != nil {
-			return nil, opError("dial", at, err)
+	for range maxSYNs {
+		if n.pass(ctx, m, where) && n.pass(ctx, where, m) {
+			c, waits := n.connect(m, at)
+			if c != nil {
+				return c, nil
+			}
+			if !waits {
+				return nil, opError("dial", at, syscall.ECONNREFUSED)
+			}
+		}
+		if !sleep(ctx, retransmit) {
+			return nil, opError("dial", at, ctx.Err())
 		}
 	}
-	c, waits := n.connect(m, at)
-	if waits {
-		<-ctx.Done()
-		return nil, opError("dial", at, ctx.Err())
-	}
-	if c == nil {
-		return nil, opError("dial", at, syscall.ECONNREFUSED)
-	}
-	return c, nil
+	return nil, opError("dial", at, syscall.ETIMEDOUT)
 }
 
 // machineAt returns the machine that has an address. If n.find is nil, it returns the machine that
@@ -240,7 +243,7 @@ func (n *Network) machineAt(asks *Machine, at string) *Machine {
 // be accepted. connect refuses dead processes: over a new connection, a dead process could
 // acknowledge writes that are not on the disk it left behind. Kill marks a process dead before it
 // breaks its connections.
-func (n *Network) connect(m *Machine, at string) (c net.Conn, waits bool) {
+func (n *Network) connect(m *Machine, at string) (c *conn, waits bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	l := n.listeners[at]
@@ -273,24 +276,20 @@ func (n *Network) sourceLocked(m *Machine, at string) net.Addr {
 	return name(m.Name + ":0")
 }
 
-// pass waits for the travel time of one packet.
-func (n *Network) pass(ctx context.Context, from, to *Machine) error {
-	for {
-		t := time.NewTimer(n.delay(from, to))
-		select {
-		case <-t.C:
-		case <-ctx.Done():
-			t.Stop()
-			return ctx.Err()
-		}
-		if n.open(from, to) && !to.silent.Load() {
-			return nil
-		}
-		select { // like TCP, retransmit
-		case <-time.After(200 * time.Millisecond):
-		case <-ctx.Done():
-			return ctx.Err()
-		}
+// pass waits for the travel time of one packet, and reports whether it arrives.
+func (n *Network) pass(ctx context.Context, from, to *Machine) bool {
+	return sleep(ctx, n.delay(from, to)) && n.open(from, to) && !to.silent.Load()
+}
+
+// sleep reports whether it has slept for d. If ctx ends first, it has not.
+func sleep(ctx context.Context, d time.Duration) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-ctx.Done():
+		return false
 	}
 }
 

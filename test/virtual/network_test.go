@@ -147,3 +147,38 @@ func TestEnds(t *testing.T) {
 		}
 	})
 }
+
+// TestDialRetries checks that a dial succeeds if the path is restored or the listener accepts a
+// connection within a second, and fails otherwise.
+func TestDialRetries(t *testing.T) {
+	runTwo(t, func(w *twoMachines) {
+		dial := func() error {
+			c, err := w.a.Dial(w.Context(), "tcp", "10.0.0.2:80")
+			if err == nil {
+				defer c.Close()
+			}
+			return err
+		}
+		w.net.Set(w.b, w.a, &Conditions{Cut: true})
+		if err := dial(); !errors.Is(err, syscall.ETIMEDOUT) {
+			w.Errorf("dial on a cut path: %v, want %v", err, syscall.ETIMEDOUT)
+		}
+		time.AfterFunc(time.Second/2, func() { w.net.Set(w.b, w.a, nil) })
+		if err := dial(); err != nil {
+			w.Errorf("dial on a path that was restored: %v", err)
+		}
+
+		for range cap(w.port.(*listener).in) - 1 {
+			if err := dial(); err != nil {
+				w.Fatal(err)
+			}
+		}
+		if err := dial(); !errors.Is(err, syscall.ETIMEDOUT) {
+			w.Errorf("dial to a full listener: %v, want %v", err, syscall.ETIMEDOUT)
+		}
+		time.AfterFunc(time.Second/2, func() { _, _ = w.port.Accept() })
+		if err := dial(); err != nil {
+			w.Errorf("dial to a listener that accepted a connection: %v", err)
+		}
+	})
+}
